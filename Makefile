@@ -1,0 +1,71 @@
+# Every target sets itself up: the first run makes .venv and installs into it, later runs find it done and need no network.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --no-input
+TEST_JOBS ?= 2
+CHECKED := src tests $(wildcard demo bench)
+
+.DEFAULT_GOAL := help
+.PHONY: help up demo test test-long bench lint clean
+
+help:  ## Show this list
+	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+up: $(VENV)/.base  ## Start a broker on tcp://127.0.0.1:5246 (stop it with Ctrl-C)
+	@echo "==> Starting a broker"
+	@$(PY) -m polydomo up
+
+demo: $(VENV)/.all  ## Show clients and workers of every protocol talking to each other
+	@$(PY) demo/demo.py
+
+lint: $(VENV)/.all  ## Check style (ruff) and types (mypy --strict)
+	@echo "==> ruff: style and common mistakes"
+	@$(PY) -m ruff check $(CHECKED)
+	@echo "==> mypy --strict: types"
+	@$(PY) -m mypy --strict $(CHECKED)
+
+test: lint  ## Check style, types and layers, and run the tests
+	@echo "==> pytest: the import rules of the layers"
+	@$(PY) -m pytest -q -p no:cacheprovider tests/test_layers.py
+	@echo "==> pytest: everything but the long forms"
+	@$(PY) -m pytest -q -n $(TEST_JOBS) -m "not long" $(PYTEST_ARGS)
+
+test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an hour)
+	@echo "==> pytest: the long forms"
+	@$(PY) -m pytest -q -m long --timeout 3600 $(PYTEST_ARGS)
+
+bench: $(VENV)/.all  ## Measure CPU per request and requests/s beside other brokers
+	@$(PY) bench/compare.py
+
+clean:  ## Remove .venv, caches and build products
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- setting up --------------------------------------------------------------------------------------------------------
+# [all] includes the base, so its stamp counts for both; either is redone when the project's dependencies change.
+
+$(VENV)/.all: pyproject.toml constraints.txt | $(PY)
+	@echo "==> Installing polydomo with everything its tests and demo need into $(VENV) (once)"
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[all]'
+	@touch $(VENV)/.base $@
+
+$(VENV)/.base: pyproject.toml constraints.txt | $(PY)
+	@echo "==> Installing polydomo into $(VENV) (once)"
+	@$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+# The first interpreter that is new enough and can make a virtual environment. A name that is found may still not run
+# (pyenv's shims), so each is asked. PYTHON=... settles it by hand.
+$(PY):
+	@for python in $(if $(PYTHON),'$(PYTHON)',python3.11 python3 python3.12 python3.13 python3.14 python); do \
+		if "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+			echo "==> Making $(VENV) with $$("$$python" -V 2>&1)"; \
+			rm -f $(VENV)/.base $(VENV)/.all; \
+			exec "$$python" -m venv $(VENV); \
+		fi; \
+	done; \
+	echo "polydomo needs Python 3.11 or newer with its venv module (on Debian and Ubuntu: apt install python3-venv)." >&2; \
+	echo "$(if $(PYTHON),PYTHON=$(PYTHON) is older or lacks it.,None was found. Install one or name it: make PYTHON=/path/to/python3.11 ...)" >&2; \
+	exit 1

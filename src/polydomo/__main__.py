@@ -1,0 +1,6 @@
+"""``python -m polydomo`` is ``polydomo``."""
+
+from polydomo.cli.main import app
+
+if __name__ == "__main__":
+    app(prog_name="polydomo")

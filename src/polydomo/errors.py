@@ -1,0 +1,48 @@
+"""What can go wrong, for callers of the libraries.
+
+PolydomoError
+ +-- CallError                 a call ended without a reply
+ |    +-- CallTimeout          ... because its time was up (also a TimeoutError)
+ |    +-- NoSuchService        ... because nobody offers the service
+ |    +-- CallFailed           ... because the broker or the worker said so; has .code and .text
+ |    +-- ConnectionLost       ... because the connection broke and the call may or may not have run (also a ConnectionError)
+ +-- ProtocolViolation         a peer sent bytes that its protocol does not allow
+ +-- SettingError              a setting, flag or address makes no sense; names the key
+"""
+
+
+class PolydomoError(Exception):
+    """The root of every error polydomo raises on purpose."""
+
+
+class CallError(PolydomoError):
+    """A call ended without a reply."""
+
+
+class CallTimeout(CallError, TimeoutError):
+    """No final reply arrived within the caller's timeout."""
+
+
+class NoSuchService(CallError):
+    """Nobody offers the service, and the broker could tell."""
+
+
+class CallFailed(CallError):
+    """The broker or the worker reported a failure."""
+
+    def __init__(self, code: str, text: str = "") -> None:
+        super().__init__(f"{code}: {text}" if text else code)
+        self.code = code
+        self.text = text
+
+
+class ConnectionLost(CallError, ConnectionError):
+    """The connection to the broker broke while the call was open: it may or may not have run."""
+
+
+class ProtocolViolation(PolydomoError):
+    """A peer sent bytes or a message that its protocol does not allow."""
+
+
+class SettingError(PolydomoError):
+    """A setting, a flag or an address makes no sense; the message names the key and says what would."""

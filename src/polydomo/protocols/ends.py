@@ -1,0 +1,115 @@
+"""The other side of the wire: what a client and a worker of each protocol say and hear.
+
+An *end* is pure: it turns calls into messages (appended to ``out``, each a list of frames) and messages into events. The
+libraries, the command line, the benchmarks and the simulator put a connection behind it. On SP a message is two frames:
+the 4-byte request id and the payload.
+
+``body`` is always a list of frames here: these ends belong to programs that want the contents.
+"""
+
+from dataclasses import dataclass, field
+
+Frames = list[bytes]
+
+
+@dataclass
+class Reply:
+    """To a client: a partial (``final`` false) or the final reply to the request ``key``."""
+
+    key: int
+    body: Frames
+    final: bool = True
+
+
+@dataclass
+class Failure:
+    """To a client: the request ``key`` failed, and the protocol could say so."""
+
+    key: int
+    code: str
+    text: str
+
+
+@dataclass
+class Job:
+    """To a worker: a request. Hand the same object back with ``partial``, ``final`` or ``fail``."""
+
+    service: bytes
+    body: Frames
+    ref: object = None  # the end's own
+    timeout: float = 0.0  # seconds the broker will wait for the result, where the protocol tells; 0: unknown
+    headers: dict[str, str] = field(default_factory=dict)  # where the protocol has them
+
+
+@dataclass
+class Dismissed:
+    """To a worker: DISCONNECT. Close the connection, open a new one, register again."""
+
+    why: str = "DISCONNECT"
+
+
+Event = Reply | Failure | Job | Dismissed
+
+
+class ClientEnd:
+    """A client of one protocol on one connection."""
+
+    protocol = ""
+    wire = "zmtp"
+    socket_type = b"DEALER"
+    concurrent = False  # several requests may be outstanding on one connection
+    out: list[Frames]
+
+    def __init__(self) -> None:
+        self.out = []
+
+    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
+        """Sends a request. ``key`` is the caller's and comes back with its replies. ``timeout`` is told to the broker where the protocol can."""
+        raise NotImplementedError
+
+    def receive(self, message: Frames) -> list[Event]:
+        """Raises ProtocolViolation for what the protocol does not allow."""
+        raise NotImplementedError
+
+    def forget(self, key: int) -> None:
+        """The caller no longer waits for ``key``: a late reply to it is dropped."""
+
+
+class WorkerEnd:
+    """A worker of one protocol on one connection."""
+
+    protocol = ""
+    wire = "zmtp"
+    socket_type = b"DEALER"
+    slots = 1  # how many jobs one connection may hold at a time; ``open`` may be told fewer
+    interval = 2.5  # call ``beat`` this often
+    patience = 10.0  # hearing nothing from the broker for this long means it is gone; 0: never judge
+    fails = False  # the protocol can tell of a failure; otherwise ``fail`` leaves, and the connection must be opened anew
+    out: list[Frames]
+
+    def __init__(self) -> None:
+        self.out = []
+
+    def open(self, services: list[bytes], slots: int = 1) -> None:
+        """Registers, as the first thing on a new connection."""
+        raise NotImplementedError
+
+    def receive(self, message: Frames) -> list[Event]:
+        raise NotImplementedError
+
+    def beat(self) -> None:
+        """Sends a heartbeat, where the protocol wants one now."""
+
+    def partial(self, job: Job, body: Frames) -> None:
+        """A partial reply; ends whose protocol has none keep it and join it in front of the final."""
+        raise NotImplementedError
+
+    def final(self, job: Job, body: Frames) -> None:
+        raise NotImplementedError
+
+    def fail(self, job: Job, code: str, text: str) -> bool:
+        """The job failed. True if the connection must now be closed and opened anew (the protocol has no word for failure)."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Leaves politely."""

@@ -1,0 +1,30 @@
+"""The numbers and choices of the protocols that a user may set; the defaults and their reasons stand in ``limits.py``."""
+
+from dataclasses import dataclass, field
+
+from polydomo import limits
+
+
+@dataclass
+class Tuning:
+    """One record for all codecs; ``server.settings`` fills it."""
+
+    max_message: int = limits.MAX_MESSAGE
+    mdp_beat: float = limits.MDP_BEAT
+    mdx_beat: float = limits.MDX_BEAT
+    dcp_beat: float = limits.DCP_BEAT
+    dbp_beat: float = limits.DBP_BEAT
+    emqp_beat: float = limits.EMQP_BEAT
+    beats_missed: int = limits.BEATS_MISSED  # times the interval: the silence after which a worker is lost
+    emqp_beats_missed: int = limits.EMQP_BEATS_MISSED
+    memo_idle: float = limits.MEMO_IDLE
+    memo_queue_expiry: float = limits.MEMO_QUEUE_EXPIRY
+    memo_reconnect: float = limits.MEMO_RECONNECT
+    busy_timeout: float = limits.BUSY_TIMEOUT
+    dcp_max_held: int = limits.DCP_MAX_HELD
+    emqp_max_slots: int = limits.EMQP_MAX_SLOTS
+    mdx_client_header: bytes = b"MDXC01"  # frame 0; both may be one value
+    mdx_worker_header: bytes = b"MDXW01"
+    mdp2_dialects: dict[bytes, str] = field(default_factory=dict)  # service -> "majortomo" or "libmdp": skips the guess
+    dbp_silent: bool = True  # a registration that names no heartbeat timing is accepted and does not expire
+    dbp_names: list[str] = field(default_factory=list)  # allow list; empty allows every name

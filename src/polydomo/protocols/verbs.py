@@ -1,0 +1,329 @@
+"""The language between codecs and the broker.
+
+A codec (one ``Session`` per connection) turns messages into calls of ``Verbs``; the broker calls the session back. Both are
+plain method calls: no event object is made per message. ``Request``, ``Worker`` and ``Session`` are shared records; a comment
+on each field says who writes it.
+
+Nothing here does I/O or reads a clock: ``Verbs.now`` is set by the owner of the loop before anything else is called.
+"""
+
+from polydomo.protocols.tuning import Tuning
+from polydomo.wire.frames import Body
+from polydomo.wire.link import Handler, Link
+
+# --- how a request ends ------------------------------------------------------------------------------------------------
+
+OK = "ok"  # a final reply
+NO_WORKER = "no-worker"  # waited too long for a service without workers
+TIMEOUT = "timeout"  # its own deadline passed
+GAVE_UP = "gave-up"  # lost with its worker ``attempts`` times
+INTERRUPTED = "interrupted"  # its worker was lost after a partial had reached the client
+FAILED = "failed"  # the worker said so
+TOO_LARGE = "too-large"  # held partials passed the message bound
+CANCELLED = "cancelled"  # the client has gone, or took it back
+REFUSED = "refused"  # a bound was reached, or the name is not allowed
+SHUTDOWN = "shutdown"  # the broker is leaving
+
+OUTCOMES = (OK, NO_WORKER, TIMEOUT, GAVE_UP, INTERRUPTED, FAILED, TOO_LARGE, CANCELLED, REFUSED, SHUTDOWN)
+
+FAILURE_MARK = b"polydomo-failure"  # second frame of a failure where a protocol can carry one: "" mark code text
+
+QUEUED, HELD, DONE = 0, 1, 2  # Request.state
+
+
+class Request:
+    """One request of one client, from acceptance to its outcome. Written by the broker; codecs read it."""
+
+    state = QUEUED
+    worker: "Worker | None" = None  # who holds it now
+    token = b""  # names this attempt towards the worker; a new one for each attempt
+    attempts = 0
+    max_attempts = 0
+    deadline = 0.0  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
+    expiry = 0.0  # absolute; 0 is none. Still queued then, and no worker: NO_WORKER.
+    run = 0.0  # seconds from dispatch (memo01's job timeout); 0 is none. Passing it ends the request as TIMEOUT.
+    dispatched = 0.0  # when the current attempt began
+    first_dispatched = 0.0
+    first_partial = 0.0
+    partials = 0  # partials that reached the client
+    parts: "list[Body] | None" = None  # partials held for a client that cannot take them
+    parts_size = 0
+    hops = 0  # services it was passed on to (DCP chains)
+    timer = 0  # the broker's
+    reply_size = 0
+    lost_by: "Session | None" = None  # the session that lost it last; another one is preferred
+    outcome = ""
+    reason = ""
+
+    def __init__(self, number: int, session: "Session", service: "ServiceName", body: Body, ref: object, now: float) -> None:
+        self.number = number  # counts up per broker run
+        self.session = session  # the client that asked
+        self.service = service
+        self.body = body
+        self.ref = ref  # what the client's codec needs to answer; a worker's codec of the same protocol may read it too
+        self.accepted = now
+
+
+class ServiceName:
+    """What codecs may know of a service. The broker's own ``Service`` extends it."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+
+
+class Worker:
+    """One registered worker. Several may share a connection (memo01). The last group of fields is the broker's."""
+
+    def __init__(self, session: "Session", ref: object, credit: int, auto_credit: bool, beat: float, silence: float) -> None:
+        self.session = session  # may change when a memo01 worker speaks from a new connection
+        self.ref = ref  # the codec's own
+        self.credit = credit  # how many more requests it has asked for
+        self.auto_credit = auto_credit  # a final reply gives the credit back by itself
+        self.beat = beat  # we beat when we sent nothing for this long; 0: we never do
+        self.silence = silence  # it is lost after this much silence; 0: never by silence
+        self.waiting = False  # it waits for us (memo01's open poll), so its silence means nothing; the codec's
+        self.seen = 0.0  # when it last said anything; codecs set it, or call Verbs.heard
+        self.told = 0.0  # when we last said anything to it; the broker and codecs set it
+        self.beats_busy = False  # it has beaten while holding a request: normal liveness holds for it from then on
+        self.held: dict[bytes, Request] = {}  # token -> request
+        self.services: dict[ServiceName, int] = {}  # service -> weight (higher first)
+        self.alive = True
+        self.number = 0  # counts up per broker run
+        self.since = 0.0
+        self.done = 0  # requests answered
+        self.timer = 0
+        self.state = "ready"  # registering, ready, busy, late, lost, left
+        self.state_since = 0.0
+        self.state_cause = ""
+
+
+class Session(Handler):
+    """One connection as its protocol understands it: the codec's end of the language.
+
+    A subclass is one protocol (or dialect). The broker calls the methods below; each sends at most a message or two through
+    ``self.link`` and must not call back into the broker.
+    """
+
+    protocol = ""  # "mdp1", "mdp2", "memo", "mdx", "dcp", "dbp", "emqp"
+    dialect = ""  # which published reading of it, where there are several
+    takes_partials = False  # as a client; otherwise the broker holds partials and joins them in front of the final
+
+    # the broker's own bookkeeping
+    outstanding = 0  # requests of this client that have no outcome yet
+    workers = 0  # live workers on this connection; such a connection is never paused
+    number = 0
+    over = False  # the connection is gone
+
+    def __init__(self, broker: "Verbs", link: Link) -> None:
+        self.broker = broker
+        self.link = link
+        self.requests: dict[Request, None] = {}  # open requests of this client, in order; the broker's
+
+    # to a client
+    def send_partial(self, request: Request, body: Body) -> None:
+        """A partial reply; only called if ``takes_partials``."""
+        raise NotImplementedError
+
+    def send_final(self, request: Request, body: Body) -> None:
+        """The one final reply, with held partials already joined in front of it."""
+        raise NotImplementedError
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        """The request ended otherwise. Most protocols have no word for it: silence."""
+
+    # to a worker
+    def deliver(self, worker: Worker, request: Request) -> None:
+        """Hands a request over. ``request.token`` names the attempt; a body of no frames is b""."""
+        raise NotImplementedError
+
+    def beat(self, worker: Worker) -> None:
+        """We have said nothing for ``worker.beat`` seconds: send a heartbeat."""
+
+    def expire(self, worker: Worker) -> None:
+        """The broker has given up on this silent worker. "it SHOULD stop sending it messages of any type": default, silence."""
+
+    def dismiss(self, worker: Worker) -> None:
+        """The broker is leaving or throws the worker out: say DISCONNECT, if the protocol has it, and then nothing more."""
+
+    def cancel(self, worker: Worker, request: Request) -> bool:
+        """The client has gone. True if the protocol could take the request back from the worker."""
+        return False
+
+    # to a subscriber
+    def send_published(self, topic: bytes, body: Body) -> None:
+        """A published message whose topic begins with one of the session's prefixes; ``body`` is the frames after the topic."""
+
+    def on_timer(self, key: object) -> None:
+        """What the session asked for with ``Verbs.later``."""
+
+    # from the link
+    def on_close(self, reason: str) -> None:
+        self.broker.closed(self, reason)
+
+
+class Verbs:
+    """What a codec may ask of the broker. ``broker.core.Broker`` implements it."""
+
+    now = 0.0  # the time of this turn of the loop: monotonic seconds
+    wall = 0.0  # add to ``now`` for seconds since the epoch
+    tuning: Tuning
+
+    # --- as a client
+    def request(
+        self,
+        session: Session,
+        service: bytes,
+        body: Body,
+        ref: object,
+        deadline: float = 0.0,
+        wait: float = 0.0,
+        run: float = 0.0,
+        attempts: int = 0,
+        fallback: bytes = b"",
+    ) -> Request | None:
+        """Accepts a request, or refuses it (None; ``send_failure`` has been called where a Request could be made).
+
+        ``deadline`` is absolute, ``wait`` bounds the time in the queue while no worker is there (0: the general expiry), ``run`` bounds
+        each attempt (memo01), ``attempts`` overrides the default (0). ``fallback`` names a service to use if nobody offers ``service``
+        (eMQP's ``default``). Reserved names (``mmi.*``, ``polydomo.*``) are answered by the broker itself, through ``send_final``.
+        """
+        raise NotImplementedError
+
+    def withdraw(self, request: Request, why: str) -> None:
+        """The client takes an open request back: it ends as CANCELLED and nothing is sent to the client."""
+        raise NotImplementedError
+
+    # --- as a worker
+    def register(
+        self,
+        session: Session,
+        services: "list[bytes]",
+        ref: object,
+        credit: int,
+        auto_credit: bool,
+        beat: float,
+        silence: float,
+        weights: "list[int] | None" = None,
+    ) -> Worker | None:
+        """A new worker, or None with ``refusal`` set (a reserved name, too many services). It may be given a request at once,
+        before this returns: the session must be ready for ``deliver(worker, ...)``."""
+        raise NotImplementedError
+
+    refusal = ""  # why the last register or offer said no
+
+    def offer(self, worker: Worker, service: bytes, weight: int = 0) -> bool:
+        """The worker offers one more service."""
+        raise NotImplementedError
+
+    def grant(self, worker: Worker, count: int = 1) -> None:
+        """The worker asks for ``count`` more requests."""
+        raise NotImplementedError
+
+    def revoke(self, worker: Worker) -> None:
+        """The worker takes no more requests for now (credit 0), without leaving."""
+        raise NotImplementedError
+
+    def heard(self, worker: Worker) -> None:
+        """Any message from the worker; a heartbeat while busy makes normal liveness hold for it."""
+        raise NotImplementedError
+
+    def partial(self, worker: Worker, token: bytes, body: Body) -> bool:
+        """A partial for the attempt ``token``. False, and journalled as stale, if the worker does not hold it."""
+        raise NotImplementedError
+
+    def final(self, worker: Worker, token: bytes, body: Body) -> bool:
+        """The final reply for the attempt ``token``; likewise."""
+        raise NotImplementedError
+
+    def fail(self, worker: Worker, token: bytes, code: str, text: str) -> bool:
+        """The worker reports that the request failed (an outcome, not an attempt); likewise."""
+        raise NotImplementedError
+
+    def forward(self, worker: Worker, token: bytes, service: bytes, body: Body, ref: object) -> bool:
+        """The worker passes the request it holds on to another service on the client's behalf (DCP chaining): it is free, and
+        the client's reply comes from there. ``ref`` replaces the request's. False if the worker does not hold it."""
+        raise NotImplementedError
+
+    def leave(self, worker: Worker, why: str) -> None:
+        """The worker goes (its DISCONNECT, or a violation): its requests go back to the head of their queues."""
+        raise NotImplementedError
+
+    def orphan(self, worker: Worker, seconds: float) -> None:
+        """The worker's connection is gone but it may speak again from another one (memo01): it gets nothing meanwhile, and is
+        lost after ``seconds`` unless ``adopt`` is called."""
+        raise NotImplementedError
+
+    def adopt(self, worker: Worker, session: Session) -> None:
+        """The worker speaks from this connection now."""
+        raise NotImplementedError
+
+    # --- connections
+    def opened(self, session: Session) -> None:
+        """The session is attached to a connection."""
+        raise NotImplementedError
+
+    def closed(self, session: Session, why: str) -> None:
+        """The connection is gone: its workers are lost, its queued requests dropped, its held ones finish unheard."""
+        raise NotImplementedError
+
+    def violated(self, session: Session, what: str) -> None:
+        """The peer sent something its protocol does not allow: one log line that names peer, protocol and ``what``. Nothing else happens;
+        what the peer hears is the codec's business."""
+        raise NotImplementedError
+
+    # --- what the broker knows
+    def has_worker(self, service: bytes) -> bool:
+        """Whether a worker offers the service now (``mmi.service``)."""
+        raise NotImplementedError
+
+    def window(self, session: Session, service: bytes) -> int:
+        """How many requests this client may usefully have outstanding for the service now (memo01's open question)."""
+        raise NotImplementedError
+
+    # --- timers for codecs that need their own
+    def later(self, seconds: float, session: Session, key: object) -> None:
+        """Calls ``session.on_timer(key)`` after ``seconds``, unless the connection is gone by then."""
+        raise NotImplementedError
+
+    # --- randomness comes in from outside
+    def nonce(self, size: int) -> bytes:
+        """Bytes nobody can guess."""
+        raise NotImplementedError
+
+    # --- publishing (eMQP, PUB)
+    def publish(self, session: Session, topic: bytes, body: Body) -> int:
+        """A published message, to every subscriber whose prefix matches ``topic``. Returns how many."""
+        raise NotImplementedError
+
+    def subscribe(self, session: Session, prefix: bytes) -> None:
+        raise NotImplementedError
+
+    def unsubscribe(self, session: Session, prefix: bytes) -> None:
+        raise NotImplementedError
+
+    # --- the catalog (DBP): services that register themselves, and everything else the broker knows
+    def enlist(self, session: Session, name: str, address: str, info: "dict[str, object]", beat: float) -> str:
+        """Registers or replaces a catalog entry; "" is yes, anything else is the reason for the no. ``beat`` 0: no heartbeats agreed,
+        it does not expire by silence. ``address`` is the peer's IP address."""
+        raise NotImplementedError
+
+    def amend(self, session: Session, name: str, address: str, changes: "dict[str, object]") -> str:
+        """Updates an entry; "" or the reason for the no."""
+        raise NotImplementedError
+
+    def beaten(self, name: str, address: str) -> bool:
+        """A heartbeat of a catalog entry. False if there is no such active entry at that address."""
+        raise NotImplementedError
+
+    def delist(self, name: str, address: str, why: str) -> bool:
+        """The entry leaves. False if there is no such active entry at that address."""
+        raise NotImplementedError
+
+    def lookup(self, name: str) -> "dict[str, object] | None":
+        """What the catalog says of an active service: its registration, or for a service of another protocol its protocol and
+        the broker's own address."""
+        raise NotImplementedError
+
+    def directory(self) -> "dict[str, dict[str, object]]":
+        """All active services, by name."""
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""Bytes to messages and back: ZMTP, SP. No sockets, no clock, no randomness."""

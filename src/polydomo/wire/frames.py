@@ -1,0 +1,126 @@
+"""A message body as bytes: ZMTP-framed, the way it crosses the wire.
+
+Inside polydomo a *body* is zero or more frames in ZMTP encoding, the last one without MORE. Two peers that speak ZMTP
+pass a body through as the bytes it arrived in; only a protocol that needs single frames takes it apart with these functions.
+A small body is ``bytes``; a large one may be a ``memoryview`` over the bytes it arrived in, so that it is never copied.
+"""
+
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import BIG_BODY
+
+Body = bytes | memoryview
+
+MORE = 1
+LONG = 2
+COMMAND = 4
+
+EMPTY_FRAME = b"\x00\x00"  # a body of one empty frame
+
+
+def frame(content: bytes | memoryview, more: bool) -> bytes:
+    """One frame, in its canonical (shortest) form."""
+    return head(len(content), more) + content
+
+
+def head(size: int, more: bool) -> bytes:
+    """The flags and length of a frame of ``size`` bytes."""
+    if size < 256:
+        return bytes((1 if more else 0, size))
+    return (b"\x03" if more else b"\x02") + size.to_bytes(8, "big")
+
+
+def join(frames: "list[bytes]") -> bytes:
+    """Frames to a body."""
+    out: list[bytes] = []
+    last = len(frames) - 1
+    for i, content in enumerate(frames):
+        out.append(head(len(content), i < last))
+        out.append(content)
+    return b"".join(out)
+
+
+def more(frames: "list[bytes]") -> bytes:
+    """Frames to an envelope: every frame has MORE, for a body to follow."""
+    out: list[bytes] = []
+    for content in frames:
+        out.append(head(len(content), True))
+        out.append(content)
+    return b"".join(out)
+
+
+def split(body: Body) -> "list[bytes]":
+    """A body to its frames. Raises ProtocolViolation if it is not a whole body."""
+    frames: list[bytes] = []
+    position = 0
+    size = len(body)
+    while position < size:
+        start, end, flags = bounds(body, position)
+        if end > size:
+            raise ProtocolViolation("body ends inside a frame")
+        frames.append(bytes(body[start:end]))
+        position = end
+        if not flags & MORE and position != size:
+            raise ProtocolViolation("bytes after the last frame of a body")
+        if flags & MORE and position == size:
+            raise ProtocolViolation("body ends after a frame that says MORE")
+    return frames
+
+
+def bounds(data: Body, position: int) -> "tuple[int, int, int]":
+    """(start, end, flags) of the frame whose flags byte is at ``position``; the frame must be there."""
+    flags = data[position]
+    if flags & LONG:
+        start = position + 9
+        return start, start + int.from_bytes(data[position + 1 : start], "big"), flags
+    start = position + 2
+    return start, start + data[position + 1], flags
+
+
+def cut(data: bytes, start: int, end: int) -> Body:
+    """``data[start:end]``, without copying where copying is dear."""
+    if end - start < BIG_BODY:
+        return data[start:end]
+    return memoryview(data)[start:end]
+
+
+def flat(body: Body) -> bytes:
+    """The contents of all frames, joined: what a protocol with single-frame bodies carries."""
+    if not body:
+        return b""
+    if not body[0] & MORE:  # one frame, by far the most common
+        start, end, _ = bounds(body, 0)
+        return bytes(body[start:end])
+    return b"".join(split(body))
+
+
+def chain(parts: "list[Body]") -> Body:
+    """Several bodies as one: the frames of the first, then of the second, and so on."""
+    parts = [part for part in parts if part]
+    if len(parts) < 2:
+        return parts[0] if parts else b""
+    out: list[bytes] = []
+    for part in parts[:-1]:
+        mark = _last_frame(part)
+        out.append(bytes(part[:mark]))
+        out.append(bytes((part[mark] | MORE,)))
+        out.append(bytes(part[mark + 1 :]))
+    out.append(bytes(parts[-1]))
+    return b"".join(out)
+
+
+def _last_frame(body: Body) -> int:
+    position = 0
+    while body[position] & MORE:
+        position = bounds(body, position)[1]
+    return position
+
+
+def count(body: Body) -> int:
+    """How many frames a body has."""
+    total = 0
+    position = 0
+    size = len(body)
+    while position < size:
+        position = bounds(body, position)[1]
+        total += 1
+    return total

@@ -1,0 +1,110 @@
+"""What every wire shares: one peer's connection, seen from inside.
+
+A ``Link`` takes the bytes of one connection with ``receive`` and hands whole messages to its ``handler``; what is to be
+sent is gathered in ``out``. It does no I/O: whoever owns the socket (the server, a library, the simulator) drains
+``hub.dirty`` once per turn of its loop, writes out what each link gathered, and obeys its ``closing`` and ``paused`` flags.
+"""
+
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import BIG_BODY
+from polydomo.wire.frames import Body
+
+
+class Handler:
+    """Takes the messages of one link. A protocol's session is one."""
+
+    def on_open(self) -> None:
+        """The wire's handshake is done: messages may be sent."""
+
+    def on_message(self, data: bytes, start: int, end: int) -> None:
+        """A whole message stands at ``data[start:end]``, as it was on the wire."""
+
+    def on_command(self, name: bytes, data: bytes) -> None:
+        """A ZMTP command in traffic that the wire does not handle itself (SUBSCRIBE, CANCEL)."""
+
+    def on_close(self, reason: str) -> None:
+        """The connection is gone, from either side. Called once; nothing may be sent any more."""
+
+
+class Hub:
+    """Shared by all links of one loop: which of them need their owner's attention, and what time it is."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.dirty: list[Link] = []  # links with bytes to write or a changed flag, each once
+        self.resumed: list[Link] = []  # links to be asked for what they had put aside, with ``receive(b"")``
+
+
+class Link:
+    """One connection. Subclasses: ``zmtp.ZmtpLink`` and ``sp.SpLink``."""
+
+    wire = ""  # "zmtp" or "sp", for people
+    closing: str | None = None  # why the owner must close the connection, once ``out`` is written
+    abort = False  # with ``closing``: close at once, do not wait until ``out`` is written
+    closed = False  # the connection is gone
+    paused = False  # the owner must not read from the socket; ``receive`` puts aside what it already has
+    dirty = False
+    big = False  # ``out`` has a piece too large to be worth joining
+    sent = 0  # bytes ever handed to ``out``; for figures
+    received = 0
+    owner: object = None  # whatever the owner of the socket wants to find again
+
+    def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:
+        self.hub = hub
+        self.handler = handler
+        self.peer = peer  # the peer's address, for people
+        self.out: list[Body] = []
+
+    def receive(self, data: bytes) -> None:
+        """Takes bytes in any split; raises nothing: a peer's mistakes end in ``violation``."""
+        raise NotImplementedError
+
+    def send(self, envelope: bytes, body: Body = b"") -> None:
+        """Sends a message that is already framed for this wire."""
+        if self.closed or self.closing is not None:
+            return
+        if len(body) < BIG_BODY:
+            self.out.append(envelope + body)
+        else:
+            self.out.append(envelope)
+            self.out.append(body)
+            self.big = True
+        if not self.dirty:
+            self.dirty = True
+            self.hub.dirty.append(self)
+
+    def touch(self) -> None:
+        """Puts the link in front of its owner, who looks at its flags."""
+        if not self.dirty:
+            self.dirty = True
+            self.hub.dirty.append(self)
+
+    def close(self, reason: str, abort: bool = False) -> None:
+        """Asks the owner to close the connection after what was sent has been written."""
+        if self.closing is None and not self.closed:
+            self.closing = reason
+        if abort:
+            self.abort = True
+        self.touch()
+
+    def violation(self, error: ProtocolViolation) -> None:
+        """Bad bytes end at the connection that sent them."""
+        self.close(f"protocol violation: {error}")
+
+    def pause(self) -> None:
+        if not self.paused:
+            self.paused = True
+            self.touch()
+
+    def resume(self) -> None:
+        if self.paused:
+            self.paused = False
+            self.hub.resumed.append(self)
+            self.touch()
+
+    def lost(self, reason: str) -> None:
+        """The owner says that the connection is gone. Safe to call twice."""
+        if not self.closed:
+            self.closed = True
+            self.out.clear()
+            self.handler.on_close(self.closing or reason)

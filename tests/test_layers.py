@@ -1,0 +1,145 @@
+"""The import rules of the layers: who may import whom, and what stays free of I/O, clocks and randomness."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "polydomo"
+
+# A module may import only from its own layer and from those before it.
+LAYERS = ["wire", "protocols", "broker", "server", "client", "worker", "journal", "pipeline", "cli"]
+
+OPEN = {"errors", "limits"}  # to everybody
+PURE = {"wire", "protocols", "broker"}
+
+# Layers that may import less than their place in the order would allow.
+NARROWER = {
+    "client": {"wire", "protocols", "client"},  # a program that only calls services carries no broker
+    "worker": {"wire", "protocols", "client", "worker"},
+    "pipeline": {"journal", "pipeline"},
+}
+
+IMPURE_MODULES = set(
+    "asyncio concurrent ctypes fcntl glob http importlib logging mmap multiprocessing os pathlib pynng pyspark queue "
+    "random sched secrets select selectors shutil signal socket socketserver ssl subprocess tempfile threading time "
+    "urllib uuid uvloop zmq".split()
+)
+IMPURE_CALLS = {"open", "print", "input", "__import__"}
+
+
+def allowed(layer: str) -> set[str]:
+    return OPEN | NARROWER.get(layer, set(LAYERS[: LAYERS.index(layer) + 1]))
+
+
+def imports(tree: ast.AST, package: list[str]) -> list[tuple[int, str]]:
+    """Every import in the module as (line, dotted name); ``from a import b`` counts as ``a.b``. ``package`` resolves relative ones."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            start = [*base, *(node.module.split(".") if node.module else [])]
+            found += [(node.lineno, ".".join([*start, alias.name])) for alias in node.names]
+    return found
+
+
+def violations(path: str, text: str) -> list[str]:
+    """What the module at ``path`` (relative to the package, with slashes) does that its layer does not allow."""
+    parts = path.removesuffix(".py").split("/")
+    layer = parts[0]
+    tree = ast.parse(text)
+    found = []
+    for line, name in imports(tree, ["polydomo", *parts[:-1]]):
+        top, _, rest = name.partition(".")
+        if top == "pyspark" and layer not in ("pipeline", "spark"):
+            found.append(f"{path}:{line}: {layer} imports pyspark; only pipeline may")
+        elif top in IMPURE_MODULES and layer in PURE:
+            found.append(f"{path}:{line}: {layer} is pure and imports {top}")
+        elif top == "polydomo" and layer in LAYERS:
+            target = rest.split(".")[0]
+            # the command line, the outermost layer, may use the public names of the package as any program would
+            if target not in allowed(layer) and not target.startswith("__") and layer != "cli":
+                found.append(f"{path}:{line}: {layer} imports {name}")
+    if layer in PURE:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
+                found.append(f"{path}:{node.lineno}: {layer} is pure and calls {node.func.id}()")
+    return found
+
+
+def modules() -> list[str]:
+    return sorted(str(path.relative_to(SOURCE).as_posix()) for path in SOURCE.rglob("*.py"))
+
+
+def test_there_is_something_to_check() -> None:
+    assert {"errors.py", "limits.py", "wire/link.py", "protocols/verbs.py"} <= set(modules())
+
+
+@pytest.mark.parametrize("path", modules())
+def test_module_keeps_to_its_layer(path: str) -> None:
+    assert violations(path, (SOURCE / path).read_text(encoding="utf-8")) == []
+
+
+def test_every_directory_is_a_known_layer() -> None:
+    directories = {path.split("/")[0] for path in modules() if "/" in path}
+    assert directories <= {*LAYERS, "spark", "demo"}
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("wire/zmtp.py", "from polydomo.protocols.verbs import Verbs"),
+        ("wire/zmtp.py", "import polydomo.protocols.verbs"),
+        ("wire/zmtp.py", "from ..protocols import verbs"),
+        ("wire/zmtp.py", "from .. import broker"),
+        ("wire/zmtp.py", "from polydomo import Client"),
+        ("protocols/mdp.py", "from polydomo.broker.core import Broker"),
+        ("broker/core.py", "from polydomo.server import settings"),
+        ("broker/core.py", "import time"),
+        ("broker/core.py", "import asyncio.events"),
+        ("broker/core.py", "from random import Random"),
+        ("broker/core.py", "from os import path"),
+        ("broker/core.py", "def f():\n    import socket"),
+        ("broker/core.py", "if TYPE_CHECKING:\n    import zmq"),
+        ("broker/core.py", "print('x')"),
+        ("protocols/dbp.py", "f = open('x')"),
+        ("server/run.py", "from polydomo.client import AsyncClient"),
+        ("server/run.py", "from polydomo.cli.main import app"),
+        ("server/run.py", "from polydomo.testing import Broker"),
+        ("client/aio.py", "from polydomo.server.settings import Settings"),
+        ("client/aio.py", "from polydomo.broker.core import Broker"),
+        ("client/aio.py", "from polydomo.worker.aio import AsyncWorker"),
+        ("worker/aio.py", "from polydomo.server.logs import setup"),
+        ("journal/writer.py", "from polydomo.pipeline import tables"),
+        ("pipeline/tables.py", "from polydomo.wire import frames"),
+        ("pipeline/tables.py", "from polydomo.server.settings import Settings"),
+        ("journal/reader.py", "import pyspark"),
+        ("cli/main.py", "from pyspark.sql import SparkSession"),
+        ("testing.py", "import pyspark"),
+    ],
+)
+def test_the_checker_catches(path: str, text: str) -> None:
+    assert len(violations(path, text)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("wire/zmtp.py", "import struct\nfrom polydomo.errors import ProtocolViolation\nfrom polydomo import limits"),
+        ("wire/zmtp.py", "from . import frames\nfrom .link import Link\nfrom ..limits import MAX_FRAME"),
+        ("wire/zmtp.py", "from polydomo import __version__"),
+        ("broker/core.py", "from polydomo.protocols.verbs import Verbs\nfrom polydomo.wire.frames import Body"),
+        ("server/run.py", "import asyncio, time, logging\nfrom polydomo.broker.core import Broker"),
+        ("worker/aio.py", "from polydomo.client.connection import Connection"),
+        ("pipeline/tables.py", "import pyspark\nfrom polydomo.journal.schema import COLUMNS"),
+        ("cli/main.py", "from polydomo import Client\nfrom polydomo.server.settings import Settings"),
+        ("testing.py", "from polydomo.server.run import Server\nfrom polydomo.client import Client"),
+        ("__init__.py", "from polydomo.client import Client"),
+        # a name that only looks like one of ours, or like an impure module
+        ("wire/zmtp.py", "import polydomo_extras\nimport timeit_like"),
+    ],
+)
+def test_the_checker_lets_pass(path: str, text: str) -> None:
+    assert violations(path, text) == []
