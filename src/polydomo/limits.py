@@ -16,6 +16,8 @@ MAX_FRAME: Final = MAX_MESSAGE  # One frame may be the whole message.
 MAX_FRAMES: Final = 1024  # An endless multipart made libzmq grow by 443 MiB; no published peer sends over a few dozen.
 MAX_HANDSHAKE: Final = 8 * KIB  # Greeting and READY of every known peer are under 300 bytes; CURVE needs about 1 KiB.
 MAX_IDENTITY: Final = 255  # ZMTP: "Identity ... 0 to 255 octets".
+MAX_IPC_PATH: Final = 107  # Linux keeps a socket's path in 108 bytes, the last of them zero.
+SP_MAX_STACK: Final = 8  # Words of an SP request id that came through devices: NNG's own default bound on hops.
 HANDSHAKE_TIME: Final = 10.0  # libzmq's own handshake interval is 30 s; a slow link needs 1 s.
 MAX_UNSENT: Final = 160 * MIB  # What one peer may leave unread: two of the largest messages and a margin.
 CHOKE_UNSENT: Final = 1 * MIB  # From here on a client that does not read is not read from either.
@@ -30,6 +32,10 @@ MAX_HELD_BYTES: Final = 1024 * MIB  # Bodies the broker holds in all; past it, s
 MAX_SERVICES: Final = 10_000  # Names, with or without workers; a client inventing names must not fill memory.
 MAX_SERVICE_NAME: Final = 255  # One short ZMTP frame; the longest published name has 24 bytes.
 MAX_SERVICES_PER_WORKER: Final = 1_000  # memo01, eMQP and DCP workers may offer several.
+MAX_CATALOG_INFO: Final = 16 * KIB  # What one service may tell of itself; the published client's is under 1 KiB.
+MAX_CATALOG_BYTES: Final = 16 * MIB  # ... and all of them together, so that the list of all services fits one message.
+MAX_CATALOG_GONE: Final = 1_000  # Services that left or were lost and are still remembered, with the cause.
+MAX_LISTED: Final = 1_000  # Rows that ``polydomo requests`` shows at most: an answer must not stall the loop.
 RESUME_FRACTION: Final = 0.75  # A paused sender is read again below this part of the bound, so that it does not flutter.
 
 # --- promises in time -------------------------------------------------------------------------------------------------
@@ -38,8 +44,14 @@ ATTEMPTS: Final = 3  # Times a request is handed to a worker before it is given 
 QUEUE_EXPIRY: Final = 60.0  # How long a request waits for a service that has no worker at all.
 BUSY_TIMEOUT: Final = 900.0  # Silence allowed while a worker that does not beat when busy holds a request.
 GRACE: Final = 10.0  # On SIGTERM, how long requests in flight may take to finish.
-TIMER_TICK: Final = 0.01  # Deadlines are kept in buckets this wide: never early, at most this late.
+TIMER_TICK: Final = 10  # Milliseconds. Deadlines are kept in buckets: never early, late by at most this and 1 % of the wait.
 ZOMBIE_TIME: Final = 5.0  # How long a connection stays open, unheard, after a DISCONNECT; then it is closed.
+
+# --- logs -------------------------------------------------------------------------------------------------------------
+
+LOG_LINES: Final = 5  # Lines of one kind about one host in a second: enough to see it, too few to fill a disk.
+LOG_KEYS: Final = 200  # Kinds of lines counted apart; beyond them all share one count. 1,000 lines a second at the very worst.
+LOG_VALUE: Final = 256  # Characters of one value in a line: a name or a reason fits, a payload does not.
 
 # --- heartbeats, per protocol -----------------------------------------------------------------------------------------
 
@@ -54,6 +66,43 @@ EMQP_BEATS_MISSED: Final = 5  # EventMQ's managers beat from a busy loop and run
 
 MEMO_QUEUE_EXPIRY: Final = 10.0  # "a job waits at most 10 s for a worker" (seen)
 MEMO_RECONNECT: Final = 1.0  # A memo01 worker may reappear on a new connection for this long before its job is given back.
-MEMO_ANSWER_CACHE: Final = 64  # Answers kept per connection for a resend that crosses its answer.
+MEMO_ANSWER_CACHE: Final = 1_024  # Answers kept per connection for a resend that crosses its answer; hundreds share a connection.
+MEMO_ANSWER_BYTES: Final = 4 * MIB  # ... and their payloads in all: a larger one is not kept.
+MEMO_ANSWER_TIME: Final = 5.0  # ... and for how long: a resend and an answer cross within a round trip, never longer.
+MEMO_MAX_WORKERS: Final = 4_096  # Workers on one connection; the document asks for hundreds.
+MEMO_SLOTS: Final = 256  # Workers our library registers on one connection at most; "hundreds".
+MEMO_MAX_HEADER: Final = 512 * KIB  # A READY with MAX_SERVICES_PER_WORKER names of full length has 258 KiB.
+MEMO_MAX_ID: Final = 255  # Ours have 16 bytes; a foreign one is echoed in DISCONNECT, so it is bounded too.
+MEMO_MAX_RUN: Final = 7 * 86_400.0  # "slow jobs taking several minutes or more": a longer timeout is cut to a week.
+MAX_FAILURE_CODE: Final = 64  # Bytes kept of a code by which a worker reports a failure; the longest of ours has 11.
+MAX_FAILURE_TEXT: Final = 4 * KIB  # ... and of its text: it goes to the client, the log and the journal.
 DCP_MAX_HELD: Final = 8  # Requests a DCP worker may hold by pinging while busy.
 EMQP_MAX_SLOTS: Final = 1_000  # READYs one EventMQ worker may have outstanding.
+EMQP_MAX_HEADERS: Final = 16 * KIB  # Headers of one REQUEST, and the queues of one INFORM: EventMQ's own are under 100 bytes.
+EMQP_HEADER_CACHE: Final = 512  # Header frames whose reading is remembered: a program uses a handful of them over and over.
+EMQP_CACHED_HEADER: Final = 256  # ... if they are no longer than this.
+EMQP_MAX_TIMEOUT: Final = 7 * 86_400.0  # A ``timeout`` header past a week is cut to a week.
+EMQP_MAX_RETRIES: Final = 100  # A ``retry-count`` above this is cut to it: a job that kills its worker must end some day.
+EMQP_WEIGHT: Final = 10  # EventMQ's weight for a queue that names none (seen).
+EMQP_MAX_WEIGHT: Final = 1_000_000  # Weights are only compared; this keeps a number of any length out.
+DBP_BEAT_LEAST: Final = 0.1  # Heartbeat timings are brought between these two, and APPROVED tells the service so:
+DBP_BEAT_MOST: Final = 3_600.0  # an hour is long enough to be useless, and a tenth of a second busy enough.
+DBP_LATE: Final = 1.5  # Intervals without a beat after which a service is late: one was missed, and it had time to be slow.
+
+# --- the client and worker libraries ------------------------------------------------------------------------------------
+
+CALL_TIME: Final = 30.0  # A call that names no timeout: a person would have given up by then.
+CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: a broker restarts well within it.
+POOL_CONNECTIONS: Final = 16  # Connections of one client over a protocol without request ids; further calls wait in line.
+MAX_BODY_FRAMES: Final = MAX_FRAMES - 24  # Frames of one body; the rest is room for the envelope of any protocol.
+STREAM_BACKLOG: Final = MAX_MESSAGE  # Parts of one stream that its reader has not taken yet, in bytes.
+BACKOFF_FIRST: Final = 0.05  # The first wait before connecting again: a dropped connection should not cost a second.
+BACKOFF_MOST: Final = 5.0  # The longest: a broker that comes back is found soon, and thousands of peers do not hammer it.
+CLOSE_TIME: Final = 1.0  # A closing connection may take this long to write what it was given; then it is cut.
+SETTLED: Final = 5.0  # A connection that lived this long was a good one: the next backoff starts from the first wait.
+KEEPALIVE_IDLE: Final = 15  # Seconds (whole, as the kernel wants them) before a silent broker's machine is probed;
+KEEPALIVE_INTERVAL: Final = 5  # then this often,
+KEEPALIVE_COUNT: Final = 3  # and after so many unanswered probes the connection is lost: 30 s in all.
+MDP_PATIENCE: Final = 4 * MDP_BEAT  # Silence after which a worker takes the broker for gone: "usually 3-5" intervals.
+MDX_PATIENCE: Final = 4 * MDX_BEAT  # The same, in the same words.
+DCP_PATIENCE: Final = 4 * DCP_BEAT  # DCP names no multiple.

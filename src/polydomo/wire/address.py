@@ -1,0 +1,132 @@
+"""Where a peer is: the addresses polydomo listens on and connects to.
+
+    tcp://127.0.0.1:5246   tcp://[::1]:5246   tcp://broker.example:5246   tcp://*:5246   ipc:///run/polydomo.sock
+
+As in ZeroMQ, ``*`` is every interface, and port ``0`` (or ``*``) lets the system choose one.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from polydomo.errors import SettingError
+from polydomo.limits import MAX_IPC_PATH
+
+TCP = "tcp"
+IPC = "ipc"
+
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?", re.ASCII)
+_LIKE_IPV4 = re.compile(r"[0-9.]+", re.ASCII)
+_WRITE = "write tcp://HOST:PORT or ipc:///PATH"
+
+
+@dataclass(frozen=True)
+class Address:
+    """One address; ``str()`` gives its URL back."""
+
+    kind: str  # TCP or IPC
+    host: str = ""  # an IPv4 or IPv6 address without brackets, a name, or "*"
+    port: int = 0  # 0: the system chooses
+    path: str = ""  # IPC only
+
+    def __str__(self) -> str:
+        if self.kind == IPC:
+            return f"ipc://{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"tcp://{host}:{self.port}"
+
+
+def parse_url(text: str, connect: bool = False) -> Address:
+    """Reads a URL; with ``connect``, only one that can be connected to. Raises SettingError, which says what would be right.
+
+    >>> parse_url("tcp://[::1]:5246")
+    Address(kind='tcp', host='::1', port=5246, path='')
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        hint = f"did you mean tcp://{text}?" if re.fullmatch(r"[^/\s]+:\d+", text) else _WRITE
+        raise _wrong(text, f"it has no scheme; {hint}")
+    if scheme == TCP:
+        return _parse_tcp(text, rest, connect)
+    if scheme == IPC:
+        return _parse_ipc(text, rest)
+    raise _wrong(text, f"polydomo does not know {scheme + '://'!r}; {_WRITE}")
+
+
+def is_loopback(address: Address) -> bool:
+    """True if only this machine can reach the address. Of names only ``localhost`` counts: any other may resolve to anything."""
+    if address.kind == IPC:
+        return True
+    if address.host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        ip = ipaddress.ip_address(address.host)
+    except ValueError:
+        return False
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        return ip.ipv4_mapped.is_loopback
+    return ip.is_loopback
+
+
+def _parse_tcp(text: str, rest: str, connect: bool) -> Address:
+    host, colon, port_text = rest.rpartition(":")
+    if not colon or port_text.endswith("]"):
+        raise _wrong(text, "the port is missing; write tcp://HOST:PORT, such as tcp://127.0.0.1:5246")
+    host = _parse_host(text, host)
+    port = _parse_port(text, port_text)
+    if connect and host == "*":
+        raise _wrong(text, "'*' is only for listening; name the host to connect to")
+    if connect and port == 0:
+        raise _wrong(text, "port 0 is only for listening; name the port to connect to")
+    return Address(TCP, host=host, port=port)
+
+
+def _parse_host(text: str, host: str) -> str:
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise _wrong(text, f"{host!r} is not an IPv6 address, such as tcp://[::1]:5246") from None
+        return host
+    if host == "*":
+        return host
+    if not host:
+        raise _wrong(text, "the host is missing; write tcp://127.0.0.1:PORT for this machine or tcp://*:PORT for every interface")
+    if ":" in host:
+        raise _wrong(text, f"an IPv6 address stands in brackets: tcp://[{host.strip('[]')}]:PORT")
+    if _LIKE_IPV4.fullmatch(host):
+        try:
+            ipaddress.IPv4Address(host)
+        except ValueError:
+            raise _wrong(text, f"{host!r} is not an IPv4 address, such as 127.0.0.1") from None
+        return host
+    if len(host) > 253 or ".." in host or not _NAME.fullmatch(host):
+        raise _wrong(text, f"{host!r} is not a host; {_WRITE}")
+    return host
+
+
+def _parse_port(text: str, port: str) -> int:
+    if port == "*":
+        return 0
+    # isdigit alone would let other scripts' digits through
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise _wrong(text, f"{port!r} is not a port; write a number from 0 to 65535")
+    return int(port)
+
+
+def _parse_ipc(text: str, path: str) -> Address:
+    if not path:
+        raise _wrong(text, "the path is missing; write ipc:///PATH, such as ipc:///tmp/polydomo.sock")
+    if path.startswith("@"):
+        raise _wrong(text, "abstract sockets are not served; write ipc:///PATH")
+    if "\0" in path or path.endswith("/"):
+        raise _wrong(text, f"{path!r} is not the path of a socket; write ipc:///PATH")
+    size = len(path.encode("utf-8", "surrogateescape"))
+    if size > MAX_IPC_PATH:
+        raise _wrong(text, f"the path has {size} bytes, and a socket's may have {MAX_IPC_PATH}")
+    return Address(IPC, path=path)
+
+
+def _wrong(text: str, why: str) -> SettingError:
+    return SettingError(f"{text!r} is not an address: {why}")
