@@ -1,0 +1,1 @@
+"""Sockets, timers and settings: the broker in a process, on asyncio."""

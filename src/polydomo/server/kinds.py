@@ -1,0 +1,212 @@
+"""The kinds of values a setting may have: how each is read from a file, a variable or a flag, and how it is written back.
+
+``read`` takes what TOML gives (typed) or a string (variables and flags) and raises ValueError("must be ..."), which says what
+would be right and to which the caller adds the value, or a SettingError that is complete in itself. ``show`` writes a value as text
+that ``read`` takes again.
+"""
+
+import math
+import re
+from typing import Generic, TypeVar
+
+from polydomo.errors import SettingError
+from polydomo.wire.address import parse_url
+
+T = TypeVar("T")
+
+_NUMBER = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*", re.ASCII)
+
+_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
+
+
+class Kind(Generic[T]):
+    """What every kind does."""
+
+    def read(self, value: object) -> T:
+        raise NotImplementedError
+
+    def show(self, value: T) -> str:
+        return str(value)
+
+
+class Text(Kind[str]):
+    def read(self, value: object) -> str:
+        if not isinstance(value, str) or not value.strip() or "\0" in value:
+            raise ValueError("must be a text that is not empty")
+        return value
+
+
+class Flag(Kind[bool]):
+    def read(self, value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            word = value.strip().lower()
+            if word in _TRUE:
+                return True
+            if word in _FALSE:
+                return False
+        raise ValueError("must be true or false")
+
+    def show(self, value: bool) -> str:
+        return "true" if value else "false"
+
+
+class Choice(Kind[str]):
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def read(self, value: object) -> str:
+        if isinstance(value, str) and value.strip().lower() in self.words:
+            return value.strip().lower()
+        raise ValueError(f"must be one of {', '.join(self.words)}")
+
+
+class Count(Kind[int]):
+    """A whole number between two bounds."""
+
+    def __init__(self, least: int = 1, most: int = 10**9) -> None:
+        self.least = least
+        self.most = most
+
+    def read(self, value: object) -> int:
+        if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9][0-9_]*\s*", value, re.ASCII):
+            value = int(value.replace("_", ""))
+        if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
+            raise ValueError(f"must be a whole number from {self.least} to {self.most}")
+        return value
+
+
+class Size(Kind[int]):
+    """Bytes: a whole number, or a number with a unit."""
+
+    def __init__(self, least: int = 1, most: int = 2**40) -> None:
+        self.least = least
+        self.most = most
+
+    def read(self, value: object) -> int:
+        number = _measure(value, _SIZES)
+        if number is None or number != int(number):
+            raise ValueError('must be a number of bytes, or one with KiB, MiB or GiB, such as "64MiB"')
+        if not self.least <= number <= self.most:
+            raise ValueError(f"must be from {self.show(self.least)} to {self.show(self.most)}")
+        return int(number)
+
+    def show(self, value: int) -> str:
+        for unit in ("GiB", "MiB", "KiB"):
+            if value and value % _SIZES[unit.lower()] == 0:
+                return f"{value // _SIZES[unit.lower()]}{unit}"
+        return f"{value}B"
+
+
+class Seconds(Kind[float]):
+    """A span of time: a number of seconds, or a number with a unit."""
+
+    def __init__(self, least: float = 0.01, most: float = 30 * 86400.0) -> None:
+        self.least = least
+        self.most = most
+
+    def read(self, value: object) -> float:
+        number = _measure(value, _TIMES)
+        if number is None:
+            raise ValueError('must be a number of seconds, or one with ms, s, m, h or d, such as "2.5s", "500ms" or "15m"')
+        if not self.least <= number <= self.most:
+            raise ValueError(f"must be from {self.show(self.least)} to {self.show(self.most)}")
+        return number
+
+    def show(self, value: float) -> str:
+        if 0 < value < 1 and math.isclose(value * 1000, round(value * 1000), abs_tol=1e-9):
+            return f"{round(value * 1000)}ms"
+        return f"{value:.12g}s"
+
+
+class Words(Kind[list[str]]):
+    """Texts: a list, or one text with commas."""
+
+    def read(self, value: object) -> list[str]:
+        if isinstance(value, str):
+            value = [word.strip() for word in value.split(",")] if value.strip() else []
+        if not isinstance(value, list | tuple) or not all(isinstance(word, str) and word.strip() for word in value):
+            raise ValueError("must be a list of texts, or one text with commas between them")
+        return list(value)
+
+    def show(self, value: list[str]) -> str:
+        return ",".join(value)
+
+
+class Urls(Words):
+    """Addresses to listen on."""
+
+    def read(self, value: object) -> list[str]:
+        urls = [str(parse_url(url.strip())) for url in super().read(value)]
+        if not urls:
+            raise ValueError("must have at least one address, such as tcp://127.0.0.1:5246")
+        for i, url in enumerate(urls):
+            if url in urls[:i] and not url.endswith(":0"):
+                raise SettingError(f"{url} stands there twice")
+        return urls
+
+
+class Header(Kind[bytes]):
+    """The first frame of a protocol: a text, or its bytes in hex after ``0x``."""
+
+    def __init__(self, *taken: bytes) -> None:
+        self.taken = taken  # headers of other protocols on the same port
+
+    def read(self, value: object) -> bytes:
+        header = b""
+        if isinstance(value, str) and value.startswith("0x"):
+            try:
+                header = bytes.fromhex(value[2:])
+            except ValueError:
+                raise ValueError("must be pairs of hex digits after 0x, such as 0x4d4458") from None
+        elif isinstance(value, str):
+            header = value.encode("utf-8", "surrogateescape")
+        if not 1 <= len(header) <= 255:
+            raise ValueError("must be a text of 1 to 255 bytes, or its bytes in hex after 0x")
+        if header in self.taken:
+            raise ValueError("must differ from the headers of the other protocols on the port")
+        return header
+
+    def show(self, value: bytes) -> str:
+        text = value.decode("ascii", "replace")
+        # a text that begins with 0x would be read as hex
+        return text if value.isascii() and text.isprintable() and not text.startswith("0x") else "0x" + value.hex()
+
+
+class Table(Kind[dict[str, str]]):
+    """Names to words: a TOML table, or ``name=word,name=word``."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def read(self, value: object) -> dict[str, str]:
+        if isinstance(value, str):
+            # the last "=" divides, since a service's name may have one and the words have none
+            pairs = [pair.strip().rpartition("=") for pair in value.split(",")] if value.strip() else []
+            value = {name.strip() if divider else word.strip(): word.strip() if divider else "" for name, divider, word in pairs}
+        if not isinstance(value, dict):
+            raise ValueError(f"must be a table, or name={self.words[0]},name={self.words[-1]}")
+        for name, word in value.items():
+            if not isinstance(name, str) or not name or word not in self.words:
+                raise ValueError(f"must give {name!r} one of {', '.join(self.words)}")
+        return dict(value)
+
+    def show(self, value: dict[str, str]) -> str:
+        return ",".join(f"{name}={word}" for name, word in value.items())
+
+
+def _measure(value: object, units: dict[str, int] | dict[str, float]) -> float | None:
+    """A number, or a text of a number and one of ``units``; None if it is neither."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return float(value) if math.isfinite(value) else None
+    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match[2].lower() not in units:
+        return None
+    product = float(match[1].replace("_", "")) * units[match[2].lower()]
+    return round(product, 9) if math.isfinite(product) else None

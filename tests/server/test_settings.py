@@ -1,0 +1,370 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polydomo import limits
+from polydomo.errors import SettingError
+from polydomo.protocols.tuning import Tuning
+from polydomo.server.kinds import Count, Flag, Header, Seconds, Size, Table, Urls, Words
+from polydomo.server.settings import KINDS, Settings, flag_of, load, variable_of
+from polydomo.wire.address import Address
+
+
+def toml(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "polydomo.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def complaint(**sources: object) -> str:
+    with pytest.raises(SettingError) as caught:
+        load(**sources)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_stand_in_limits() -> None:
+    settings = load()
+    assert settings == Settings()
+    assert settings.listen == ["tcp://127.0.0.1:5246"]
+    assert settings.data == "./polydomo-data"
+    assert settings.insecure is False
+    assert settings.attempts == limits.ATTEMPTS
+    assert settings.limits.max_message == limits.MAX_MESSAGE
+    assert settings.limits.max_unsent == limits.MAX_UNSENT
+    assert settings.limits.max_held_bytes == limits.MAX_HELD_BYTES
+    assert settings.tuning() == Tuning()
+
+
+def test_defaults_are_not_shared() -> None:
+    Settings().listen.append("tcp://127.0.0.1:1")
+    Settings().mdp.dialects["a"] = "libmdp"
+    assert Settings() == load()
+
+
+def test_variables_and_flags_can_set_every_key() -> None:
+    """Each key's own default, written as text, is read back from a variable and from a flag."""
+    for described in load().describe():
+        by_flag = load(flags={described.key: described.value})
+        assert by_flag.get(described.key) == Settings().get(described.key)
+        assert by_flag.sources == {described.key: f"flag {flag_of(described.key)}"}
+        by_variable = load(environ={variable_of(described.key): described.value})
+        assert by_variable.get(described.key) == Settings().get(described.key)
+
+
+def test_rising_precedence(tmp_path: Path) -> None:
+    file = toml(tmp_path, 'attempts = 4\ngrace = 5\n[mdx]\nbeat = "1s"\n')
+    environ = {"POLYDOMO_ATTEMPTS": "5", "POLYDOMO_MDX_BEAT": "500ms", "HOME": "/"}
+    settings = load(file, environ, {"attempts": 6, "data": None})
+    assert (settings.attempts, settings.mdx.beat, settings.grace) == (6, 0.5, 5.0)
+    assert settings.sources == {
+        "attempts": "flag --attempts",
+        "mdx.beat": "variable POLYDOMO_MDX_BEAT",
+        "grace": f"file {file}",
+    }
+
+
+def test_whole_file(tmp_path: Path) -> None:
+    file = toml(
+        tmp_path,
+        """
+        listen = ["tcp://127.0.0.1:0", "ipc:///tmp/p.sock"]
+        data = "/var/lib/polydomo"
+        log_json = true
+        log_level = "DEBUG"
+        requeue_after_partial = true
+        busy_timeout = "15m"
+        queue_expiry = 0.5
+        beats_missed = 4
+
+        [limits]
+        max_message = "1MiB"
+        max_frames = 64
+
+        [mdp]
+        dialects = { "sum.up" = "majortomo", echo = "libmdp" }
+
+        [mdx]
+        client_header = "MDX"
+        worker_header = "0x4d4458"
+
+        [dbp]
+        silent = false
+        names = ["camera", "stage"]
+        """,
+    )
+    settings = load(file)
+    assert [listener.address for listener in settings.listeners()] == [
+        Address("tcp", host="127.0.0.1", port=0),
+        Address("ipc", path="/tmp/p.sock"),
+    ]
+    assert settings.log_level == "debug"
+    tuning = settings.tuning()
+    assert tuning.max_message == limits.MIB
+    assert tuning.busy_timeout == 900.0
+    assert tuning.beats_missed == 4
+    assert tuning.mdp2_dialects == {b"sum.up": "majortomo", b"echo": "libmdp"}
+    assert tuning.mdx_client_header == tuning.mdx_worker_header == b"MDX"
+    assert tuning.dbp_silent is False
+    assert tuning.dbp_names == ["camera", "stage"]
+
+
+def test_every_protocol_key_reaches_the_tuning() -> None:
+    """A key that ``tuning`` forgot would leave its default behind."""
+    flags: dict[str, object] = {
+        "limits.max_message": 12345,
+        "limits.max_frame": 12345,
+        "beats_missed": 9,
+        "busy_timeout": 77,
+        "mdp.beat": 1.1,
+        "mdp.dialects": "a=libmdp",
+        "mdx.beat": 1.2,
+        "mdx.client_header": "A",
+        "mdx.worker_header": "B",
+        "dcp.beat": 1.3,
+        "dcp.max_held": 3,
+        "dbp.beat": 1.4,
+        "dbp.silent": False,
+        "dbp.names": "x",
+        "emqp.beat": 1.5,
+        "emqp.max_slots": 7,
+        "emqp.beats_missed": 8,
+        "memo.idle": 1.6,
+        "memo.queue_expiry": 1.7,
+        "memo.reconnect": 1.8,
+    }
+    sections = {"mdp", "mdx", "dcp", "dbp", "emqp", "memo"}
+    assert {key for key in KINDS if key.partition(".")[0] in sections} <= set(flags)
+    tuning, plain = load(flags=flags).tuning(), Tuning()
+    unchanged = [name for name in vars(plain) if getattr(tuning, name) == getattr(plain, name)]
+    assert unchanged == []
+
+
+def test_variables() -> None:
+    environ = {
+        "POLYDOMO_LISTEN": "tcp://127.0.0.1:1, tcp://[::1]:1",
+        "POLYDOMO_INSECURE": "yes",
+        "POLYDOMO_MEMO_QUEUE_EXPIRY": "3",
+        "POLYDOMO_QUEUE_EXPIRY": "4",
+        "POLYDOMO_DATA": "",  # empty: not set
+    }
+    settings = load(environ=environ)
+    assert settings.listen == ["tcp://127.0.0.1:1", "tcp://[::1]:1"]
+    assert settings.insecure is True
+    assert (settings.memo.queue_expiry, settings.queue_expiry) == (3.0, 4.0)
+    assert settings.data == "./polydomo-data"
+
+
+def test_file_named_by_a_variable(tmp_path: Path) -> None:
+    file = toml(tmp_path, "attempts = 7")
+    environ = {"POLYDOMO_CONFIG": str(file)}
+    assert load(environ=environ).attempts == 7
+    (tmp_path / "other.toml").write_text("attempts = 8")
+    assert load(tmp_path / "other.toml", environ).attempts == 8
+
+
+def test_variables_that_kubernetes_sets_for_a_service_of_our_name() -> None:
+    environ = {
+        "POLYDOMO_SERVICE_HOST": "10.0.0.1",
+        "POLYDOMO_SERVICE_PORT": "5246",
+        "POLYDOMO_SERVICE_PORT_MAIN": "5246",
+        "POLYDOMO_PORT": "tcp://10.0.0.1:5246",
+        "POLYDOMO_PORT_5246_TCP_ADDR": "10.0.0.1",
+    }
+    assert load(environ=environ) == Settings()
+
+
+# --- complaints -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("attemps = 3", "attemps ({file}): there is no such setting; did you mean attempts?"),
+        ("max_message = 3", "did you mean limits.max_message?"),
+        ("[limits]\nmax_mesage = 3", "limits.max_mesage ({file}): there is no such setting; did you mean limits.max_message?"),
+        ("[limits]\nlisten = 3", "did you mean listen?"),
+        ("[limit]\nmax_message = 3", "[limit] ({file}): there is no such section; did you mean [limits]?"),
+        ("[zzz]\na = 3", "there is no such section; there are [dbp], [dcp], [emqp]"),
+        ("zzz = 3", "`polydomo config` lists them all"),
+        ("sources = 3", "sources ({file}): there is no such setting"),
+        ("mdx = 3", "mdx ({file}): must be a table, [mdx]"),
+        ("attempts = 0", "attempts ({file}): must be a whole number from 1 to 1000, not 0"),
+        ("attempts = true", "must be a whole number from 1 to 1000, not True"),
+        ("attempts = 2.5", "must be a whole number from 1 to 1000, not 2.5"),
+        ("listen = []", "listen ({file}): must have at least one address"),
+        ("listen = [1]", "must be a list of texts"),
+        ("listen = ['localhost:1']", "listen ({file}): 'localhost:1' is not an address: it has no scheme; did you mean tcp://localhost:1?"),
+        ("listen = ['tcp://[::1]:1', 'tcp://[::1]:1']", "tcp://[::1]:1 stands there twice"),
+        ("data = ''", "data ({file}): must be a text that is not empty, not ''"),
+        ("insecure = 'maybe'", "insecure ({file}): must be true or false, not 'maybe'"),
+        ("log_level = 'loud'", "must be one of debug, info, warning, error, not 'loud'"),
+        ("grace = -1", "must be from 0s to"),
+        ("grace = nan", "must be a number of seconds"),
+        ("queue_expiry = 'soon'", 'such as "2.5s", "500ms" or "15m", not \'soon\''),
+        ("mdp.beat = 0", "mdp.beat ({file}): must be from 10ms to 3600s, not 0"),
+        ("mdp.dialects = { echo = 'rfc18' }", "must give 'echo' one of majortomo, libmdp"),
+        ("mdp.dialects = 3", "must be a table"),
+        ("mdx.client_header = 'MDPC01'", "must differ from the headers of the other protocols"),
+        ("limits.max_message = '64 parsecs'", "must be a number of bytes, or one with KiB, MiB or GiB"),
+        ("limits.max_message = 1", "limits.max_message ({file}): must be from 1KiB to 1024GiB, not 1"),
+        ("attempts = ", "{file}: is not TOML: "),
+    ],
+)
+def test_file_complaints(tmp_path: Path, text: str, says: str) -> None:
+    file = toml(tmp_path, text)
+    assert says.format(file=f"file {file}") in complaint(file=file)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    assert complaint(file=missing) == f"flag --config: cannot read {missing}: No such file or directory"
+    assert complaint(environ={"POLYDOMO_CONFIG": str(tmp_path)}).startswith("variable POLYDOMO_CONFIG: cannot read")
+    (tmp_path / "latin1.toml").write_bytes(b"data = '\xe9'")
+    assert "is not UTF-8" in complaint(file=tmp_path / "latin1.toml")
+
+
+def test_variable_complaints() -> None:
+    assert complaint(environ={"POLYDOMO_LISTN": "x"}) == (
+        "variable POLYDOMO_LISTN: there is no such setting; did you mean POLYDOMO_LISTEN?"
+    )
+    assert "did you mean POLYDOMO_LIMITS_MAX_MESSAGE?" in complaint(environ={"POLYDOMO_MAX_MESSAGE": "1"})
+    assert "lists them all" in complaint(environ={"POLYDOMO_XYZZY": ""})
+    assert complaint(environ={"POLYDOMO_ATTEMPTS": "many"}) == (
+        "attempts (variable POLYDOMO_ATTEMPTS): must be a whole number from 1 to 1000, not 'many'"
+    )
+
+
+def test_flag_complaints() -> None:
+    assert complaint(flags={"max_message": 1}) == "flag --max-message: there is no such setting; did you mean limits.max_message?"
+    assert complaint(flags={"limits.max_queue": "0"}).startswith("limits.max_queue (flag --limits-max-queue): must be")
+
+
+def test_a_long_value_is_cut_in_the_complaint() -> None:
+    assert len(complaint(flags={"attempts": "x" * 10_000})) < 200
+
+
+# --- what keys say together -------------------------------------------------------------------------------------------
+
+
+def test_other_bounds_follow_the_message_bound() -> None:
+    small = load(flags={"limits.max_message": "1MiB"}).limits
+    assert (small.max_frame, small.max_unsent, small.max_held_bytes) == (limits.MIB, limits.MAX_UNSENT, limits.MAX_HELD_BYTES)
+    large = load(flags={"limits.max_message": "2GiB"}).limits
+    assert large.max_frame == limits.MAX_FRAME
+    assert large.max_unsent >= 2 * large.max_message
+    assert large.max_held_bytes >= large.max_message
+
+
+def test_bounds_that_were_set_must_agree() -> None:
+    clash = complaint(flags={"limits.max_message": "1MiB", "limits.max_frame": "2MiB"})
+    assert clash == "limits.max_frame (flag --limits-max-frame): 2MiB must not be over limits.max_message, 1MiB"
+    for key in ("limits.max_unsent", "limits.max_held_bytes"):
+        assert complaint(flags={key: "1MiB"}) == f"{key} (flag {flag_of(key)}): 1MiB must not be under limits.max_message, 64MiB"
+        load(flags={key: "64MiB"})
+
+
+@pytest.mark.parametrize("url", ["tcp://*:5246", "tcp://0.0.0.0:0", "tcp://[::]:5246", "tcp://192.0.2.1:1", "tcp://broker:1"])
+def test_beyond_loopback_only_when_allowed(url: str) -> None:
+    urls = ["tcp://127.0.0.1:5246", url]
+    refused = complaint(flags={"listen": urls})
+    assert refused.startswith(f"listen (flag --listen): {url} can be reached from other machines")
+    assert "--insecure" in refused
+    assert load(flags={"listen": urls, "insecure": True}).listen == urls
+
+
+# --- describe ---------------------------------------------------------------------------------------------------------
+
+
+def test_describe(tmp_path: Path) -> None:
+    file = toml(tmp_path, "[limits]\nmax_message = 1048576")
+    described = {entry.key: entry for entry in load(file, {"POLYDOMO_MDX_BEAT": "0.25"}).describe()}
+    assert set(described) == set(KINDS)
+    assert described["limits.max_message"][1:4] == ("1MiB", "64MiB", f"file {file}")
+    assert described["mdx.beat"][1:4] == ("250ms", "2.5s", "variable POLYDOMO_MDX_BEAT")
+    assert described["listen"][1:4] == ("tcp://127.0.0.1:5246", "tcp://127.0.0.1:5246", "default")
+    assert all(entry.help for entry in described.values())
+
+
+def test_variable_names_are_distinct() -> None:
+    assert len({variable_of(key) for key in KINDS}) == len(KINDS)
+    assert len({flag_of(key) for key in KINDS}) == len(KINDS)
+
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), (1, 1), ("64MiB", 64 << 20), ("64 mib", 64 << 20), ("1.5KiB", 1536), ("1_000", 1000), ("2MB", 2_000_000), ("7B", 7)],
+)
+def test_sizes(text: object, size: int) -> None:
+    assert Size().read(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "1.5", "-1", "1e3", "1 2", "64M", "٣", True, None, float("inf"), [], "0", 2**41])
+def test_not_sizes(text: object) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Size().read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("2.5s", 2.5), ("500ms", 0.5), ("15m", 900.0), ("1h", 3600.0), ("1d", 86400.0), ("3", 3.0), (3, 3.0), (0.5, 0.5), (".5 s", 0.5)],
+)
+def test_seconds(text: object, seconds: float) -> None:
+    assert Seconds().read(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "1y", "nan", "inf", float("nan"), float("inf"), True, None, "0", "1" * 400])
+def test_not_seconds(text: object) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Seconds().read(text)
+
+
+@given(st.integers(1, 2**40))
+def test_a_size_is_shown_as_it_is_read(size: int) -> None:
+    assert Size().read(Size().show(size)) == size
+
+
+@given(st.integers(10, 10**9).map(lambda ms: ms / 1000))
+def test_seconds_are_shown_as_they_are_read(seconds: float) -> None:
+    assert Seconds().read(Seconds().show(seconds)) == pytest.approx(seconds)
+
+
+@given(st.binary(min_size=1, max_size=255))
+def test_a_header_is_shown_as_it_is_read(header: bytes) -> None:
+    assert Header().read(Header().show(header)) == header
+
+
+@pytest.mark.parametrize("text", ["", "0x", "0xzz", "0x1", "x" * 256, 7, None])
+def test_not_headers(text: object) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Header().read(text)
+
+
+def test_flags_words_tables() -> None:
+    assert [Flag().read(text) for text in ("true", "Yes", "on", "1", True)] == [True] * 5
+    assert [Flag().read(text) for text in ("false", "No", "off", "0", False)] == [False] * 5
+    assert Words().read("a, b,c") == Words().read(["a", "b", "c"]) == ["a", "b", "c"]
+    assert Table("x", "y").read("a=x, b=c=y") == {"a": "x", "b=c": "y"}
+    assert Table("x", "y").read("") == {}
+    assert Count().read(" 1_000 ") == 1000
+    assert Urls().read("tcp://127.0.0.1:0,tcp://127.0.0.1:*") == ["tcp://127.0.0.1:0"] * 2
+
+
+@pytest.mark.parametrize("text", ["a", "a=", "=x", "a=z", ["a"], {"a": 1}, {"": "x"}])
+def test_not_tables(text: object) -> None:
+    with pytest.raises(ValueError, match="must"):
+        Table("x", "y").read(text)
+
+
+@pytest.mark.parametrize("text", ["a,,b", ["a", ""], 3, {"a": "b"}, None])
+def test_not_words(text: object) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Words().read(text)
