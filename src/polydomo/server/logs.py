@@ -1,0 +1,217 @@
+"""Structured logs over the standard library's logging: text for people, JSON lines for programs.
+
+A line is a constant text and fields: ``say(log, logging.INFO, "listening", address=url)``. Fields are names, addresses, sizes
+and reasons, never a payload; each is cut at ``LOG_VALUE`` characters, and nothing a peer sends can begin a line of its own.
+
+A line with a ``peer`` field is counted by the peer's host and the line's text: past ``LOG_LINES`` in a second the rest is
+only counted, and told once as "and M more like it", so that a peer that sends garbage cannot flood the log. Debug lines
+are not counted: who asks for them wants them.
+"""
+
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TextIO
+
+from polydomo.limits import LOG_KEYS, LOG_LINES, LOG_VALUE
+
+ROOT = "polydomo"
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+_STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "fields"}
+_FIXED = ("time", "level", "logger", "message", "exception")
+
+
+def get(name: str) -> logging.Logger:
+    """The logger of one part: ``get("server")``."""
+    return logging.getLogger(f"{ROOT}.{name}")
+
+
+def say(log: logging.Logger, level: int, text: str, /, **fields: object) -> None:
+    """Logs a line. ``text`` is constant; what varies is a field."""
+    if log.isEnabledFor(level):
+        log.log(level, "%s", text, extra={"fields": fields}, stacklevel=2)
+
+
+def setup(json: bool = False, level: str = "info", stream: TextIO | None = None) -> None:
+    """Sends polydomo's logs to ``stream`` (standard error); a second call replaces the first."""
+    quiet()
+    handler = _LimitedHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonFormatter() if json else TextFormatter())
+    root = logging.getLogger(ROOT)
+    root.addHandler(handler)
+    root.setLevel(LEVELS[level])
+    root.propagate = False
+
+
+def sweep(now: float | None = None) -> None:
+    """Tells what was only counted in seconds that are over. Called now and then, so that the end of a flood is told too."""
+    for handler in _handlers():
+        handler.sweep(time.time() if now is None else now)
+
+
+def quiet() -> None:
+    """Undoes ``setup``."""
+    root = logging.getLogger(ROOT)
+    for handler in list(_handlers()):
+        root.removeHandler(handler)
+        handler.close()
+    root.propagate = True
+    root.setLevel(logging.NOTSET)
+
+
+def _handlers() -> "Iterator[_LimitedHandler]":
+    return (handler for handler in logging.getLogger(ROOT).handlers if isinstance(handler, _LimitedHandler))
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """The record's own fields: those of ``say`` and those of a plain ``extra``."""
+    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    fields.update(getattr(record, "fields", {}))
+    return fields
+
+
+def host_of(peer: object) -> str:
+    """A peer's address without its port: a peer that connects anew is still the same."""
+    host, colon, port = str(peer).rpartition(":")
+    return host if colon and port.isdigit() else str(peer)
+
+
+# --- how a line looks -------------------------------------------------------------------------------------------------
+
+
+def plain(value: object) -> str | int | float | bool | None:
+    """A value as JSON has it. Bytes are shown as text where they are text."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        size = len(value)
+        text = bytes(value[:LOG_VALUE]).decode("utf-8", "backslashreplace")[:LOG_VALUE]
+    else:
+        whole = str(value)
+        size = len(whole)
+        text = whole[:LOG_VALUE]
+    return text if size <= LOG_VALUE else f"{text}...({size - LOG_VALUE} more)"
+
+
+def _one_line(text: str) -> str:
+    """Escapes what would end the line or steer a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _quoted(value: object) -> str:
+    shown = plain(value)
+    if not isinstance(shown, str):
+        return "-" if shown is None else str(shown).lower() if isinstance(shown, bool) else str(shown)
+    if shown and shown.isprintable() and not any(c in shown for c in ' "='):
+        return shown
+    return '"' + _one_line(shown.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-01-31T12:00:00.000Z INFO    listening address=tcp://127.0.0.1:5246``"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_time(record)} {record.levelname:<7} {_one_line(record.getMessage())}"
+        for name, value in fields_of(record).items():
+            line += f" {name}={_quoted(value)}"
+        if record.exc_info:
+            for row in self.formatException(record.exc_info).splitlines():
+                line += "\n    " + _one_line(row)
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One object per line: time, level, logger, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name, value in fields_of(record).items():
+            line[f"{name}_" if name in _FIXED else name] = plain(value)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+# --- no flood ---------------------------------------------------------------------------------------------------------
+
+
+class _Count:
+    """Lines of one kind about one host in the current second."""
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.written = 0
+        self.kept_back = 0
+        self.last: logging.LogRecord | None = None  # the latest of those kept back
+
+
+class _LimitedHandler(logging.StreamHandler[TextIO]):
+    """Writes lines, but only so many of one kind about one host in a second. ``emit`` runs under the handler's lock."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self.counts: dict[tuple[str, str], _Count] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        peer = fields_of(record).get("peer")
+        if peer is None or record.levelno <= logging.DEBUG:
+            super().emit(record)
+            return
+        key = (host_of(peer), record.getMessage())
+        if key not in self.counts and len(self.counts) >= LOG_KEYS:
+            self._tell(record.created)
+            if len(self.counts) >= LOG_KEYS:
+                key = ("", "")
+        count = self.counts.get(key)
+        # a clock that was set back must not silence a peer until it has caught up
+        if count is None or not 0 <= record.created - count.start < 1:
+            if count is not None:
+                self._summary(count)
+            count = self.counts[key] = _Count(record.created)
+        if count.written < LOG_LINES:
+            count.written += 1
+            super().emit(record)
+        else:
+            count.kept_back += 1
+            count.last = record
+
+    def sweep(self, now: float) -> None:
+        self.acquire()
+        try:
+            self._tell(now)
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        self.sweep(float("inf"))
+        super().close()
+
+    def _tell(self, now: float) -> None:
+        for key, count in list(self.counts.items()):
+            if not 0 <= now - count.start < 1:
+                del self.counts[key]
+                self._summary(count)
+
+    def _summary(self, count: _Count) -> None:
+        if count.last is None:
+            return
+        line = logging.makeLogRecord(vars(count.last))
+        if count.kept_back > 1:
+            line.msg, line.args = "%s, and %d more like it", (count.last.getMessage(), count.kept_back - 1)
+        super().emit(line)
