@@ -48,12 +48,12 @@ clean:  ## Remove .venv, caches and build products
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(PY)
 	@echo "==> Installing polydomo with everything its tests and demo need into $(VENV) (once)"
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[all]'
+	@$(PIP) install -qq --constraint constraints.txt --editable '.[all]'
 	@touch $(VENV)/.base $@
 
 $(VENV)/.base: pyproject.toml constraints.txt | $(PY)
 	@echo "==> Installing polydomo into $(VENV) (once)"
-	@$(PIP) install --quiet --constraint constraints.txt --editable .
+	@$(PIP) install -qq --constraint constraints.txt --editable .
 	@touch $@
 
 # The first interpreter that is new enough and can make a virtual environment. A name that is found may still not run
