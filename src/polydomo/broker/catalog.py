@@ -1,0 +1,220 @@
+"""The catalog: services that register themselves (DBP), where they are and whether they still beat.
+
+Pure state. Time is an argument; ``next_deadline`` says when ``advance`` wants to be called. Services of the request-carrying protocols
+are not kept here: the broker knows them, and shows them beside these.
+
+    (none) --enlist--> registering --> ready --silence--> late --silence--> lost
+                                       ready <---beat---- late
+                                       ready, late --delist--> left
+    lost, left --enlist--> registering; from any state, the same name at the same address replaces the entry
+"""
+
+import json
+from heapq import heapify, heappop, heappush
+
+from polydomo.limits import DBP_LATE, MAX_CATALOG_BYTES, MAX_CATALOG_GONE, MAX_CATALOG_INFO, MAX_SERVICES
+from polydomo.protocols.dbp_info import timing, wrong_name
+from polydomo.protocols.tuning import Tuning
+
+REGISTERING, READY, LATE, LOST, LEFT = "registering", "ready", "late", "lost", "left"
+ACTIVE = (READY, LATE)
+
+
+class Entry:
+    """One registered service, or one that was."""
+
+    def __init__(self, name: str, address: str, info: "dict[str, object]", size: int, beat: float, now: float) -> None:
+        self.name = name
+        self.address = address  # the IP address it registered from; only that one may change, beat for or end the entry
+        self.info = info  # as it was sent, with later updates
+        self.size = size  # bytes of ``info`` as JSON
+        self.beat = beat  # seconds between its heartbeats; 0: none agreed, and silence means nothing
+        self.registered = now
+        self.seen = now  # when it last beat
+        self.state = REGISTERING
+        self.since = now  # of the state
+        self.cause = ""  # ... and why
+        self.watch = 0  # the number of its place in the catalog's heap; 0: none
+
+
+class Catalog:
+    """All entries, by name."""
+
+    def __init__(self, tuning: Tuning) -> None:
+        self.tuning = tuning
+        self.entries: dict[str, Entry] = {}
+        self.changed: list[Entry] = []  # whose state changed in the last ``advance``
+        self._gone: dict[str, None] = {}  # names of entries that are not active, oldest first
+        self._bytes = 0  # of the info of active entries
+        self._watch: list[tuple[float, int, Entry]] = []  # when to look at an entry again; a place with an old number is void
+        self._count = 0
+
+    # --- what may be asked of it ---------------------------------------------------------------------------------------------
+
+    def enlist(self, now: float, name: str, address: str, info: "dict[str, object]", beat: float) -> str:
+        """Registers or replaces an entry; "" is yes, anything else is the reason for the no."""
+        wrong = wrong_name(name)
+        if wrong:
+            return wrong
+        if self.tuning.dbp_names and name not in self.tuning.dbp_names:
+            return f"{name} is not on the list of services that may register"
+        if not beat and not self.tuning.dbp_silent:
+            return "a registration must name its heartbeat timing here"
+        old = self._active(name)
+        if old is not None and old.address != address:
+            return f"{name} is already registered from {old.address}"
+        size, wrong = self._weigh(info, old)
+        if wrong:
+            return wrong
+        if old is None and len(self.entries) - len(self._gone) >= MAX_SERVICES:
+            return f"the catalog has {MAX_SERVICES} services already"
+        if old is not None:
+            self._bytes -= old.size
+            old.watch = 0
+        self._gone.pop(name, None)
+        entry = Entry(name, address, dict(info), size, beat, now)
+        self.entries[name] = entry
+        self._bytes += size
+        self._move(entry, READY, now, f"registered from {address}" if old is None else f"registered again from {address}")
+        self._watch_over(entry)
+        return ""
+
+    def amend(self, now: float, name: str, address: str, changes: "dict[str, object]") -> str:
+        """Updates an entry; "" or the reason for the no. The name cannot be changed; a new heartbeat timing holds at once."""
+        entry = self._active(name)
+        if entry is None:
+            return f"{name} is not registered"
+        if entry.address != address:
+            return f"{name} is registered from {entry.address}"
+        info = {**entry.info, **changes, "name": name}
+        beat = timing(info, self.tuning.dbp_beat)
+        if beat is None:
+            return "a heartbeat timing is a number of seconds above 0"
+        if not beat and not self.tuning.dbp_silent:
+            return "a registration must name its heartbeat timing here"
+        size, wrong = self._weigh(info, entry)
+        if wrong:
+            return wrong
+        self._bytes += size - entry.size
+        entry.info = info
+        entry.size = size
+        entry.beat = beat
+        self._beat(entry, now)
+        self._watch_over(entry)
+        return ""
+
+    def beaten(self, now: float, name: str, address: str) -> bool:
+        """A heartbeat. False if there is no such active entry at that address."""
+        entry = self._active(name)
+        if entry is None or entry.address != address:
+            return False
+        self._beat(entry, now)
+        return True
+
+    def delist(self, now: float, name: str, address: str, why: str) -> bool:
+        """The entry leaves. False if there is no such active entry at that address."""
+        entry = self._active(name)
+        if entry is None or entry.address != address:
+            return False
+        self._retire(entry, LEFT, now, why)
+        return True
+
+    def lookup(self, name: str) -> "dict[str, object] | None":
+        """The registration of an active service, as it was sent."""
+        entry = self._active(name)
+        return None if entry is None else entry.info
+
+    def directory(self) -> "dict[str, dict[str, object]]":
+        """All active services, by name."""
+        return {name: entry.info for name, entry in self.entries.items() if entry.state in ACTIVE}
+
+    # --- time ----------------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> "float | None":
+        """When ``advance`` may have something to do. It may be early: an entry's beats only count when it is looked at."""
+        watch = self._watch
+        while watch and watch[0][1] != watch[0][2].watch:
+            heappop(watch)
+        return watch[0][0] if watch else None
+
+    def advance(self, now: float) -> None:
+        """ "consider the other peer “disconnected” if no heartbeat arrives within some multiple of that interval (usually 3-5)" """
+        self.changed = []
+        while self._watch and self._watch[0][0] <= now:
+            _, number, entry = heappop(self._watch)
+            if number != entry.watch:
+                continue
+            silent = now - entry.seen
+            if now >= self._lost_at(entry):
+                self._retire(entry, LOST, now, f"no beat for {silent:.1f} s")
+                self.changed.append(entry)
+                continue
+            if entry.state == READY and now >= self._late_at(entry):
+                self._move(entry, LATE, now, f"no beat for {silent:.1f} s")
+                self.changed.append(entry)
+            self._watch_over(entry)
+
+    def _late_at(self, entry: Entry) -> float:
+        return entry.seen + entry.beat * DBP_LATE
+
+    def _lost_at(self, entry: Entry) -> float:
+        return entry.seen + entry.beat * self.tuning.beats_missed
+
+    # --- the one way to change -------------------------------------------------------------------------------------------------
+
+    def _active(self, name: str) -> "Entry | None":
+        entry = self.entries.get(name)
+        return entry if entry is not None and entry.state in ACTIVE else None
+
+    def _move(self, entry: Entry, state: str, now: float, cause: str) -> None:
+        entry.state = state
+        entry.since = now
+        entry.cause = cause
+
+    def _beat(self, entry: Entry, now: float) -> None:
+        entry.seen = now
+        if entry.state == LATE:
+            self._move(entry, READY, now, "it beat again")
+
+    def _retire(self, entry: Entry, state: str, now: float, cause: str) -> None:
+        """The entry is no longer active; a bounded number of those is remembered."""
+        self._move(entry, state, now, cause)
+        entry.watch = 0
+        self._bytes -= entry.size
+        self._gone[entry.name] = None
+        if len(self._gone) > MAX_CATALOG_GONE:
+            oldest = next(iter(self._gone))
+            del self._gone[oldest]
+            del self.entries[oldest]
+
+    def _weigh(self, info: "dict[str, object]", old: "Entry | None") -> "tuple[int, str]":
+        """The size of ``info``, and why it is too large; "" if it is not."""
+        size = len(json.dumps(info))
+        if size > MAX_CATALOG_INFO:
+            return 0, f"service information of {size} bytes, the bound is {MAX_CATALOG_INFO}"
+        if self._bytes - (old.size if old is not None else 0) + size > MAX_CATALOG_BYTES:
+            return 0, f"the catalog has {MAX_CATALOG_BYTES} bytes of service information already"
+        return size, ""
+
+    def _watch_over(self, entry: Entry) -> None:
+        if not entry.beat:
+            entry.watch = 0
+            return
+        self._count += 1
+        entry.watch = self._count
+        when = self._lost_at(entry)
+        if entry.state == READY:
+            when = min(when, self._late_at(entry))
+        heappush(self._watch, (when, self._count, entry))
+        if len(self._watch) > 2 * len(self.entries) + 64:  # mostly void: a service that registers over and over
+            self._watch = [place for place in self._watch if place[1] == place[2].watch]
+            heapify(self._watch)
+
+    def check_invariants(self) -> None:
+        """For tests: everything said twice is said the same."""
+        active = {name for name, entry in self.entries.items() if entry.state in ACTIVE}
+        assert active.isdisjoint(self._gone) and active | set(self._gone) == set(self.entries)
+        assert self._bytes == sum(self.entries[name].size for name in active)
+        watched = [entry.name for _, number, entry in self._watch if number == entry.watch]
+        assert len(watched) == len(set(watched))
+        assert set(watched) == {name for name in active if self.entries[name].beat}

@@ -1,0 +1,165 @@
+"""eMQP as a client and a worker speak it, towards polydomo, EventMQ's router, or a broker written to the document.
+
+What is sent is EventMQ's form where the two differ (its router reads only that); what is read may be either's. A heartbeat of ours has no
+time frame, as in the document: EventMQ's router does not look at it, and an end has no clock.
+"""
+
+import json
+
+from polydomo.errors import CallFailed, ProtocolViolation
+from polydomo.limits import EMQP_BEAT, EMQP_MAX_SLOTS, EMQP_PATIENCE, EMQP_WEIGHT, MAX_MESSAGE
+from polydomo.protocols import emqp_headers
+from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Frames, Job, Reply, WorkerEnd
+
+HEADER = b"eMQP/1.0"
+
+
+class EmqpClientEnd(ClientEnd):
+    """Any number of requests at a time, each under a message id of its own."""
+
+    protocol = "emqp"
+    concurrent = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.keys: dict[bytes, int] = {}  # message id -> the caller's key
+        self.ids: dict[int, bytes] = {}  # and back
+
+    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
+        msgid = self.new_id()
+        self.keys[msgid] = key
+        self.ids[key] = msgid
+        headers = b"reply-requested"
+        if timeout > 0:
+            headers += b",timeout:%d" % max(1, round(timeout))
+        self.out.append([b"", HEADER, b"REQUEST", msgid, service, headers, b"".join(body)])
+
+    def publish(self, topic: bytes, message: bytes) -> None:
+        """To everybody who subscribed to a prefix of ``topic``."""
+        self.out.append([b"", HEADER, b"PUBLISH", self.new_id(), topic, message])
+
+    def schedule(self, queue: bytes, message: bytes, interval: int = -1, cron: bytes = b"", headers: bytes = b"guarantee") -> None:
+        """Asks a scheduler to send ``message`` to ``queue`` every ``interval`` seconds, or, without one, as ``cron`` says."""
+        self.out.append([b"", HEADER, b"SCHEDULE", self.new_id(), queue, headers, b"%d" % interval, message, cron])
+
+    def unschedule(self, queue: bytes, message: bytes) -> None:
+        """Takes back the schedule of the same message."""
+        self.out.append([b"", HEADER, b"UNSCHEDULE", self.new_id(), queue, b"", b"-1", message, b""])
+
+    def receive(self, message: Frames) -> list[Event]:
+        check(message)
+        command = message[2]
+        if command == b"HEARTBEAT":
+            return []
+        if command == b"DISCONNECT" or command == b"KBYE":
+            return [Dismissed(command.decode())]
+        if command != b"REPLY" or not 5 <= len(message) <= 6:
+            raise ProtocolViolation("not an eMQP message to a client")
+        # EventMQ's router answers each REQUEST with a REPLY of its own that says no more than that it was handed out: five frames under an
+        # id that is not ours. The document's reply has five frames under ours.
+        msgid = message[5] if len(message) == 6 else message[3]
+        key = self.keys.pop(msgid, None)
+        if key is None:
+            return []
+        del self.ids[key]
+        return [Reply(key, [message[4]])]
+
+    def forget(self, key: int) -> None:
+        msgid = self.ids.pop(key, None)
+        if msgid is not None:
+            del self.keys[msgid]
+
+    def new_id(self) -> bytes:
+        self.count += 1
+        return b"c%d" % self.count
+
+
+class EmqpWorkerEnd(WorkerEnd):
+    """One READY for each job it has room for. A request for a queue that nobody serves may come to a worker of ``default``: the job's
+    ``service`` is then a name that was not in ``open``."""
+
+    protocol = "emqp"
+    slots = EMQP_MAX_SLOTS
+    interval = EMQP_BEAT
+    patience = EMQP_PATIENCE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.jobs: dict[bytes, Job] = {}  # by the id of the REQUEST
+        self.parts: dict[bytes, list[bytes]] = {}  # partials, which eMQP does not have: they wait for the final
+        self.sizes: dict[bytes, int] = {}
+        self.left = False
+
+    def open(self, services: list[bytes], slots: int = 1) -> None:
+        queues = json.dumps([[EMQP_WEIGHT, service.decode()] for service in services])
+        self.say(b"INFORM", [queues.encode(), b"worker"])
+        for _ in range(min(slots, self.slots)):
+            self.say(b"READY", [])
+
+    def receive(self, message: Frames) -> list[Event]:
+        if self.left:
+            return []
+        check(message)
+        command = message[2]
+        if command == b"REQUEST":
+            if len(message) != 7:
+                raise ProtocolViolation(f"REQUEST of {len(message)} frames")
+            msgid = message[3]
+            if msgid in self.jobs:
+                raise ProtocolViolation("a second REQUEST under an id that is still held")
+            headers = {name: value or "" for name, value in emqp_headers.items(message[5])}
+            job = Job(message[4], [message[6]], msgid, emqp_headers.read(message[5]).timeout, headers)
+            self.jobs[msgid] = job
+            return [job]
+        if command == b"HEARTBEAT" or command == b"ACK":
+            return []
+        if command == b"DISCONNECT" or command == b"KBYE":
+            self.left = True
+            return [Dismissed(command.decode())]
+        raise ProtocolViolation("not an eMQP message to a worker")
+
+    def beat(self) -> None:
+        self.say(b"HEARTBEAT", [])
+
+    def partial(self, job: Job, body: Frames) -> None:
+        msgid = self.held(job)
+        self.parts.setdefault(msgid, []).extend(body)
+        size = self.sizes.get(msgid, 0) + sum(map(len, body))
+        self.sizes[msgid] = size
+        if size > MAX_MESSAGE:
+            raise CallFailed("too-large", "eMQP sends partials with the final reply, and together they pass the message bound")
+
+    def final(self, job: Job, body: Frames) -> None:
+        msgid = self.held(job)
+        whole = b"".join(self.parts.pop(msgid, []) + body)
+        self.sizes.pop(msgid, None)
+        del self.jobs[msgid]
+        self.say(b"REPLY", [whole, msgid])
+        self.say(b"READY", [])
+
+    def fail(self, job: Job, code: str, text: str) -> bool:
+        self.held(job)
+        self.close()  # eMQP has no word for failure: leaving gives the request back to the broker
+        return True
+
+    def close(self) -> None:
+        self.say(b"DISCONNECT", [])
+        self.left = True
+
+    def say(self, command: bytes, rest: Frames) -> None:
+        if not self.left:
+            self.count += 1
+            self.out.append([b"", HEADER, command, b"w%d" % self.count, *rest])
+
+    def held(self, job: Job) -> bytes:
+        assert isinstance(job.ref, bytes)
+        if self.jobs.get(job.ref) is not job:
+            raise ValueError("a reply to a request that this worker does not hold")
+        return job.ref
+
+
+def check(message: Frames) -> None:
+    if len(message) < 4 or message[0] or message[1] != HEADER:
+        raise ProtocolViolation("not a message of eMQP/1.0")

@@ -1,0 +1,186 @@
+"""The headers of an eMQP REQUEST and the queues of an INFORM: text inside a frame, in two notations each.
+
+The document calls the headers a "dictionary" and leaves its form open; EventMQ writes ``reply-requested,retry-count:2,timeout:5``.
+We read that and a JSON object, and write EventMQ's. Queues are "csv seperated names" in the document and
+``[[weight, "name"], ...]`` in EventMQ. Nothing here knows of messages or the broker.
+"""
+
+import json
+import math
+
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import (
+    EMQP_CACHED_HEADER,
+    EMQP_HEADER_CACHE,
+    EMQP_MAX_HEADERS,
+    EMQP_MAX_RETRIES,
+    EMQP_MAX_TIMEOUT,
+    EMQP_MAX_WEIGHT,
+    EMQP_WEIGHT,
+    MAX_SERVICE_NAME,
+    MAX_SERVICES_PER_WORKER,
+)
+from polydomo.wire import frames
+
+REPLY_REQUESTED = "reply-requested"
+RETRY_COUNT = "retry-count"
+TIMEOUT = "timeout"
+
+DEFAULT_QUEUE = b"default"
+
+
+class Headers:
+    """What the headers of one REQUEST ask for, and what a worker is told of them."""
+
+    def __init__(self, items: "list[tuple[str, str | None]]") -> None:
+        self.wants_reply = False
+        self.timeout = 0.0  # seconds; 0: none
+        self.attempts = 0  # 1 + retry-count; 0: not said
+        before: list[str] = []
+        after: list[str] | None = None  # what stands behind the timeout
+        for name, value in items:
+            if name == REPLY_REQUESTED:
+                self.wants_reply = True
+            elif name == RETRY_COUNT:
+                count = _number(value)
+                if count is None:
+                    continue
+                self.attempts = 1 + int(min(count, EMQP_MAX_RETRIES))
+            elif name == TIMEOUT:
+                # EventMQ's job manager ends in an exception over a timeout that is not a number: such a one is not passed on.
+                seconds = _number(value)
+                if seconds is not None and seconds > 0:
+                    self.timeout = min(seconds, EMQP_MAX_TIMEOUT)
+                    after = [] if after is None else after
+                continue
+            (before if after is None else after).append(name if value is None else f"{name}:{value}")
+        if not self.wants_reply:
+            # EventMQ's job manager replies only if this is there; whether the client hears of it is decided with the client.
+            before.insert(0, REPLY_REQUESTED)
+        whole = ",".join(before + (after or [])).encode()
+        self.framed = frames.frame(whole, True)  # towards a worker, where there is no deadline
+        self.before = ",".join([*before, "timeout:"]).encode()
+        self.after = ("," + ",".join(after) if after else "").encode()
+
+    def framed_with(self, seconds: int) -> bytes:
+        """The headers towards a worker as a frame, with the time that is left."""
+        content = self.before + b"%d" % seconds + self.after
+        return frames.head(len(content), True) + content
+
+
+NONE = Headers([])  # a request of another protocol has no headers
+
+_read: dict[bytes, Headers] = {}
+
+
+def read(content: bytes) -> Headers:
+    """The headers frame of a REQUEST. Raises ProtocolViolation if it is not text or too long."""
+    headers = _read.get(content)
+    if headers is None:
+        try:
+            headers = Headers(items(content))
+        except UnicodeEncodeError:  # a lone surrogate, which JSON can write and UTF-8 cannot
+            raise ProtocolViolation("headers that are not UTF-8") from None
+        if len(content) <= EMQP_CACHED_HEADER:
+            if len(_read) >= EMQP_HEADER_CACHE:
+                _read.clear()
+            _read[content] = headers
+    return headers
+
+
+def items(content: bytes) -> "list[tuple[str, str | None]]":
+    """Names and values in order; a header without a value (``guarantee``) has None."""
+    if not content:
+        return []
+    text = _text(content, "headers")
+    if text.lstrip().startswith("{"):
+        return _json_items(text)
+    found: list[tuple[str, str | None]] = []
+    for piece in text.split(","):
+        name, colon, value = piece.strip().partition(":")
+        if name:
+            found.append((name.strip(), value.strip() if colon else None))
+    return found
+
+
+def _json_items(text: str) -> "list[tuple[str, str | None]]":
+    document = _json(text, "headers")
+    if not isinstance(document, dict):
+        raise ProtocolViolation("headers are not a JSON object")
+    found: list[tuple[str, str | None]] = []
+    for name, value in document.items():
+        if value is None or value is False:
+            continue  # a header that is there is on, so one that is off is not there
+        if value is True:
+            written = None
+        elif isinstance(value, (str, int, float)):
+            written = str(value)
+        else:
+            continue  # a list or an object cannot be written as EventMQ writes headers
+        if not name or "," in name or ":" in name or (written is not None and "," in written):
+            continue  # nor can these: a worker would read them as other headers than they are
+        found.append((name, written))
+    return found
+
+
+def read_queues(content: bytes) -> "tuple[list[bytes], list[int]]":
+    """The queues of an INFORM, each name once, and by how much each weighs more than EventMQ's default, which is what a worker without
+    weights has. Raises ProtocolViolation."""
+    text = _text(content, "queues").strip() if content else ""
+    queues: dict[bytes, int] = {}
+    if text.startswith("["):
+        document = _json(text, "queues")
+        assert isinstance(document, list)  # JSON that begins so
+        for entry in document:
+            _add_queue(queues, entry)
+    else:
+        for name in text.split(","):
+            if name.strip():
+                _add_queue(queues, name.strip())
+    if not queues:
+        queues[DEFAULT_QUEUE] = 0
+    if len(queues) > MAX_SERVICES_PER_WORKER:
+        raise ProtocolViolation(f"{len(queues)} queues, the bound is {MAX_SERVICES_PER_WORKER}")
+    return list(queues), list(queues.values())
+
+
+def _add_queue(queues: "dict[bytes, int]", entry: object) -> None:
+    weight: object = EMQP_WEIGHT
+    name: object = entry
+    if isinstance(entry, list) and len(entry) == 2:
+        weight, name = entry
+    if not isinstance(name, str) or isinstance(weight, bool) or not isinstance(weight, (int, float)):
+        raise ProtocolViolation('a queue that is neither a name nor [weight, "name"]')
+    if not -EMQP_MAX_WEIGHT <= weight <= EMQP_MAX_WEIGHT:  # NaN is outside, too
+        raise ProtocolViolation("a weight that is out of bounds")
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can write and UTF-8 cannot
+        raise ProtocolViolation("a queue name that is not UTF-8") from None
+    if not 0 < len(encoded) <= MAX_SERVICE_NAME:
+        raise ProtocolViolation(f"a queue name of {len(encoded)} bytes, the bound is {MAX_SERVICE_NAME}")
+    queues.setdefault(encoded, int(weight) - EMQP_WEIGHT)
+
+
+def _text(content: bytes, what: str) -> str:
+    if len(content) > EMQP_MAX_HEADERS:
+        raise ProtocolViolation(f"{what} of {len(content)} bytes, the bound is {EMQP_MAX_HEADERS}")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise ProtocolViolation(f"{what} that are not UTF-8") from None
+
+
+def _json(text: str, what: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ProtocolViolation(f"{what} that are not JSON") from None
+
+
+def _number(value: "str | None") -> "float | None":
+    try:
+        number = float(value or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
