@@ -35,6 +35,8 @@ MAX_SERVICES_PER_WORKER: Final = 1_000  # memo01, eMQP and DCP workers may offer
 MAX_CATALOG_INFO: Final = 16 * KIB  # What one service may tell of itself; the published client's is under 1 KiB.
 MAX_CATALOG_BYTES: Final = 16 * MIB  # ... and all of them together, so that the list of all services fits one message.
 MAX_CATALOG_GONE: Final = 1_000  # Services that left or were lost and are still remembered, with the cause.
+MAX_SUBSCRIPTIONS: Final = 10_000  # Prefixes one subscriber may ask for.
+MAX_TOPIC: Final = 255  # A topic is a name; long content belongs in the message.
 MAX_LISTED: Final = 1_000  # Rows that ``polydomo requests`` shows at most: an answer must not stall the loop.
 RESUME_FRACTION: Final = 0.75  # A paused sender is read again below this part of the bound, so that it does not flutter.
 
@@ -45,6 +47,7 @@ QUEUE_EXPIRY: Final = 60.0  # How long a request waits for a service that has no
 BUSY_TIMEOUT: Final = 900.0  # Silence allowed while a worker that does not beat when busy holds a request.
 GRACE: Final = 10.0  # On SIGTERM, how long requests in flight may take to finish.
 TIMER_TICK: Final = 10  # Milliseconds. Deadlines are kept in buckets: never early, late by at most this and 1 % of the wait.
+CLOSE_TIME: Final = 1.0  # When the broker leaves, how long peers have to take what was sent to them.
 ZOMBIE_TIME: Final = 5.0  # How long a connection stays open, unheard, after a DISCONNECT; then it is closed.
 
 # --- logs -------------------------------------------------------------------------------------------------------------
@@ -104,5 +107,6 @@ KEEPALIVE_IDLE: Final = 15  # Seconds (whole, as the kernel wants them) before a
 KEEPALIVE_INTERVAL: Final = 5  # then this often,
 KEEPALIVE_COUNT: Final = 3  # and after so many unanswered probes the connection is lost: 30 s in all.
 MDP_PATIENCE: Final = 4 * MDP_BEAT  # Silence after which a worker takes the broker for gone: "usually 3-5" intervals.
+EMQP_PATIENCE: Final = 4 * EMQP_BEAT  # ... and of eMQP.
 MDX_PATIENCE: Final = 4 * MDX_BEAT  # The same, in the same words.
 DCP_PATIENCE: Final = 4 * DCP_BEAT  # DCP names no multiple.

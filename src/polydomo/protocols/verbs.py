@@ -7,6 +7,8 @@ on each field says who writes it.
 Nothing here does I/O or reads a clock: ``Verbs.now`` is set by the owner of the loop before anything else is called.
 """
 
+from collections import deque
+
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Link
@@ -36,7 +38,7 @@ class Request:
 
     state = QUEUED
     worker: "Worker | None" = None  # who holds it now
-    token = b""  # names this attempt towards the worker; a new one for each attempt
+    token = b""  # names this attempt towards the worker: 12 printable ASCII bytes, never used twice
     attempts = 0
     max_attempts = 0
     deadline = 0.0  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
@@ -55,7 +57,7 @@ class Request:
     outcome = ""
     reason = ""
 
-    def __init__(self, number: int, session: "Session", service: "ServiceName", body: Body, ref: object, now: float) -> None:
+    def __init__(self, number: int, session: "Session", service: "Service", body: Body, ref: object, now: float) -> None:
         self.number = number  # counts up per broker run
         self.session = session  # the client that asked
         self.service = service
@@ -64,11 +66,27 @@ class Request:
         self.accepted = now
 
 
-class ServiceName:
-    """What codecs may know of a service. The broker's own ``Service`` extends it."""
+class Service:
+    """One service by name. Codecs may read ``name``; everything else is the broker's."""
+
+    length = 0  # requests waiting
+    empty_since = 0.0  # since when it has no worker
+    timer = 0
+    weighted = False  # some worker has a weight: the highest comes first
+    accepted = 0
+    answered = 0
+    failed = 0
+    requeued = 0
 
     def __init__(self, name: bytes) -> None:
         self.name = name
+        self.workers: dict[Worker, int] = {}  # worker -> weight
+        self.idle: dict[Worker, None] = {}  # with credit and nothing held, least recently used first
+        self.spare: dict[Worker, None] = {}  # with credit but busy: second choice
+        self.queues: dict[Session, deque[Request]] = {}  # what waits, by client
+        self.turns: deque[Session] = deque()  # whose turn it is
+        self.returned: deque[Request] = deque()  # given back by lost workers: served first
+        self.stalled: dict[Session, None] = {}  # clients that are not read because the queue is full
 
 
 class Worker:
@@ -86,8 +104,10 @@ class Worker:
         self.told = 0.0  # when we last said anything to it; the broker and codecs set it
         self.beats_busy = False  # it has beaten while holding a request: normal liveness holds for it from then on
         self.held: dict[bytes, Request] = {}  # token -> request
-        self.services: dict[ServiceName, int] = {}  # service -> weight (higher first)
+        self.services: dict[Service, int] = {}  # service -> weight (higher first)
+        self.home: Service | None = None  # its service, if it has just one
         self.alive = True
+        self.orphaned = 0.0  # its connection is gone; it is lost at this time unless it speaks from another
         self.number = 0  # counts up per broker run
         self.since = 0.0
         self.done = 0  # requests answered
@@ -109,10 +129,10 @@ class Session(Handler):
     takes_partials = False  # as a client; otherwise the broker holds partials and joins them in front of the final
 
     # the broker's own bookkeeping
-    outstanding = 0  # requests of this client that have no outcome yet
     workers = 0  # live workers on this connection; such a connection is never paused
     number = 0
     over = False  # the connection is gone
+    polls = False  # its workers ask for each request (memo01): one is delivered only while ``worker.waiting``
 
     def __init__(self, broker: "Verbs", link: Link) -> None:
         self.broker = broker
@@ -145,6 +165,9 @@ class Session(Handler):
     def dismiss(self, worker: Worker) -> None:
         """The broker is leaving or throws the worker out: say DISCONNECT, if the protocol has it, and then nothing more."""
 
+    def gone(self, worker: Worker) -> None:
+        """The worker has ended for whatever reason; the codec may forget it. The last call about this worker."""
+
     def cancel(self, worker: Worker, request: Request) -> bool:
         """The client has gone. True if the protocol could take the request back from the worker."""
         return False
@@ -167,6 +190,8 @@ class Verbs:
     now = 0.0  # the time of this turn of the loop: monotonic seconds
     wall = 0.0  # add to ``now`` for seconds since the epoch
     tuning: Tuning
+    memo_workers: dict[bytes, Worker]  # memo01's worker ids, shared by its sessions: an id may speak from any connection
+    schedulers: dict[Session, None]  # eMQP's connected schedulers, shared by its sessions, the longest connected first
 
     # --- as a client
     def request(

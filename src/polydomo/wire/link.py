@@ -9,6 +9,9 @@ from polydomo.errors import ProtocolViolation
 from polydomo.limits import BIG_BODY
 from polydomo.wire.frames import Body
 
+AT_BOUND = 1  # the broker will not take more from this peer now
+CHOKED = 2  # the peer does not read what it is sent
+
 
 class Handler:
     """Takes the messages of one link. A protocol's session is one."""
@@ -42,7 +45,7 @@ class Link:
     closing: str | None = None  # why the owner must close the connection, once ``out`` is written
     abort = False  # with ``closing``: close at once, do not wait until ``out`` is written
     closed = False  # the connection is gone
-    paused = False  # the owner must not read from the socket; ``receive`` puts aside what it already has
+    paused = 0  # not 0: the owner must not read from the socket, and ``receive`` puts aside what it already has
     dirty = False
     big = False  # ``out`` has a piece too large to be worth joining
     sent = 0  # bytes ever handed to ``out``; for figures
@@ -54,6 +57,11 @@ class Link:
         self.handler = handler
         self.peer = peer  # the peer's address, for people
         self.out: list[Body] = []
+
+    @property
+    def open(self) -> bool:
+        """The handshake is done and the connection is there: messages may flow."""
+        return False
 
     def receive(self, data: bytes) -> None:
         """Takes bytes in any split; raises nothing: a peer's mistakes end in ``violation``."""
@@ -91,16 +99,18 @@ class Link:
         """Bad bytes end at the connection that sent them."""
         self.close(f"protocol violation: {error}")
 
-    def pause(self) -> None:
-        if not self.paused:
-            self.paused = True
+    def pause(self, cause: int) -> None:
+        """``cause`` is AT_BOUND or CHOKED: each is lifted by itself."""
+        if not self.paused & cause:
+            self.paused |= cause
             self.touch()
 
-    def resume(self) -> None:
-        if self.paused:
-            self.paused = False
-            self.hub.resumed.append(self)
-            self.touch()
+    def resume(self, cause: int) -> None:
+        if self.paused & cause:
+            self.paused &= ~cause
+            if not self.paused:
+                self.hub.resumed.append(self)
+                self.touch()
 
     def lost(self, reason: str) -> None:
         """The owner says that the connection is gone. Safe to call twice."""

@@ -1,0 +1,86 @@
+"""Who is still there: one look at a worker when something about it may be due, and not before.
+
+"A peer MUST consider the other peer "disconnected" if no heartbeat arrives within some multiple of that interval (usually 3-5)."
+Messages only set ``seen`` and ``told``; a worker's one timer is set to the earliest moment at which those could matter.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.protocols.verbs import Worker
+
+if TYPE_CHECKING:
+    from polydomo.broker.core import Broker
+
+NEVER = 0.0
+
+
+def schedule(broker: "Broker", worker: Worker) -> None:
+    """Sets the worker's timer."""
+    when = _next_look(broker, worker)
+    if when != NEVER:
+        worker.timer = broker.timers.add(broker.now, when, worker)
+
+
+def reschedule(broker: "Broker", worker: Worker) -> None:
+    if worker.timer:
+        broker.timers.remove(worker.timer, worker)
+        worker.timer = 0
+    schedule(broker, worker)
+
+
+def judge(broker: "Broker", worker: Worker) -> None:
+    """The worker's timer is due: beat, mark late, give up, or look again later."""
+    if not worker.alive:
+        return
+    now = broker.now
+    if worker.orphaned and now >= worker.orphaned:
+        broker.lose(worker, "lost", "its connection was lost, and it did not come back")
+        return
+    allowed = _allowed_silence(broker, worker)
+    if allowed and now >= _last_sign(worker) + allowed:
+        worker.session.expire(worker)
+        broker.lose(worker, "lost", f"no beat for {now - worker.seen:.1f} s")
+        return
+    if worker.beat and now >= worker.told + worker.beat and (worker.waiting or not worker.session.polls):
+        if worker.session.polls:
+            broker.revoke(worker)
+        worker.session.beat(worker)
+        worker.told = now
+        if worker.session.polls:
+            worker.seen = now  # its answer is due from now on
+    schedule(broker, worker)
+
+
+def _allowed_silence(broker: "Broker", worker: Worker) -> float:
+    """How long it may say nothing. Many published workers do not beat while they work: until one has done so once, it is given
+    ``busy_timeout`` while it holds a request. A polling worker's silence means nothing while it waits for us or works."""
+    if worker.session.polls:
+        return 0.0 if worker.waiting or worker.held else worker.silence
+    if worker.held and not worker.beats_busy and worker.silence:
+        return max(broker.policy.busy_timeout, worker.silence)
+    return worker.silence
+
+
+def _last_sign(worker: Worker) -> float:
+    """From when its silence counts: its last message, or, if it does not beat while busy, the request it got after that."""
+    if not worker.held or worker.beats_busy:
+        return worker.seen
+    return max(worker.seen, max(request.dispatched for request in worker.held.values()))
+
+
+def _next_look(broker: "Broker", worker: Worker) -> float:
+    if worker.orphaned:
+        return worker.orphaned
+    when = NEVER
+    if worker.silence:
+        when = worker.seen + worker.silence
+        if when <= broker.now:  # silent, but it may be
+            when = broker.now + worker.silence
+            allowed = _allowed_silence(broker, worker)
+            if allowed:
+                when = min(when, _last_sign(worker) + allowed)
+    if worker.beat and (worker.waiting or not worker.session.polls):
+        beat = worker.told + worker.beat
+        if when == NEVER or beat < when:
+            when = beat
+    return when

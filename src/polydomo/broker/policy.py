@@ -1,0 +1,18 @@
+"""The broker's own settings; the defaults and their reasons stand in ``limits.py``."""
+
+from dataclasses import dataclass
+
+from polydomo import limits
+
+
+@dataclass
+class Policy:
+    attempts: int = limits.ATTEMPTS
+    queue_expiry: float = limits.QUEUE_EXPIRY
+    busy_timeout: float = limits.BUSY_TIMEOUT
+    requeue_after_partial: bool = False
+    max_outstanding: int = limits.MAX_OUTSTANDING
+    max_queue: int = limits.MAX_QUEUE
+    max_held_bytes: int = limits.MAX_HELD_BYTES
+    max_services: int = limits.MAX_SERVICES
+    max_message: int = limits.MAX_MESSAGE

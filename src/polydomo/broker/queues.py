@@ -1,0 +1,69 @@
+"""The waiting line of one service: given-back requests first, then clients in turn, each client's requests in order."""
+
+from collections import deque
+
+from polydomo.protocols.verbs import Request, Service
+
+
+def push(service: Service, request: Request) -> None:
+    session = request.session
+    queue = service.queues.get(session)
+    if queue is None:
+        service.queues[session] = deque((request,))
+        service.turns.append(session)
+    else:
+        queue.append(request)
+    service.length += 1
+
+
+def push_back(service: Service, request: Request) -> None:
+    """To the head of the line."""
+    service.returned.appendleft(request)
+    service.length += 1
+
+
+def pop(service: Service) -> Request:
+    """The next request; there must be one."""
+    service.length -= 1
+    if service.returned:
+        return service.returned.popleft()
+    turns = service.turns
+    session = turns.popleft()
+    queue = service.queues[session]
+    request = queue.popleft()
+    if queue:
+        turns.append(session)
+    else:
+        del service.queues[session]
+    return request
+
+
+def remove(service: Service, request: Request) -> None:
+    """Takes a request out of the line, wherever it stands."""
+    service.length -= 1
+    if request.attempts and request in service.returned:
+        service.returned.remove(request)
+        return
+    session = request.session
+    queue = service.queues[session]
+    queue.remove(request)
+    if not queue:
+        del service.queues[session]
+        service.turns.remove(session)
+
+
+def oldest(service: Service) -> Request | None:
+    """The request that has been accepted first."""
+    found: Request | None = service.returned[0] if service.returned else None
+    for queue in service.queues.values():
+        if found is None or queue[0].accepted < found.accepted:
+            found = queue[0]
+    return found
+
+
+def waiting(service: Service) -> list[Request]:
+    """Everything in the line, given-back ones first, then client by client."""
+    found = list(service.returned)
+    for session in service.turns:
+        found.extend(service.queues[session])
+    return found

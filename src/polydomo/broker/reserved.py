@@ -1,0 +1,182 @@
+"""Names the broker answers itself, on the one port, in every protocol: MMI (RFC 8) and polydomo's own.
+
+``mmi.service``        200 if a worker offers the service named in the body now, else 404; any other ``mmi.*`` 501
+``polydomo.status``    figures of the broker as a JSON object
+``polydomo.services``  a JSON list: name, workers, idle, queued, ...
+``polydomo.workers``   a JSON list: protocol, dialect, peer, services, state, held, ...
+``polydomo.requests``  a JSON list of what is queued or running, since when, and why it waits; at most ``MAX_LISTED``
+``polydomo.clients``   a JSON list of connections that are not workers
+``polydomo.window``    how many requests this client may usefully have outstanding for the service named in the body
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+from polydomo.broker import queues
+from polydomo.limits import MAX_LISTED
+from polydomo.protocols.verbs import HELD, Request, Service, Session, Worker
+from polydomo.wire.frames import Body, flat, frame
+
+if TYPE_CHECKING:
+    from polydomo.broker.core import Broker
+
+Row = dict[str, object]
+
+
+def is_reserved(name: bytes) -> bool:
+    return name.startswith((b"mmi.", b"polydomo."))
+
+
+def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
+    """The reply to a request for a reserved name."""
+    if name == b"mmi.service":
+        return frame(b"200" if broker.has_worker(flat(body)) else b"404", False)
+    if name == b"polydomo.window":
+        return frame(str(window(broker, session, flat(body))).encode(), False)
+    rows: object
+    if name == b"polydomo.status":
+        rows = status(broker)
+    elif name == b"polydomo.services":
+        rows = [service_row(broker, service) for service in broker.services.values()]
+    elif name == b"polydomo.workers":
+        rows = [worker_row(broker, worker) for worker in broker.workers]
+    elif name == b"polydomo.requests":
+        rows = requests(broker)
+    elif name == b"polydomo.clients":
+        rows = [client_row(broker, peer) for peer in broker.sessions if not peer.workers]
+    else:
+        return frame(b"501", False)  # "501 (Not implemented)"
+    return frame(json.dumps(rows).encode(), False)
+
+
+def window(broker: "Broker", session: Session, name: bytes) -> int:
+    """Twice what the service's workers can hold keeps them busy; more would only wait. Never past a bound."""
+    policy = broker.policy
+    room = policy.max_outstanding - len(session.requests)
+    service = broker.services.get(name)
+    if service is None:
+        return max(0, min(room, 1))
+    capacity = sum(worker.credit + len(worker.held) for worker in service.workers)
+    return max(0, min(room, policy.max_queue - service.length, max(1, 2 * capacity - service.length)))
+
+
+def status(broker: "Broker") -> Row:
+    return {
+        "address": broker.address,
+        "uptime": round(broker.now - broker.started, 3),
+        "connections": len(broker.sessions),
+        "workers": len(broker.workers),
+        "services": len(broker.services),
+        "open_requests": broker.open_requests,
+        "held_bytes": broker.held_bytes,
+        "draining": broker.draining,
+    }
+
+
+def service_row(broker: "Broker", service: Service) -> Row:
+    first = queues.oldest(service) if service.length else None
+    return {
+        "name": text(service.name),
+        "protocols": sorted({worker.session.protocol for worker in service.workers}),
+        "workers": len(service.workers),
+        "idle": len(service.idle),
+        "queued": service.length,
+        "oldest_wait": round(broker.now - first.accepted, 3) if first is not None else 0.0,
+        "accepted": service.accepted,
+        "answered": service.answered,
+        "failed": service.failed,
+        "requeued": service.requeued,
+    }
+
+
+def worker_row(broker: "Broker", worker: Worker) -> Row:
+    return {
+        "worker": f"w{worker.number}",
+        "protocol": worker.session.protocol,
+        "dialect": worker.session.dialect,
+        "peer": worker.session.link.peer,
+        "services": [text(service.name) for service in worker.services],
+        "state": "busy" if worker.held else "ready",
+        "held": len(worker.held),
+        "credit": worker.credit,
+        "done": worker.done,
+        "since": round(broker.now - worker.since, 3),
+        "silent": round(broker.now - worker.seen, 3),
+    }
+
+
+def client_row(broker: "Broker", session: Session) -> Row:
+    return {
+        "client": f"c{session.number}",
+        "protocol": session.protocol,
+        "dialect": session.dialect,
+        "peer": session.link.peer,
+        "open_requests": len(session.requests),
+        "paused": bool(session.link.paused),
+    }
+
+
+def requests(broker: "Broker") -> list[Row]:
+    found: list[Row] = []
+    for session in broker.sessions:
+        for request in session.requests:
+            if len(found) == MAX_LISTED:
+                return found
+            found.append(request_row(broker, request))
+    return found
+
+
+def request_row(broker: "Broker", request: Request) -> Row:
+    worker = request.worker
+    held = request.state == HELD and worker is not None
+    return {
+        "request": request.number,
+        "service": text(request.service.name),
+        "client": f"c{request.session.number}",
+        "protocol": request.session.protocol,
+        "state": "running" if held else "queued",
+        "age": round(broker.now - request.accepted, 3),
+        "since": round(broker.now - (request.dispatched if held else request.accepted), 3),
+        "worker": f"w{worker.number}" if worker is not None and held else "",
+        "attempts": request.attempts,
+        "hops": request.hops,
+        "bytes": len(request.body),
+        "why": why(request),
+    }
+
+
+def why(request: Request) -> str:
+    """Why the request is where it is, in words."""
+    service = request.service
+    worker = request.worker
+    if request.state == HELD and worker is not None:
+        return f"worker w{worker.number} has it"
+    count = len(service.workers)
+    if not count:
+        return "no worker offers it"
+    who = "its only worker is" if count == 1 else "both workers are" if count == 2 else f"all {count} workers are"
+    again = f"; lost {request.attempts} times" if request.attempts else ""
+    return f"{who} busy{again}"
+
+
+def foreign(broker: "Broker") -> dict[str, Row]:
+    """Services of the request-carrying protocols, as the catalog shows them. A name that is not UTF-8 is not visible there."""
+    found: dict[str, Row] = {}
+    for service in broker.services.values():
+        if not service.workers:
+            continue
+        try:
+            name = service.name.decode()
+        except UnicodeDecodeError:
+            continue
+        found[name] = {
+            "name": name,
+            "protocol": ",".join(sorted({worker.session.protocol for worker in service.workers})),
+            "address": broker.address,
+            "workers": len(service.workers),
+        }
+    return found
+
+
+def text(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")

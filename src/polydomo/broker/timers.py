@@ -1,0 +1,66 @@
+"""Deadlines, in buckets: adding and removing cost the same however many there are, and nothing is left behind.
+
+A deadline is never early. It is late by at most a hundredth of the wait, and no less than ``TIMER_TICK``: far deadlines share coarse
+buckets, so that the number of buckets stays small whatever the rate of requests.
+"""
+
+from heapq import heappop, heappush
+
+from polydomo.limits import TIMER_TICK
+
+
+class Timers:
+    """Items by the bucket they are due in. An item is kept with the key that ``add`` returned."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, dict[object, None]] = {}
+        self._heap: list[int] = []
+        self._known: set[int] = set()  # keys in the heap, which may outlive their buckets
+
+    def add(self, now: float, when: float, item: object) -> int:
+        wait = int((when - now) * 10)  # hundredths of the wait, in milliseconds
+        grain = TIMER_TICK
+        while grain * 10 <= wait:
+            grain *= 10
+        key = -(-int(when * 1000.0 + 0.999) // grain) * grain
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            self._buckets[key] = {item: None}
+            if key not in self._known:
+                self._known.add(key)
+                heappush(self._heap, key)
+        else:
+            bucket[item] = None
+        return key
+
+    def remove(self, key: int, item: object) -> None:
+        bucket = self._buckets.get(key)
+        if bucket is not None and item in bucket:
+            del bucket[item]
+            if not bucket:
+                del self._buckets[key]
+
+    def next(self) -> float | None:
+        """When the next item is due."""
+        heap = self._heap
+        while heap:
+            if heap[0] in self._buckets:
+                return heap[0] / 1000.0
+            self._known.discard(heappop(heap))
+        return None
+
+    def due(self, now: float) -> list[object]:
+        """Takes out and returns everything that is due, in order."""
+        found: list[object] = []
+        heap = self._heap
+        limit = now * 1000.0
+        while heap and heap[0] <= limit:
+            key = heappop(heap)
+            self._known.discard(key)
+            bucket = self._buckets.pop(key, None)
+            if bucket is not None:
+                found.extend(bucket)
+        return found
+
+    def __len__(self) -> int:
+        return sum(len(bucket) for bucket in self._buckets.values())

@@ -1,0 +1,107 @@
+"""MDP/0.1 (RFC 7), the broker's end.
+
+    client   ->  "" MDPC01 service body+           <-  "" MDPC01 service body+
+    worker   ->  "" MDPW01 READY service           <-  "" MDPW01 REQUEST client "" body+
+             ->  "" MDPW01 REPLY client "" body+   <-> "" MDPW01 HEARTBEAT    <-> "" MDPW01 DISCONNECT
+
+The client address we give a worker is the token of the attempt, so a reply that names anything else counts for nothing.
+"""
+
+from polydomo.errors import ProtocolViolation
+from polydomo.protocols.verbs import Request, Worker
+from polydomo.protocols.worker_role import WorkerRole
+from polydomo.wire.frames import EMPTY_FRAME, Body, cut, join, split
+
+CLIENT = b"\x01\x00\x01\x06MDPC01"  # frames: "", MDPC01
+WORKER = b"\x01\x00\x01\x06MDPW01"
+REPLY = WORKER + b"\x01\x01\x03"
+REQUEST = WORKER + b"\x01\x01\x02\x01\x0c"  # ... and the flags and length of the token that follows
+DELIMITER = b"\x01\x00"
+HEARTBEAT = WORKER + b"\x00\x01\x04"
+DISCONNECT = WORKER + b"\x00\x01\x05"
+
+SERVICE_AT = len(CLIENT)
+ADDRESS_AT = len(REPLY)
+BODY_AT = ADDRESS_AT + 2 + 12 + 2  # after a token and the delimiter
+
+
+class Mdp1Session(WorkerRole):
+    protocol = "mdp1"
+
+    def on_message(self, data: bytes, start: int, end: int) -> None:
+        if data.startswith(CLIENT, start):
+            at = start + SERVICE_AT
+            # "Frame 2: Service name (printable string)"; "Frames 3+: Request body (opaque binary)"
+            after = at + 2 + data[at + 1] if at + 2 <= end else end + 1
+            if after < end and data[at] == 1:
+                self.broker.request(self, data[at + 2 : after], cut(data, after, end), data[at:after])
+            elif after == end and data[at] == 0:  # without a body, which kills published brokers
+                self.broker.request(self, data[at + 2 : after], b"", b"\x01" + data[at + 1 : after])
+            else:
+                self._irregular(data, start, end)
+        elif data.startswith(REPLY, start):
+            body = start + BODY_AT
+            worker = self.worker
+            if worker is not None and worker.alive and data[body - 2 : body] == DELIMITER and body < end:
+                token = data[body - 14 : body - 2]
+                if token in worker.held:
+                    self.broker.final(worker, token, cut(data, body, end))
+                    return
+            self._irregular(data, start, end)
+        else:
+            self._irregular(data, start, end)
+
+    def _irregular(self, data: bytes, start: int, end: int) -> None:
+        """Everything but the two messages that make up the traffic, taken frame by frame."""
+        frames = split(data[start:end])
+        if len(frames) < 3 or frames[0]:
+            self._invalid("no empty frame, header and command")
+        elif frames[1] == b"MDPC01":
+            plain = join(frames)
+            if plain == data[start:end]:
+                self._invalid("request without a service")
+            else:  # frames in long form where the short one does
+                self.on_message(plain, 0, len(plain))
+        elif frames[1] == b"MDPW01":
+            if not self.finished:
+                self._command(frames[2], frames[3:])
+        else:
+            self._invalid(f"header {frames[1][:16]!r} on an MDP/0.1 connection")
+
+    def _command(self, command: bytes, rest: list[bytes]) -> None:
+        if command == b"\x01" and len(rest) == 1:
+            # "There is no response to a READY."
+            tuning = self.broker.tuning
+            self.enroll(rest[0], tuning.mdp_beat, tuning.beats_missed)
+        elif command == b"\x03" and len(rest) >= 2 and not rest[1]:
+            # "The REPLY command SHALL contain precisely one client address frame ... followed by an empty (zero sized) frame."
+            self.answered(rest[0], join(rest[2:]), True)
+        elif command == b"\x04" and not rest:
+            worker = self.known("HEARTBEAT")
+            if worker is not None:
+                self.broker.heard(worker)
+        elif command == b"\x05" and not rest:
+            # "When the broker receives DISCONNECT from a worker it MUST send no further commands to that worker."
+            self.part("DISCONNECT")
+        elif command == b"\x02":
+            self.expel("REQUEST from a worker")
+        else:
+            self._invalid(f"worker command {command[:8]!r} with {len(rest)} frames")
+
+    def _invalid(self, what: str) -> None:
+        """ "The broker SHOULD respond to invalid messages by dropping them and treating that peer as invalid." """
+        self.link.violation(ProtocolViolation(what))
+
+    def send_final(self, request: Request, body: Body) -> None:
+        ref = request.ref
+        assert isinstance(ref, bytes)
+        self.link.send(CLIENT + ref, body or EMPTY_FRAME)
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        self.link.send(REQUEST + request.token + DELIMITER, request.body or EMPTY_FRAME)
+
+    def beat(self, worker: Worker) -> None:
+        self.link.send(HEARTBEAT)
+
+    def send_disconnect(self) -> None:
+        self.link.send(DISCONNECT)

@@ -1,0 +1,74 @@
+"""What the worker side of MDP/0.1, MDP/0.2 and MDX have in common: one worker per connection, DISCONNECT, and then nothing."""
+
+from polydomo.limits import ZOMBIE_TIME
+from polydomo.protocols.verbs import Session, Worker
+from polydomo.wire.frames import Body
+
+ZOMBIE = "zombie"
+
+
+class WorkerRole(Session):
+    """A session whose connection carries at most one worker, which READY opens and DISCONNECT closes."""
+
+    worker: Worker | None = None
+    finished = False  # DISCONNECT was said, by either side: the peer hears nothing more as a worker, and is not heard
+
+    def send_disconnect(self) -> None:
+        raise NotImplementedError
+
+    def enroll(self, service: bytes, beat: float, missed: int, we_beat: bool = True) -> None:
+        """READY. "The worker MUST NOT send a further READY."""
+        if self.worker is not None:
+            self.expel("READY twice")
+            return
+        broker = self.broker
+        self.worker = broker.register(self, [service], None, 1, True, beat if we_beat else 0.0, beat * missed)
+        if self.worker is None:
+            self.expel(f"READY refused: {broker.refusal}")
+
+    def expel(self, what: str) -> None:
+        """ "The broker MUST respond to any valid but unexpected command by sending DISCONNECT and then no further commands" """
+        self.broker.violated(self, what)
+        if not self.finished:
+            self.send_disconnect()
+            self.part(what)
+
+    def part(self, why: str) -> None:
+        """DISCONNECT has been said: the worker is no more, and its connection is closed unless the peer does it soon."""
+        self.finished = True
+        worker = self.worker
+        self.worker = None
+        if worker is not None:
+            self.broker.leave(worker, why)
+        self.broker.later(ZOMBIE_TIME, self, ZOMBIE)
+
+    def known(self, what: str) -> Worker | None:
+        """The live worker behind a command that is valid only after READY; otherwise the peer is told to go."""
+        worker = self.worker
+        if worker is not None and worker.alive:
+            worker.seen = self.broker.now
+            return worker
+        if not self.finished:
+            # A worker that was given up for its silence speaks again, or one that never said READY.
+            self.worker = None
+            self.expel(f"{what} from a worker that is not registered")
+        return None
+
+    def answered(self, token: bytes, body: Body, final: bool) -> None:
+        """A reply that is not the ordinary one: the broker records it as stale unless the worker holds that attempt."""
+        worker = self.worker
+        if worker is not None:
+            if final:
+                self.broker.final(worker, token, body)
+            else:
+                self.broker.partial(worker, token, body)
+        self.known("a reply")
+
+    def dismiss(self, worker: Worker) -> None:
+        self.send_disconnect()
+        self.finished = True
+        self.worker = None
+
+    def on_timer(self, key: object) -> None:
+        if key == ZOMBIE and not self.requests:
+            self.link.close("closed after DISCONNECT")

@@ -1,0 +1,186 @@
+"""One socket: asyncio on one side, a pure ``Link`` on the other."""
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, cast
+
+from polydomo.protocols.detect import Detector
+from polydomo.server import logs
+from polydomo.server.logs import say
+from polydomo.wire.link import CHOKED, Link
+from polydomo.wire.sp import SpLink
+from polydomo.wire.zmtp import ZmtpLink
+
+if TYPE_CHECKING:
+    from polydomo.server.server import BrokerServer
+
+LOG = logs.get("server")
+
+HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC")
+NO_HTTP = (
+    b"HTTP/1.1 501 Not Implemented\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"This is a polydomo broker. It speaks ZMTP and SP on this port, and no HTTP.\n"
+)
+NO_TLS = b"\x15\x03\x03\x00\x02\x02\x46"  # a fatal alert: protocol_version
+
+
+class Connection(asyncio.Protocol):
+    """Looks at the first bytes, then hands everything to the link they call for."""
+
+    transport: asyncio.Transport
+    link: Link | None = None
+    peer = ""
+    reading = True
+    choked = False
+    _first = b""
+
+    def __init__(self, server: "BrokerServer", ipc: bool) -> None:
+        self.server = server
+        self.ipc = ipc
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.peer = _name(transport, self.server, self.ipc)
+        if not self.server.admit(self):
+            self.transport.abort()
+            return
+        self.transport.set_write_buffer_limits(high=self.server.choke, low=self.server.choke // 4)
+        if not self.ipc:
+            sock = transport.get_extra_info("socket")
+            if sock is not None:
+                _keep_alive(sock)
+
+    def data_received(self, data: bytes) -> None:
+        server = self.server
+        if not server.awake:
+            server.wake()
+        link = self.link
+        if link is None:
+            self._sniff(self._first + data)
+            return
+        link.receive(data)
+        if self in server.shaking and link.open:
+            del server.shaking[self]
+
+    def _sniff(self, data: bytes) -> None:
+        """The first bytes tell the wire."""
+        server = self.server
+        if data[0] == 0xFF:
+            detector = Detector(server.broker)
+            self._speak(ZmtpLink(server.hub, detector, self.peer, bounds=server.bounds), detector, data)
+        elif data[:4] == b"\x00SP\x00":
+            detector = Detector(server.broker)
+            link = SpLink(server.hub, detector, self.peer, ipc=self.ipc, max_message=server.bounds.max_message)
+            self._speak(link, detector, data)
+        elif len(data) < 4 and (data == b"\x00SP\x00"[: len(data)] or data[0] == 0x16 or data[:1].isalpha()):
+            self._first = data
+        elif data[:4] in HTTP:
+            self._turn_away("HTTP is not served here", NO_HTTP)
+        elif data[:2] == b"\x16\x03":
+            self._turn_away("TLS is not served here", NO_TLS)
+        else:
+            self._turn_away(f"not ZMTP, not SP: first bytes {data[:8].hex(' ')}", b"")
+
+    def _speak(self, link: Link, detector: Detector, data: bytes) -> None:
+        self.link = link
+        link.owner = self
+        self._first = b""
+        detector.attach(link)
+        link.receive(data)
+
+    def _turn_away(self, why: str, answer: bytes) -> None:
+        say(LOG, logging.WARNING, "connection refused", peer=self.peer, why=why)
+        if answer:
+            self.transport.write(answer)
+        self.transport.close()
+
+    def flush(self) -> None:
+        """Once per turn: writes what the link gathered and obeys its flags."""
+        link = self.link
+        assert link is not None
+        transport = self.transport
+        link.dirty = False
+        out = link.out
+        if out:
+            if len(out) == 1:
+                transport.write(out[0])
+                link.out = []
+            elif link.big:
+                link.out = []
+                link.big = False
+                transport.writelines(out)
+            else:
+                transport.write(b"".join(out))
+                out.clear()
+            if self.choked and transport.get_write_buffer_size() > self.server.max_unsent:
+                link.close(f"left over {self.server.max_unsent} bytes unread", abort=True)
+        if link.closing is not None:
+            self._close(link)
+        elif bool(link.paused) == self.reading:
+            self._set_reading(not link.paused)
+
+    def _close(self, link: Link) -> None:
+        if self in self.server.closing:
+            return
+        self.server.closing[self] = None
+        level = logging.DEBUG if link.closing == "closed after DISCONNECT" else logging.WARNING
+        session = link.handler
+        say(LOG, level, "connection closed", peer=self.peer, protocol=getattr(session, "protocol", link.wire), why=link.closing)
+        if link.abort:
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _set_reading(self, reading: bool) -> None:
+        self.reading = reading
+        if self.transport.is_closing():
+            return
+        if reading:
+            self.server.unwatch(self)
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
+            self.server.watch(self)  # "a paused connection is still watched for closing"
+
+    def pause_writing(self) -> None:
+        """The peer does not read: it is not read from either, unless it carries a worker, which must not be stopped."""
+        self.choked = True
+        if self.link is not None and not getattr(self.link.handler, "workers", 0):
+            self.link.pause(CHOKED)
+            self.server.wake()
+
+    def resume_writing(self) -> None:
+        self.choked = False
+        if self.link is not None:
+            self.link.resume(CHOKED)
+            self.server.wake()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        server = self.server
+        server.wake()
+        server.forget(self)
+        if self.link is not None:
+            self.link.lost("connection closed" if exc is None else f"connection lost: {exc}")
+
+
+def _name(transport: asyncio.BaseTransport, server: "BrokerServer", ipc: bool) -> str:
+    if ipc:
+        server.ipc_peers += 1
+        return f"ipc://peer-{server.ipc_peers}"
+    name = transport.get_extra_info("peername")
+    if not name:
+        return "tcp://unknown"
+    host = f"[{name[0]}]" if ":" in name[0] else name[0]
+    return f"tcp://{host}:{name[1]}"
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """A peer whose machine died says nothing; the kernel finds out within about two minutes."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,0 +1,60 @@
+"""The broker's rare events as log lines. Every line names the peer; none holds a payload."""
+
+import logging
+
+from polydomo.broker.record import Recorder
+from polydomo.broker.reserved import text
+from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.server import logs
+from polydomo.server.logs import say
+
+LOG = logs.get("broker")
+
+
+class Logbook(Recorder):
+    def opened(self, session: Session) -> None:
+        say(LOG, logging.DEBUG, "connected", peer=session.link.peer, protocol=session.protocol)
+
+    def closed(self, session: Session, why: str) -> None:
+        say(LOG, logging.DEBUG, "disconnected", peer=session.link.peer, protocol=session.protocol, why=why)
+
+    def registered(self, worker: Worker) -> None:
+        say(LOG, logging.INFO, "worker registered", **_worker(worker))
+
+    def left(self, worker: Worker, state: str, why: str) -> None:
+        level = logging.INFO if state == "left" else logging.WARNING
+        say(LOG, level, f"worker {state}", why=why, held=len(worker.held), **_worker(worker))
+
+    def requeued(self, request: Request, worker: Worker, why: str) -> None:
+        say(
+            LOG,
+            logging.WARNING,
+            "request given back",
+            request=request.number,
+            service=text(request.service.name),
+            attempt=request.attempts,
+            worker=f"w{worker.number}",
+            why=why,
+        )
+
+    def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
+        say(LOG, logging.WARNING, "stale reply dropped", what=what, attempt=text(token[:24]), bytes=size, **_worker(worker))
+
+    def refused(self, session: Session, what: str) -> None:
+        say(LOG, logging.WARNING, "request refused", peer=session.link.peer, protocol=session.protocol, why=what)
+
+    def violated(self, session: Session, what: str) -> None:
+        say(LOG, logging.WARNING, "protocol violated", peer=session.link.peer, protocol=_spoken(session), what=what)
+
+
+def _worker(worker: Worker) -> dict[str, object]:
+    return {
+        "peer": worker.session.link.peer,
+        "protocol": _spoken(worker.session),
+        "worker": f"w{worker.number}",
+        "services": ",".join(text(service.name) for service in worker.services),
+    }
+
+
+def _spoken(session: Session) -> str:
+    return f"{session.protocol} ({session.dialect})" if session.dialect else session.protocol

@@ -1,0 +1,125 @@
+"""Security handshakes of ZMTP 3: the commands between the greeting and the traffic.
+
+``Mechanism`` is what a ``ZmtpLink`` needs of one; ``Null`` is the only one so far. A mechanism is per connection and pure: bytes of commands
+in, bytes of commands out.
+"""
+
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import MAX_IDENTITY
+
+SERVES = {  # what a listener answers to the socket type that a peer says it is
+    b"DEALER": b"ROUTER",
+    b"REQ": b"ROUTER",
+    b"ROUTER": b"ROUTER",
+    b"SUB": b"XPUB",
+    b"XSUB": b"XPUB",
+    b"PUB": b"XSUB",
+    b"XPUB": b"XSUB",
+}
+
+ACCEPTS = {  # what a dialer of a socket type may meet
+    b"DEALER": (b"ROUTER", b"DEALER", b"REP"),
+    b"REQ": (b"ROUTER", b"REP"),
+    b"SUB": (b"XPUB", b"PUB"),
+    b"PUB": (b"XSUB", b"SUB"),
+}
+
+
+def command(name: bytes, data: bytes = b"") -> bytes:
+    """command = command-size command-body; command-body = command-name command-data"""
+    size = 1 + len(name) + len(data)
+    length = b"\x04" + bytes((size,)) if size < 256 else b"\x06" + size.to_bytes(8, "big")
+    return length + bytes((len(name),)) + name + data
+
+
+def parse_command(body: bytes) -> tuple[bytes, bytes]:
+    """A command's body to its name and data."""
+    if not body or len(body) < 1 + body[0] or not body[0]:
+        raise ProtocolViolation("command without a name")
+    return body[1 : 1 + body[0]], body[1 + body[0] :]
+
+
+def properties(pairs: "list[tuple[bytes, bytes]]") -> bytes:
+    """metadata = *property; property = name value; name = OCTET 1*255name-char; value = 4OCTET *OCTET"""
+    return b"".join(bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value for name, value in pairs)
+
+
+def parse_properties(data: bytes) -> "dict[bytes, bytes]":
+    """Names are case-insensitive: they come back in lower case."""
+    found: dict[bytes, bytes] = {}
+    position = 0
+    while position < len(data):
+        name_at = position + 1
+        size_at = name_at + data[position]
+        value_at = size_at + 4
+        if not data[position] or value_at > len(data):
+            raise ProtocolViolation("metadata ends inside a property")
+        position = value_at + int.from_bytes(data[size_at:value_at], "big")
+        if position > len(data):
+            raise ProtocolViolation("metadata value longer than its command")
+        found[data[name_at:size_at].lower()] = data[value_at:position]
+    return found
+
+
+class Mechanism:
+    """One connection's security handshake."""
+
+    name = b""
+    done = False  # both sides have said all; traffic may flow
+    peer_type = b""  # the peer's Socket-Type, once done
+    our_type = b""
+    identity = b""
+
+    def begin(self) -> bytes:
+        """Commands to send as soon as the greetings have been exchanged."""
+        return b""
+
+    def command(self, name: bytes, data: bytes) -> bytes:
+        """A command of the peer's; returns commands to send. Raises ProtocolViolation."""
+        raise NotImplementedError
+
+
+class Null(Mechanism):
+    """"both peers SHALL send each other a READY command". A listener waits for the peer's and answers with the type that fits."""
+
+    name = b"NULL"
+
+    def __init__(self, listener: bool, socket_type: bytes, identity: bytes = b"") -> None:
+        self.listener = listener
+        self.our_type = socket_type
+        self.our_identity = identity
+
+    def begin(self) -> bytes:
+        return b"" if self.listener else self._ready()
+
+    def command(self, name: bytes, data: bytes) -> bytes:
+        if name == b"ERROR":
+            raise ProtocolViolation(f"peer refused the handshake: {data[1:].decode(errors='replace')!r}")
+        if name != b"READY":
+            raise ProtocolViolation(f"command {name[:20]!r} in the NULL handshake")
+        found = parse_properties(data)
+        self.peer_type = found.get(b"socket-type", b"")
+        self.identity = found.get(b"identity", b"")
+        if len(self.identity) > MAX_IDENTITY:
+            raise ProtocolViolation("identity longer than 255 bytes")
+        self.our_type = fitting(self.listener, self.our_type, self.peer_type)
+        self.done = True
+        return self._ready() if self.listener else b""
+
+    def _ready(self) -> bytes:
+        pairs = [(b"Socket-Type", self.our_type)]
+        if self.our_type in (b"DEALER", b"REQ", b"ROUTER"):
+            pairs.append((b"Identity", self.our_identity))
+        return command(b"READY", properties(pairs))
+
+
+def fitting(listener: bool, ours: bytes, theirs: bytes) -> bytes:
+    """Our socket type towards a peer of type ``theirs``; raises ProtocolViolation if the two cannot talk."""
+    if listener:
+        answer = SERVES.get(theirs)
+        if answer is None:
+            raise ProtocolViolation(f"socket type {theirs[:20].decode(errors='replace')!r} cannot talk to a broker")
+        return answer
+    if theirs not in ACCEPTS.get(ours, ()):
+        raise ProtocolViolation(f"a {ours.decode()} cannot talk to a {theirs[:20].decode(errors='replace')!r}")
+    return ours

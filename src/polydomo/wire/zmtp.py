@@ -1,0 +1,378 @@
+"""ZMTP, the ZeroMQ wire: 3.1 and 3.0 (RFC 37 and 23) and 2.0 (RFC 15), both ends.
+
+``ZmtpLink`` is one connection. Its life: greeting, handshake, traffic. The traffic loop is the hottest code of the project: it
+finds the end of each message, keeps the bounds, and hands over positions; it makes no object per frame.
+"""
+
+from io import BytesIO
+
+from polydomo import limits
+from polydomo.errors import ProtocolViolation
+from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.mechanism import Mechanism, Null, command, fitting, parse_command
+
+# "greeting = signature version mechanism as-server filler"; libzmq's padding ends in 1, which ZMTP 1.0 peers read as a length.
+SIGNATURE = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f"
+PARTIAL_GREETING = SIGNATURE + b"\x03"  # "the first 11 octets of the greeting (signature and major version number)"
+MINOR = b"\x01"
+GREETING_SIZE = 64
+GATHER = 4096  # an unfinished message longer than this is gathered, not concatenated
+
+SIGNING, GREETING, SECURING, GREETING_2, TRAFFIC = range(5)
+
+# ZMTP 2.0: "socket-type = OCTET"
+TYPES_2 = {1: b"PUB", 2: b"SUB", 3: b"REQ", 4: b"REP", 5: b"DEALER", 6: b"ROUTER", 9: b"XPUB", 10: b"XSUB"}
+NUMBERS_2 = {name: number for number, name in TYPES_2.items()}
+
+
+class Bounds:
+    """What one peer may make us hold. One object for all links of a server."""
+
+    def __init__(
+        self,
+        max_frame: int = limits.MAX_FRAME,
+        max_frames: int = limits.MAX_FRAMES,
+        max_message: int = limits.MAX_MESSAGE,
+        max_handshake: int = limits.MAX_HANDSHAKE,
+    ) -> None:
+        self.max_frame = max_frame
+        self.max_frames = max_frames
+        self.max_message = max_message
+        self.max_handshake = max_handshake
+
+
+DEFAULT_BOUNDS = Bounds()
+
+
+class ZmtpLink(Link):
+    """One ZMTP connection; the listening end fits its socket type to the peer's, the dialing end has its own."""
+
+    wire = "zmtp"
+    version = (3, 1)
+    peer_type = b""
+    our_type = b""
+    identity = b""
+    _state = SIGNING
+    _rest = b""  # an unfinished message, or what came while paused
+    _gather: BytesIO | None = None  # the same, for a long one
+    _scan = 0  # how far the unfinished message was looked at
+    _count = 0  # frames of it seen
+    _need = 0  # no use looking again before it has this many bytes
+
+    def __init__(
+        self,
+        hub: Hub,
+        handler: Handler,
+        peer: str,
+        listener: bool = True,
+        socket_type: bytes = b"ROUTER",
+        bounds: Bounds = DEFAULT_BOUNDS,
+        mechanism: Mechanism | None = None,
+    ) -> None:
+        super().__init__(hub, handler, peer)
+        self.listener = listener
+        self.bounds = bounds
+        self.mechanism: Mechanism | None = mechanism if mechanism is not None else Null(listener, socket_type)
+        self.our_type = socket_type
+        self._greeted = False
+        if not listener:
+            self._greet()
+
+    @property
+    def open(self) -> bool:
+        return self._state == TRAFFIC and not self.closed
+
+    def receive(self, data: bytes) -> None:
+        self.received += len(data)
+        try:
+            if self._state == TRAFFIC:
+                self._traffic(data)
+            elif self.closing is None:
+                self._shake(self._rest + data)
+        except ProtocolViolation as error:
+            self.violation(error)
+
+    # --- greeting and handshake -----------------------------------------------------------------------------------------
+
+    def _greet(self) -> None:
+        if not self._greeted:
+            self._greeted = True
+            self.send(PARTIAL_GREETING)
+
+    def _shake(self, data: bytes) -> None:
+        """Everything before traffic. ``data`` is what is left of the peer's bytes; each step takes its part or waits for more."""
+        if data and data[0] != 0xFF and self._state == SIGNING:
+            raise ProtocolViolation("not a ZMTP greeting")
+        if data:
+            self._greet()
+        while self._state != TRAFFIC:
+            before = self._state, len(data)
+            if self._state == SIGNING:
+                data = self._shake_signature(data)
+            elif self._state == GREETING:
+                data = self._shake_greeting(data)
+            elif self._state == GREETING_2:
+                data = self._shake_2(data)
+            else:
+                data = self._shake_command(data)
+            if (self._state, len(data)) == before:
+                if len(data) > self.bounds.max_handshake:
+                    raise ProtocolViolation(f"handshake longer than {self.bounds.max_handshake} bytes")
+                self._rest = data
+                return
+        self._rest = b""
+        self.handler.on_open()
+        if data:
+            self._traffic(data)
+
+    def _shake_signature(self, data: bytes) -> bytes:
+        if len(data) < 11:
+            if len(data) >= 10 and not data[9] & 1:
+                raise ProtocolViolation("ZMTP 1.0 is not served: the peer needs ZeroMQ 3.2 or newer")
+            return data
+        if not data[9] & 1 or data[10] == 0:
+            raise ProtocolViolation("ZMTP 1.0 is not served: the peer needs ZeroMQ 3.2 or newer")
+        if data[10] < 3:
+            self.version = (2, 0)
+            self._state = GREETING_2
+            if not self.listener:
+                self.send(bytes((NUMBERS_2[self.our_type],)) + b"\x00\x00")
+            return data[11:]
+        assert self.mechanism is not None
+        self.send(MINOR + self.mechanism.name.ljust(20, b"\x00") + bytes(32))
+        self._state = GREETING
+        return data[11:]
+
+    def _shake_greeting(self, data: bytes) -> bytes:
+        if len(data) < GREETING_SIZE - 11:
+            return data
+        assert self.mechanism is not None
+        self.version = (3, min(data[0], 1))  # "A peer MUST accept higher protocol versions as valid."
+        theirs = data[1:21].rstrip(b"\x00")
+        if theirs != self.mechanism.name:
+            # "If the mechanism that the peer received does not exactly match the mechanism it sent, it MUST close the connection."
+            raise ProtocolViolation(
+                f"peer wants mechanism {theirs.decode(errors='replace')!r}, this side {self.mechanism.name.decode()}"
+            )
+        self._state = SECURING
+        opening = self.mechanism.begin()
+        if opening:
+            self.send(opening)
+        return data[GREETING_SIZE - 11 :]
+
+    def _shake_command(self, data: bytes) -> bytes:
+        size = len(data)
+        if size < 2:
+            return data
+        if data[0] == 4:
+            start = 2
+            end = 2 + data[1]
+        elif data[0] == 6:
+            start = 9
+            end = 9 + int.from_bytes(data[1:9], "big")
+            if size < 9:
+                return data
+        else:
+            raise ProtocolViolation("message before the handshake was done")
+        if end > self.bounds.max_handshake:
+            raise ProtocolViolation(f"handshake command longer than {self.bounds.max_handshake} bytes")
+        if size < end:
+            return data
+        mechanism = self.mechanism
+        assert mechanism is not None
+        name, content = parse_command(data[start:end])
+        try:
+            answer = mechanism.command(name, content)
+        except ProtocolViolation as error:
+            if name != b"ERROR":  # "ZMTP allows an explicit fatal error response during the mechanism handshake"
+                reason = str(error).encode()[:255]
+                self.send(command(b"ERROR", bytes((len(reason),)) + reason))
+            raise
+        if answer:
+            self.send(answer)
+        if mechanism.done:
+            self._opened(mechanism.our_type, mechanism.peer_type, mechanism.identity)
+        return data[end:]
+
+    def _shake_2(self, data: bytes) -> bytes:
+        """ZMTP 2.0: their socket type, ours and our empty identity, their identity; then frames."""
+        if not data:
+            return data
+        peer_type = TYPES_2.get(data[0], b"")
+        if not self.peer_type:
+            self.peer_type = peer_type
+            if not peer_type:
+                raise ProtocolViolation(f"unknown ZMTP 2.0 socket type {data[0]}")
+            self.our_type = fitting(self.listener, self.our_type, peer_type)
+            if self.listener:
+                self.send(bytes((NUMBERS_2[self.our_type],)) + b"\x00\x00")
+        if len(data) < 3:
+            return data
+        if data[1] != 0:
+            raise ProtocolViolation("ZMTP 2.0 identity is not a short final frame")
+        end = 3 + data[2]
+        if len(data) < end:
+            return data
+        self._opened(self.our_type, peer_type, data[3:end])
+        return data[end:]
+
+    def _opened(self, our_type: bytes, peer_type: bytes, identity: bytes) -> None:
+        self.our_type = our_type
+        self.peer_type = peer_type
+        self.identity = identity
+        self.mechanism = None  # its work is done, and idle connections are many
+        self._state = TRAFFIC
+
+    # --- traffic --------------------------------------------------------------------------------------------------------
+
+    def _traffic(self, data: bytes) -> None:
+        position = 0
+        count = 0
+        if self._gather is not None:
+            gathered = self._gathered(data)
+            if gathered is None:
+                return
+            data = gathered
+        elif self._rest:
+            data = self._rest + data
+            self._rest = b""
+            position = self._scan
+            count = self._count
+        if self.paused or self.closing is not None:
+            self._put_aside(data, 0, 0, 0, 0)
+            return
+        start = 0
+        end = 0
+        size = len(data)
+        handler = self.handler
+        bounds = self.bounds
+        max_frames = bounds.max_frames
+        while position + 2 <= size:
+            flags = data[position]
+            if flags < 2:
+                end = position + 2 + data[position + 1]
+            elif flags < 4:
+                if position + 9 > size:
+                    break
+                length = int.from_bytes(data[position + 1 : position + 9], "big")
+                if length > bounds.max_frame:
+                    raise ProtocolViolation(f"frame of {length} bytes, the bound is {bounds.max_frame}")
+                end = position + 9 + length
+            else:
+                end = self._command(data, position, start, size)
+                if end <= 0:
+                    end = -end
+                    break
+                start = position = end
+                continue
+            if end > size:
+                break
+            position = end
+            count += 1
+            if flags & 1:
+                if count >= max_frames:
+                    raise ProtocolViolation(f"message of more than {max_frames} frames")
+                continue
+            if end - start > bounds.max_message:
+                raise ProtocolViolation(f"message of {end - start} bytes, the bound is {bounds.max_message}")
+            handler.on_message(data, start, end)
+            start = end
+            count = 0
+            if self.paused or self.closing is not None:
+                self._put_aside(data, start, 0, 0, 0)
+                return
+            handler = self.handler  # the first message may have chosen another
+        if start < size:
+            need = end - start if end > size else 0
+            if max(need, size - start) > bounds.max_message:
+                raise ProtocolViolation(f"message of over {max(need, size - start)} bytes, the bound is {bounds.max_message}")
+            self._put_aside(data, start, position - start, count, need)
+
+    def _put_aside(self, data: bytes, start: int, scan: int, count: int, need: int) -> None:
+        """Keeps an unfinished message, or what may not be looked at yet."""
+        left = len(data) - start
+        if not left:
+            return
+        self._scan = scan
+        self._count = count
+        self._need = need
+        if need > GATHER or (left > GATHER and scan):
+            self._gather = BytesIO()
+            self._gather.write(memoryview(data)[start:])
+        else:
+            self._rest = data[start:]
+
+    def _gathered(self, data: bytes) -> bytes | None:
+        """Adds to a long unfinished message without copying it. Returns everything once a whole message is there."""
+        gather = self._gather
+        assert gather is not None
+        gather.write(data)
+        size = gather.tell()
+        if size < self._need:
+            return None
+        whole = False
+        bounds = self.bounds
+        view = gather.getbuffer()
+        try:
+            position = self._scan
+            while position + 2 <= size and not whole:
+                flags = view[position]
+                if flags & 2:
+                    if position + 9 > size:
+                        break
+                    end = position + 9 + int.from_bytes(view[position + 1 : position + 9], "big")
+                else:
+                    end = position + 2 + view[position + 1]
+                if flags > 3 or end > size or end > bounds.max_message:
+                    self._need = end
+                    # What is wrong with it, and whether it is just unfinished, is said in one place.
+                    whole = flags > 3 or end > bounds.max_message or end - position - 9 > bounds.max_frame
+                    break
+                position = end
+                self._count += 1
+                whole = not flags & 1 or self._count >= bounds.max_frames
+            self._scan = position
+        finally:
+            view.release()
+        if not whole:
+            return None
+        self._gather = None
+        return gather.getvalue()
+
+    def _command(self, data: bytes, position: int, start: int, size: int) -> int:
+        """A command between messages. Returns its end, negative if it is not all there yet."""
+        flags = data[position]
+        if flags not in (4, 6) or self.version[0] < 3:
+            raise ProtocolViolation(f"frame flags {flags:#04x}")
+        if position != start:
+            raise ProtocolViolation("command inside a message")
+        if flags == 4:
+            body = position + 2
+            end = body + data[position + 1]
+        else:
+            if position + 9 > size:
+                return -position
+            body = position + 9
+            end = body + int.from_bytes(data[position + 1 : body], "big")
+        if end - position > self.bounds.max_handshake:
+            raise ProtocolViolation(f"command of {end - position} bytes, the bound is {self.bounds.max_handshake}")
+        if end > size:
+            return -end
+        name, content = parse_command(data[body:end])
+        if name == b"PING":
+            # "ping = command-size %d4 "PING" ping-ttl ping-context"; the answer carries the context.
+            if not 2 <= len(content) <= 18:
+                raise ProtocolViolation("PING with a context over 16 bytes")
+            self.send(command(b"PONG", content[2:]))
+        elif name == b"ERROR":
+            raise ProtocolViolation(f"peer reports an error: {content[1:].decode(errors='replace')!r}")
+        elif name == b"SUBSCRIBE" or name == b"CANCEL":
+            self.handler.on_command(name, content)
+        elif name == b"READY":
+            raise ProtocolViolation("READY twice")
+        return end
+
+    def ping(self, ttl: float = 0.0, context: bytes = b"") -> None:
+        """Asks the peer for a PONG (3.1 only): shows that its process reads."""
+        if self.version >= (3, 1) and self.open:
+            self.send(command(b"PING", int(ttl * 10).to_bytes(2, "big") + context))
