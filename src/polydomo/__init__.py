@@ -1,3 +1,90 @@
-"""One broker for the whole Majordomo family of messaging protocols."""
+"""One broker for the whole Majordomo family of messaging protocols.
+
+A worker in five lines, and a client in two; both find a broker started with ``polydomo up``:
+
+```python
+from polydomo import Worker
+
+worker = Worker()
+
+@worker.service("echo")
+def echo(call):
+    return call.body
+
+worker.run()
+```
+
+```python
+from polydomo import Client
+
+with Client() as client:
+    print(client.call("echo", "hello").text)
+```
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.errors import (
+    CallError,
+    CallFailed,
+    CallTimeout,
+    ConnectionLost,
+    NoSuchService,
+    NotConnected,
+    PolydomoError,
+    ProtocolViolation,
+    SettingError,
+)
+
+if TYPE_CHECKING:
+    from polydomo.client import AsyncClient, Client, Message, Result, Retry
+    from polydomo.worker import AsyncWorker, Call, Worker
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AsyncClient",
+    "AsyncWorker",
+    "Call",
+    "CallError",
+    "CallFailed",
+    "CallTimeout",
+    "Client",
+    "ConnectionLost",
+    "Message",
+    "NoSuchService",
+    "NotConnected",
+    "PolydomoError",
+    "ProtocolViolation",
+    "Result",
+    "Retry",
+    "SettingError",
+    "Worker",
+    "__version__",
+]
+
+_LAZY = {
+    "AsyncClient": "polydomo.client",
+    "Client": "polydomo.client",
+    "Message": "polydomo.client",
+    "Result": "polydomo.client",
+    "Retry": "polydomo.client",
+    "AsyncWorker": "polydomo.worker",
+    "Call": "polydomo.worker",
+    "Worker": "polydomo.worker",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Importing asyncio and the libraries costs more than everything else here, and the broker needs neither.
+    if name in _LAZY:
+        from importlib import import_module
+
+        value = getattr(import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'polydomo' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,6 +6,7 @@ PolydomoError
  |    +-- NoSuchService        ... because nobody offers the service
  |    +-- CallFailed           ... because the broker or the worker said so; has .code and .text
  |    +-- ConnectionLost       ... because the connection broke and the call may or may not have run (also a ConnectionError)
+ |         +-- NotConnected    ... or never came about: the call has not run
  +-- ProtocolViolation         a peer sent bytes that its protocol does not allow
  +-- SettingError              a setting, flag or address makes no sense; names the key
 """
@@ -38,6 +39,10 @@ class CallFailed(CallError):
 
 class ConnectionLost(CallError, ConnectionError):
     """The connection to the broker broke while the call was open: it may or may not have run."""
+
+
+class NotConnected(ConnectionLost):
+    """No connection to the broker could be made in time: the call has not run."""
 
 
 class ProtocolViolation(PolydomoError):

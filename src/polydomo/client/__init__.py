@@ -1,0 +1,8 @@
+"""The client library: ``AsyncClient`` for asyncio, ``Client`` for everybody else."""
+
+from polydomo.client.aio import DEFAULT_URL, AsyncClient
+from polydomo.client.blocking import Client
+from polydomo.client.message import Message, Result
+from polydomo.client.retry import Retry
+
+__all__ = ["DEFAULT_URL", "AsyncClient", "Client", "Message", "Result", "Retry"]

@@ -1,0 +1,229 @@
+"""The asyncio client."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import Self
+
+from polydomo.client.message import Frame, Result, encode
+from polydomo.client.pending import Pending, Single, Stream
+from polydomo.client.pool import Line, LinePool, Lines, SharedLine
+from polydomo.client.retry import Backoff, Retry
+from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchService, SettingError
+from polydomo.limits import CALL_TIME, CONNECT_TIME, POOL_CONNECTIONS
+from polydomo.protocols import registry
+from polydomo.protocols.verbs import GAVE_UP, INTERRUPTED, SHUTDOWN
+from polydomo.wire.address import parse_url
+
+DEFAULT_URL = "tcp://127.0.0.1:5246"
+FOREVER = 1e8  # seconds: a deadline for calls that have none
+
+REPEATABLE = (GAVE_UP, INTERRUPTED, SHUTDOWN)  # failures of the broker's making: another attempt may well succeed
+
+
+class AsyncClient:
+    """Calls services through a broker, from asyncio.
+
+    ```python
+    async with AsyncClient("tcp://127.0.0.1:5246") as client:
+        result = await client.call("echo", "hello")
+        print(result.text)
+
+        async for part in client.stream("count", "3"):
+            print(part.text)
+
+        results = await asyncio.gather(*(client.call("echo", str(n)) for n in range(1000)))
+    ```
+
+    Every call ends in exactly one way: with its ``Result``, or with one of these, all of them ``PolydomoError``:
+    ``CallTimeout``, ``NoSuchService`` (where the protocol can tell), ``CallFailed``, ``ConnectionLost`` and its ``NotConnected``,
+    ``ProtocolViolation``.
+
+    The client connects by itself with the first call, and again after a connection was lost. ``timeout`` is for calls that name none;
+    ``retries`` likewise, and says that *all* calls are safe to repeat. Over a protocol with request ids (the default ``mdx``, ``dcp``,
+    ``memo``, ``emqp``) one connection carries any number of calls; over ``mdp1`` and ``mdp2`` there are up to ``max_connections``, and
+    further calls wait in line.
+    """
+
+    def __init__(
+        self,
+        to: str = DEFAULT_URL,
+        protocol: str = registry.DEFAULT,
+        *,
+        timeout: float = CALL_TIME,
+        retries: int | Retry = 0,
+        connect_timeout: float = CONNECT_TIME,
+        max_connections: int = POOL_CONNECTIONS,
+        **options: object,
+    ) -> None:
+        if max_connections < 1:
+            raise SettingError(f"max_connections: {max_connections} leaves no connection to call through; 1 or more")
+        address = parse_url(to, connect=True)
+        dialer = registry.find(protocol)
+        self.url = str(address)
+        self.protocol = dialer.name
+        self.timeout = timeout
+        self.retry = Retry.of(retries)
+        self._keys = 0
+        self._lines: Lines
+        if dialer.client(**options).concurrent:
+            self._lines = SharedLine(address, lambda: dialer.client(**options), connect_timeout)
+        else:
+            self._lines = LinePool(address, lambda: dialer.client(**options), connect_timeout, max_connections)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.protocol} {self.url}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def connect(self) -> None:
+        """Connects now instead of with the first call. Raises NotConnected."""
+        self._lines.release(await self._lines.acquire(_deadline(self.timeout)))
+
+    async def close(self) -> None:
+        """Ends open calls with ConnectionLost and closes every connection."""
+        await self._lines.close()
+
+    async def call(
+        self,
+        service: str | bytes,
+        *body: Frame,
+        timeout: float | None = None,
+        retries: int | Retry | None = None,
+        check: bool = False,
+    ) -> Result:
+        """Calls ``service`` and returns its reply; partial replies stand in front of the final one.
+
+        ``timeout`` bounds the call as a whole. ``retries`` says that the request is safe to repeat, and how often it may be sent again when
+        its connection broke or the broker gave it up; it is never sent twice otherwise. ``check`` asks first whether anybody offers the
+        service and raises NoSuchService if not, where otherwise the request would wait for a worker.
+        """
+        name, frames = _name(service), encode(body)
+        seconds = self.timeout if timeout is None else timeout
+        deadline = _deadline(seconds)
+        retry = self.retry if retries is None else Retry.of(retries)
+        if check:
+            await self._check(name, seconds)
+        backoff = Backoff(retry.first, retry.most)
+        attempt = 1
+        while True:
+            try:
+                return await self._attempt(name, frames, deadline, seconds, retry)
+            except CallError as error:
+                if attempt >= retry.attempts:
+                    raise
+                await _before_next(error, backoff, deadline)
+                attempt += 1
+
+    async def stream(
+        self,
+        service: str | bytes,
+        *body: Frame,
+        timeout: float | None = None,
+        retries: int | Retry | None = None,
+        check: bool = False,
+    ) -> AsyncGenerator[Result, None]:
+        """Calls ``service`` and yields its partial replies as they come, then the final one (``part.final``).
+
+        A final reply that is empty after partials only says that the stream is over, and is not yielded. The arguments are those of
+        ``call``; a stream of which a part has been seen is not repeated. Leaving the loop early gives the call up.
+        """
+        name, frames = _name(service), encode(body)
+        seconds = self.timeout if timeout is None else timeout
+        deadline = _deadline(seconds)
+        retry = self.retry if retries is None else Retry.of(retries)
+        if check:
+            await self._check(name, seconds)
+        backoff = Backoff(retry.first, retry.most)
+        loop = asyncio.get_running_loop()
+        seen = False
+        attempt = 1
+        while True:
+            stream = Stream(name, loop)
+            try:
+                line, key, timer = await self._begin(stream, frames, deadline, seconds, seconds)
+                try:
+                    while True:
+                        part = await stream.next()
+                        if not part.final or not seen or any(part):
+                            seen = True
+                            yield part
+                        if part.final:
+                            return
+                finally:
+                    self._end(line, key, timer)
+            except CallError as error:
+                if seen or attempt >= retry.attempts:
+                    raise
+                await _before_next(error, backoff, deadline)
+                attempt += 1
+
+    async def offered(self, service: str | bytes, timeout: float | None = None) -> bool:
+        """Whether a worker offers ``service`` now (MMI's ``mmi.service``)."""
+        result = await self.call("mmi.service", _name(service), timeout=timeout)
+        if result.body not in (b"200", b"404"):
+            raise CallFailed(result.body.decode(errors="replace"), "the broker does not answer mmi.service")
+        return result.body == b"200"
+
+    async def _check(self, name: bytes, seconds: float) -> None:
+        if not await self.offered(name, seconds):
+            raise NoSuchService(f"nobody offers {name.decode(errors='replace')}")
+
+    async def _attempt(self, name: bytes, frames: list[bytes], deadline: float, seconds: float, retry: Retry) -> Result:
+        """Sends the request once and waits for its outcome."""
+        loop = asyncio.get_running_loop()
+        single = Single(name, loop)
+        patience = seconds
+        if retry.attempt_timeout is not None and retry.attempt_timeout < seconds:
+            patience = retry.attempt_timeout
+            deadline = min(deadline, loop.time() + patience)
+        line, key, timer = await self._begin(single, frames, deadline, patience, seconds)
+        try:
+            return await single.future
+        finally:
+            self._end(line, key, timer)
+
+    async def _begin(
+        self, pending: Pending, frames: list[bytes], deadline: float, patience: float, seconds: float
+    ) -> tuple[Line, int, asyncio.TimerHandle]:
+        line = await self._lines.acquire(deadline)
+        loop = asyncio.get_running_loop()
+        self._keys += 1
+        key = self._keys
+        try:
+            line.ask(key, pending, frames, deadline - loop.time() if seconds < FOREVER else 0.0)
+        except BaseException:
+            self._lines.release(line)
+            raise
+        return line, key, loop.call_at(deadline, pending.expire, patience)
+
+    def _end(self, line: Line, key: int, timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
+        line.finish(key)
+        self._lines.release(line)
+
+
+def _name(service: str | bytes) -> bytes:
+    return service.encode() if isinstance(service, str) else service
+
+
+def _deadline(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + min(seconds, FOREVER)
+
+
+async def _before_next(error: CallError, backoff: Backoff, deadline: float) -> None:
+    """Waits before the next attempt, or raises ``error`` again where there should be none."""
+    if not isinstance(error, ConnectionLost | CallTimeout) and not (
+        isinstance(error, CallFailed) and error.code in REPEATABLE
+    ):
+        raise error
+    wait = backoff.next()
+    if asyncio.get_running_loop().time() + wait >= deadline:
+        raise error
+    await asyncio.sleep(wait)

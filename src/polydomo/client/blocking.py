@@ -1,0 +1,130 @@
+"""The blocking client: the asyncio one, on an event loop in a thread of its own."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self
+
+from polydomo.client.aio import DEFAULT_URL, AsyncClient
+from polydomo.client.background import Background
+from polydomo.client.message import Frame, Result
+from polydomo.client.retry import Retry
+from polydomo.limits import CALL_TIME, CONNECT_TIME, POOL_CONNECTIONS
+from polydomo.protocols import registry
+
+
+class Client:
+    """Calls services through a broker, and waits for the replies. Arguments and errors are those of ``AsyncClient``.
+
+    ```python
+    with Client("tcp://127.0.0.1:5246") as client:
+        print(client.call("echo", "hello").text)
+
+        for part in client.stream("count", "3"):
+            print(part.text)
+
+        futures = [client.submit("echo", str(n)) for n in range(1000)]  # all of them at once
+        print([future.result().text for future in futures])
+    ```
+
+    One client may be used by several threads at once.
+    """
+
+    def __init__(
+        self,
+        to: str = DEFAULT_URL,
+        protocol: str = registry.DEFAULT,
+        *,
+        timeout: float = CALL_TIME,
+        retries: int | Retry = 0,
+        connect_timeout: float = CONNECT_TIME,
+        max_connections: int = POOL_CONNECTIONS,
+        **options: object,
+    ) -> None:
+        self._client = AsyncClient(
+            to,
+            protocol,
+            timeout=timeout,
+            retries=retries,
+            connect_timeout=connect_timeout,
+            max_connections=max_connections,
+            **options,
+        )
+        self._background = Background(self, "polydomo-client")
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._client.protocol} {self._client.url}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        return self._client.url
+
+    @property
+    def protocol(self) -> str:
+        return self._client.protocol
+
+    def connect(self) -> None:
+        """Connects now instead of with the first call. Raises NotConnected."""
+        self._background.run(self._client.connect())
+
+    def close(self) -> None:
+        """Ends open calls with ConnectionLost, closes every connection, and ends the thread."""
+        if not self._closed:
+            self._closed = True
+            self._background.run(self._client.close())
+            self._background.stop()
+
+    def call(
+        self,
+        service: str | bytes,
+        *body: Frame,
+        timeout: float | None = None,
+        retries: int | Retry | None = None,
+        check: bool = False,
+    ) -> Result:
+        """Calls ``service`` and returns its reply; see ``AsyncClient.call``."""
+        return self._background.run(self._client.call(service, *body, timeout=timeout, retries=retries, check=check))
+
+    def submit(
+        self,
+        service: str | bytes,
+        *body: Frame,
+        timeout: float | None = None,
+        retries: int | Retry | None = None,
+        check: bool = False,
+    ) -> "Future[Result]":
+        """Like ``call``, without waiting: ``.result()`` of what it returns waits. Cancelling that gives the call up."""
+        return self._background.submit(self._client.call(service, *body, timeout=timeout, retries=retries, check=check))
+
+    def stream(
+        self,
+        service: str | bytes,
+        *body: Frame,
+        timeout: float | None = None,
+        retries: int | Retry | None = None,
+        check: bool = False,
+    ) -> Iterator[Result]:
+        """Calls ``service`` and yields its partial replies as they come, then the final one; see ``AsyncClient.stream``."""
+        stream = self._client.stream(service, *body, timeout=timeout, retries=retries, check=check)
+        try:
+            while True:
+                try:
+                    yield self._background.run(stream.__anext__())
+                except StopAsyncIteration:
+                    return
+        finally:
+            if not self._closed:
+                self._background.run(stream.aclose())
+
+    def offered(self, service: str | bytes, timeout: float | None = None) -> bool:
+        """Whether a worker offers ``service`` now."""
+        return self._background.run(self._client.offered(service, timeout))

@@ -1,0 +1,226 @@
+"""One connection to a broker: a socket, the wire's link, and a protocol's end.
+
+The pure parts do the thinking; this puts a transport under them. What the end has to say is gathered and written once per
+turn of the loop, so that a thousand calls made in one turn cost one write.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from polydomo.errors import ConnectionLost, NotConnected, PolydomoError, ProtocolViolation
+from polydomo.limits import KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL
+from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
+from polydomo.wire import frames, sp
+from polydomo.wire.address import IPC, Address
+from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.sp import SpLink
+from polydomo.wire.zmtp import ZmtpLink
+
+End = ClientEnd | WorkerEnd
+
+
+class Connection(asyncio.Protocol, Handler):
+    """Made by ``connect``. ``on_event`` gets what the end understood of the broker's messages, ``on_lost`` the reason, once.
+
+    After a change of the end (``end.request(...)``, ``end.beat()``, ...) call ``flush_soon``.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        end: End,
+        on_event: Callable[[Event], None],
+        on_lost: Callable[[PolydomoError], None],
+    ) -> None:
+        self.address = address
+        self.end = end
+        self.on_event = on_event
+        self.on_lost = on_lost
+        self.loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[None] = self.loop.create_future()  # the wire's handshake is done
+        self.gone: asyncio.Future[None] = self.loop.create_future()  # the socket is closed
+        self.heard = self.loop.time()  # when the broker last said anything
+        self._hub = Hub()
+        self._link = self._make_link()
+        self._transport: asyncio.Transport | None = None
+        self._scheduled = False
+        self._choked: asyncio.Future[None] | None = None  # the broker does not read: writers wait for this
+        self._violation: ProtocolViolation | None = None
+
+    def _make_link(self) -> Link:
+        if self.end.wire == "sp":
+            return SpLink(self._hub, self, str(self.address), listener=False, ipc=self.address.kind == IPC)
+        return ZmtpLink(self._hub, self, str(self.address), listener=False, socket_type=self.end.socket_type)
+
+    @property
+    def alive(self) -> bool:
+        """Open, and not about to be closed from this side."""
+        return self._transport is not None and not self._link.closed and self._link.closing is None
+
+    @property
+    def choked(self) -> bool:
+        """The broker reads more slowly than we write: wait for ``writable`` before adding to it."""
+        return self._choked is not None
+
+    async def writable(self) -> None:
+        while self._choked is not None:
+            await asyncio.shield(self._choked)
+
+    def flush_soon(self) -> None:
+        """What the end has put into ``out`` leaves with this turn of the loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._flush)
+
+    def close(self, reason: str, abort: bool = False) -> None:
+        """Closes the connection after what was said has been written; with ``abort``, at once."""
+        self._hand_over()
+        self._link.close(reason, abort)
+        self.flush_soon()
+
+    # --- from the transport ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        _keep_alive(transport.get_extra_info("socket"))
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self._hub.now = self.heard = self.loop.time()
+        self._link.receive(data)
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._link.lost(f"the connection broke: {exc}" if exc else "the broker closed the connection")
+        self.resume_writing()
+        self.gone.set_result(None)
+
+    def pause_writing(self) -> None:
+        if self._choked is None:
+            self._choked = self.loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._choked is not None:
+            self._choked.set_result(None)
+            self._choked = None
+
+    def _hand_over(self) -> None:
+        """The end's messages to the link, in the wire's own form."""
+        out = self.end.out
+        if not out:
+            return
+        link = self._link
+        if isinstance(link, SpLink):
+            for rid, payload in out:
+                link.send_message(rid, b"", payload)
+        else:
+            for message in out:
+                link.send(frames.join(message))
+        out.clear()
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        transport = self._transport
+        if transport is None:
+            return
+        self._hand_over()
+        link = self._link
+        self._hub.dirty.clear()
+        link.dirty = False
+        if link.out and not link.abort:
+            if link.big:
+                transport.writelines(link.out)
+                link.big = False
+            else:
+                transport.write(b"".join(link.out))
+            link.out.clear()
+        if link.closing is not None and not transport.is_closing():
+            if link.abort:
+                transport.abort()
+            else:
+                transport.close()
+
+    # --- from the link --------------------------------------------------------------------------------------------------
+
+    def on_open(self) -> None:
+        if not self.opened.done():
+            self.opened.set_result(None)
+
+    def on_message(self, data: bytes, start: int, end: int) -> None:
+        try:
+            if self.end.wire == "sp":
+                message = sp.split(data, start, end)
+            else:
+                message = frames.split(data[start:end])
+            events = self.end.receive(message)
+        except ProtocolViolation as error:
+            self._violation = error
+            self.close(f"protocol violation: {error}", abort=True)
+            return
+        for event in events:
+            self.on_event(event)
+
+    def on_close(self, reason: str) -> None:
+        error: PolydomoError
+        if self._violation is not None:
+            error = ProtocolViolation(f"{self.address}: {self._violation}")
+        elif reason.startswith("protocol violation: "):  # the link's own
+            error = ProtocolViolation(f"{self.address}: {reason.removeprefix('protocol violation: ')}")
+        else:
+            error = ConnectionLost(f"{self.address}: {reason}")
+        if not self.opened.done():
+            self.opened.set_exception(error)
+        elif not self.opened.cancelled():
+            self.on_lost(error)
+
+
+async def connect(
+    address: Address,
+    end: End,
+    on_event: Callable[[Event], None],
+    on_lost: Callable[[PolydomoError], None],
+    timeout: float,
+) -> Connection:
+    """Connects, and waits until the wire's handshake is done. Raises NotConnected, or ProtocolViolation if what answers is no broker."""
+    loop = asyncio.get_running_loop()
+    connection = Connection(address, end, on_event, on_lost)
+    try:
+        async with asyncio.timeout(timeout):
+            if address.kind == IPC:
+                await loop.create_unix_connection(lambda: connection, address.path)
+            else:
+                await loop.create_connection(lambda: connection, address.host, address.port)
+            await connection.opened
+    except TimeoutError:
+        raise NotConnected(f"{address}: no answer within {timeout:g} s") from None
+    except ConnectionLost as error:
+        raise NotConnected(str(error)) from None
+    except OSError as error:
+        raise NotConnected(f"{address}: {error.strerror or error}") from None
+    finally:
+        if not connection.opened.done() or connection.opened.cancelled() or connection.opened.exception() is not None:
+            connection.opened.cancel()
+            connection.close("not connected in time", abort=True)
+    return connection
+
+
+def _keep_alive(sock: socket.socket | None) -> None:
+    """A broker whose machine vanished says nothing, not even goodbye: the kernel finds out for us."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", KEEPALIVE_IDLE),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL),
+        ("TCP_KEEPCNT", KEEPALIVE_COUNT),
+        (
+            "TCP_USER_TIMEOUT",
+            1000 * (KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_COUNT),
+        ),  # the same for unacknowledged data
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)

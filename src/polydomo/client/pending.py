@@ -1,0 +1,110 @@
+"""Open calls: what is kept of each until its one outcome."""
+
+import asyncio
+from collections import deque
+
+from polydomo.client.message import Result
+from polydomo.errors import CallFailed, CallTimeout, NoSuchService, PolydomoError
+from polydomo.limits import MAX_MESSAGE, STREAM_BACKLOG
+from polydomo.protocols.ends import Failure, Reply
+from polydomo.protocols.verbs import NO_WORKER, TIMEOUT, TOO_LARGE
+
+
+class Pending:
+    """One open call. Its outcome is set once; whatever comes later is nothing."""
+
+    done = False
+
+    def __init__(self, service: bytes) -> None:
+        self.service = service
+
+    def on_reply(self, reply: Reply) -> None:
+        raise NotImplementedError
+
+    def end(self, error: PolydomoError) -> None:
+        raise NotImplementedError
+
+    def on_failure(self, failure: Failure) -> None:
+        name = self.service.decode(errors="replace")
+        if failure.code == NO_WORKER:
+            self.end(NoSuchService(f"{name}: {failure.text}" if failure.text else f"nobody offers {name}"))
+        elif failure.code == TIMEOUT:
+            self.end(CallTimeout(f"{name}: {failure.text or 'the broker gave up waiting'}"))
+        else:
+            self.end(CallFailed(failure.code, failure.text))
+
+    def expire(self, seconds: float) -> None:
+        self.end(CallTimeout(f"no reply from {self.service.decode(errors='replace')} within {seconds:.3g} s"))
+
+
+class Single(Pending):
+    """Wants one result. Partials are joined in front of the final, as a broker does for protocols that have none."""
+
+    def __init__(self, service: bytes, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(service)
+        self.future: asyncio.Future[Result] = loop.create_future()
+        self.parts: list[bytes] = []
+        self.size = 0
+
+    def on_reply(self, reply: Reply) -> None:
+        if self.done or self.future.done():
+            return
+        if reply.final:
+            self.done = True
+            self.future.set_result(Result(self.parts + reply.body if self.parts else reply.body))
+            return
+        self.parts += reply.body
+        self.size += sum(map(len, reply.body))
+        if self.size > MAX_MESSAGE:
+            self.end(
+                CallFailed(TOO_LARGE, f"partial replies of over {MAX_MESSAGE} bytes; stream() takes them one by one")
+            )
+
+    def end(self, error: PolydomoError) -> None:
+        if not self.done:
+            self.done = True
+            if not self.future.done():  # it may have been cancelled
+                self.future.set_exception(error)
+
+
+class Stream(Pending):
+    """Wants every part as it comes. What the reader has not taken yet is kept, within a bound."""
+
+    def __init__(self, service: bytes, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(service)
+        self.loop = loop
+        self.parts: deque[Result] = deque()
+        self.size = 0
+        self.error: PolydomoError | None = None
+        self.waiter: asyncio.Future[None] | None = None
+
+    def on_reply(self, reply: Reply) -> None:
+        if self.done:
+            return
+        self.done = reply.final
+        self.parts.append(Result(reply.body, reply.final))
+        self.size += sum(map(len, reply.body))
+        if self.size > STREAM_BACKLOG and not self.done:
+            self.end(CallFailed(TOO_LARGE, f"the reader of the stream is over {STREAM_BACKLOG} bytes behind"))
+        self._wake()
+
+    def end(self, error: PolydomoError) -> None:
+        if not self.done:
+            self.done = True
+            self.error = error
+            self._wake()
+
+    def _wake(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    async def next(self) -> Result:
+        """The next part, or the error that ended the stream, after the parts that came before it."""
+        while not self.parts:
+            if self.error is not None:
+                raise self.error
+            self.waiter = self.loop.create_future()
+            await self.waiter
+        part = self.parts.popleft()
+        self.size -= sum(map(len, part))
+        return part

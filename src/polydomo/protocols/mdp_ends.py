@@ -1,0 +1,189 @@
+"""MDP/0.1 (RFC 7) and MDP/0.2 (RFC 18) as a client and a worker speak them.
+
+Both ends of both versions use a DEALER. MDP/0.1 was laid out for REQ clients, so there "Frame 0: Empty" is ours to send;
+MDP/0.2 has no such frame. MDP has no request ids: a connection carries one request at a time, and one whose reply was given up
+on must be thrown away, or its late reply would be taken for the next request's.
+"""
+
+from polydomo.errors import CallFailed, ProtocolViolation
+from polydomo.limits import MAX_FRAMES, MAX_MESSAGE, MDP_BEAT, MDP_PATIENCE
+from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Frames, Job, Reply, WorkerEnd
+
+ENVELOPE_FRAMES = 8  # no message of MDP has more frames than this around its body
+
+READY = b"\x01"
+REQUEST = b"\x02"
+
+
+class MdpClientEnd(ClientEnd):
+    """What MDP/0.1 and MDP/0.2 clients share: one outstanding request, and no way to tell one reply from another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key: int | None = None  # the outstanding request
+        self.service = b""
+        self.spent = False  # a reply may still come that nobody waits for: the connection has had its day
+
+    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
+        if self.spent or self.key is not None:
+            raise ValueError("an MDP connection carries one request at a time, and none after one was given up")
+        self.key = key
+        self.service = service
+        self.out.append(self.envelope(service) + (body or [b""]))  # "Frames 3+: Request body": one at least
+
+    def forget(self, key: int) -> None:
+        if key == self.key:
+            self.key = None
+            self.spent = True
+
+    def envelope(self, service: bytes) -> Frames:
+        """The frames of a REQUEST before its body."""
+        raise NotImplementedError
+
+    def reply(self, service: bytes, body: Frames, final: bool) -> list[Event]:
+        if self.key is None:
+            return []  # late: whoever asked has gone
+        if service != self.service:
+            raise ProtocolViolation(f"a reply from service {service!r} to a request for {self.service!r}")
+        key = self.key
+        if final:
+            self.key = None
+        return [Reply(key, body, final)]
+
+
+class Mdp1ClientEnd(MdpClientEnd):
+    """MDP/0.1: ``"" MDPC01 service body+`` both ways."""
+
+    protocol = "mdp1"
+
+    def envelope(self, service: bytes) -> Frames:
+        return [b"", b"MDPC01", service]
+
+    def receive(self, message: Frames) -> list[Event]:
+        if len(message) < 4 or message[0] or message[1] != b"MDPC01":
+            raise ProtocolViolation("not an MDP/0.1 reply to a client")
+        return self.reply(message[2], message[3:], True)
+
+
+class Mdp2ClientEnd(MdpClientEnd):
+    """MDP/0.2: REQUEST, then "zero or more PARTIAL" and one FINAL."""
+
+    protocol = "mdp2"
+
+    def envelope(self, service: bytes) -> Frames:
+        return [b"MDPC02", b"\x01", service]
+
+    def receive(self, message: Frames) -> list[Event]:
+        if len(message) < 4 or message[0] != b"MDPC02" or message[1] not in (b"\x02", b"\x03"):
+            raise ProtocolViolation("not an MDP/0.2 PARTIAL or FINAL to a client")
+        return self.reply(message[2], message[3:], message[1] == b"\x03")
+
+
+class MdpWorkerEnd(WorkerEnd):
+    """What MDP/0.1 and MDP/0.2 workers share: one service, one request at a time, heartbeats, DISCONNECT."""
+
+    interval = MDP_BEAT
+    patience = MDP_PATIENCE
+    header: Frames = []  # the frames before the command
+    heartbeat = b""
+    disconnect = b""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.service = b""
+        self.job: Job | None = None  # the request this worker holds
+        self.left = False  # DISCONNECT was sent or received: "no further commands"
+
+    def open(self, services: list[bytes], slots: int = 1) -> None:
+        if len(services) != 1:
+            raise ValueError('an MDP worker offers one service: "One worker handles precisely one service"')
+        self.service = services[0]
+        self.say(READY, [self.service])
+
+    def receive(self, message: Frames) -> list[Event]:
+        if self.left:
+            return []
+        mark = len(self.header)
+        if len(message) <= mark or message[:mark] != self.header:
+            raise ProtocolViolation(f"not {self.protocol} from a broker to a worker")
+        command = message[mark]
+        rest = message[mark + 1 :]
+        if command == self.heartbeat:
+            return []
+        if command == self.disconnect:
+            self.left = True
+            return [Dismissed()]
+        if command != REQUEST:
+            raise ProtocolViolation(f"command {command!r} from a broker to a worker")
+        if len(rest) < 3 or rest[1]:
+            raise ProtocolViolation("a REQUEST without client address, empty frame and body")
+        if self.job is not None:
+            raise ProtocolViolation("a REQUEST to a worker that holds one")
+        self.job = Job(self.service, rest[2:], rest[0])
+        return [self.job]
+
+    def beat(self) -> None:
+        self.say(self.heartbeat, [])
+
+    def fail(self, job: Job, code: str, text: str) -> bool:
+        self.close()  # MDP has no word for failure: leaving gives the request back to the broker
+        return True
+
+    def close(self) -> None:
+        self.say(self.disconnect, [])
+        self.left = True
+
+    def say(self, command: bytes, rest: Frames) -> None:
+        if not self.left:
+            self.out.append([*self.header, command, *rest])
+
+    def answer(self, command: bytes, job: Job, body: Frames) -> None:
+        """A reply to the client of ``job``: its address, an empty frame, the body."""
+        if job is not self.job:
+            raise ValueError("a reply to a request that this worker does not hold")
+        assert isinstance(job.ref, bytes)
+        self.say(command, [job.ref, b"", *(body or [b""])])
+
+
+class Mdp1WorkerEnd(MdpWorkerEnd):
+    """MDP/0.1: one REPLY per REQUEST, so partials wait for the final and go in front of it."""
+
+    protocol = "mdp1"
+    header = [b"", b"MDPW01"]
+    heartbeat = b"\x04"
+    disconnect = b"\x05"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: Frames = []
+        self.size = 0
+
+    def partial(self, job: Job, body: Frames) -> None:
+        self.parts += body
+        self.size += sum(map(len, body))
+        if self.size > MAX_MESSAGE or len(self.parts) > MAX_FRAMES - ENVELOPE_FRAMES:
+            raise CallFailed(
+                "too-large", "MDP/0.1 sends partials with the final reply, and together they pass the message bound"
+            )
+
+    def final(self, job: Job, body: Frames) -> None:
+        self.answer(b"\x03", job, self.parts + body)
+        self.job = None
+        self.parts = []
+        self.size = 0
+
+
+class Mdp2WorkerEnd(MdpWorkerEnd):
+    """MDP/0.2: PARTIAL and FINAL."""
+
+    protocol = "mdp2"
+    header = [b"MDPW02"]
+    heartbeat = b"\x05"
+    disconnect = b"\x06"
+
+    def partial(self, job: Job, body: Frames) -> None:
+        self.answer(b"\x03", job, body)
+
+    def final(self, job: Job, body: Frames) -> None:
+        self.answer(b"\x04", job, body)
+        self.job = None

@@ -1,0 +1,113 @@
+"""A real broker for your own tests: in this process, on a port of its own, gone when the test is over.
+
+```python
+import polydomo
+import polydomo.testing
+import pytest
+
+@pytest.fixture
+def broker():
+    with polydomo.testing.broker() as broker:
+        yield broker
+
+def test_shout(broker):
+    worker = polydomo.Worker(broker.url)
+    worker.add("shout", lambda call: call.text.upper())
+    with worker, polydomo.Client(broker.url) as client:
+        assert client.call("shout", "hello").text == "HELLO"
+
+def test_no_broker(broker):
+    with polydomo.Client(broker.url) as client:
+        broker.stop()
+        with pytest.raises(polydomo.ConnectionLost):
+            client.call("shout", "hello", timeout=0.1)
+        broker.start()  # the same address again
+```
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from polydomo.client.background import Background
+from polydomo.server.server import BrokerServer
+from polydomo.server.settings import Settings
+
+POLL = 0.005  # seconds between two looks at what a test waits for
+
+
+class Broker:
+    """A broker in a thread of its own. Made by ``broker()``."""
+
+    def __init__(self, listen: str = "tcp://127.0.0.1:0", settings: Settings | None = None) -> None:
+        self._settings = dataclasses.replace(settings or Settings(), listen=[listen])
+        self._background = Background(self, "polydomo-broker")
+        self._server: BrokerServer | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens; stays the same over ``stop`` and ``start``."""
+        return self._settings.listen[0]
+
+    def start(self) -> None:
+        """Starts, or starts again. Raises SettingError if the address cannot be had."""
+        if self._server is None:
+            self._server = self._background.run(self._start())
+            self._settings.listen = [self._server.urls[0]]
+
+    def stop(self, grace: float = 0.0) -> None:
+        """Leaves as on SIGTERM: requests in flight have ``grace`` seconds, workers are told DISCONNECT."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            self._background.run(server.stop(grace))
+
+    def kill(self) -> None:
+        """Is gone, as with SIGKILL: every connection breaks without a word."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            self._background.run(self._kill(server))
+
+    def wait_for(self, service: str | bytes, workers: int = 1, timeout: float = 10.0) -> None:
+        """Waits until exactly so many ``workers`` (0: none) are registered for ``service``. Raises TimeoutError."""
+        name = service.encode() if isinstance(service, str) else service
+        self._background.run(self._until(lambda server: _workers(server, name) == workers, timeout))
+
+    def wait_until(self, condition: Callable[[BrokerServer], bool], timeout: float = 10.0) -> None:
+        """Waits until ``condition``, which is asked in the broker's thread, holds. Raises TimeoutError."""
+        self._background.run(self._until(condition, timeout))
+
+    def close(self) -> None:
+        self.stop()
+        self._background.stop()
+
+    async def _start(self) -> BrokerServer:
+        server = BrokerServer(self._settings)
+        await server.start()
+        return server
+
+    async def _kill(self, server: BrokerServer) -> None:
+        for connection in list(server.connections):
+            connection.transport.abort()
+        await server.stop()
+
+    async def _until(self, condition: Callable[[BrokerServer], bool], timeout: float) -> None:
+        async with asyncio.timeout(timeout):
+            while self._server is None or not condition(self._server):
+                await asyncio.sleep(POLL)
+
+
+def _workers(server: BrokerServer, name: bytes) -> int:
+    service = server.broker.services.get(name)
+    return 0 if service is None else len(service.workers)
+
+
+@contextlib.contextmanager
+def broker(listen: str = "tcp://127.0.0.1:0", settings: Settings | None = None) -> Iterator[Broker]:
+    """A broker that runs inside the ``with`` block; ``.url`` is its address."""
+    broker = Broker(listen, settings)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.close()

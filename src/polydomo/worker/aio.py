@@ -1,0 +1,178 @@
+"""The asyncio worker."""
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from polydomo.client.aio import DEFAULT_URL
+from polydomo.errors import SettingError
+from polydomo.limits import CONNECT_TIME, GRACE
+from polydomo.protocols import registry
+from polydomo.protocols.ends import WorkerEnd
+from polydomo.wire.address import parse_url
+from polydomo.worker.functions import Function, Threads
+from polydomo.worker.seat import Seat
+
+F = TypeVar("F", bound=Function)
+
+
+class AsyncWorker:
+    """Offers services at a broker, from asyncio.
+
+    ```python
+    worker = AsyncWorker("tcp://127.0.0.1:5246", concurrency=4)
+
+    @worker.service("upper")
+    async def upper(call):
+        return call.text.upper()
+
+    @worker.service("count")
+    async def count(call):
+        for n in range(int(call.text)):
+            yield str(n)  # a partial reply each
+
+    await worker.run()  # until worker.stop()
+    ```
+
+    A function gets one argument, a ``Call``: a list of the request's frames with ``body``, ``text``, ``json()``, ``service``, ``headers``
+    and ``timeout``. It gives ``bytes``, ``str``, a list of those (one frame each), or ``None`` (an empty reply). It may be
+
+    - ``async def``: runs on the event loop;
+    - plain: runs in a thread, so that heartbeats go on meanwhile;
+    - a generator of either kind: what it yields are partial replies, and what a plain one returns is the final reply.
+
+    A function that raises has failed. Over a protocol with a word for failure (``mdx``) the caller is told, with ``CallFailed``'s own code
+    and text if that is what was raised; over the others the worker leaves and registers again, and the broker tries the request
+    elsewhere.
+
+    ``concurrency`` calls run at once: of each service where a worker of the protocol has one service (``mdx``, ``mdp1``, ``mdp2``), of all
+    of them together elsewhere. A lost connection is made again; the function that was running is let finish (a generator until its next
+    ``yield``), but its result has nowhere to go and is thrown away.
+    """
+
+    def __init__(
+        self,
+        to: str = DEFAULT_URL,
+        protocol: str = registry.DEFAULT,
+        *,
+        concurrency: int = 1,
+        grace: float = GRACE,
+        **options: object,
+    ) -> None:
+        if concurrency < 1:
+            raise SettingError(f"concurrency: {concurrency} is no work at all; 1 or more")
+        self._address = parse_url(to, connect=True)
+        self._dialer = registry.find(protocol)
+        self._options = options
+        self._make_end()  # wrong options are told here, not in the background
+        self.concurrency = concurrency
+        self.grace = grace
+        self._functions: dict[bytes, Function] = {}
+        self._threads = Threads("polydomo-work")
+        self._seats: list[Seat] = []
+        self._started = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        services = ", ".join(name.decode(errors="replace") for name in self._functions)
+        return f"<{type(self).__name__} {self._dialer.name} {self._address}: {services}>"
+
+    @property
+    def url(self) -> str:
+        return str(self._address)
+
+    @property
+    def protocol(self) -> str:
+        return self._dialer.name
+
+    def service(self, name: str | bytes) -> Callable[[F], F]:
+        """Decorates the function that serves ``name``."""
+
+        def register(function: F) -> F:
+            self.add(name, function)
+            return function
+
+        return register
+
+    def add(self, name: str | bytes, function: Function) -> None:
+        """``function`` serves ``name`` from the next ``run`` on."""
+        key = name.encode() if isinstance(name, str) else name
+        if not key or key.startswith((b"mmi.", b"polydomo.")):
+            raise SettingError(f"service: {name!r} is not a name that a worker may offer")
+        if key in self._functions:
+            raise SettingError(f"service: {name!r} has a function already")
+        self._functions[key] = function
+
+    async def run(self) -> None:
+        """Serves until ``stop``; then finishes what runs, within ``grace`` seconds, and leaves."""
+        if not self._functions:
+            raise SettingError("service: a worker offers at least one; add() a function first")
+        if self._seats:
+            raise RuntimeError("the worker is running already")
+        self._seats = self._make_seats()
+        tasks = [seat.start() for seat in self._seats]
+        stop = asyncio.ensure_future(self._stop.wait())
+        self._started.set()
+        try:
+            # A seat ends by being stopped; one that ends earlier has hit a bug, which is raised below.
+            await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.gather(*(seat.stop(self.grace) for seat in self._seats))
+        finally:
+            stop.cancel()
+            for seat in self._seats:
+                seat.drop()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            self._threads.stop()
+            self._seats = []
+            self._started.clear()
+            self._stop.clear()
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+
+    def stop(self) -> None:
+        """Asks ``run`` to finish. From other threads: ``loop.call_soon_threadsafe(worker.stop)``."""
+        self._stop.set()
+
+    async def ready(self) -> None:
+        """Waits until every connection has registered once. MDP, MDX and eMQP brokers do not confirm it: READY has been sent."""
+        await self._started.wait()
+        for seat in self._seats:
+            await seat.ready.wait()
+
+    async def __aenter__(self) -> Self:
+        """Runs in the background. Waits until it has registered, or for a few seconds: it goes on trying."""
+        self._running = asyncio.get_running_loop().create_task(self.run())
+        ready = asyncio.ensure_future(self.ready())
+        await asyncio.wait([self._running, ready], timeout=CONNECT_TIME, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._running.done():
+            await self._running
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._running is not None
+        self.stop()
+        await self._running
+
+    def _make_end(self) -> WorkerEnd:
+        return self._dialer.worker(**self._options)
+
+    def _make_seats(self) -> list[Seat]:
+        if self._dialer.several:
+            offers = [self._functions]
+        else:
+            offers = [{name: function} for name, function in self._functions.items()]
+        for functions in offers:
+            self._make_end().open(
+                list(functions)
+            )  # raises here, not in the background, if the protocol cannot say the name
+        return [
+            Seat(self._address, self._make_end, functions, self._threads)
+            for functions in offers
+            for _ in range(self.concurrency)
+        ]

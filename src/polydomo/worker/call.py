@@ -1,0 +1,36 @@
+"""What a service function gets, and what it may give back."""
+
+from polydomo.client.message import Message, encode
+from polydomo.protocols.ends import Job
+
+
+class Call(Message):
+    """One request: its frames (it is a list of them), and what else the protocol tells.
+
+    >>> call = Call(Job(b"echo", [b"one", b"two"]))
+    >>> call.service, call.body, call.text, call[1]
+    ('echo', b'onetwo', 'onetwo', b'two')
+    """
+
+    __slots__ = ("headers", "service", "timeout")
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job.body)
+        self.service = job.service.decode(errors="replace")
+        self.headers = job.headers  # where the protocol has them (eMQP, DCP)
+        self.timeout = job.timeout  # seconds the broker will wait, where the protocol tells; 0 otherwise
+
+
+def body_of(value: object) -> list[bytes]:
+    """The body that a function's return value, or a value it yielded, stands for.
+
+    >>> body_of("text"), body_of([b"two", "frames"]), body_of(None)
+    ([b'text'], [b'two', b'frames'], [])
+    """
+    if value is None:
+        return []
+    if isinstance(value, bytes | str | bytearray | memoryview):
+        return encode((value,))
+    if isinstance(value, list | tuple):
+        return encode(value)
+    raise TypeError(f"a service gives bytes, str, a list of those, or None, not {type(value).__name__}")

@@ -1,0 +1,124 @@
+"""Running a service function of any kind: plain, async, generator, async generator.
+
+Plain functions and generators run in threads, so that heartbeats go on while they do. The threads are daemons: a function
+that does not end in time must not keep the process from leaving.
+"""
+
+import asyncio
+import inspect
+import queue
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from polydomo.worker.call import Call, body_of
+
+Function = Callable[[Call], Any]
+Send = Callable[[list[bytes]], Awaitable[None]]  # sends a partial; raises Abandoned if nobody can get it any more
+
+
+class Abandoned(Exception):
+    """The request's connection is gone: a generator need not go on."""
+
+
+def runs_on_loop(function: Function) -> bool:
+    """Whether calling the function does not block: coroutine functions and async generators, also as an object's ``__call__``."""
+    call = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in (function, call))
+
+
+async def execute(function: Function, call: Call, send: Send, threads: "Threads") -> list[bytes]:
+    """Runs the function to its end and returns the final body. What it yields goes to ``send``; what it raises comes out."""
+    if runs_on_loop(function):
+        outcome = function(call)
+    else:
+        loop = asyncio.get_running_loop()
+        outcome = await threads.run(loop, lambda: _run_here(function, call, send, loop))
+    if inspect.isasyncgen(outcome):
+        try:
+            async for part in outcome:
+                await send(body_of(part))
+        finally:
+            await outcome.aclose()
+        return []
+    if inspect.isawaitable(outcome):
+        outcome = await outcome
+    return body_of(outcome)
+
+
+def _run_here(function: Function, call: Call, send: Send, loop: asyncio.AbstractEventLoop) -> object:
+    """In a thread: the function's return value; a generator's parts are sent one by one, each when the last is on its way."""
+    outcome = function(call)
+    if not inspect.isgenerator(outcome):
+        return outcome
+    try:
+        while True:
+            try:
+                part = next(outcome)
+            except StopIteration as stop:
+                return stop.value
+            asyncio.run_coroutine_threadsafe(_sent(send, body_of(part)), loop).result()
+    finally:
+        outcome.close()
+
+
+async def _sent(send: Send, body: list[bytes]) -> None:
+    await send(body)
+
+
+class Threads:
+    """Daemon threads that are started when needed and then kept. There are at most as many as functions run at once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._count = 0
+        self._busy = 0  # changed on the loop only
+
+    async def run(self, loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> object:
+        future: asyncio.Future[object] = loop.create_future()
+
+        def task() -> None:
+            try:
+                result, error = function(), None
+            except BaseException as problem:
+                # A coroutine cannot raise StopIteration, and a function's SystemExit is its own failure, not the worker's end.
+                error = (
+                    problem if isinstance(problem, Exception) else RuntimeError(f"{type(problem).__name__}: {problem}")
+                )
+                if isinstance(error, StopIteration):
+                    error = RuntimeError("StopIteration")
+                result = None
+            try:
+                loop.call_soon_threadsafe(_settle, future, result, error)
+            except RuntimeError:
+                pass  # the loop is closed: the worker did not wait
+
+        self._busy += 1
+        try:
+            if self._busy > self._count:
+                self._count += 1
+                threading.Thread(target=self._serve, name=f"{self.name}-{self._count}", daemon=True).start()
+            self._tasks.put(task)
+            return await future
+        finally:
+            self._busy -= 1
+
+    def stop(self) -> None:
+        """Ends the threads once they are free."""
+        for _ in range(self._count):
+            self._tasks.put(None)
+        self._count = 0
+
+    def _serve(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+
+
+def _settle(future: "asyncio.Future[object]", result: object, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,230 @@
+"""One place at the broker: a connection that holds one job at a time, made again whenever it is lost.
+
+A worker of concurrency N has N seats, whatever the protocol would let one connection hold: most protocols have no word for failure but
+leaving, and a seat that leaves takes nobody else's job with it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from polydomo.client.connection import Connection, connect
+from polydomo.client.retry import Backoff
+from polydomo.errors import CallFailed, NotConnected, PolydomoError, ProtocolViolation
+from polydomo.limits import CLOSE_TIME, CONNECT_TIME, SETTLED
+from polydomo.protocols.ends import Dismissed, Event, Job, WorkerEnd
+from polydomo.protocols.verbs import FAILED
+from polydomo.wire.address import Address
+from polydomo.worker.call import Call
+from polydomo.worker.functions import Abandoned, Function, Threads, execute
+
+log = logging.getLogger("polydomo.worker")
+
+GOODBYE = "the worker leaves"
+
+
+class Post:
+    """A seat's registration on one connection, from its READY to its end."""
+
+    connection: Connection
+    worked = False  # it was given a job
+    failed = False  # it left because a job failed: nothing is wrong with the broker
+    _timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, end: WorkerEnd, on_job: "Callable[[Post, Job], None]") -> None:
+        self.end = end
+        self.on_job = on_job
+        self.loop = asyncio.get_running_loop()
+        self.since = self.loop.time()
+        self.ended: asyncio.Future[str] = self.loop.create_future()  # why
+
+    def register(self, services: list[bytes]) -> None:
+        self.end.open(services, 1)
+        self.connection.flush_soon()
+        self._timer = self.loop.call_later(self.end.interval, self._beat)
+
+    def leave(self, reason: str) -> None:
+        """Says goodbye and closes."""
+        if self.connection.alive:
+            self.end.close()
+            self.connection.close(reason)
+        self._over(reason)
+
+    def partial(self, job: Job, body: list[bytes]) -> None:
+        self.end.partial(job, body)
+        self.connection.flush_soon()
+
+    def final(self, job: Job, body: list[bytes]) -> None:
+        self.end.final(job, body)
+        self.connection.flush_soon()
+
+    def fail(self, job: Job, code: str, text: str) -> None:
+        if self.end.fail(job, code, text):
+            self.failed = True
+            self.connection.close("a job failed, and the protocol can only tell by leaving")
+            self._over("a job failed")
+        else:
+            self.connection.flush_soon()
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, Job):
+            self.worked = True
+            self.on_job(self, event)
+        elif isinstance(event, Dismissed):
+            self.connection.close(f"the broker said {event.why}")
+            self._over(f"the broker said {event.why}")
+
+    def on_lost(self, error: PolydomoError) -> None:
+        self._over(str(error))
+
+    def _over(self, reason: str) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
+    def _beat(self) -> None:
+        silence = self.loop.time() - self.connection.heard
+        if self.end.patience and silence > self.end.patience:
+            self.connection.close(f"the broker has been silent for {silence:.1f} s", abort=True)
+            return
+        self.end.beat()
+        self.connection.flush_soon()
+        self._timer = self.loop.call_later(self.end.interval, self._beat)
+
+
+class Seat:
+    """Keeps itself registered until ``stop``."""
+
+    def __init__(
+        self,
+        address: Address,
+        make_end: Callable[[], WorkerEnd],
+        functions: dict[bytes, Function],
+        threads: Threads,
+    ) -> None:
+        self.address = address
+        self.make_end = make_end
+        self.functions = functions
+        self.threads = threads
+        self.name = ", ".join(name.decode(errors="replace") for name in functions)
+        self.ready = asyncio.Event()  # registered once
+        self.stopping = False
+        self._post: Post | None = None
+        self._running: asyncio.Task[None] | None = None  # the function, which may outlive its connection
+        self._waiting: deque[tuple[Post, Job]] = deque()  # a DCP heartbeat asks for one more, even from a busy worker
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> "asyncio.Task[None]":
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return self._task
+
+    async def stop(self, grace: float) -> None:
+        """Lets the function that runs finish within ``grace`` seconds, says goodbye, and ends."""
+        self.stopping = True
+        if self._running is not None:
+            await asyncio.wait([self._running], timeout=grace)
+        post = self._post
+        if post is not None:
+            post.leave(GOODBYE)
+            await asyncio.wait([post.connection.gone], timeout=CLOSE_TIME)
+            post.connection.close(GOODBYE, abort=True)
+        if self._running is not None:
+            log.warning("left %s while a call was running: the broker gives it to another worker", self.name)
+        self.drop()
+
+    def drop(self) -> None:
+        """Ends without waiting for anything; after ``stop``, does nothing."""
+        self.stopping = True
+        if self._post is not None:
+            self._post.leave(GOODBYE)
+        for task in (self._running, self._task):
+            if task is not None:
+                task.cancel()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = Backoff()
+        complained = False
+        while not self.stopping:
+            if self._running is not None:
+                # One function at a time, also across connections: who registers is free.
+                await asyncio.wait([self._running])
+            try:
+                post = await self._register()
+            except (NotConnected, ProtocolViolation) as error:
+                log.log(
+                    logging.DEBUG if complained else logging.WARNING,
+                    "cannot offer %s: %s; trying again",
+                    self.name,
+                    error,
+                )
+                complained = True
+                await asyncio.sleep(backoff.next())
+                continue
+            complained = False
+            reason = await post.ended
+            self._post = None
+            if post.worked or loop.time() - post.since > SETTLED:
+                backoff.reset()
+            if not post.failed and not self.stopping:
+                log.warning("no longer registered for %s: %s; registering again", self.name, reason)
+                await asyncio.sleep(backoff.next())
+
+    async def _register(self) -> Post:
+        post = Post(self.make_end(), self._on_job)
+        post.connection = await connect(self.address, post.end, post.on_event, post.on_lost, CONNECT_TIME)
+        if not post.connection.alive:
+            raise NotConnected(f"{self.address}: the broker closed the connection")
+        post.register(list(self.functions))
+        self._post = post
+        self.ready.set()
+        log.info("offering %s at %s over %s", self.name, self.address, post.end.protocol)
+        return post
+
+    def _on_job(self, post: Post, job: Job) -> None:
+        if self.stopping:
+            return  # held unanswered: leaving, which follows at once, gives it back
+        self._waiting.append((post, job))
+        if self._running is None:
+            self._running = asyncio.get_running_loop().create_task(self._work_through())
+
+    async def _work_through(self) -> None:
+        """The jobs at hand, one after the other."""
+        try:
+            while self._waiting:
+                post, job = self._waiting.popleft()
+                if not post.ended.done():
+                    await self._work(post, job)
+        finally:
+            self._running = None
+
+    async def _work(self, post: Post, job: Job) -> None:
+        name = job.service.decode(errors="replace")
+
+        async def send(body: list[bytes]) -> None:
+            await post.connection.writable()
+            if post.ended.done():
+                raise Abandoned
+            post.partial(job, body)
+
+        try:
+            # An eMQP broker gives requests for a queue that nobody serves to a worker of "default".
+            function = self.functions.get(job.service) or self.functions.get(b"default")
+            if function is None:
+                raise CallFailed(FAILED, f"this worker does not offer {name}")
+            body = await execute(function, Call(job), send, self.threads)
+            if post.ended.done():
+                raise Abandoned
+            post.final(job, body)
+        except Abandoned:
+            log.warning("the result of a call of %s was thrown away: its connection is gone", name)
+        except Exception as error:
+            if isinstance(error, CallFailed):
+                code, text = error.code, error.text
+            else:
+                code, text = FAILED, f"{type(error).__name__}: {error}"
+            log.warning("a call of %s failed", name, exc_info=error)
+            if not post.ended.done():
+                post.fail(job, code, text)
