@@ -1,0 +1,48 @@
+"""Settings from the command line: the usual ones are options of their own, and every other key is a flag too.
+
+``limits.max_message`` is ``--limits-max-message``, in ``up`` as in ``config``.
+"""
+
+import os
+from collections.abc import Mapping
+
+from polydomo.errors import SettingError
+from polydomo.server import settings
+from polydomo.server.kinds import Flag
+
+CLIENT_VARIABLE = (
+    "POLYDOMO_TO"  # the address that clients and workers of this command line connect to; no setting of a broker
+)
+
+
+def load(config: str | None, options: Mapping[str, object], rest: list[str]) -> settings.Settings:
+    """All settings, from file, variables and flags; ``rest`` are the flags that have no option of their own."""
+    environ = {name: value for name, value in os.environ.items() if name != CLIENT_VARIABLE}
+    return settings.load(config, environ, {**options, **read(rest)})
+
+
+def read(rest: list[str]) -> dict[str, str]:
+    """``--limits-max-message 16MiB`` and ``--limits-max-message=16MiB`` by key; a flag that is true or false needs no value."""
+    keys = {settings.flag_of(key): key for key in settings.KINDS}
+    found: dict[str, str] = {}
+    words = iter(rest)
+    for word in words:
+        name, given, value = word.partition("=")
+        if not name.startswith("--"):
+            raise SettingError(f"{word!r} is not a flag; `polydomo config` lists all settings")
+        if name not in keys:
+            raise SettingError(f"flag {name}: there is no such setting{_nearest(name, keys)}")
+        key = keys[name]
+        if not given:
+            value = "true" if isinstance(settings.KINDS[key], Flag) else next(words, "")
+            if not value:
+                raise SettingError(f"flag {name}: its value is missing")
+        found[key] = value
+    return found
+
+
+def _nearest(name: str, keys: dict[str, str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, keys, 1)
+    return f"; did you mean {near[0]}?" if near else "; `polydomo config` lists them all"

@@ -1,0 +1,155 @@
+"""``polydomo up``: the broker."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from polydomo.server.server import BrokerServer
+
+Loop = Callable[[], asyncio.AbstractEventLoop]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(up)
+
+
+def up(
+    ctx: typer.Context,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL", help="Address to listen on; may be given several times.  [default: tcp://127.0.0.1:5246]"
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Directory for what the broker keeps.  [default: ./polydomo-data]")
+    ] = None,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow listeners that other machines can reach.")
+    ] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Write logs as JSON lines.")] = False,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.  [default: info]")
+    ] = None,
+    grace: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="On SIGTERM, how long requests in flight may take to finish.  [default: 10s]"
+        ),
+    ] = None,
+) -> None:
+    """Start a broker.
+
+    It serves every protocol on one port until SIGTERM or Ctrl-C: then it stops accepting, lets requests in flight finish
+    within the grace time, tells its workers to leave, and ends with status 0. A second signal ends it at once.
+
+    Every setting that `polydomo config` lists is a flag too, such as `--limits-max-message 16MiB`.
+
+    **Examples**
+
+    - `polydomo up`
+    - `polydomo up --listen tcp://127.0.0.1:6000 --listen ipc:///run/polydomo.sock`
+    - `polydomo up --config /etc/polydomo.toml --log-json`
+    """
+    from polydomo.cli import flags
+    from polydomo.server import logs
+    from polydomo.server.server import BrokerServer, prepare_data
+
+    settings = flags.load(
+        config,
+        {
+            "listen": listen or None,
+            "data": data,
+            "insecure": insecure or None,
+            "log_json": log_json or None,
+            "log_level": log_level,
+            "grace": grace,
+        },
+        ctx.args,
+    )
+    logs.setup(settings.log_json, settings.log_level)
+    prepare_data(settings.data)
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+        runner.run(serve(BrokerServer(settings)))
+
+
+def fast_loop() -> Loop | None:
+    """uvloop's where it is installed; None lets asyncio choose its own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def serve(server: "BrokerServer") -> None:
+    """Runs the broker until a signal comes; a second one does not wait."""
+    from polydomo import __version__
+    from polydomo.server import logs
+
+    log = logs.get("server")
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: int) -> None:
+        name = signal.Signals(number).name
+        if stop.is_set():
+            logs.say(log, logging.WARNING, "second signal, leaving at once", signal=name)
+            logging.shutdown()
+            os._exit(128 + number)
+        logs.say(log, logging.INFO, "stopping", signal=name, grace=server.settings.grace)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    await server.start()
+    logs.say(log, logging.INFO, "ready", version=__version__, pid=os.getpid(), loop=type(loop).__module__)
+    if sys.stderr.isatty() and not server.settings.log_json:
+        greet(server.urls)
+    gc.freeze()  # what start made stays for good: no collection needs to walk it again
+    await stop.wait()
+    await server.stop(server.settings.grace)
+    logs.say(log, logging.INFO, "stopped")
+
+
+def greet(urls: list[str]) -> None:
+    """How to go on, for a person at a terminal."""
+    from polydomo.server.settings import Settings
+
+    to = "" if urls[0] == Settings().listen[0] else f" --to {urls[0]}"
+    lines = [
+        "",
+        f"  The broker is up at {' and '.join(urls)}. In another terminal:",
+        "",
+        f"    polydomo work echo --echo{to}     offers a service",
+        f"    polydomo call echo hello{to}      calls it",
+        f"    polydomo services{to}             shows what there is",
+        "",
+        "  Ctrl-C stops it.",
+        "",
+    ]
+    typer.echo("\n".join(lines), err=True)
+
+
+def raise_file_limit() -> None:
+    """Every connection is a file descriptor, and the usual soft limit of 1,024 is a relic of select()."""
+    try:
+        import resource
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            pass  # some systems cap the soft limit below the hard one; what there was stays
