@@ -1,0 +1,203 @@
+"""memo01 as a client and a worker speak it.
+
+Request ids are ours to choose on each connection: they count up, as NNG's do. A worker connection has several *slots*; each
+is a worker of its own to the broker, with its own id and its own request, as the document's contexts are.
+"""
+
+from polydomo.errors import CallFailed, NoSuchService, ProtocolViolation
+from polydomo.limits import BUSY_TIMEOUT, MAX_MESSAGE, MEMO_IDLE, MEMO_SLOTS
+from polydomo.protocols import memo
+from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Frames, Job, Reply, WorkerEnd
+
+FIRST_ID = 0x80000000  # "a request id with the top bit set"
+
+
+class RequestIds:
+    """Ids that no other open request of the connection has: 2**31 of them, in order."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def take(self) -> bytes:
+        rid = FIRST_ID | self._next
+        self._next = (self._next + 1) & 0x7FFFFFFF
+        return rid.to_bytes(4, "big")
+
+
+def _take_apart(message: Frames) -> "tuple[bytes, memo.Message, bytes]":
+    """The request id, the header and the payload of a broker's message."""
+    if len(message) != 2:
+        raise ProtocolViolation("an SP message is a request id and a body")
+    rid, body = message
+    header = memo.parse(body, 0, len(body))
+    return rid, header, body[header.payload :]
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return bool(name)
+
+
+class MemoClientEnd(ClientEnd):
+    """Any number of clients in the document's sense: each JOB under a request id of its own."""
+
+    protocol = "memo"
+    wire = "sp"
+    socket_type = b"REQ"
+    concurrent = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ids = RequestIds()
+        self._keys: dict[bytes, int] = {}  # request id -> the caller's key
+        self._rids: dict[int, bytes] = {}
+
+    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
+        if not _is_text(service):
+            raise NoSuchService(f"memo01 has no word for a service called {service!r}: a name is UTF-8 and not empty")
+        rid = self._ids.take()
+        self._keys[rid] = key
+        self._rids[key] = rid
+        milliseconds = max(1, int((timeout or BUSY_TIMEOUT) * 1000 + 0.5))
+        self.out.append([rid, b"".join([memo.job(b"", service, milliseconds), *body])])
+
+    def receive(self, message: Frames) -> list[Event]:
+        rid, header, payload = _take_apart(message)
+        if header.kind != memo.RESULT or header.worker:
+            raise ProtocolViolation(f"{memo.NAMES[header.kind]} to a client that waits for a RESULT")
+        key = self._keys.pop(rid, None)
+        if key is None:
+            return []  # late: whoever asked has gone
+        del self._rids[key]
+        return [Reply(key, [payload])]
+
+    def forget(self, key: int) -> None:
+        rid = self._rids.pop(key, None)
+        if rid is not None:
+            del self._keys[rid]
+
+
+class Slot:
+    """One worker in the document's sense, from its READY to its DISCONNECT."""
+
+    def __init__(self, again: bool) -> None:
+        self.id = b""  # until the first answer to READY
+        self.again = again  # its READY follows a DISCONNECT, and nothing better has been heard since
+        self.job: Job | None = None
+        self.failed = False  # it has told the broker that it gave its job up
+        self.parts: Frames = []  # partials that wait for the final
+        self.size = 0
+
+
+class MemoWorkerEnd(WorkerEnd):
+    """Up to ``slots`` workers on one connection.
+
+    memo01 has no word for a job that failed. A slot whose job failed asks for the next one with HEARTBEAT: the broker, which waits for a
+    RESULT, is "out of sync with the worker", answers DISCONNECT and gives the job to another; the slot then registers again. The jobs of
+    the other slots go on.
+    """
+
+    protocol = "memo"
+    wire = "sp"
+    socket_type = b"REQ"
+    slots = MEMO_SLOTS
+    interval = MEMO_IDLE  # the broker asks for heartbeats: there is nothing to send between
+    patience = 0.0  # while all slots work the broker has nothing to say, for minutes if need be
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ids = RequestIds()
+        self._polls: dict[bytes, Slot] = {}  # request id -> the slot that waits on it
+        self._slots: list[Slot] = []
+        self._ready = b""
+        self._leaving = False
+
+    def open(self, services: list[bytes], slots: int = 1) -> None:
+        for name in services:
+            if not _is_text(name):
+                raise ValueError(f"memo01 has no word for a service called {name!r}: a name is UTF-8 and not empty")
+        self._ready = memo.ready(services)
+        for _ in range(max(1, min(slots, self.slots))):
+            self._register(again=False)
+
+    def receive(self, message: Frames) -> list[Event]:
+        rid, header, payload = _take_apart(message)
+        slot = self._polls.pop(rid, None)
+        if slot is None or self._leaving:
+            return []
+        if header.kind == memo.DISCONNECT:
+            return self._disconnected(slot)
+        if slot.id and header.worker != slot.id:
+            raise ProtocolViolation("the broker changed the id of a worker")
+        slot.id = header.worker
+        slot.again = False
+        if header.kind == memo.HEARTBEAT:
+            # "A worker that receives a HEARTBEAT should reply immediately with another HEARTBEAT"
+            self._say(slot, memo.heartbeat(slot.id))
+            return []
+        if header.kind != memo.JOB:
+            raise ProtocolViolation(f"{memo.NAMES[header.kind]} to a worker that waits for a JOB")
+        slot.job = Job(header.service, [payload], slot, header.timeout / 1000)
+        return [slot.job]
+
+    def _disconnected(self, slot: Slot) -> list[Event]:
+        """ "the worker should disconnect, reset its state, and connect again with a new READY request" """
+        self._slots.remove(slot)
+        alone = all(other.again for other in self._slots)
+        if not slot.failed and (slot.again or alone):
+            return [Dismissed()]  # the broker does not know any of us, or will not have us
+        self._register(again=not slot.failed)
+        return []
+
+    def partial(self, job: Job, body: Frames) -> None:
+        slot = self._holder(job)
+        if slot is not None:
+            slot.parts += body
+            slot.size += sum(map(len, body))
+            if slot.size > MAX_MESSAGE:
+                raise CallFailed(
+                    "too-large", "memo01 sends partials with the result, and together they pass the message bound"
+                )
+
+    def final(self, job: Job, body: Frames) -> None:
+        slot = self._holder(job)
+        if slot is not None:
+            header = memo.result(slot.id, self._leaving)
+            self._say(slot, b"".join([header, *slot.parts, *body]))
+            self._free(slot)
+
+    def fail(self, job: Job, code: str, text: str) -> bool:
+        slot = self._holder(job)
+        if slot is not None:
+            slot.failed = True
+            self._say(slot, memo.heartbeat(slot.id))
+            self._free(slot)
+        return False
+
+    def close(self) -> None:
+        """ "If the optional bool is present and true, the worker cannot handle any more jobs": the RESULTs from now on say so. An idle
+        worker has no message to leave with; it closes the connection."""
+        self._leaving = True
+
+    def _register(self, again: bool) -> None:
+        slot = Slot(again)
+        self._slots.append(slot)
+        self._say(slot, self._ready)
+
+    def _say(self, slot: Slot, body: bytes) -> None:
+        rid = self._ids.take()
+        self._polls[rid] = slot
+        self.out.append([rid, body])
+
+    def _holder(self, job: Job) -> Slot | None:
+        slot = job.ref
+        assert isinstance(slot, Slot)
+        return slot if slot.job is job else None
+
+    def _free(self, slot: Slot) -> None:
+        slot.job = None
+        slot.parts = []
+        slot.size = 0

@@ -1,0 +1,288 @@
+"""memo01, the broker's end.
+
+One connection carries any number of clients and workers, each by the request id of the SP message it waits on. A client's
+JOB is open until its RESULT; a worker's READY, RESULT or HEARTBEAT is its *poll*, open until it is answered with a JOB, a
+HEARTBEAT or DISCONNECT. A worker can only be spoken to while its poll is open.
+
+NNG repeats a request that has no answer yet under the same request id. So a message whose id is open joins the one that is
+open, and a message whose id was answered a moment ago gets that answer again.
+"""
+
+from collections import deque
+
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import (
+    MEMO_ANSWER_BYTES,
+    MEMO_ANSWER_CACHE,
+    MEMO_ANSWER_TIME,
+    MEMO_MAX_RUN,
+    MEMO_MAX_WORKERS,
+)
+from polydomo.protocols import memo
+from polydomo.protocols.verbs import Request, Session, Verbs, Worker
+from polydomo.wire import cbor
+from polydomo.wire.frames import Body
+from polydomo.wire.sp import ID_BIT, WORD, SpLink, body_at
+
+FORGET = "forget"  # the key of the timer that drops old answers
+
+
+class MemoWorker:
+    """What the codec knows of a worker: its id, and the request id of its open poll (b"": none)."""
+
+    def __init__(self, worker_id: bytes, poll: bytes) -> None:
+        self.id = worker_id
+        self.poll = poll
+        self.job = memo.WORKER_JOB + cbor.byte_string(worker_id)
+
+
+class MemoSession(Session):
+    """One SP connection that speaks memo01."""
+
+    protocol = "memo"
+    polls = True
+    _kept_bytes = 0  # payloads in ``answers``
+    _forgetting = False  # a timer is set
+
+    def __init__(self, broker: Verbs, link: SpLink) -> None:
+        super().__init__(broker, link)
+        self.sp = link
+        self.open: set[bytes] = set()  # request ids that wait for an answer
+        self.answers: dict[bytes, tuple[bytes, Body, float]] = {}  # request id -> header, payload, when
+        self._order: deque[bytes] = deque()  # the keys of ``answers``, oldest first
+        self.mine: dict[bytes, Worker] = {}  # the workers that spoke last from this connection, by id
+
+    # --- from the link --------------------------------------------------------------------------------------------------
+
+    def on_message(self, data: bytes, start: int, end: int) -> None:
+        at = start + WORD if data[start] & ID_BIT else body_at(data, start, end)
+        rid = data[start:at]
+        if rid in self.open:
+            return
+        if rid in self.answers:
+            header, payload, _ = self.answers[rid]
+            self.sp.send_message(rid, header, payload)
+            return
+        try:
+            if data.startswith(memo.CLIENT_JOB, at, end):
+                position = at + len(memo.CLIENT_JOB)
+                size = data[position] - cbor.TEXT if position < end else 0
+                after = position + 1 + size
+                # a short ASCII name and a timeout follow: no need to read the header item by item
+                if 0 < size < 24 and after < end and data[after] & 0xE0 == cbor.UINT:
+                    service = data[position + 1 : after]
+                    if service.isascii():
+                        timeout, payload_at = cbor.read_head(data, after, end)
+                        self._on_job(rid, service, timeout, memo.to_body(data, payload_at, end))
+                        return
+            elif data.startswith(memo.WORKER_RESULT, at, end):
+                position = at + len(memo.WORKER_RESULT)
+                after = position + memo.ID_SIZE
+                if after <= end:
+                    self._on_result(rid, data[position:after], memo.to_body(data, after, end), False)
+                    return
+            self._on_rare(rid, memo.parse(data, at, end), data, end)
+        except ProtocolViolation as error:
+            self.broker.violated(self, str(error))
+
+    def _on_rare(self, rid: bytes, message: memo.Message, data: bytes, end: int) -> None:
+        """Any message, with its header read."""
+        if message.kind == memo.HEARTBEAT:
+            self._on_heartbeat(rid, message.worker)
+        elif message.kind == memo.READY:
+            self._on_ready(rid, message.services)
+        elif message.kind == memo.RESULT:
+            self._on_result(rid, message.worker, memo.to_body(data, message.payload, end), message.disconnecting)
+        elif message.kind == memo.DISCONNECT:
+            raise ProtocolViolation("DISCONNECT, which is the broker's to say")
+        elif message.worker:
+            raise ProtocolViolation("JOB with an id: clients have none")
+        else:
+            self._on_job(rid, message.service, message.timeout, memo.to_body(data, message.payload, end))
+
+    def on_close(self, reason: str) -> None:
+        self.open.clear()
+        self.answers.clear()
+        self._order.clear()
+        for worker in list(self.mine.values()):
+            _close_poll(worker)
+            self.broker.orphan(worker, self.broker.tuning.memo_reconnect)
+        self.broker.closed(self, reason)
+
+    # --- a client's -----------------------------------------------------------------------------------------------------
+
+    def _on_job(self, rid: bytes, service: bytes, timeout: int, body: bytes) -> None:
+        if timeout == 0:
+            raise ProtocolViolation("JOB with a timeout of 0: no worker can answer it in time")
+        run = min(timeout / 1000, MEMO_MAX_RUN)
+        self.open.add(rid)
+        if self.broker.request(self, service, body, rid, wait=self.broker.tuning.memo_queue_expiry, run=run) is None:
+            self.open.discard(rid)
+
+    def send_final(self, request: Request, body: Body) -> None:
+        rid = request.ref
+        assert isinstance(rid, bytes)
+        self._answer(rid, memo.CLIENT_RESULT, memo.to_payload(body))
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        """ "it will drop the connection": silence for that request id, which is free from now on."""
+        rid = request.ref
+        assert isinstance(rid, bytes)
+        self.open.discard(rid)
+
+    # --- a worker's -----------------------------------------------------------------------------------------------------
+
+    def _on_ready(self, rid: bytes, services: "list[bytes]") -> None:
+        if len(self.mine) >= MEMO_MAX_WORKERS:
+            raise ProtocolViolation(f"READY of one worker more than the {MEMO_MAX_WORKERS} a connection may carry")
+        broker = self.broker
+        ref = MemoWorker(broker.nonce(memo.ID_SIZE), rid)
+        idle = broker.tuning.memo_idle
+        worker = broker.register(self, services, ref, credit=0, auto_credit=False, beat=idle, silence=idle)
+        if worker is None:
+            # DISCONNECT would make the worker try again at once, and again
+            raise ProtocolViolation(f"READY refused: {broker.refusal}")
+        broker.memo_workers[ref.id] = worker
+        self.mine[ref.id] = worker
+        self._poll(worker, rid)
+
+    def _on_result(self, rid: bytes, worker_id: bytes, body: bytes, disconnecting: bool) -> None:
+        worker = self._known(rid, worker_id)
+        if worker is None:
+            return
+        if not worker.held:
+            self._out_of_step(worker, rid, "RESULT without a job, or after the job's timeout")
+            return
+        self.broker.final(worker, next(iter(worker.held)), body)
+        if disconnecting:
+            # "the worker cannot handle any more jobs and the server should reply with DISCONNECT"
+            self._out_of_step(worker, rid, "disconnecting")
+            return
+        worker.seen = self.broker.now
+        self._poll(worker, rid)
+
+    def _on_heartbeat(self, rid: bytes, worker_id: bytes) -> None:
+        worker = self._known(rid, worker_id)
+        if worker is None:
+            return
+        if worker.held:
+            # It asks for a job while it has one: it never got it, or has given it up.
+            self._out_of_step(worker, rid, "HEARTBEAT instead of a RESULT")
+            return
+        self.broker.heard(worker)
+        self._poll(worker, rid)
+
+    def _known(self, rid: bytes, worker_id: bytes) -> Worker | None:
+        """The worker with this id, on this connection from now on. None, and DISCONNECT sent, if there is none."""
+        worker = self.broker.memo_workers.get(worker_id)
+        if worker is None:
+            self._answer(rid, memo.disconnect(worker_id))
+            return None
+        if worker.session is not self:
+            old = worker.session
+            assert isinstance(old, MemoSession)
+            old.mine.pop(worker_id, None)
+            self._abandon(worker)
+            self.mine[worker_id] = worker
+            self.broker.adopt(worker, self)
+        return worker
+
+    def _poll(self, worker: Worker, rid: bytes) -> None:
+        """The worker waits for a job under ``rid``."""
+        self._abandon(worker)
+        ref = worker.ref
+        assert isinstance(ref, MemoWorker)
+        ref.poll = rid
+        self.open.add(rid)
+        worker.waiting = True
+        worker.told = self.broker.now  # "a HEARTBEAT if no jobs are found after a certain amount of time": it begins now
+        self.broker.grant(worker, 1)
+
+    def _abandon(self, worker: Worker) -> None:
+        """The worker speaks again while its poll is open: NNG would have repeated it, so it has given it up."""
+        if worker.waiting:
+            _close_poll(worker)
+            self.broker.revoke(worker)
+
+    def _out_of_step(self, worker: Worker, rid: bytes, why: str) -> None:
+        ref = worker.ref
+        assert isinstance(ref, MemoWorker)
+        self._answer(rid, memo.disconnect(ref.id))
+        self.broker.leave(worker, why)
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        ref = worker.ref
+        assert isinstance(ref, MemoWorker)
+        tuning = self.broker.tuning
+        seconds = request.run
+        if seconds <= 0:
+            seconds = request.deadline - self.broker.now if request.deadline > 0 else tuning.busy_timeout
+        milliseconds = max(1, int(seconds * 1000 + 0.5))
+        header = ref.job + cbor.text(request.service.name) + cbor.uint(milliseconds)
+        self._answer_poll(worker, ref, header, memo.to_payload(request.body))
+
+    def beat(self, worker: Worker) -> None:
+        ref = worker.ref
+        assert isinstance(ref, MemoWorker)
+        self._answer_poll(worker, ref, memo.heartbeat(ref.id))
+
+    def dismiss(self, worker: Worker) -> None:
+        """A worker without an open poll cannot be told now; it gets DISCONNECT when its id, unknown by then, speaks again."""
+        ref = worker.ref
+        assert isinstance(ref, MemoWorker)
+        self._answer_poll(worker, ref, memo.disconnect(ref.id))
+
+    def gone(self, worker: Worker) -> None:
+        _close_poll(worker)
+        ref = worker.ref
+        assert isinstance(ref, MemoWorker)
+        self.mine.pop(ref.id, None)
+        self.broker.memo_workers.pop(ref.id, None)
+
+    # --- answers --------------------------------------------------------------------------------------------------------
+
+    def _answer_poll(self, worker: Worker, ref: MemoWorker, header: bytes, payload: Body = b"") -> None:
+        poll = ref.poll
+        if poll:
+            ref.poll = b""
+            worker.waiting = False
+            self._answer(poll, header, payload)
+
+    def _answer(self, rid: bytes, header: bytes, payload: Body = b"") -> None:
+        self.open.discard(rid)
+        self.sp.send_message(rid, header, payload)
+        if len(payload) > MEMO_ANSWER_BYTES or self.sp.closed:
+            return
+        self.answers[rid] = (header, payload, self.broker.now)
+        self._order.append(rid)
+        self._kept_bytes += len(payload)
+        if self._kept_bytes > MEMO_ANSWER_BYTES or len(self._order) > MEMO_ANSWER_CACHE:
+            self._forget_oldest()
+        if not self._forgetting:
+            self._forgetting = True
+            self.broker.later(MEMO_ANSWER_TIME, self, FORGET)
+
+    def _forget_oldest(self) -> None:
+        while self._order and (self._kept_bytes > MEMO_ANSWER_BYTES or len(self._order) > MEMO_ANSWER_CACHE):
+            self._kept_bytes -= len(self.answers.pop(self._order.popleft())[1])
+
+    def on_timer(self, key: object) -> None:
+        """ "one shortly after its answer gets the same answer", a later one is a new request."""
+        now = self.broker.now
+        while self._order:
+            age = now - self.answers[self._order[0]][2]
+            if age < MEMO_ANSWER_TIME:
+                self.broker.later(MEMO_ANSWER_TIME - age, self, FORGET)
+                return
+            self._kept_bytes -= len(self.answers.pop(self._order.popleft())[1])
+        self._forgetting = False
+
+
+def _close_poll(worker: Worker) -> None:
+    """The worker's open poll, if any, will not be answered."""
+    ref = worker.ref
+    session = worker.session
+    assert isinstance(ref, MemoWorker) and isinstance(session, MemoSession)
+    session.open.discard(ref.poll)
+    ref.poll = b""
+    worker.waiting = False
