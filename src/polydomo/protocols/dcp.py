@@ -1,0 +1,252 @@
+"""DCP v1 (DagBox Communication Protocol), the broker's end: metadata, chaining, and workers that ask for more while busy.
+
+Every message is ``"" "DGBX"+01 type ...``. The type is 1 byte in the document and 4 bytes, little-endian, in DagBox itself: a
+connection is answered in the size it used last. The other end is in ``dcp_ends.py``; docs/protocols/dcp.md tells the dialog.
+"""
+
+from polydomo.limits import MAX_SERVICE_NAME
+from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.wire.frames import EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
+
+REGISTER, PING, PONG, REQUEST, REPLY, RECONNECT = 1, 2, 3, 4, 5, 6
+NAMES = ("", "registration", "ping", "pong", "request", "reply", "reconnect")
+
+PROTOCOL = b"DGBX\x01"  # "the characters `DGBX` followed by an unsigned 8-bit number describing the supported version"
+TYPE_SIZES = (1, 4)
+
+DELIMITER = b"\x01\x00"  # an empty frame with more to follow
+SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame with more to follow
+OWN_ADDRESS = b"broker"  # the address part of a reply that no worker gave
+
+
+class Words:
+    """The fixed bytes of a dialog, for one size of the type."""
+
+    def __init__(self, size: int) -> None:
+        header = more([b"", PROTOCOL])
+        self.size = size
+        self.register = header + frame(REGISTER.to_bytes(size, "little"), True)
+        self.request = header + frame(REQUEST.to_bytes(size, "little"), True)
+        self.reply = header + frame(REPLY.to_bytes(size, "little"), True)
+        self.ping = header + frame(PING.to_bytes(size, "little"), False)  # "header-only"
+        self.pong = header + frame(PONG.to_bytes(size, "little"), False)
+        self.reconnect = header + frame(RECONNECT.to_bytes(size, "little"), False)
+        self.length = len(self.ping)  # of every header
+
+
+ONE_BYTE = Words(1)
+FOUR_BYTES = Words(4)
+
+
+class Passed:
+    """``Request.ref`` of a chain in which a worker sent other metadata on than it got: the next worker sees what it sent ("The
+    broker MUST NOT modify these parts"), and the client gets its own back."""
+
+    def __init__(self, client: bytes, onward: bytes) -> None:
+        self.client = client
+        self.onward = onward
+
+
+def metadata_end(data: bytes, position: int) -> int:
+    """Where the metadata delimiter stands: the first empty frame from ``position`` on. -1 if the message ends before."""
+    while True:
+        flags = data[position]
+        if flags < 2:
+            size = data[position + 1]
+            if not size:
+                return position
+            position += 2 + size
+        else:
+            start, position, _ = bounds(data, position)
+            if start == position:
+                return -1  # an empty frame in the long form: to be brought into the short one first
+        if not flags & 1:
+            return -1
+
+
+class DcpSession(Session):
+    """One DCP connection, a client and perhaps a worker. ``Request.ref`` is its metadata frames as they came, or ``Passed``."""
+
+    protocol = "dcp"
+
+    worker: Worker | None = None  # what registered; once it is lost its late replies are still known as such
+    words = ONE_BYTE
+
+    # --- from the peer
+
+    def on_message(self, data: bytes, start: int, end: int) -> None:
+        words = self.words
+        if data.startswith(words.request, start):
+            service = start + words.length
+            if data[service] == 1:
+                mark = service + 2 + data[service + 1]
+                if data.startswith(DELIMITER, mark):  # no address: a request of the peer's own
+                    last = metadata_end(data, mark + 2)
+                    if last >= 0:
+                        worker = self.worker
+                        if worker is not None:
+                            worker.seen = self.broker.now
+                        body = cut(data, last + 2, end) if data[last] else b""
+                        self.broker.request(self, data[service + 2 : mark], body, data[mark + 2 : last])
+                        return
+                elif data[mark] == 1:
+                    delimiter = mark + 2 + data[mark + 1]
+                    if data.startswith(DELIMITER, delimiter):
+                        last = metadata_end(data, delimiter + 2)
+                        if last >= 0:
+                            body = cut(data, last + 2, end) if data[last] else b""
+                            token = data[mark + 2 : delimiter]
+                            self._pass_on(token, data[service + 2 : mark], data[delimiter + 2 : last], body)
+                            return
+        elif data.startswith(words.reply, start):
+            address = start + words.length
+            if data[address] == 1 and data[address + 1]:
+                mark = address + 2 + data[address + 1]
+                if data.startswith(DELIMITER, mark):
+                    last = metadata_end(data, mark + 2)
+                    if last >= 0:
+                        body = cut(data, last + 2, end) if data[last] else b""
+                        worker = self.worker
+                        if worker is None:
+                            self._invalid("a reply from a peer that is not registered")
+                            return
+                        worker.seen = self.broker.now
+                        # The client's metadata is put back from our own record, not from the worker's copy.
+                        self.broker.final(worker, data[address + 2 : mark], body)
+                        return
+        elif data.startswith(words.ping, start) and end - start == words.length:
+            self._ping()
+            return
+        self._rare(data[start:end])
+
+    def _pass_on(self, token: bytes, service: bytes, metadata: bytes, body: Body) -> None:
+        """ "Complete the work only partially, then respond with a request for another service to complete the rest": a request with an
+        address. From anyone but the worker that holds that very request it would redirect replies."""
+        worker = self.worker
+        broker = self.broker
+        if worker is None:
+            self._invalid("a request with a client address from a peer that holds no request")
+            return
+        worker.seen = broker.now
+        held = worker.held.get(token)
+        ref: object = None
+        if held is not None:
+            ref = held.ref
+            if isinstance(held.session, DcpSession):
+                if isinstance(ref, Passed):
+                    ref = Passed(ref.client, metadata)
+                elif isinstance(ref, bytes) and ref != metadata:
+                    ref = Passed(ref, metadata)
+        if not broker.forward(worker, token, service, body, ref):
+            # It may have been taken from this worker a moment ago, so the worker is kept.
+            broker.violated(self, "a request with a client address that this worker does not hold")
+
+    def _ping(self) -> None:
+        worker = self.worker
+        broker = self.broker
+        if worker is None or not worker.alive:
+            # "If the broker receives a heartbeat message from a worker that is not registered for any service, the broker MUST
+            # respond with a reconnect message."
+            self.link.send(self.words.reconnect)
+            return
+        broker.heard(worker)
+        worker.told = broker.now
+        self.link.send(self.words.pong)  # "The broker MUST respond to every ping message with a pong message."
+        held = len(worker.held)
+        if held and held + worker.credit < broker.tuning.dcp_max_held:
+            broker.grant(worker, 1)  # "Respond with a heartbeat to ask for more work"
+
+    def _rare(self, message: bytes) -> None:
+        """Whatever the positions above do not settle: registrations, the other size of the type, mistakes, and frames in a longer
+        form than they need."""
+        frames = split(message)
+        plain = join(frames)
+        if plain != message:
+            self.on_message(plain, 0, len(plain))
+            return
+        if len(frames) < 3 or frames[0] or frames[1] != PROTOCOL:
+            self._invalid(f"not a DCP v1 header: {[part[:16] for part in frames[:2]]!r}")
+            return
+        size = len(frames[2])
+        kind = int.from_bytes(frames[2], "little") if size in TYPE_SIZES else 0
+        if not REGISTER <= kind <= RECONNECT:
+            self._invalid(f"message type {frames[2][:16]!r}")
+        elif size != self.words.size:
+            self.words = ONE_BYTE if size == 1 else FOUR_BYTES
+            self.on_message(plain, 0, len(plain))
+        elif kind == REGISTER and len(frames) == 4:
+            self._register(frames[3])
+        elif kind in (PONG, RECONNECT):
+            self._invalid(f"a {NAMES[kind]}, which only the broker sends")
+        else:
+            self._invalid(f"a {NAMES[kind]} of {len(frames)} parts that does not have the format of one")
+
+    def _register(self, service: bytes) -> None:
+        broker = self.broker
+        worker = self.worker
+        if len(service) > MAX_SERVICE_NAME:
+            self._invalid(f"a service name of {len(service)} bytes")
+            return
+        echo = self.words.register + frame(service, False)
+        # The credit comes after the echo, so that the confirmation is the first thing the worker hears of its registration.
+        if worker is None or not worker.alive:
+            tuning = broker.tuning
+            worker = broker.register(self, [service], None, 0, True, 0.0, tuning.dcp_beat * tuning.beats_missed)
+            if worker is None:
+                # "If the registration is successful, the broker will confirm it": otherwise there is no word.
+                broker.violated(self, f"registration refused: {broker.refusal}")
+                return
+            self.worker = worker
+            credit = 1
+        else:
+            worker.seen = broker.now
+            credit = worker.credit
+            if service not in [known.name for known in worker.services]:
+                broker.revoke(worker)
+                if not broker.offer(worker, service):
+                    broker.violated(self, f"registration refused: {broker.refusal}")
+                    if credit:
+                        broker.grant(worker, credit)
+                    return
+            else:
+                credit = 0
+        worker.told = broker.now
+        self.link.send(echo)
+        if credit:
+            broker.grant(worker, credit)
+
+    def _invalid(self, what: str) -> None:
+        """The message is dropped. A worker that does not keep to the format may never answer what it holds: it is taken out, and its
+        next ping is answered with reconnect."""
+        self.broker.violated(self, what)
+        worker = self.worker
+        if worker is not None and worker.alive:
+            self.broker.leave(worker, what)
+
+    # --- to a client
+
+    def send_final(self, request: Request, body: Body) -> None:
+        ref = request.ref
+        metadata = ref if isinstance(ref, bytes) else ref.client if isinstance(ref, Passed) else b""
+        token = request.token or OWN_ADDRESS
+        envelope = self.words.reply + SHORT[len(token)] + token + DELIMITER + metadata
+        if body:
+            self.link.send(envelope + DELIMITER, body)
+        else:
+            self.link.send(envelope, EMPTY_FRAME)
+
+    # --- to a worker
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        metadata = b""  # DCP metadata is not made up for a client of another protocol
+        if isinstance(request.session, DcpSession):
+            ref = request.ref
+            metadata = ref if isinstance(ref, bytes) else ref.onward if isinstance(ref, Passed) else b""
+        service = request.service.name
+        token = request.token
+        envelope = self.words.request + SHORT[len(service)] + service + SHORT[len(token)] + token + DELIMITER + metadata
+        body = request.body
+        if body:
+            self.link.send(envelope + DELIMITER, body)
+        else:
+            self.link.send(envelope, EMPTY_FRAME)

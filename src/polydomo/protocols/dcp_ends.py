@@ -1,0 +1,173 @@
+"""DCP v1 as a client and a worker speak it: see ``dcp.py`` for the words, docs/protocols/dcp.md for the dialog.
+
+DagBox's own broker reads a type of 4 bytes only: talk to it with ``type_size=4``. Both sizes are understood.
+"""
+
+from polydomo.errors import CallFailed, ProtocolViolation
+from polydomo.limits import DCP_BEAT, DCP_MAX_HELD, DCP_PATIENCE, MAX_BODY_FRAMES, MAX_MESSAGE
+from polydomo.protocols.dcp import PING, PONG, PROTOCOL, RECONNECT, REGISTER, REPLY, REQUEST, TYPE_SIZES
+from polydomo.protocols.ends import ClientEnd, Event, Frames, Job, Reply, WorkerEnd
+
+
+def kind_of(message: Frames) -> int:
+    """The type of a message, once its header is found right."""
+    if len(message) < 3 or message[0] or message[1] != PROTOCOL or len(message[2]) not in TYPE_SIZES:
+        raise ProtocolViolation("not a DCP v1 message")
+    return int.from_bytes(message[2], "little")
+
+
+def parts_of(message: Frames, address: int) -> "tuple[Frames, Frames]":
+    """Metadata and data of a request or a reply whose client address is the frame ``address``."""
+    if len(message) < address + 3 or not message[address] or message[address + 1]:
+        raise ProtocolViolation("no client address and delimiter")
+    try:
+        delimiter = message.index(b"", address + 2)
+    except ValueError:
+        raise ProtocolViolation("no metadata delimiter") from None
+    return message[address + 2 : delimiter], message[delimiter + 1 :]
+
+
+class DcpClientEnd(ClientEnd):
+    """ "the client SHOULD use the metadata parts to track which reply corresponds to which request": one part, our id."""
+
+    protocol = "dcp"
+    concurrent = True
+
+    def __init__(self, type_size: int = 1) -> None:
+        super().__init__()
+        self.type_size = type_size
+        self.last = 0  # ids count up, so that a late reply is never taken for another request's
+        self.keys: dict[bytes, int] = {}
+        self.ids: dict[int, bytes] = {}
+
+    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
+        if key in self.ids:
+            raise ValueError(f"the request {key} is still open")
+        self.last += 1
+        identity = self.last.to_bytes(8, "big")
+        self.keys[identity] = key
+        self.ids[key] = identity
+        self.out.append([b"", PROTOCOL, REQUEST.to_bytes(self.type_size, "little"), service, b"", identity, b"", *body])
+
+    def receive(self, message: Frames) -> list[Event]:
+        if kind_of(message) != REPLY:
+            raise ProtocolViolation("not a DCP reply to a client")
+        metadata, data = parts_of(message, 3)
+        if len(metadata) != 1:
+            raise ProtocolViolation("a reply without the metadata of its request")
+        key = self.keys.get(metadata[0])
+        if key is None:
+            return []  # late: whoever asked has gone
+        self.forget(key)
+        return [Reply(key, data)]
+
+    def forget(self, key: int) -> None:
+        identity = self.ids.pop(key, None)
+        if identity is not None:
+            del self.keys[identity]
+
+
+class Held:
+    """What a worker keeps of a request it was given."""
+
+    def __init__(self, address: bytes, metadata: Frames) -> None:
+        self.address = address
+        self.metadata = metadata
+        self.parts: Frames = []  # DCP has one reply per request, so partials wait for the final and go in front of it
+        self.size = 0
+
+
+class DcpWorkerEnd(WorkerEnd):
+    """A worker of any number of services that holds up to ``slots`` jobs, by asking for more while it is busy.
+
+    Heartbeats must go on while it works, and each one asks for more: a worker that is busy for long may be given more jobs than
+    ``slots``, up to the broker's bound. They are handed out as they come.
+    """
+
+    protocol = "dcp"
+    slots = DCP_MAX_HELD
+    interval = DCP_BEAT
+    patience = DCP_PATIENCE
+
+    def __init__(self, type_size: int = 1) -> None:
+        super().__init__()
+        self.type_size = type_size
+        self.services: list[bytes] = []
+        self.wanted = 1  # jobs we would like to hold at a time
+        self.window = 1  # jobs the broker may give us at a time: one, and one for each ping while busy
+        self.held: dict[bytes, Job] = {}  # address -> job
+        self.left = False
+
+    def open(self, services: list[bytes], slots: int = 1) -> None:
+        if not services:
+            raise ValueError("a DCP worker offers one service or more")
+        self.services = list(services)
+        self.wanted = min(slots, self.slots)
+        self.register()
+
+    def register(self) -> None:
+        self.window = 1
+        self.held.clear()  # whoever does not know us has given our requests to others
+        for service in self.services:
+            self.say(REGISTER, [service])
+
+    def receive(self, message: Frames) -> list[Event]:
+        kind = kind_of(message)
+        if self.left:
+            return []
+        if kind == PONG and len(message) == 3:
+            return []
+        if kind == RECONNECT and len(message) == 3:
+            self.register()  # "A worker that receives a reconnect message MUST send a registration message to the broker."
+            return []
+        if kind == REGISTER and len(message) == 4 and message[3] in self.services:
+            return []  # confirmed
+        if kind != REQUEST or len(message) < 4:
+            raise ProtocolViolation(f"type {kind} with {len(message)} parts from a broker to a worker")
+        metadata, data = parts_of(message, 4)
+        job = Job(message[3], data, Held(message[4], metadata))
+        self.held[message[4]] = job
+        if len(self.held) < self.wanted and self.window < self.wanted:
+            self.beat()  # "Respond with a heartbeat to ask for more work"
+        return [job]
+
+    def beat(self) -> None:
+        if self.held:
+            self.window += 1
+        self.say(PING, [])
+
+    def partial(self, job: Job, body: Frames) -> None:
+        held = self.known(job)
+        held.parts += body
+        held.size += sum(map(len, body))
+        if held.size > MAX_MESSAGE or len(held.parts) > MAX_BODY_FRAMES:
+            raise CallFailed(
+                "too-large", "DCP sends partials with the final reply, and together they pass the message bound"
+            )
+
+    def final(self, job: Job, body: Frames) -> None:
+        held = self.known(job)
+        self.held.pop(held.address, None)
+        self.say(REPLY, [held.address, b"", *held.metadata, b"", *held.parts, *body])
+
+    def forward(self, job: Job, service: bytes, body: Frames) -> None:
+        """ "Complete the work only partially, then respond with a request for another service to complete the rest": that service's
+        reply goes to the client, and this worker is done with the job."""
+        held = self.known(job)
+        self.held.pop(held.address, None)
+        self.say(REQUEST, [service, held.address, b"", *held.metadata, b"", *body])
+
+    def fail(self, job: Job, code: str, text: str) -> bool:
+        self.close()  # DCP has no word for failure: leaving gives the request back to the broker
+        return True
+
+    def close(self) -> None:
+        self.left = True  # DCP has no word for leaving either: the closed connection says it
+
+    def say(self, kind: int, rest: Frames) -> None:
+        if not self.left:
+            self.out.append([b"", PROTOCOL, kind.to_bytes(self.type_size, "little"), *rest])
+
+    def known(self, job: Job) -> Held:
+        assert isinstance(job.ref, Held)
+        return job.ref

@@ -1,0 +1,286 @@
+"""MDX ("Protocol 0.1 (Draft)"), the broker's end: request ids, many requests at a time, PARTIAL and FINAL, PING and PONG.
+
+The draft leaves frame 0 open; ours is ``MDXC01`` from and to clients, ``MDXW01`` from and to workers, and both are settings. One
+connection may be a client, a worker, or both. The other end is in ``mdx_ends.py``; docs/protocols/mdx.md tells the dialog.
+"""
+
+from functools import lru_cache
+
+from polydomo.limits import MAX_FAILURE_CODE, MAX_FAILURE_TEXT, ZOMBIE_TIME
+from polydomo.protocols.verbs import FAILURE_MARK, REFUSED, Request, Session, Verbs, Worker
+from polydomo.wire.frames import EMPTY_FRAME, Body, cut, frame, join, more, split
+from polydomo.wire.link import Link
+
+# Frame 1, between client and broker.
+REQUEST = b"\x01"
+PARTIAL = b"\x02"
+FINAL = b"\x03"
+# Frame 1, between worker and broker.
+READY = b"\x01"
+WORK = b"\x02"  # the draft's name is REQUEST here too
+WORKER_PARTIAL = b"\x03"
+WORKER_FINAL = b"\x04"
+PING = b"PING"
+PONG = b"PONG"
+LEAVE = b"\x06"  # DISCONNECT
+
+DISCONNECT_HEADER = b"MDPW02"  # 'Frame 0: "MDPW02" (six bytes, representing MDP/Worker v0.2)'
+DISCONNECT = join([DISCONNECT_HEADER, LEAVE])
+
+DELIMITER = b"\x01\x00"  # an empty frame with more to follow
+FAILURE = more([b"", FAILURE_MARK])  # how a body begins that tells of a failure
+SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame with more to follow
+
+
+class Words:
+    """The fixed bytes of a dialog, for one pair of headers; shared by all sessions that use them."""
+
+    def __init__(self, client: bytes, worker: bytes) -> None:
+        self.client = client
+        self.worker = worker
+        self.request = more([client, REQUEST])
+        self.partial = more([client, PARTIAL])
+        self.final = more([client, FINAL])
+        self.work = more([worker, WORK])
+        self.worker_partial = more([worker, WORKER_PARTIAL])
+        self.worker_final = more([worker, WORKER_FINAL])
+        self.ping = join([worker, PING])
+        self.pong = join([worker, PONG])
+        self.request_size = len(self.request)
+        self.worker_size = len(self.worker_final)
+        self.ping_size = len(self.ping)
+
+
+@lru_cache(maxsize=16)  # a broker has one pair of headers; tests have a few
+def words_for(client: bytes, worker: bytes) -> Words:
+    return Words(client, worker)
+
+
+class MdxSession(Session):
+    """One MDX connection. ``Request.ref`` is its service and id frames as they came: what the replies' envelope needs."""
+
+    protocol = "mdx"
+    takes_partials = True
+
+    worker: Worker | None = None  # what READY registered; not alive any more once its silence was too long
+    dismissed = False  # DISCONNECT was sent or received: nothing more is said, and nothing heard
+
+    def __init__(self, broker: Verbs, link: Link) -> None:
+        super().__init__(broker, link)
+        tuning = broker.tuning
+        self.words = words_for(tuning.mdx_client_header, tuning.mdx_worker_header)
+        self.ids: dict[bytes, None] = {}  # id frames of this client's requests that have had no FINAL
+
+    # --- from the peer
+
+    def on_message(self, data: bytes, start: int, end: int) -> None:
+        if self.dismissed:
+            return
+        words = self.words
+        if data.startswith(words.request, start):
+            service = start + words.request_size
+            if data[service] == 1:
+                mark = service + 2 + data[service + 1]
+                if data[mark] == 1 and data[mark + 1]:
+                    body = mark + 2 + data[mark + 1]
+                    identity = data[mark:body]
+                    ids = self.ids
+                    if identity in ids:
+                        return  # "each request has a unique id": a repeat is the same request, and is answered once
+                    ids[identity] = None
+                    worker = self.worker
+                    if worker is not None:
+                        worker.seen = self.broker.now
+                    ref = data[service:body]
+                    request = self.broker.request(self, data[service + 2 : mark], cut(data, body, end), ref)
+                    if request is None and identity in ids:  # and nothing has told the client so
+                        self._fail(ref, REFUSED, "the request was refused")
+                    return
+        elif data.startswith(words.worker_final, start):
+            if self._reply(data, start + words.worker_size, end, True):
+                return
+        elif data.startswith(words.worker_partial, start):
+            if self._reply(data, start + words.worker_size, end, False):
+                return
+        elif data.startswith(words.ping, start) and end - start == words.ping_size:
+            self._ping()
+            return
+        self._rare(data[start:end])
+
+    def _reply(self, data: bytes, token: int, end: int, final: bool) -> bool:
+        """PARTIAL and FINAL of a worker, from its client address frame on. False: not laid out as a reply."""
+        if data[token] != 1 or not data[token + 1]:
+            return False
+        # "precisely one client address frame. This frame MUST be followed by an empty (zero sized) frame."
+        mark = token + 2 + data[token + 1]
+        if not data.startswith(DELIMITER, mark):
+            return False
+        # "precisely one request id frame. This frame MUST follow an empty (zero sized) frame"
+        flags = data[mark + 2]
+        size = data[mark + 3]
+        if flags > 1 or not size:
+            return False
+        worker = self.worker
+        broker = self.broker
+        if worker is None:
+            self._unexpected("a reply before READY")
+            return True
+        worker.seen = broker.now
+        body: Body = b""
+        if flags:
+            begin = mark + 4 + size
+            if final and data.startswith(FAILURE, begin):
+                report = split(data[begin:end])
+                if len(report) == 4:
+                    code = report[2][:MAX_FAILURE_CODE].decode("utf-8", "replace")
+                    text = report[3][:MAX_FAILURE_TEXT].decode("utf-8", "replace")
+                    if not broker.fail(worker, data[token + 2 : mark], code, text) and not worker.alive:
+                        self._unexpected("a reply from a worker that was given up")
+                    return True
+            body = cut(data, begin, end)
+        # The token alone names the attempt: the client's id is put back from our own record, not from the worker's copy.
+        if final:
+            known = broker.final(worker, data[token + 2 : mark], body)
+        else:
+            known = broker.partial(worker, data[token + 2 : mark], body)
+        if not known and not worker.alive:
+            self._unexpected("a reply from a worker that was given up")
+        return True
+
+    def _ping(self) -> None:
+        worker = self.worker
+        if worker is None:
+            self._unexpected("PING before READY")  # "PING commands are valid at any time, after a READY command."
+        elif not worker.alive:
+            self._unexpected("PING from a worker that was given up")
+        else:
+            # "The router MUST send PONG (or other non-DISCONNECT) as a response to a worker PING."
+            self.broker.heard(worker)
+            worker.told = self.broker.now
+            self.link.send(self.words.pong)
+
+    def _rare(self, message: bytes) -> None:
+        """Whatever the positions above do not settle: READY, DISCONNECT, mistakes, and frames in a longer form than they need."""
+        frames = split(message)
+        plain = join(frames)
+        if plain != message:
+            self.on_message(plain, 0, len(plain))
+            return
+        count = len(frames)
+        header = frames[0]
+        command = frames[1] if count > 1 else b""
+        words = self.words
+        if count == 2 and command == LEAVE and header in (DISCONNECT_HEADER, words.worker):
+            # "When the broker receives DISCONNECT from a worker it MUST send no further commands to that worker."
+            self._end("DISCONNECT from the worker", say=False)
+        elif header == words.worker and command == READY and count == 3:
+            self._ready(frames[2])
+        elif header == words.worker and command == PONG and count == 2:
+            self._unexpected("PONG from a worker")
+        elif header == words.worker and command == WORK and count > 4 and frames[2] and not frames[3] and frames[4]:
+            self._unexpected("REQUEST from a worker")
+        elif header not in (words.client, words.worker):
+            self._invalid(f"frame 0 is {header[:16]!r}")
+        elif command in (REQUEST, READY):
+            self._invalid(self._wrong_start(frames))
+        elif header == words.worker and command in (WORK, WORKER_PARTIAL, WORKER_FINAL):
+            self._invalid("not client address, empty frame, request id after the command")
+        else:
+            self._invalid(f"command {command[:16]!r} with {count} frames and frame 0 {header[:16]!r}")
+
+    def _wrong_start(self, frames: "list[bytes]") -> str:
+        """What is wrong with a READY or a client's REQUEST, both 01."""
+        if frames[0] == self.words.worker and (frames[0] != self.words.client or len(frames) < 3):
+            return f"READY of {len(frames)} frames, not 3"
+        if len(frames) < 5:
+            return f"REQUEST of {len(frames)} frames, not 5 or more"
+        if len(frames[2]) > 255:
+            return f"a service name of {len(frames[2])} bytes"
+        return f"a request id of {len(frames[3])} bytes, not 1 to 255"
+
+    def _ready(self, service: bytes) -> None:
+        if self.worker is not None:
+            self._unexpected("a second READY")  # "The worker MUST NOT send a further READY."
+            return
+        tuning = self.broker.tuning
+        silence = tuning.mdx_beat * tuning.beats_missed
+        self.worker = self.broker.register(self, [service], None, 1, True, 0.0, silence)
+        if self.worker is None:
+            self._unexpected(f"READY refused: {self.broker.refusal}")
+
+    # --- ends of the dialog
+
+    def _unexpected(self, what: str) -> None:
+        """ "The broker MUST respond to any valid but unexpected command by sending DISCONNECT and then no further commands to that
+        worker." """
+        self.broker.violated(self, what)
+        self._end(what, say=True)
+
+    def _invalid(self, what: str) -> None:
+        """ "The broker SHOULD respond to invalid messages by dropping them and treating that peer as invalid." """
+        self.broker.violated(self, what)
+        if self.worker is not None:
+            self._end(what, say=True)
+
+    def _end(self, why: str, say: bool) -> None:
+        self.dismissed = True
+        worker = self.worker
+        self.worker = None
+        if say:
+            self.link.send(DISCONNECT)
+        broker = self.broker
+        if worker is not None and worker.alive:
+            broker.leave(worker, why)
+        for request in list(self.requests):  # this peer will hear no answer any more
+            broker.withdraw(request, why)
+        self.ids.clear()
+        # Closing at once could reset the connection before the peer has read its DISCONNECT.
+        broker.later(ZOMBIE_TIME, self, "zombie")
+
+    def on_timer(self, key: object) -> None:
+        self.link.close("open too long after DISCONNECT")
+
+    # --- to a client
+
+    def send_partial(self, request: Request, body: Body) -> None:
+        ref = request.ref
+        if isinstance(ref, bytes) and not self.dismissed:
+            self.link.send(self.words.partial + ref, body or EMPTY_FRAME)
+
+    def send_final(self, request: Request, body: Body) -> None:
+        ref = request.ref
+        if isinstance(ref, bytes) and not self.dismissed:
+            self.ids.pop(ref[2 + ref[1] :], None)
+            self.link.send(self.words.final + ref, body or EMPTY_FRAME)  # "a multipart message of 5 or more frames"
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        ref = request.ref
+        if isinstance(ref, bytes) and not self.dismissed:
+            self._fail(ref, code, text)
+
+    def _fail(self, ref: bytes, code: str, text: str) -> None:
+        """ "followed by exactly 1 FINAL RESPONSE messages per REQUEST issued": so a failure is a FINAL too."""
+        self.ids.pop(ref[2 + ref[1] :], None)
+        said = frame(code.encode("utf-8", "replace"), True) + frame(text.encode("utf-8", "replace"), False)
+        self.link.send(self.words.final + ref + FAILURE + said)
+
+    # --- to a worker
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        token = request.token
+        address = SHORT[len(token)] + token
+        ref = request.ref
+        if isinstance(ref, bytes) and isinstance(request.session, MdxSession):
+            identity = ref[2 + ref[1] :]
+        else:
+            identity = address  # another protocol's client has no MDX id: the token serves
+        body = request.body
+        if body:
+            self.link.send(self.words.work + address + DELIMITER + identity, body)
+        else:
+            self.link.send(self.words.work + address + DELIMITER + b"\x00" + identity[1:])
+
+    def dismiss(self, worker: Worker) -> None:
+        if not self.dismissed:
+            self.dismissed = True
+            self.link.send(DISCONNECT)
