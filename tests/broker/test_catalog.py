@@ -122,7 +122,7 @@ def test_names_that_an_info_request_could_not_tell_apart_are_denied(name: str) -
 
 def test_one_service_may_not_tell_too_much() -> None:
     catalog = catalog_with()
-    big = {"name": "camera", "function": "x" * MAX_CATALOG_INFO}
+    big: dict[str, object] = {"name": "camera", "function": "x" * MAX_CATALOG_INFO}
     assert "bytes" in catalog.enlist(11.0, "camera", HERE, big, 0.0)
     assert "bytes" in catalog.amend(11.0, "camera", HERE, big)
     assert catalog.lookup("camera") == {"name": "camera", "port": 1}

@@ -46,7 +46,9 @@ class Catalog:
         self.changed: list[Entry] = []  # whose state changed in the last ``advance``
         self._gone: dict[str, None] = {}  # names of entries that are not active, oldest first
         self._bytes = 0  # of the info of active entries
-        self._watch: list[tuple[float, int, Entry]] = []  # when to look at an entry again; a place with an old number is void
+        self._watch: list[
+            tuple[float, int, Entry]
+        ] = []  # when to look at an entry again; a place with an old number is void
         self._count = 0
 
     # --- what may be asked of it ---------------------------------------------------------------------------------------------
@@ -75,7 +77,9 @@ class Catalog:
         entry = Entry(name, address, dict(info), size, beat, now)
         self.entries[name] = entry
         self._bytes += size
-        self._move(entry, READY, now, f"registered from {address}" if old is None else f"registered again from {address}")
+        self._move(
+            entry, READY, now, f"registered from {address}" if old is None else f"registered again from {address}"
+        )
         self._watch_over(entry)
         return ""
 

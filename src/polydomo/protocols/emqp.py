@@ -127,7 +127,12 @@ class EmqpSession(Session):
             self.link.send(REPLY + frames.head(len(msgid), True) + msgid, body)
             return
         self.link.send(
-            REPLY + self._new_id() + (b"\x03" if body[0] else b"\x01") + body[1:] + frames.head(len(msgid), False) + msgid
+            REPLY
+            + self._new_id()
+            + (b"\x03" if body[0] else b"\x01")
+            + body[1:]
+            + frames.head(len(msgid), False)
+            + msgid
         )
 
     # --- a worker ----------------------------------------------------------------------------------------------------

@@ -39,7 +39,9 @@ class EmqpClientEnd(ClientEnd):
         """To everybody who subscribed to a prefix of ``topic``."""
         self.out.append([b"", HEADER, b"PUBLISH", self.new_id(), topic, message])
 
-    def schedule(self, queue: bytes, message: bytes, interval: int = -1, cron: bytes = b"", headers: bytes = b"guarantee") -> None:
+    def schedule(
+        self, queue: bytes, message: bytes, interval: int = -1, cron: bytes = b"", headers: bytes = b"guarantee"
+    ) -> None:
         """Asks a scheduler to send ``message`` to ``queue`` every ``interval`` seconds, or, without one, as ``cron`` says."""
         self.out.append([b"", HEADER, b"SCHEDULE", self.new_id(), queue, headers, b"%d" % interval, message, cron])
 
@@ -129,7 +131,9 @@ class EmqpWorkerEnd(WorkerEnd):
         size = self.sizes.get(msgid, 0) + sum(map(len, body))
         self.sizes[msgid] = size
         if size > MAX_MESSAGE:
-            raise CallFailed("too-large", "eMQP sends partials with the final reply, and together they pass the message bound")
+            raise CallFailed(
+                "too-large", "eMQP sends partials with the final reply, and together they pass the message bound"
+            )
 
     def final(self, job: Job, body: Frames) -> None:
         msgid = self.held(job)

@@ -1,0 +1,169 @@
+"""A broker with its clock in the test's hand, and peers that talk to it in whole messages, without a wire."""
+
+from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.policy import Policy
+from polydomo.broker.record import Recorder
+from polydomo.protocols.emqp import EmqpSession
+from polydomo.protocols.tuning import Tuning
+from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.wire import frames
+from polydomo.wire.frames import Body
+from polydomo.wire.link import Handler, Hub, Link
+
+WALL = 1_794_724_000.0  # the broker's epoch
+
+
+class Counted(Entropy):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def take(self, size: int) -> bytes:
+        self.count += 1
+        return self.count.to_bytes(size, "big")
+
+
+class Notes(Recorder):
+    """What a log and a journal would hold."""
+
+    wants_requests = True
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self.stales: list[str] = []
+        self.outcomes: list[tuple[str, str]] = []
+        self.departures: list[tuple[str, str]] = []
+
+    def ended(self, request: Request) -> None:
+        self.outcomes.append((request.service.name.decode(), request.outcome))
+
+    def left(self, worker: Worker, state: str, why: str) -> None:
+        self.departures.append((state, why))
+
+    def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
+        self.stales.append(what)
+
+    def violated(self, session: Session, what: str) -> None:
+        self.violations.append(what)
+
+
+class Table:
+    """A broker and whoever sits down with it."""
+
+    def __init__(self, tuning: Tuning | None = None, policy: Policy | None = None) -> None:
+        self.notes = Notes()
+        self.hub = Hub()
+        self.broker = Broker(
+            100.0, Counted(), policy, tuning, recorder=self.notes, wall=WALL, address="tcp://127.0.0.1:5246"
+        )
+        self.peers = 0
+
+    def wait(self, seconds: float) -> None:
+        """Lets time pass, with every deadline on the way met in order."""
+        end = self.broker.now + seconds
+        while True:
+            when = self.broker.next_deadline()
+            if when is None or when > end:
+                break
+            self.broker.now = max(self.broker.now, when)
+            self.broker.advance()
+        self.broker.now = end
+        self.broker.advance()
+
+    def join(self, session_class: type[Session], peer: str = "") -> "Peer":
+        self.peers += 1
+        return Peer(self, session_class, peer or f"tcp://127.0.0.1:{40_000 + self.peers}")
+
+
+class Peer:
+    """The far end of one connection."""
+
+    def __init__(self, table: Table, session_class: type[Session], peer: str) -> None:
+        self.link = Link(table.hub, Handler(), peer)
+        self.session = session_class(table.broker, self.link)
+        self.link.handler = self.session
+        table.broker.opened(self.session)
+
+    def say(self, *message: bytes) -> None:
+        raw = b"\x00\x00" + frames.join(list(message))  # never at position 0, as on the wire
+        self.session.on_message(raw, 2, len(raw))
+
+    def raw(self, data: bytes) -> None:
+        self.session.on_message(data, 0, len(data))
+
+    def hear(self) -> list[list[bytes]]:
+        """Every message since the last call."""
+        data = b"".join(bytes(piece) for piece in self.link.out)
+        self.link.out.clear()
+        self.link.dirty = False
+        messages: list[list[bytes]] = []
+        message: list[bytes] = []
+        position = 0
+        while position < len(data):
+            start, end, flags = frames.bounds(data, position)
+            message.append(data[start:end])
+            position = end
+            if not flags & frames.MORE:
+                messages.append(message)
+                message = []
+        assert not message, "a message without an end"
+        return messages
+
+    def close(self) -> None:
+        self.link.lost("closed by the test")
+
+
+class EchoSession(Session):
+    """A client and a worker of another protocol, reduced to what the broker needs."""
+
+    protocol = "other"
+    takes_partials = True
+
+    def __init__(self, broker: Broker, link: Link) -> None:
+        super().__init__(broker, link)
+        self.finals: list[Body] = []
+        self.delivered: list[Request] = []
+
+    def send_partial(self, request: Request, body: Body) -> None:
+        self.finals.append(body)
+
+    def send_final(self, request: Request, body: Body) -> None:
+        self.finals.append(body)
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        self.delivered.append(request)
+
+
+# --- eMQP in few words ---
+
+HEAD = (b"", b"eMQP/1.0")
+JOB = b'["run", {"callable": "job", "path": "job", "args": [0], "kwargs": {}, "class_args": [], "class_kwargs": {}}]'
+ASKS = b"reply-requested"
+
+
+def inform(peer: Peer, queues: bytes = b'[[10, "default"]]', kind: bytes | None = b"worker") -> None:
+    """Registers, and takes what is said to it."""
+    rest = (queues,) if kind is None else (queues, kind)
+    peer.say(*HEAD, b"INFORM", b"i1", *rest)
+    ack, beat = peer.hear()
+    assert ack[2] == b"ACK" and beat[2] == b"HEARTBEAT"
+
+
+def worker_at(
+    table: Table, queues: bytes = b'[[10, "default"]]', slots: int = 1, kind: bytes | None = b"worker"
+) -> Peer:
+    peer = table.join(EmqpSession)
+    inform(peer, queues, kind)
+    for _ in range(slots):
+        peer.say(*HEAD, b"READY", b"r")
+    return peer
+
+
+def request(
+    peer: Peer, msgid: bytes = b"m1", queue: bytes = b"default", headers: bytes = ASKS, body: bytes = b"hello"
+) -> None:
+    peer.say(*HEAD, b"REQUEST", msgid, queue, headers, body)
+
+
+def only(messages: list[list[bytes]]) -> list[bytes]:
+    assert len(messages) == 1, messages
+    return messages[0]

@@ -1,0 +1,232 @@
+"""eMQP/1.0: the broker in dialogue with EventMQ's programs and with peers written to the document; its clients."""
+
+import pytest
+
+from polydomo.protocols.emqp import EmqpSession
+from polydomo.wire import frames
+from tests.protocols.emqp_dbp_fakes import ASKS, HEAD, JOB, WALL, EchoSession, Table, only, request, worker_at
+
+# --- the dialogue of EventMQ's client and job manager, as captured ---
+
+
+def test_eventmq_s_captured_dialogue() -> None:
+    table = Table()
+    manager = table.join(EmqpSession)
+    inform_id = b"370871d1-5951-4e8d-b02d-63ef74702156"
+    manager.say(*HEAD, b"INFORM", inform_id, b'[[10, "default"]]', b"worker")
+    ack, beat = manager.hear()
+    assert ack[:3] == [*HEAD, b"ACK"] and ack[3] and ack[4:] == [inform_id]
+    # Its pool starts only with the first HEARTBEAT, so that comes at once.
+    assert beat[:3] == [*HEAD, b"HEARTBEAT"] and len(beat) == 5
+    assert float(beat[4]) == pytest.approx(table.broker.now + WALL)
+    manager.say(*HEAD, b"HEARTBEAT", b"6572e073-9f2e-4f67-8392-509c01f800b7", b"1794724736.6622314")
+    manager.say(*HEAD, b"READY", b"60b30101-fae6-439f-be50-8370099e606b")
+    assert manager.hear() == []
+
+    client = table.join(EmqpSession)
+    headers = b"reply-requested,guarantee,retry-count:2,timeout:30"
+    client_id = b"e3e28527-78f7-4ece-bbe0-2bc9bab5a0ad"
+    client.say(*HEAD, b"REQUEST", client_id, b"default", headers, JOB)
+    job = only(manager.hear())
+    assert job[:3] == [*HEAD, b"REQUEST"] and job[4:] == [b"default", headers, JOB]
+    assert job[3] != client_id and job[3].isalnum()  # an id of ours, as text
+    table.wait(1.0)
+    manager.say(*HEAD, b"REPLY", b"f053b51e-b07b-4a2d-b563-dc87d3241a79", b'{"value": {"value": 0}}', job[3])
+    manager.say(*HEAD, b"READY", b"2e9ce582-625c-4ba0-9f98-00298878272a")
+    reply = only(client.hear())
+    assert reply[:3] == [*HEAD, b"REPLY"] and reply[3] not in (b"", client_id)
+    assert reply[4:] == [b'{"value": {"value": 0}}', client_id]
+    manager.say(*HEAD, b"HEARTBEAT", b"a6bcfa8f-e594-4a19-89ae-0dead2d27bce", b"1794724739.6655238")
+    manager.say(*HEAD, b"KBYE", b"c46be23a-d960-427b-8739-e8f3ad362bea")
+    assert manager.hear() == []
+    assert table.notes.departures == [("left", "KBYE")]
+    assert table.notes.outcomes == [("default", "ok")] and table.notes.violations == []
+
+
+def test_the_document_s_dialogue() -> None:
+    table = Table()
+    worker = worker_at(table, b"echo, other", kind=None)
+    client = table.join(EmqpSession)
+    client.say(
+        *HEAD, b"READY", b"m1", b"echo", b'{"reply-requested": true}', b"hello"
+    )  # as the document prints a REQUEST
+    job = only(worker.hear())
+    assert len(job) == 7 and job[4:] == [b"echo", b"reply-requested", b"hello"]
+    worker.say(*HEAD, b"REPLY", b"own-id", b"olleh")
+    assert client.hear() == [[*HEAD, b"REPLY", b"m1", b"olleh"]]
+    worker.say(*HEAD, b"HEARTBEAT", b"h1")
+    worker.say(*HEAD, b"DISCONNECT", b"d1")
+    assert worker.hear() == [] and table.notes.departures == [("left", "DISCONNECT")]
+    assert table.notes.violations == []
+
+
+# --- a client ---
+
+
+def test_no_reply_without_reply_requested() -> None:
+    table = Table()
+    worker = worker_at(table)
+    client = table.join(EmqpSession)
+    request(client, headers=b"guarantee")
+    job = only(worker.hear())
+    assert job[5] == b"reply-requested,guarantee"  # towards the worker it is always there
+    worker.say(*HEAD, b"REPLY", b"x", b"done", job[3])
+    assert client.hear() == [] and table.notes.outcomes == [("default", "ok")]
+
+
+def test_many_requests_at_once_come_back_under_their_own_ids_in_any_order() -> None:
+    table = Table()
+    worker = worker_at(table, slots=3)
+    client = table.join(EmqpSession)
+    for number in (b"1", b"2", b"3"):
+        request(client, msgid=b"m" + number, body=b"body " + number)
+    jobs = worker.hear()
+    for job in reversed(jobs):
+        worker.say(*HEAD, b"REPLY", b"x", b"re " + job[6], job[3])
+    assert [(reply[5], reply[4]) for reply in client.hear()] == [
+        (b"m3", b"re body 3"),
+        (b"m2", b"re body 2"),
+        (b"m1", b"re body 1"),
+    ]
+
+
+def test_two_clients_with_the_same_message_id_each_get_their_own_reply() -> None:
+    table = Table()
+    worker = worker_at(table, slots=2)
+    one, two = table.join(EmqpSession), table.join(EmqpSession)
+    request(one, msgid=b"same", body=b"one")
+    request(two, msgid=b"same", body=b"two")
+    jobs = worker.hear()
+    assert jobs[0][3] != jobs[1][3]
+    for job in reversed(jobs):
+        worker.say(*HEAD, b"REPLY", b"x", job[6], job[3])
+    assert only(one.hear())[4:] == [b"one", b"same"]
+    assert only(two.hear())[4:] == [b"two", b"same"]
+
+
+def test_timeout_is_the_deadline_and_the_worker_is_told_what_is_left() -> None:
+    table = Table()
+    worker = worker_at(table, slots=0)
+    client = table.join(EmqpSession)
+    request(client, headers=b"reply-requested,timeout:10,guarantee")
+    table.wait(4.0)
+    worker.say(*HEAD, b"HEARTBEAT", b"h")
+    worker.say(*HEAD, b"READY", b"r")
+    job = worker.hear()[-1]
+    assert job[5] == b"reply-requested,timeout:6,guarantee"
+    table.wait(6.1)
+    assert table.notes.outcomes == [("default", "timeout")]
+    worker.say(*HEAD, b"REPLY", b"x", b"late", job[3])
+    assert client.hear() == []  # eMQP has no word for failure
+
+
+def test_retry_count_bounds_redeliveries() -> None:
+    table = Table()
+    client = table.join(EmqpSession)
+    request(client, headers=b"reply-requested,retry-count:1")
+    for _ in range(2):
+        worker = worker_at(table)
+        assert worker.hear()[-1][2] == b"REQUEST"
+        worker.close()
+    assert table.notes.outcomes == [("default", "gave-up")]
+    assert client.hear() == []
+
+
+def test_an_empty_queue_is_default() -> None:
+    table = Table()
+    worker = worker_at(table, b"")
+    client = table.join(EmqpSession)
+    request(client, queue=b"")
+    assert only(worker.hear())[4] == b"default"
+
+
+def test_an_unserved_queue_falls_to_an_emqp_worker_of_default_with_its_name_unchanged() -> None:
+    table = Table()
+    worker = worker_at(table)
+    client = table.join(EmqpSession)
+    request(client, queue=b"nobody")
+    assert only(worker.hear())[4] == b"nobody"
+
+
+def test_no_fallback_to_a_worker_of_another_protocol_nor_for_its_clients() -> None:
+    table = Table()
+    other = table.join(EchoSession)
+    session = other.session
+    assert isinstance(session, EchoSession)
+    table.broker.register(session, [b"default"], None, 1, True, 0.0, 0.0)
+    request(table.join(EmqpSession), queue=b"nobody")
+    assert session.delivered == []
+    worker = worker_at(table)
+    table.broker.request(table.join(EchoSession).session, b"nobody2", b"\x00\x01x", None)
+    assert worker.hear() == []
+
+
+def test_a_served_queue_is_not_given_to_default() -> None:
+    table = Table()
+    default = worker_at(table)
+    mine = worker_at(table, b"mine", slots=0)
+    request(table.join(EmqpSession), queue=b"mine")
+    assert default.hear() == []
+    mine.say(*HEAD, b"READY", b"r")
+    assert only(mine.hear())[4] == b"mine"
+
+
+def test_reserved_names_are_answered_by_the_broker() -> None:
+    table = Table()
+    client = table.join(EmqpSession)
+    request(client, queue=b"mmi.service", body=b"default")
+    assert only(client.hear())[4:] == [b"404", b"m1"]
+
+
+# --- across protocols ---
+
+
+def test_a_request_of_another_protocol_is_one_frame_with_headers_of_ours() -> None:
+    table = Table()
+    worker = worker_at(table, slots=3)
+    client = table.join(EchoSession).session
+    assert isinstance(client, EchoSession)
+    table.broker.request(client, b"default", frames.join([b"ab", b"", b"cd"]), None)
+    table.broker.request(client, b"default", b"", None, deadline=table.broker.now + 7.4)
+    table.broker.request(client, b"default", b"\x00\x01z", None, run=0.2)
+    many, none, hasty = worker.hear()
+    assert many[4:] == [b"default", b"reply-requested", b"abcd"]
+    assert none[4:] == [b"default", b"reply-requested,timeout:7", b""]
+    assert hasty[4:] == [b"default", b"reply-requested,timeout:1", b"z"]
+    worker.say(*HEAD, b"REPLY", b"x", b"done", many[3])
+    assert client.finals == [b"\x00\x04done"]
+
+
+def test_an_emqp_client_gets_partials_joined_into_one_frame() -> None:
+    table = Table()
+    session = table.join(EchoSession).session
+    assert isinstance(session, EchoSession)
+    worker = table.broker.register(session, [b"other"], None, 1, True, 0.0, 0.0)
+    assert worker is not None
+    client = table.join(EmqpSession)
+    request(client, queue=b"other")
+    token = session.delivered[0].token
+    table.broker.partial(worker, token, frames.join([b"a", b"b"]))
+    table.broker.final(worker, token, frames.join([b"c", b"d"]))
+    assert only(client.hear())[4:] == [b"abcd", b"m1"]
+    request(client, queue=b"other")
+    table.broker.final(worker, session.delivered[1].token, b"")
+    assert only(client.hear())[4:] == [b"", b"m1"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000, 1 << 20])
+def test_bodies_of_every_size_pass_both_ways(size: int) -> None:
+    table = Table()
+    worker = worker_at(table)
+    client = table.join(EmqpSession)
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    request(client, body=body)
+    job = only(worker.hear())
+    assert job[6] == body
+    worker.say(*HEAD, b"REPLY", b"x", body, job[3])
+    assert only(client.hear())[4:] == [body, b"m1"]
+    worker.say(*HEAD, b"READY", b"r")
+    client.say(*HEAD, b"READY", b"m2", b"default", ASKS, body)
+    worker.hear()
+    worker.say(*HEAD, b"REPLY", b"x", body)
+    assert client.hear() == [[*HEAD, b"REPLY", b"m2", body]]
