@@ -1,0 +1,166 @@
+"""A broker with a given clock, and memo01 peers that speak to it in bytes. Their CBOR is cbor2's, not ours."""
+
+from io import BytesIO
+
+import cbor2
+
+from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.record import Recorder
+from polydomo.protocols.memo_session import MemoSession
+from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.wire import frames, sp
+from polydomo.wire.frames import Body
+from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.sp import SpLink
+
+Header = list[object]
+READY, JOB, RESULT, HEARTBEAT, DISCONNECT = 1, 2, 3, 4, 5
+
+
+class Counting(Entropy):
+    """Bytes that differ each time, and are the same in each run."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def take(self, size: int) -> bytes:
+        self.count += 1
+        return self.count.to_bytes(size, "big")
+
+
+class Notes(Recorder):
+    wants_requests = True
+
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+        self.violations: list[str] = []
+        self.departures: list[str] = []
+
+    def ended(self, request: Request) -> None:
+        self.outcomes.append(request.outcome)
+
+    def left(self, worker: Worker, state: str, why: str) -> None:
+        self.departures.append(why)
+
+    def violated(self, session: Session, what: str) -> None:
+        self.violations.append(what)
+
+
+class World:
+    """One broker, its clock and its notes."""
+
+    def __init__(self) -> None:
+        self.notes = Notes()
+        self.broker = Broker(1000.0, Counting(), recorder=self.notes)
+        self.hub = Hub()
+
+    def connect(self) -> "Peer":
+        return Peer(self)
+
+    def foreigner(self, takes_partials: bool = False) -> "Foreigner":
+        session = Foreigner(self.broker, Link(self.hub, Handler(), "foreigner"))
+        session.takes_partials = takes_partials
+        self.broker.opened(session)
+        return session
+
+    def wait(self, seconds: float) -> None:
+        """Lets time pass, with every deadline kept on the way."""
+        end = self.broker.now + seconds
+        while True:
+            due = self.broker.next_deadline()
+            if due is None or due > end:
+                break
+            self.broker.now = max(self.broker.now, due) + 0.0001  # a loop wakes a little late
+            self.broker.advance()
+        self.broker.now = max(self.broker.now, end)
+        self.broker.turn()
+
+
+class Peer:
+    """One NNG connection; each request id on it is a client or a worker of its own."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.link = SpLink(world.hub, Handler(), "peer")
+        self.session = MemoSession(world.broker, self.link)
+        self.link.handler = self.session
+        world.broker.opened(self.session)
+        self.link.receive(sp.hello(sp.REQ))
+        self.link.out.clear()
+
+    def raw(self, rid: int, body: bytes) -> None:
+        self.link.receive(sp.message(rid.to_bytes(4, "big"), body))
+
+    def say(self, rid: int, *header: object, payload: bytes = b"") -> None:
+        self.raw(0x80000000 | rid, cbor2.dumps(["memo01", *header], canonical=True) + payload)
+
+    def ready(self, rid: int, *services: str) -> None:
+        self.say(rid, READY, b"", list(services))
+
+    def job(self, rid: int, service: str, payload: bytes = b"", timeout: int = 5000) -> None:
+        self.say(rid, JOB, b"", service, timeout, payload=payload)
+
+    def result(self, rid: int, worker: bytes, payload: bytes = b"") -> None:
+        self.say(rid, RESULT, worker, payload=payload)
+
+    def heartbeat(self, rid: int, worker: bytes) -> None:
+        self.say(rid, HEARTBEAT, worker)
+
+    def heard(self) -> list[tuple[int, Header, bytes]]:
+        """What the broker sent since the last look: (request id, header after "memo01", payload)."""
+        stream = BytesIO(b"".join(bytes(piece) for piece in self.link.out))
+        self.link.out.clear()
+        found = []
+        while length := stream.read(8):
+            message = BytesIO(stream.read(int.from_bytes(length, "big")))
+            rid = int.from_bytes(message.read(4), "big")
+            header = cbor2.load(message)
+            assert header[0] == "memo01"
+            found.append((rid & 0x7FFFFFFF, header[1:], message.read()))
+        return found
+
+    def worker(self, rid: int, *services: str) -> bytes:
+        """Registers a worker and lets it beat once, so that it knows its id; its poll is ``rid + 1`` then."""
+        self.ready(rid, *services)
+        ref = next(reversed(self.session.mine))
+        worker = self.session.mine[ref]
+        self.session.broker.revoke(worker)
+        self.session.beat(worker)
+        [(answered, header, _)] = self.heard()
+        assert answered == rid and header == [HEARTBEAT, ref]
+        self.heartbeat(rid + 1, ref)
+        return ref
+
+    def close(self) -> None:
+        self.link.lost("the peer has gone")
+
+
+class Foreigner(Session):
+    """A client and worker of another protocol, whose bodies are lists of frames."""
+
+    protocol = "foreign"
+
+    def __init__(self, broker: Broker, link: Link) -> None:
+        super().__init__(broker, link)
+        self.finals: list[tuple[object, list[bytes]]] = []
+        self.partials: list[tuple[object, list[bytes]]] = []
+        self.failures: list[tuple[object, str]] = []
+        self.jobs: list[tuple[Worker, bytes, list[bytes]]] = []
+
+    def ask(self, ref: object, service: bytes, *body: bytes, deadline: float = 0.0) -> None:
+        self.broker.request(self, service, frames.join(list(body)), ref, deadline=deadline)
+
+    def work(self, service: bytes) -> None:
+        self.broker.register(self, [service], None, credit=1, auto_credit=True, beat=0.0, silence=0.0)
+
+    def send_partial(self, request: Request, body: Body) -> None:
+        self.partials.append((request.ref, frames.split(body)))
+
+    def send_final(self, request: Request, body: Body) -> None:
+        self.finals.append((request.ref, frames.split(body)))
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        self.failures.append((request.ref, code))
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        self.jobs.append((worker, request.token, frames.split(request.body)))
