@@ -96,6 +96,7 @@ DBP_LATE: Final = 1.5  # Intervals without a beat after which a service is late:
 
 CALL_TIME: Final = 30.0  # A call that names no timeout: a person would have given up by then.
 CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: a broker restarts well within it.
+CONNECT_TIME_LOCAL: Final = 1.0  # ... and a command to a broker on its own machine: a person wants to be told that there is none.
 POOL_CONNECTIONS: Final = 16  # Connections of one client over a protocol without request ids; further calls wait in line.
 MAX_BODY_FRAMES: Final = MAX_FRAMES - 24  # Frames of one body; the rest is room for the envelope of any protocol.
 STREAM_BACKLOG: Final = MAX_MESSAGE  # Parts of one stream that its reader has not taken yet, in bytes.

@@ -2,19 +2,14 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from polydomo.errors import (
-    CallTimeout,
-    ConnectionLost,
-    NoSuchService,
-    NotConnected,
-    PolydomoError,
-    SettingError,
-)
+from polydomo.errors import CallTimeout, ConnectionLost, NoSuchService, NotConnected, PolydomoError, SettingError
 
 OK = 0
 FAILED = 1  # the call failed, or something else did
@@ -23,6 +18,9 @@ TIMEOUT = 3
 NO_SERVICE = 4
 LOST = 5  # no broker answers, or the connection broke
 INTERRUPTED = 130  # Ctrl-C, as shells say it
+
+# What systems and asyncio say where nobody listens; "no broker answers" says as much.
+NOBODY = ("refused", "No such file", "Connect call failed")
 
 
 def status_of(error: PolydomoError) -> int:
@@ -39,18 +37,32 @@ def status_of(error: PolydomoError) -> int:
 
 def complain(text: str) -> None:
     """One line on standard error, whatever the text holds."""
-    typer.echo(f"polydomo: {' '.join(text.split())}", err=True)
+    line = " ".join(text.split())
+    typer.echo(f"polydomo: {''.join(c if c.isprintable() else repr(c)[1:-1] for c in line)}", err=True)
 
 
-def not_there(url: str) -> NotConnected:
-    """The error for a broker that does not answer: it says what to do."""
-    return NotConnected(f"no broker answers at {url}; start one with `{start_command(url)}`")
+@contextmanager
+def needs_broker(url: str) -> Iterator[None]:
+    """Inside, a broker that cannot be reached is an error that says what to do."""
+    try:
+        yield
+    except NotConnected as error:
+        raise NotConnected(not_there(url, str(error))) from None
 
 
-def start_command(url: str) -> str:
+def not_there(url: str, why: str = "") -> str:
     from polydomo.client.aio import DEFAULT_URL
+    from polydomo.wire.address import is_loopback, parse_url
 
-    return "polydomo up" if url == DEFAULT_URL else f"polydomo up --listen {url}"
+    reason = why.removeprefix(f"{url}: ")
+    text = f"no broker answers at {url}"
+    if reason and not any(plain in reason for plain in NOBODY):
+        text += f" ({reason})"
+    if url == DEFAULT_URL:
+        return f"{text}; start one with `polydomo up`"
+    if is_loopback(parse_url(url)):
+        return f"{text}; start one with `polydomo up --listen {url}`"
+    return f"{text}; check the address, or start a broker there with `polydomo up`"
 
 
 class Commands(TyperGroup):

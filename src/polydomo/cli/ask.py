@@ -1,0 +1,253 @@
+"""``services``, ``workers``, ``requests``, ``clients`` and ``status``: what a running broker knows, asked of it.
+
+The broker answers reserved services, as MMI does, on the one port that it has. They are asked over MDP/0.1: whatever is
+set or changed about the other protocols, every broker of the family answers that one.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from polydomo.cli import options
+from polydomo.cli.options import Json, To
+from polydomo.cli.render import Column, clock, show, show_json, size, span
+
+Row = dict[str, Any]
+
+Timeout = Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds to wait for the answer.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(services)
+    app.command()(workers)
+    app.command()(requests)
+    app.command()(clients)
+    app.command()(status)
+
+
+def services(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+    """List the services: who offers them and what waits for them.
+
+    **Examples**
+
+    - `polydomo services`
+    - `polydomo services --json | jq -r '.[] | select(.queued > 0) | .name'`
+    """
+    listing(to, "services", json, timeout, SERVICES, service_cells)
+
+
+def workers(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+    """List the workers: protocol and dialect, what they offer, and how they are.
+
+    **Examples**
+
+    - `polydomo workers`
+    - `polydomo workers --to tcp://127.0.0.1:6000 --json`
+    """
+    listing(to, "workers", json, timeout, WORKERS, worker_cells)
+
+
+def requests(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+    """List the requests that wait or run: since when, and why they wait.
+
+    **Examples**
+
+    - `polydomo requests`
+    - `polydomo requests --json | jq 'map(select(.state == "queued")) | length'`
+    """
+    rows = listing(to, "requests", json, timeout, REQUESTS, request_cells)
+    from polydomo.limits import MAX_LISTED
+
+    if rows == MAX_LISTED:
+        typer.echo(f"polydomo: only the first {MAX_LISTED} are listed", err=True)
+
+
+def clients(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+    """List the connections that are not workers: this command's own is one of them.
+
+    **Examples**
+
+    - `polydomo clients`
+    """
+    listing(to, "clients", json, timeout, CLIENTS, client_cells)
+
+
+def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+    """Tell how the broker is. Ends with status 5 if none answers, so that scripts can wait for one.
+
+    **Examples**
+
+    - `polydomo status`
+    - `until polydomo status >/dev/null 2>&1; do sleep 0.1; done`
+    """
+    answer: Row = ask(to, "status", timeout)
+    if json:
+        show_json(answer)
+        return
+    shown = {
+        "address": answer["address"],
+        "up since": f"{clock(answer['uptime'])} ({span(answer['uptime'])})",
+        "state": "stopping" if answer["draining"] else "serving",
+        "connections": str(answer["connections"]),
+        "services": str(answer["services"]),
+        "workers": str(answer["workers"]),
+        "open requests": str(answer["open_requests"]),
+        "bytes held": size(answer["held_bytes"]),
+    }
+    show([Column("broker"), Column("")], [[name, value] for name, value in shown.items()])
+
+
+def listing(
+    to: str | None,
+    what: str,
+    json: bool,
+    timeout: float,
+    columns: list[Column],
+    cells: Callable[[Row], list[str]],
+) -> int:
+    """Prints a list as the caller wants it; returns how long it is."""
+    rows: list[Row] = ask(to, what, timeout)
+    if json:
+        show_json(rows)
+    else:
+        show(columns, [cells(row) for row in rows])
+    return len(rows)
+
+
+def ask(to: str | None, what: str, timeout: float) -> Any:
+    """The broker's answer to the reserved service ``polydomo.<what>``."""
+    from polydomo.cli.exits import needs_broker
+
+    url = options.address(to)
+    with needs_broker(url):
+        return asyncio.run(fetch(url, what, timeout))
+
+
+async def fetch(url: str, what: str, timeout: float) -> Any:
+    from polydomo.client.aio import AsyncClient
+    from polydomo.errors import CallFailed, CallTimeout
+
+    async with AsyncClient(url, "mdp1", timeout=timeout, connect_timeout=options.connect_time(url)) as client:
+        try:
+            result = await client.call(f"polydomo.{what}")
+        except CallTimeout:
+            raise CallTimeout(f"{url} did not answer within {timeout:g} s; is it a polydomo broker?") from None
+    try:
+        answer = result.json()
+    except ValueError:
+        answer = None
+    if not isinstance(answer, list | dict):  # another broker's "501"
+        raise CallFailed("not-implemented", f"{url} does not know polydomo.{what}; is it a polydomo broker?")
+    return answer
+
+
+# --- how each row is told ---------------------------------------------------------------------------------------------
+
+SERVICES = [
+    Column("service"),
+    Column("protocols"),
+    Column("workers", right=True),
+    Column("idle", right=True),
+    Column("queued", right=True),
+    Column("oldest", right=True),
+    Column("answered", right=True),
+    Column("failed", right=True),
+    Column("requeued", right=True),
+]
+
+
+def service_cells(row: Row) -> list[str]:
+    return [
+        row["name"],
+        ",".join(row["protocols"]),
+        str(row["workers"]),
+        str(row["idle"]),
+        str(row["queued"]),
+        span(row["oldest_wait"]) if row["queued"] else "",
+        str(row["answered"]),
+        str(row["failed"]),
+        str(row["requeued"]),
+    ]
+
+
+WORKERS = [
+    Column("worker"),
+    Column("protocol"),
+    Column("dialect"),
+    Column("services"),
+    Column("state"),
+    Column("held", right=True),
+    Column("done", right=True),
+    Column("since"),
+    Column("silent", right=True),
+    Column("peer"),
+]
+
+
+def worker_cells(row: Row) -> list[str]:
+    return [
+        row["worker"],
+        row["protocol"],
+        row["dialect"],
+        ",".join(row["services"]),
+        row["state"],
+        str(row["held"]),
+        str(row["done"]),
+        clock(row["since"]),
+        span(row["silent"]),
+        row["peer"],
+    ]
+
+
+REQUESTS = [
+    Column("request"),
+    Column("service"),
+    Column("client"),
+    Column("protocol"),
+    Column("state"),
+    Column("since"),
+    Column("for", right=True),
+    Column("age", right=True),
+    Column("attempts", right=True),
+    Column("size", right=True),
+    Column("why"),
+]
+
+
+def request_cells(row: Row) -> list[str]:
+    return [
+        str(row["request"]),
+        row["service"],
+        row["client"],
+        row["protocol"],
+        row["state"],
+        clock(row["since"]),
+        span(row["since"]),
+        span(row["age"]),
+        str(row["attempts"]),
+        size(row["bytes"]),
+        row["why"],
+    ]
+
+
+CLIENTS = [
+    Column("client"),
+    Column("protocol"),
+    Column("dialect"),
+    Column("open requests", right=True),
+    Column("paused"),
+    Column("peer"),
+]
+
+
+def client_cells(row: Row) -> list[str]:
+    return [
+        row["client"],
+        row["protocol"],
+        row["dialect"],
+        str(row["open_requests"]),
+        "yes" if row["paused"] else "no",
+        row["peer"],
+    ]

@@ -1,0 +1,183 @@
+"""``polydomo bench``: how fast a broker is, from its clients' point of view."""
+
+import asyncio
+import contextlib
+import csv
+import io
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from polydomo.cli import options
+from polydomo.cli.options import Json, To
+from polydomo.cli.render import Column, show, show_json
+
+if TYPE_CHECKING:
+    from polydomo.cli.load import Load, Outcome, Progress, Target
+
+PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+SATURATED = 0.9  # of a core: from here on the load generator, not the broker, sets the pace
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(bench)
+
+
+def bench(
+    to: To = None,
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option("--protocol", "-p", metavar="NAME", help="Protocol; may be given several times.  [default: mdx]"),
+    ] = None,
+    size: Annotated[
+        list[int] | None,
+        typer.Option(metavar="BYTES", min=0, help="Size of a body; may be given several times.  [default: 64]"),
+    ] = None,
+    clients: Annotated[int, typer.Option(metavar="N", min=1, help="Clients.")] = 4,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Workers, which echo.")] = 8,
+    outstanding: Annotated[int, typer.Option(metavar="N", min=1, help="Calls each client has open at a time.")] = 16,
+    duration: Annotated[float, typer.Option(metavar="S", min=0.05, help="Seconds to measure, for each row.")] = 5.0,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print comma-separated values; times are in microseconds.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Measure throughput and latency with workers and clients of our own.
+
+    Without `--to` (and without `POLYDOMO_TO`) it starts a broker for the time of the measurement, and also tells the CPU time that
+    the broker spent per request.
+
+    **Examples**
+
+    - `polydomo bench`
+    - `polydomo bench -p mdp1 -p mdp2 -p mdx --size 64 --size 4096 --duration 3 --csv`
+    - `polydomo bench --to tcp://127.0.0.1:5246 --clients 8 --workers 32 --outstanding 64`
+    """
+    from polydomo.cli.exits import FAILED, needs_broker
+    from polydomo.cli.load import Load
+    from polydomo.cli.up import fast_loop, raise_file_limit
+    from polydomo.errors import SettingError
+
+    if csv and json:
+        raise SettingError("--csv and --json: choose one")
+    url = options.address(to) if to else None
+    loads = [
+        Load(options.protocol_name(name), clients, workers, outstanding, count, duration)
+        for name in protocol or [""]
+        for count in size or [64]
+    ]
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=fast_loop()) as runner, needs_broker(url or "its own address"):
+        outcomes = runner.run(measure(url, loads))
+    if csv:
+        typer.echo(as_csv(outcomes), nl=False)
+    elif json:
+        show_json([record(outcome) for outcome in outcomes])
+    else:
+        report(outcomes)
+    if not all(outcome.latencies for outcome in outcomes):
+        raise typer.Exit(FAILED)
+
+
+async def measure(url: str | None, loads: "list[Load]") -> "list[Outcome]":
+    from polydomo.cli import load
+
+    async with contextlib.AsyncExitStack() as stack:
+        target: Target = load.Target(url) if url else await stack.enter_async_context(load.own_broker())
+        outcomes = []
+        for one in loads:
+            with progress_bar(one) as progress:
+                outcomes.append(await load.run(target, one, progress))
+        return outcomes
+
+
+@contextlib.contextmanager
+def progress_bar(load: "Load") -> "Iterator[Progress]":
+    """A bar on a terminal, gone when it is full; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda seconds: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(f"{load.protocol}, {load.size} B", total=load.duration)
+        yield lambda seconds: bar.advance(task, seconds)
+
+
+# --- the results ------------------------------------------------------------------------------------------------------
+
+
+def report(outcomes: "list[Outcome]") -> None:
+    load = outcomes[0].load
+    typer.echo(
+        f"{load.clients} clients with {load.outstanding} calls outstanding each, {load.workers} workers, {load.duration:g} s"
+    )
+    columns = [Column("protocol"), *(Column(title, right=True) for title in ("size", "requests/s", *PARTS, "failed"))]
+    with_cpu = any(outcome.broker_cpu is not None for outcome in outcomes)
+    if with_cpu:
+        columns.append(Column("broker CPU", right=True))
+    rows = []
+    for outcome in outcomes:
+        row = [outcome.load.protocol, f"{outcome.load.size} B", f"{outcome.rate:,.0f}"]
+        row += [milliseconds(value) for value in outcome.percentiles(*PARTS.values())]
+        row.append(", ".join(f"{count} {name}" for name, count in outcome.errors.items()) or "0")
+        if with_cpu:
+            cpu = cpu_per_request(outcome)
+            row.append("" if cpu is None else f"{cpu:.1f} us")
+        rows.append(row)
+    show(columns, rows)
+    if any(outcome.own_cpu > SATURATED for outcome in outcomes):
+        typer.echo(
+            "The clients of this command were at the limit of their one core: the broker may be faster than this.",
+            err=True,
+        )
+
+
+def as_csv(outcomes: "list[Outcome]") -> str:
+    out = io.StringIO()
+    records = [record(outcome) for outcome in outcomes]
+    writer = csv.DictWriter(out, fieldnames=list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return out.getvalue()
+
+
+def record(outcome: "Outcome") -> dict[str, object]:
+    """One row for programs: numbers without units in the values, times in microseconds."""
+    load = outcome.load
+    cpu = cpu_per_request(outcome)
+    answered = bool(outcome.latencies)
+    times = [round(value * 1e6, 1) if answered else None for value in outcome.percentiles(*PARTS.values())]
+    return {
+        "protocol": load.protocol,
+        "size": load.size,
+        "clients": load.clients,
+        "workers": load.workers,
+        "outstanding": load.outstanding,
+        "duration": load.duration,
+        "requests": len(outcome.latencies),
+        "failed": sum(outcome.errors.values()),
+        "requests_per_second": round(outcome.rate, 1),
+        **{f"{name}_us": value for name, value in zip(PARTS, times, strict=True)},
+        "broker_cpu_us": None if cpu is None else round(cpu, 2),
+    }
+
+
+def cpu_per_request(outcome: "Outcome") -> float | None:
+    """Microseconds of the broker's CPU time."""
+    if outcome.broker_cpu is None or not outcome.latencies:
+        return None
+    return outcome.broker_cpu * 1e6 / len(outcome.latencies)
+
+
+def milliseconds(seconds: float) -> str:
+    return "" if seconds != seconds else f"{seconds * 1000:.2f} ms"

@@ -1,0 +1,156 @@
+"""``polydomo call``: one call from the shell."""
+
+import asyncio
+import base64
+import json as jsons
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from polydomo.cli import options
+from polydomo.cli.options import Protocol, To
+from polydomo.cli.render import on_terminal
+
+if TYPE_CHECKING:
+    from polydomo.client.aio import AsyncClient
+    from polydomo.client.message import Result
+
+STDIN = "-"
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(call)
+
+
+def call(
+    service: Annotated[str, typer.Argument(help="Name of the service.")],
+    body: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[BODY]...", help="The request, one frame each; - reads standard input."),
+    ] = None,
+    to: To = None,
+    protocol: Protocol = None,
+    timeout: Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds the call may take in all.")] = 30.0,
+    wait: Annotated[
+        float, typer.Option(metavar="S", min=0.0, help="Seconds to wait for a worker where nobody offers the service.")
+    ] = 1.0,
+    raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the reply exactly as they came.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write a JSON object per reply; a frame that is not text is in base64.")
+    ] = False,
+) -> None:
+    """Call a service and print its reply; partial replies are printed as they come.
+
+    Each frame is a line of text. With `--raw` nothing is added and nothing is changed.
+
+    Ends with status 0 if the call was answered, 1 if it failed, 2 if a flag is wrong, 3 if it timed out, 4 if nobody offers
+    the service, 5 if no broker answers or the connection broke.
+
+    **Examples**
+
+    - `polydomo call echo hello`
+    - `polydomo call resize - --raw <in.png >out.png`
+    - `polydomo call sum 1 2 3 --protocol mdp2 --timeout 5`
+    """
+    from polydomo.cli.exits import needs_broker
+    from polydomo.client.aio import AsyncClient
+    from polydomo.errors import SettingError
+
+    if raw and json:
+        raise SettingError("--raw and --json: choose one")
+    url = options.address(to)
+    name = os.fsencode(service)
+    frames = read_body(body or [])
+    write = write_raw if raw else write_json if json else write_text
+
+    async def run() -> None:
+        client = AsyncClient(
+            url, options.protocol_name(protocol), timeout=timeout, connect_timeout=options.connect_time(url)
+        )
+        async with client:
+            async for part in replies(client, name, frames, min(wait, timeout / 2)):
+                write(part)
+
+    with needs_broker(url):
+        asyncio.run(run())
+
+
+def read_body(words: list[str]) -> list[bytes]:
+    """The frames that the arguments stand for; none at all is one empty frame, which every protocol can carry."""
+    from polydomo.errors import SettingError
+
+    if words.count(STDIN) > 1:
+        raise SettingError("BODY: standard input (-) can be read only once")
+    return [sys.stdin.buffer.read() if word == STDIN else os.fsencode(word) for word in words] or [b""]
+
+
+async def replies(client: "AsyncClient", service: bytes, frames: list[bytes], wait: float) -> "AsyncIterator[Result]":
+    """The replies as they come. If there is none after ``wait`` seconds, the broker is asked whether anybody offers the service at all.
+
+    So a call of a service whose worker is just starting succeeds, and a misspelt one does not take until its timeout.
+    """
+    stream = client.stream(service, *frames)
+    try:
+        first = asyncio.ensure_future(anext(stream))
+        try:
+            await asyncio.wait([first], timeout=wait)
+            if not first.done():
+                await refuse_unknown(client, service, first)
+            yield await first
+        finally:
+            first.cancel()
+            await asyncio.wait([first])
+        async for part in stream:
+            yield part
+    finally:
+        await stream.aclose()
+
+
+async def refuse_unknown(client: "AsyncClient", service: bytes, first: "asyncio.Future[Result]") -> None:
+    """Raises NoSuchService unless somebody offers the service or a reply has come."""
+    from polydomo.errors import NoSuchService, PolydomoError
+
+    try:
+        offered = await client.offered(service)
+    except PolydomoError:
+        return  # a broker without MMI cannot tell; the call's own outcome will
+    if not offered and not first.done():
+        raise NoSuchService(f"nobody offers {os.fsdecode(service)!r}; `polydomo services` lists what there is")
+
+
+# --- writing a reply ----------------------------------------------------------------------------------------------------
+
+Write = Callable[["Result"], None]
+
+
+def write_raw(part: "Result") -> None:
+    for frame in part:
+        sys.stdout.buffer.write(frame)
+    sys.stdout.buffer.flush()
+
+
+def write_text(part: "Result") -> None:
+    """A line for each frame. A terminal is shown no control characters but line ends and tabs; a pipe gets the text as it is."""
+    for frame in part:
+        text = frame.decode("utf-8", "backslashreplace")
+        if on_terminal():
+            text = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+        out = text.encode("utf-8", "surrogateescape")
+        sys.stdout.buffer.write(out if out.endswith(b"\n") else out + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def write_json(part: "Result") -> None:
+    line = jsons.dumps({"final": part.final, "frames": [json_frame(frame) for frame in part]})
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def json_frame(frame: bytes) -> object:
+    try:
+        return frame.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(frame).decode()}

@@ -1,0 +1,119 @@
+"""A program as a service: the request's body on its standard input, its standard output the reply."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+
+from polydomo.errors import CallFailed
+from polydomo.limits import MAX_FAILURE_TEXT, MAX_MESSAGE
+from polydomo.protocols.verbs import FAILED, TOO_LARGE
+from polydomo.worker.call import Call
+
+CHUNK = 256 * 1024  # bytes read from the program at a time
+
+
+class Command:
+    """Runs a program for each call; a status other than 0 is a failure, told with the last line of its standard error.
+
+    The program is a session of its own, so that Ctrl-C lets it finish and everything it started ends with it.
+    """
+
+    def __init__(self, words: list[str]) -> None:
+        self.words = words
+        self.running: set[int] = set()  # process ids, for an end that does not wait
+
+    async def whole(self, call: Call) -> bytes:
+        """The program's whole output as the one reply."""
+        output = bytearray()
+        async for piece in self._run(call):
+            output += piece
+            if len(output) > MAX_MESSAGE:
+                raise CallFailed(TOO_LARGE, f"{self.words[0]} wrote over {MAX_MESSAGE} bytes")
+        return bytes(output)
+
+    async def lines(self, call: Call) -> AsyncIterator[bytes]:
+        """Each line of the output as a partial reply, as it comes."""
+        rest = b""
+        async for piece in self._run(call):
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                yield line
+            if len(rest) > MAX_MESSAGE:
+                raise CallFailed(TOO_LARGE, f"{self.words[0]} wrote a line of over {MAX_MESSAGE} bytes")
+        if rest:
+            yield rest
+
+    def kill(self) -> None:
+        """Ends every program that runs, at once."""
+        for pid in self.running:
+            _kill(pid)
+
+    async def _run(self, call: Call) -> AsyncIterator[bytes]:
+        process = await self._start()
+        self.running.add(process.pid)
+        feeding = asyncio.ensure_future(_feed(process, call))
+        complaining = asyncio.ensure_future(_last_line(process))
+        try:
+            assert process.stdout is not None
+            while piece := await process.stdout.read(CHUNK):
+                yield piece
+            last = await complaining
+            status = await process.wait()
+        finally:
+            if process.returncode is None:
+                _kill(process.pid)
+                await process.wait()
+            self.running.discard(process.pid)
+            feeding.cancel()
+            complaining.cancel()
+        if status:
+            how = f"exit status {status}" if status > 0 else f"killed by {_signal_name(-status)}"
+            raise CallFailed(FAILED, last or f"{self.words[0]}: {how}")
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self.words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+            )
+        except OSError as error:
+            raise CallFailed(FAILED, f"cannot run {self.words[0]}: {error.strerror or error}") from None
+
+
+async def _feed(process: asyncio.subprocess.Process, call: Call) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.writelines(call)
+        await process.stdin.drain()
+    except ConnectionError:
+        pass  # a program need not read its input
+    finally:
+        process.stdin.close()
+
+
+async def _last_line(process: asyncio.subprocess.Process) -> str:
+    """Passes standard error on, and returns its last line that says anything."""
+    assert process.stderr is not None
+    tail = b""
+    while piece := await process.stderr.read(CHUNK):
+        sys.stderr.buffer.write(piece)
+        sys.stderr.buffer.flush()
+        tail = (tail + piece)[-MAX_FAILURE_TEXT:]
+    lines = [line.strip() for line in tail.decode("utf-8", "replace").splitlines()]
+    return next((line for line in reversed(lines) if line), "")
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,38 @@
+"""``polydomo config``: every setting, its value, and where that came from."""
+
+from typing import Annotated
+
+import typer
+
+from polydomo.cli.options import Json
+from polydomo.cli.render import Column, show, show_json
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(config)
+
+
+def config(
+    ctx: typer.Context,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")] = None,
+    json: Json = False,
+) -> None:
+    """List all settings: value, default, where the value came from, and what it is for.
+
+    It reads the file, the `POLYDOMO_*` variables and the flags as `polydomo up` does, so it also tells whether they are
+    right: status 2 and one line if not.
+
+    **Examples**
+
+    - `polydomo config`
+    - `polydomo config --config /etc/polydomo.toml --limits-max-message 16MiB`
+    - `polydomo config --json | jq '.[] | select(.source != "default")'`
+    """
+    from polydomo.cli import flags
+
+    described = flags.load(config, {}, ctx.args).describe()
+    if json:
+        show_json([row._asdict() for row in described])
+        return
+    columns = [Column("key"), Column("value"), Column("default"), Column("source"), Column("help")]
+    show(columns, [list(row) for row in described])

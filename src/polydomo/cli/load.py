@@ -1,0 +1,204 @@
+"""The load of ``polydomo bench``: clients in this process, workers in another, and where there is no broker, one in a third.
+
+Each client keeps a number of calls outstanding: the next begins when one ends. So a slow broker is asked less often, and
+the latencies are those of a loaded broker, not of one that is never waited for.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import sys
+import tempfile
+import time
+from array import array
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from polydomo.cli import ask
+from polydomo.client.aio import AsyncClient
+from polydomo.errors import CallError, ConnectionLost, PolydomoError
+
+WARM_UP = 0.5  # seconds before counting begins, at most, and at most a tenth of the duration
+SETUP_TIME = 15.0  # seconds for a broker or workers to start
+PAUSE = 0.05  # seconds a call waits after a failure: a broker that is gone must not be asked a thousand times a second
+
+Progress = Callable[[float], None]  # told how many seconds of the load have passed since it was last told
+
+
+@dataclass
+class Load:
+    protocol: str
+    clients: int
+    workers: int
+    outstanding: int
+    size: int
+    duration: float
+
+
+@dataclass
+class Outcome:
+    load: Load
+    latencies: "array[float]" = field(
+        default_factory=lambda: array("d")
+    )  # seconds, of calls answered within the duration
+    errors: Counter[str] = field(default_factory=Counter)
+    own_cpu: float = 0.0  # seconds this process computed, as a part of the duration
+    broker_cpu: float | None = None  # seconds the broker computed, where it is ours to look at
+
+    @property
+    def rate(self) -> float:
+        return len(self.latencies) / self.load.duration
+
+    def percentiles(self, *parts: float) -> list[float]:
+        """The latencies, in seconds, that these parts of all calls did not pass (nearest rank)."""
+        if not self.latencies:
+            return [float("nan")] * len(parts)
+        ordered = sorted(self.latencies)
+        return [ordered[max(0, -int(-part * len(ordered) // 1) - 1)] for part in parts]
+
+
+@dataclass
+class Target:
+    """The broker under load."""
+
+    url: str
+    pid: int | None = None  # None: it is not ours
+
+    def cpu(self) -> float | None:
+        """Seconds it has computed so far, where the system tells."""
+        if self.pid is None:
+            return None
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.asynccontextmanager
+async def own_broker() -> AsyncIterator[Target]:
+    """A broker of our own, in a process of its own, on a port that the system chooses."""
+    with tempfile.TemporaryDirectory(prefix="polydomo-bench-") as data:
+        words = ["up", "--listen", "tcp://127.0.0.1:0", "--data", data, "--log-json", "--log-level", "info"]
+        async with program(*words) as process:
+            assert process.stderr is not None
+            url = await asyncio.wait_for(_listening(process.stderr), SETUP_TIME)
+            draining = asyncio.ensure_future(process.stderr.read())  # a full pipe would stop the broker
+            try:
+                yield Target(url, process.pid)
+            finally:
+                draining.cancel()
+
+
+async def _listening(log: asyncio.StreamReader) -> str:
+    said = ""
+    async for line in log:
+        said = line.decode(errors="replace").strip()
+        with contextlib.suppress(ValueError):
+            entry = json.loads(said)
+            if entry.get("message") == "listening":
+                return str(entry["address"])
+    raise PolydomoError(f"the broker did not start: {said}")
+
+
+@contextlib.asynccontextmanager
+async def program(*words: str) -> "AsyncIterator[asyncio.subprocess.Process]":
+    """Another ``polydomo``, ended on the way out. Its session is its own: Ctrl-C reaches it through us."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "polydomo", *words, stderr=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), 5.0)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+async def run(target: Target, load: Load, progress: Progress) -> Outcome:
+    """Puts one load on the broker and measures."""
+    service = f"bench.{secrets.token_hex(4)}"
+    words = ["work", service, "--echo", "--to", target.url, "--protocol", load.protocol]
+    async with program(*words, "--concurrency", str(load.workers), "--log-level", "error"):
+        await _offered(target.url, service, load.workers)
+        outcome = Outcome(load)
+        clients = [
+            AsyncClient(target.url, load.protocol, max_connections=load.outstanding, connect_timeout=SETUP_TIME)
+            for _ in range(load.clients)
+        ]
+        try:
+            async with asyncio.timeout(SETUP_TIME):
+                await asyncio.gather(*(client.connect() for client in clients))
+            await _measure(target, load, service, clients, outcome, progress)
+        finally:
+            await asyncio.gather(*(client.close() for client in clients))
+        return outcome
+
+
+async def _offered(url: str, service: str, workers: int) -> None:
+    """Waits until all workers have registered."""
+    end = time.monotonic() + SETUP_TIME
+    while True:
+        rows = await ask.fetch(url, "services", SETUP_TIME)
+        if any(row["name"] == service and row["workers"] >= workers for row in rows):
+            return
+        if time.monotonic() > end:
+            raise PolydomoError(f"not all of the {workers} workers registered within {SETUP_TIME:g} s")
+        await asyncio.sleep(0.02)
+
+
+async def _measure(
+    target: Target, load: Load, service: str, clients: list[AsyncClient], outcome: Outcome, progress: Progress
+) -> None:
+    payload = secrets.token_bytes(load.size)
+    warm_up = min(WARM_UP, load.duration / 10)
+    begin = time.perf_counter() + warm_up
+    end = begin + load.duration
+
+    async def lane(client: AsyncClient) -> None:
+        clock = time.perf_counter
+        while (start := clock()) < end:
+            try:
+                reply = await client.call(service, payload)
+            except CallError as error:
+                outcome.errors[type(error).__name__] += 1
+                if isinstance(error, ConnectionLost):
+                    await asyncio.sleep(PAUSE)
+                continue
+            done = clock()
+            if reply.body != payload:
+                outcome.errors["wrong reply"] += 1
+            elif start >= begin and done <= end:
+                outcome.latencies.append(done - start)
+
+    async def watch() -> None:
+        told = time.perf_counter()
+        while (now := time.perf_counter()) < end:
+            progress(now - told)
+            told = now
+            await asyncio.sleep(min(0.1, end - now))
+        progress(end - told)
+
+    async def account() -> None:
+        await asyncio.sleep(begin - time.perf_counter())
+        own, broker = time.process_time(), target.cpu()
+        await asyncio.sleep(end - time.perf_counter())
+        outcome.own_cpu = (time.process_time() - own) / load.duration
+        after = target.cpu()
+        if broker is not None and after is not None:
+            outcome.broker_cpu = after - broker
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch())
+        group.create_task(account())
+        for client in clients:
+            for _ in range(load.outstanding):
+                group.create_task(lane(client))

@@ -1,0 +1,155 @@
+"""``polydomo work``: a worker from the shell."""
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from polydomo.cli import options
+from polydomo.cli.options import Protocol, To
+
+if TYPE_CHECKING:
+    from polydomo.cli.command import Command
+    from polydomo.worker.aio import AsyncWorker
+    from polydomo.worker.call import Call
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(work)
+
+
+def work(
+    service: Annotated[str, typer.Argument(help="Name of the service to offer.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND]...", help="The program that serves it, and its arguments."),
+    ] = None,
+    to: To = None,
+    protocol: Protocol = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", "-n", metavar="N", min=1, help="Calls to serve at once.")
+    ] = 1,
+    echo: Annotated[
+        bool, typer.Option("--echo", help="Reply with the request's body instead of running a program.")
+    ] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Send each line of the program's output as a partial reply, as it comes.")
+    ] = False,
+    grace: Annotated[
+        float, typer.Option(metavar="S", min=0.0, help="On SIGTERM, how long calls that run may take to finish.")
+    ] = 10.0,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Write logs as JSON lines.")] = False,
+    log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Offer a service: each request's body goes to a program's standard input, and its output is the reply.
+
+    A status other than 0 is a failure, told with the last line of the program's standard error. The frames of a body are
+    joined. The worker connects again whenever the broker comes back, until SIGTERM or Ctrl-C; a second signal ends it, and the programs
+    it runs, at once.
+
+    **Examples**
+
+    - `polydomo work echo --echo`
+    - `polydomo work upper -- tr a-z A-Z`
+    - `polydomo work resize --concurrency 4 -- convert - -resize 50% -`
+    """
+    from polydomo.cli.up import fast_loop
+    from polydomo.errors import SettingError
+    from polydomo.server import logs
+    from polydomo.server.kinds import Choice
+
+    if echo == bool(command):
+        raise SettingError("work: give a program after --, or --echo")
+    if echo and lines:
+        raise SettingError("--lines: is for a program's output, not for --echo")
+    try:
+        level = Choice(*logs.LEVELS).read(log_level)
+    except ValueError as error:
+        raise SettingError(f"--log-level: {error}, not {log_level!r}") from None
+    url = options.address(to)
+    name = options.protocol_name(protocol)
+    logs.setup(log_json, level)
+    logging.getLogger("polydomo.worker").addFilter(Plainly())
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+        runner.run(serve(url, name, os.fsencode(service), command or [], lines, concurrency, grace))
+
+
+async def serve(
+    url: str, protocol: str, service: bytes, words: list[str], lines: bool, concurrency: int, grace: float
+) -> None:
+    from polydomo.cli.command import Command
+    from polydomo.worker.aio import AsyncWorker
+
+    worker = AsyncWorker(url, protocol, concurrency=concurrency, grace=grace)
+    command = Command(words) if words else None
+    if command is None:
+        worker.add(service, echo_back)
+    elif lines:
+        worker.add(service, command.lines)
+    else:
+        worker.add(service, command.whole)
+    stop_on_signals(worker, command)
+    hint = asyncio.ensure_future(tell_if_alone(worker))
+    try:
+        await worker.run()
+    finally:
+        hint.cancel()
+
+
+async def echo_back(call: "Call") -> list[bytes]:
+    return call
+
+
+def stop_on_signals(worker: "AsyncWorker", command: "Command | None") -> None:
+    """The first signal lets what runs finish, the second does not wait."""
+    seen: list[int] = []
+
+    def on_signal(number: int) -> None:
+        if seen:
+            if command is not None:
+                command.kill()
+            os._exit(128 + number)
+        seen.append(number)
+        worker.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+async def tell_if_alone(worker: "AsyncWorker") -> None:
+    """A worker waits for its broker; the person who started it should know that it does, and what to do."""
+    from polydomo.cli.exits import complain, not_there
+
+    try:
+        await asyncio.wait_for(worker.ready(), options.connect_time(worker.url))
+    except TimeoutError:
+        complain(f"{not_there(worker.url)}; waiting for it")
+
+
+class Plainly(logging.Filter):
+    """The library's lines for a person at a shell: what N connections say at once, once; a program's failure without a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = ""
+        self.until = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        from polydomo.errors import CallFailed
+
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, CallFailed):
+            record.msg, record.args = "%s: %s", (record.getMessage(), error)
+            record.exc_info = None
+            return True
+        text = record.getMessage()
+        if text == self.last and time.monotonic() < self.until:
+            return False
+        self.last = text
+        self.until = time.monotonic() + 1.0
+        return True
