@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from polydomo.errors import CallFailed, ProtocolViolation
 from polydomo.limits import (
+    EMQP_CACHED_HEADER,
     EMQP_HEADER_CACHE,
     EMQP_MAX_RETRIES,
     EMQP_MAX_TIMEOUT,
@@ -61,11 +62,14 @@ def test_headers(content: bytes, reply: bool, timeout: float, attempts: int, tol
         assert framed == frames.frame(told, True)
 
 
-def test_reading_headers_again_remembers_them_within_a_bound() -> None:
-    assert emqp_headers.read(b"guarantee,a:1") is emqp_headers.read(b"guarantee,a:1")
+def test_a_route_is_remembered_within_a_bound() -> None:
+    seen = frames.more([b"q", b"guarantee,a:1"])
+    assert emqp_headers.route(seen) is emqp_headers.route(seen)
     for number in range(EMQP_HEADER_CACHE * 2):
-        emqp_headers.read(b"n:%d" % number)
-    assert len(emqp_headers._read) <= EMQP_HEADER_CACHE
+        emqp_headers.route(frames.more([b"q", b"n:%d" % number]))
+    assert len(emqp_headers._routes) <= EMQP_HEADER_CACHE
+    long = frames.more([b"q", b"x" * EMQP_CACHED_HEADER])
+    assert emqp_headers.route(long).queue == b"q" and long not in emqp_headers._routes
 
 
 @given(st.one_of(st.binary(max_size=60), st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass"))))

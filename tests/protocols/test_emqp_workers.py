@@ -222,6 +222,21 @@ def test_schedules_reach_one_scheduler_and_unschedules_all() -> None:
     assert table.notes.violations == ["SCHEDULE while no scheduler is connected"]
 
 
+@pytest.mark.parametrize("command", [b"REQUEST", b"SCHEDULE", b"PUBLISH", b"HEARTBEAT"])
+def test_any_command_of_a_scheduler_acts_as_a_heartbeat(command: bytes) -> None:
+    table = Table()
+    scheduler = table.join(EmqpSession)
+    inform(scheduler, b"", b"scheduler")
+    for _ in range(4):
+        table.wait(EMQP_BEAT * 4)
+        if command == b"SCHEDULE":
+            schedule(scheduler)
+        else:
+            rest = {b"REQUEST": [b"q", b"", b"x"], b"PUBLISH": [b"t", b"x"]}.get(command, [])
+            scheduler.say(*HEAD, command, b"i", *rest)
+    assert len(table.broker.schedulers) == 1
+
+
 def test_a_scheduler_asks_like_a_client_and_beats_like_a_worker() -> None:
     table = Table()
     worker = worker_at(table)

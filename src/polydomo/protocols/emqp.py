@@ -13,12 +13,10 @@ worker: EventMQ's programs leave with KBYE and are left with KBYE, and a DISCONN
 means that the conversation starts anew. docs/protocols/emqp.md has the tables.
 """
 
-from binascii import hexlify, unhexlify
-
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import ZOMBIE_TIME
 from polydomo.protocols import emqp_headers
-from polydomo.protocols.emqp_headers import DEFAULT_QUEUE, Headers
+from polydomo.protocols.emqp_headers import DEFAULT_QUEUE, Route
 from polydomo.protocols.verbs import Request, Session, Verbs, Worker
 from polydomo.wire import frames
 from polydomo.wire.frames import EMPTY_FRAME, MORE, Body
@@ -44,15 +42,17 @@ SCHEDULER = b"scheduler"
 
 SCHEDULE_FRAMES = 9
 
+TOKEN_HEAD = b"\x01\x0c"  # of a frame with a token, and more to follow
+JOB = REQUEST + TOKEN_HEAD
+ANSWER = REPLY + TOKEN_HEAD
+
 
 class EmqpRef:
     """What the answer to one REQUEST needs, and what an eMQP worker is told of it."""
 
-    def __init__(self, msgid: bytes, queue: bytes, headers: Headers, document_form: bool) -> None:
-        self.msgid = msgid
-        self.queue = queue
-        self.headers = headers
-        self.wants_reply = headers.wants_reply
+    def __init__(self, msgid: bytes, route: Route, document_form: bool) -> None:
+        self.msgid = msgid  # the frame, as it came
+        self.route = route
         self.document_form = document_form  # it came as READY: the reply has five frames
 
 
@@ -64,7 +64,8 @@ class EmqpSession(Session):
 
     def __init__(self, broker: Verbs, link: Link) -> None:
         super().__init__(broker, link)
-        self.worker: Worker | None = None  # after INFORM; a scheduler is a worker that offers nothing
+        self.worker: Worker | None = None  # after INFORM
+        self.scheduler: Worker | None = None  # after INFORM as one; to the broker it is a worker that offers nothing
         self.ended = False  # DISCONNECT or KBYE was said, by either side: nothing more is sent or heard
         self.said = 0  # message ids we made up
 
@@ -92,111 +93,111 @@ class EmqpSession(Session):
 
     # --- a client ----------------------------------------------------------------------------------------------------
 
-    def _request(self, data: bytes, position: int, end: int, document_form: bool) -> None:
-        start, stop = _more(data, position)
-        msgid = data[start:stop]
-        start, stop = _more(data, stop)
-        queue = data[start:stop] or DEFAULT_QUEUE
-        start, stop = _more(data, stop)
-        headers = emqp_headers.read(data[start:stop])
-        if data[stop] & MORE:
+    def _request(self, data: bytes, at: int, end: int, document_form: bool) -> None:
+        if data[at] == 1:
+            queue = at + 2 + data[at + 1]
+        else:
+            queue = _next(data, at)
+        if data[queue] == 1:
+            body = queue + 2 + data[queue + 1]
+        else:
+            body = _next(data, queue)
+        if data[body] == 1:
+            body += 2 + data[body + 1]
+        else:
+            body = _next(data, body)
+        if data[body] & MORE:
             raise ProtocolViolation("REQUEST of more than 7 frames")
-        if not queue.isascii():
-            _check_text(queue)
+        route = emqp_headers.route(data[queue:body])
         broker = self.broker
         if self.worker is not None:
             self.worker.seen = broker.now
+        elif self.scheduler is not None:
+            self.scheduler.seen = broker.now
         broker.request(
             self,
-            queue,
-            frames.cut(data, stop, end),
-            EmqpRef(msgid, queue, headers, document_form),
-            deadline=broker.now + headers.timeout if headers.timeout else 0.0,
-            attempts=headers.attempts,
-            fallback=DEFAULT_QUEUE,
+            route.queue,
+            frames.cut(data, body, end),
+            EmqpRef(data[at:queue], route, document_form),
+            broker.now + route.timeout if route.timeout else 0.0,
+            0.0,
+            0.0,
+            route.attempts,
+            DEFAULT_QUEUE,
         )
 
     def send_final(self, request: Request, body: Body) -> None:
         ref = request.ref
         assert isinstance(ref, EmqpRef)
-        if not ref.wants_reply or self.ended:
+        if not ref.route.wants_reply or self.ended:
             return
+        if not body or body[0] & MORE:
+            body = _one_frame(body)
         msgid = ref.msgid
-        body = _one_frame(body)
         if ref.document_form:
-            self.link.send(REPLY + frames.head(len(msgid), True) + msgid, body)
+            self.link.send(REPLY + msgid, body)
             return
+        # "A unique id for the msg": the token is one, and its work is done; a name the broker answers itself had none.
+        head = ANSWER + request.token if request.token else REPLY + self._new_id()
         self.link.send(
-            REPLY
-            + self._new_id()
-            + (b"\x03" if body[0] else b"\x01")
-            + body[1:]
-            + frames.head(len(msgid), False)
-            + msgid
+            head + (b"\x03" if body[0] else b"\x01") + body[1:] + (b"\x00" if msgid[0] == 1 else b"\x02") + msgid[1:]
         )
 
     # --- a worker ----------------------------------------------------------------------------------------------------
 
     def deliver(self, worker: Worker, request: Request) -> None:
         ref = request.ref
-        headers = emqp_headers.NONE
-        queue = request.service.name
         if isinstance(ref, EmqpRef):
-            headers = ref.headers
-            queue = ref.queue  # unchanged, even where a worker of ``default`` takes it
+            route = ref.route  # with the queue unchanged, even where a worker of ``default`` takes it
+        else:
+            route = Route(request.service.name, emqp_headers.NONE)
+        body = request.body
+        if not body or body[0] & MORE:
+            body = _one_frame(body)
+        # Two clients may use the same id: the worker gets ours, new for each attempt, and printable, since EventMQ reads ids as text.
         left = request.deadline - self.broker.now if request.deadline else request.run
-        # EventMQ reads ids as text, and two clients may use the same one: the worker gets ours, new for each attempt.
-        msgid = hexlify(request.token)
-        self.link.send(
-            REQUEST
-            + bytes((MORE, len(msgid)))
-            + msgid
-            + frames.head(len(queue), True)
-            + queue
-            + (headers.framed_with(max(1, round(left))) if left else headers.framed),
-            _one_frame(request.body),
-        )
+        if left:
+            self.link.send(JOB + request.token + route.framed_with(max(1, round(left))), body)
+        else:
+            self.link.send(JOB + request.token + route.framed, body)
 
-    def _reply(self, data: bytes, position: int, end: int) -> None:
-        start, stop = _more(data, position)
-        flags = data[stop]
-        six = flags & MORE
+    def _reply(self, data: bytes, at: int, end: int) -> None:
+        body = at + 2 + data[at + 1] if data[at] == 1 else _next(data, at)
+        flags = data[body]
         worker = self.worker
-        if worker is None or worker.ref == SCHEDULER:
-            if six and not self.dialect:
+        if worker is None:
+            if flags & MORE and not self.dialect:
                 self.dialect = EVENTMQ
             self._out_of_step("REPLY")
             return
         worker.seen = self.broker.now
-        if six:
-            body_end = _more(data, stop)[1]
-            body: Body = bytes((flags ^ MORE,)) + data[stop + 1 : body_end]
-            if data[body_end] & MORE:
+        if flags & MORE:
+            last = body + 2 + data[body + 1] if flags == 1 else _next(data, body)
+            if data[last] & MORE:
                 raise ProtocolViolation("REPLY of more than 6 frames")
-            token = _token(data[frames.bounds(data, body_end)[0] : end])
-            if not token:
-                raise ProtocolViolation("REPLY to a message that we never sent")
-        else:
-            body = frames.cut(data, stop, end)
-            token = _token(data[start:stop])
-            if token not in worker.held:
-                if not worker.held:
-                    raise ProtocolViolation("REPLY from a worker that has no request")
-                token = next(iter(worker.held))  # the oldest
-        self.broker.final(worker, token, body)
+            token = data[frames.bounds(data, last)[0] : end]
+            self.broker.final(worker, token, (b"\x00" if flags == 1 else b"\x02") + data[body + 1 : last])
+            return
+        token = data[frames.bounds(data, at)[0] : body]
+        if token not in worker.held:
+            if not worker.held:
+                raise ProtocolViolation("REPLY from a worker that has no request")
+            token = next(iter(worker.held))  # the oldest
+        self.broker.final(worker, token, frames.cut(data, body, end))
 
     def _ready(self) -> None:
         worker = self.worker
-        if worker is None or worker.ref == SCHEDULER:
+        if worker is None:
             self._out_of_step("READY")
             return
-        worker.seen = self.broker.now
-        if worker.credit + len(worker.held) >= self.broker.tuning.emqp_max_slots:
-            raise ProtocolViolation(f"more than {self.broker.tuning.emqp_max_slots} READYs outstanding")
-        self.broker.grant(worker, 1)
+        broker = self.broker
+        worker.seen = broker.now
+        if worker.credit + len(worker.held) >= broker.tuning.emqp_max_slots:
+            raise ProtocolViolation(f"more than {broker.tuning.emqp_max_slots} READYs outstanding")
+        broker.grant(worker, 1)
 
     def _inform(self, message: "list[bytes]") -> None:
-        if self.worker is not None:
+        if self._registered() is not None:
             self._out_of_step("INFORM from a peer that has said it before")
             return
         kind = message[5] if len(message) == 6 else WORKER
@@ -214,9 +215,11 @@ class EmqpSession(Session):
             broker.violated(self, f"INFORM refused: {broker.refusal}")
             self._part()
             return
-        self.worker = worker
         if kind == SCHEDULER:
+            self.scheduler = worker
             broker.schedulers[self] = None
+        else:
+            self.worker = worker
         self.link.send(ACK + self._new_id() + frames.frame(message[3], False))
         self.beat(worker)  # EventMQ's job manager starts its pool only when it hears the first one
 
@@ -233,7 +236,17 @@ class EmqpSession(Session):
 
     def gone(self, worker: Worker) -> None:
         self.worker = None
+        self.scheduler = None
         self.broker.schedulers.pop(self, None)
+
+    def _registered(self) -> Worker | None:
+        return self.worker if self.worker is not None else self.scheduler
+
+    def _seen(self) -> None:
+        """ "Any command except DISCONNECT act as a heartbeat." """
+        worker = self._registered()
+        if worker is not None:
+            worker.seen = self.broker.now
 
     # --- everything that is rare -------------------------------------------------------------------------------------
 
@@ -250,8 +263,9 @@ class EmqpSession(Session):
             self._inform(message)
         elif command == b"KBYE" or command == b"DISCONNECT":
             self.ended = True
-            if self.worker is not None:
-                self.broker.leave(self.worker, command.decode())
+            worker = self._registered()
+            if worker is not None:
+                self.broker.leave(worker, command.decode())
             self.broker.later(ZOMBIE_TIME, self, None)
         elif command == b"SCHEDULE" or command == b"UNSCHEDULE":
             _check_count(message, SCHEDULE_FRAMES, SCHEDULE_FRAMES)
@@ -267,10 +281,11 @@ class EmqpSession(Session):
 
     def _heartbeat(self, timed: bool) -> None:
         self.dialect = EVENTMQ if timed else DOCUMENT
-        if self.worker is None:
+        worker = self._registered()
+        if worker is None:
             self._out_of_step("HEARTBEAT")  # "HEARTBEAT commands are valid at any time after an INFORM command"
         else:
-            self.broker.heard(self.worker)
+            self.broker.heard(worker)
 
     def _schedule(self, message: "list[bytes]", raw: bytes) -> None:
         """To a scheduler, as it came. What would end EventMQ's scheduler in an exception is not passed on."""
@@ -282,9 +297,8 @@ class EmqpSession(Session):
             raise ProtocolViolation("an interval that is not a number") from None
         if interval < 0 and not message[8] and message[2] == b"SCHEDULE":
             raise ProtocolViolation("a schedule with neither interval nor cron")
+        self._seen()
         schedulers = self.broker.schedulers
-        if self.worker is not None:
-            self.worker.seen = self.broker.now
         if not schedulers:
             raise ProtocolViolation(f"{message[2].decode()} while no scheduler is connected")
         for session in list(schedulers):
@@ -292,19 +306,18 @@ class EmqpSession(Session):
             if message[2] == b"SCHEDULE":
                 break  # always the same one, so that a schedule sent again replaces the first; UNSCHEDULE reaches all
 
-    def _publish(self, data: bytes, position: int, end: int) -> None:
-        stop = _more(data, position)[1]
-        start, stop = _more(data, stop)
-        if data[stop] & MORE:
+    def _publish(self, data: bytes, at: int, end: int) -> None:
+        topic = _next(data, at)
+        body = _next(data, topic)
+        if data[body] & MORE:
             raise ProtocolViolation("PUBLISH of more than 6 frames")
-        if self.worker is not None:
-            self.worker.seen = self.broker.now
-        self.broker.publish(self, data[start:stop], frames.cut(data, stop, end))
+        self._seen()
+        self.broker.publish(self, data[frames.bounds(data, topic)[0] : body], frames.cut(data, body, end))
 
     def _out_of_step(self, what: str) -> None:
         """A valid command at the wrong time. RFC 18: "sending DISCONNECT and then no further commands to that worker"."""
         self.broker.violated(self, f"{what} out of step")
-        if self.worker is None and self.dialect == EVENTMQ:
+        if self.dialect == EVENTMQ and self._registered() is None:
             # A job manager whose broker was restarted goes on beating on the same socket; DISCONNECT would end its process for
             # good, while silence makes it say INFORM on a new one after 15 s. EventMQ's router is silent here, too.
             return
@@ -312,8 +325,9 @@ class EmqpSession(Session):
 
     def _part(self) -> None:
         """DISCONNECT, "and then no further commands"."""
-        if self.worker is not None:
-            self.broker.leave(self.worker, "out of step")
+        worker = self._registered()
+        if worker is not None:
+            self.broker.leave(worker, "out of step")
         self.link.send(DISCONNECT + self._last_id())
         self.ended = True
         self.broker.later(ZOMBIE_TIME, self, None)
@@ -331,15 +345,13 @@ class EmqpSession(Session):
         return b"\x00" + self._new_id()[1:]
 
 
-def _more(data: bytes, position: int) -> "tuple[int, int]":
-    """Where the content of the frame at ``position`` begins and ends, if another frame follows it, as it must here."""
-    flags = data[position]
+def _next(data: bytes, at: int) -> int:
+    """Where the frame after the one at ``at`` begins; there must be one."""
+    flags = data[at]
     if flags == 1:
-        position += 2
-        return position, position + data[position - 1]
+        return at + 2 + data[at + 1]
     if flags == 3:
-        position += 9
-        return position, position + int.from_bytes(data[position - 8 : position], "big")
+        return at + 9 + int.from_bytes(data[at + 1 : at + 9], "big")
     raise ProtocolViolation("a message that ends too soon")
 
 
@@ -350,13 +362,6 @@ def _one_frame(body: Body) -> Body:
     if body[0] & MORE:
         return frames.frame(frames.flat(body), False)
     return body
-
-
-def _token(msgid: bytes) -> bytes:
-    try:
-        return unhexlify(msgid)
-    except ValueError:
-        return b""
 
 
 def _check_text(content: bytes) -> None:

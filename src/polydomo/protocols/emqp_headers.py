@@ -70,22 +70,55 @@ class Headers:
 
 NONE = Headers([])  # a request of another protocol has no headers
 
-_read: dict[bytes, Headers] = {}
+
+class Route:
+    """Where one REQUEST goes and how: its queue and its headers, which stand side by side and are the same in most messages of a client."""
+
+    def __init__(self, queue: bytes, headers: Headers) -> None:
+        self.queue = queue
+        self.headers = headers
+        self.wants_reply = headers.wants_reply
+        self.timeout = headers.timeout
+        self.attempts = headers.attempts
+        self.framed = frames.frame(queue, True) + headers.framed  # towards a worker, where there is no deadline
+        self._seconds = 0
+        self._framed = b""
+
+    def framed_with(self, seconds: int) -> bytes:
+        """Both frames towards a worker, with the time that is left. That is the same for most requests that do not wait."""
+        if seconds != self._seconds:
+            self._seconds = seconds
+            self._framed = frames.frame(self.queue, True) + self.headers.framed_with(seconds)
+        return self._framed
+
+
+_routes: dict[bytes, Route] = {}
+
+
+def route(content: bytes) -> Route:
+    """The queue and headers frames of a REQUEST, as they came. Raises ProtocolViolation if one is not text or too long."""
+    found = _routes.get(content)
+    if found is None:
+        start, end, _ = frames.bounds(content, 0)
+        queue = content[start:end] or DEFAULT_QUEUE
+        if len(queue) > MAX_SERVICE_NAME:
+            raise ProtocolViolation(f"a queue name of {len(queue)} bytes, the bound is {MAX_SERVICE_NAME}")
+        _text(queue, "a queue name")
+        start, end, _ = frames.bounds(content, end)
+        found = Route(queue, read(content[start:end]))
+        if len(content) <= EMQP_CACHED_HEADER:
+            if len(_routes) >= EMQP_HEADER_CACHE:
+                _routes.clear()
+            _routes[content] = found
+    return found
 
 
 def read(content: bytes) -> Headers:
     """The headers frame of a REQUEST. Raises ProtocolViolation if it is not text or too long."""
-    headers = _read.get(content)
-    if headers is None:
-        try:
-            headers = Headers(items(content))
-        except UnicodeEncodeError:  # a lone surrogate, which JSON can write and UTF-8 cannot
-            raise ProtocolViolation("headers that are not UTF-8") from None
-        if len(content) <= EMQP_CACHED_HEADER:
-            if len(_read) >= EMQP_HEADER_CACHE:
-                _read.clear()
-            _read[content] = headers
-    return headers
+    try:
+        return Headers(items(content))
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can write and UTF-8 cannot
+        raise ProtocolViolation("headers outside of UTF-8") from None
 
 
 def items(content: bytes) -> "list[tuple[str, str | None]]":
@@ -168,7 +201,7 @@ def _text(content: bytes, what: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise ProtocolViolation(f"{what} that are not UTF-8") from None
+        raise ProtocolViolation(f"{what} outside of UTF-8") from None
 
 
 def _json(text: str, what: str) -> object:
