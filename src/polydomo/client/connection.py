@@ -85,6 +85,9 @@ class Connection(asyncio.Protocol, Handler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         _keep_alive(transport.get_extra_info("socket"))
+        if self.address.kind != IPC and transport.get_extra_info("sockname") == transport.get_extra_info("peername"):
+            # With nobody listening on a port of the ephemeral range, TCP can connect a socket to itself.
+            self._link.close("nobody listens there", abort=True)
         self._flush()
 
     def data_received(self, data: bytes) -> None:

@@ -70,6 +70,7 @@ class Lines:
         self.closed = False
         self.all: set[Line] = set()
         self._backoff = Backoff()
+        self._trouble = ""  # why the last attempt to connect failed
 
     async def acquire(self, deadline: float) -> Line:
         """A line that is connected. Raises NotConnected, or CallTimeout if the deadline passes in the queue."""
@@ -99,13 +100,15 @@ class Lines:
         while True:
             try:
                 line = await self._dial_once(max(limit - loop.time(), 0.001))
-            except NotConnected:
+            except NotConnected as error:
+                self._trouble = str(error)
                 wait = self._backoff.next()
                 if loop.time() + wait >= limit or self.closed:
                     raise
                 await asyncio.sleep(wait)
                 continue
             self._backoff.reset()
+            self._trouble = ""
             return line
 
     async def _dial_once(self, timeout: float) -> Line:
@@ -157,7 +160,7 @@ class SharedLine(Lines):
             # Not wait_for: one caller's cancellation or deadline must not end the dialing for the others.
             await asyncio.wait([dialing], timeout=max(limit - loop.time(), 0))
             if not dialing.done():
-                raise NotConnected(f"{self.address}: no connection in time")
+                raise NotConnected(self._trouble or f"{self.address}: no answer in time")
             if dialing.cancelled():
                 raise NotConnected("the client was closed")
             error = dialing.exception()

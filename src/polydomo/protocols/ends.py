@@ -111,5 +111,8 @@ class WorkerEnd:
         """The job failed. True if the connection must now be closed and opened anew (the protocol has no word for failure)."""
         raise NotImplementedError
 
+    def drain(self) -> None:
+        """The job that is held is the last one: a protocol that can say so with its final reply will."""
+
     def close(self) -> None:
         """Leaves politely."""

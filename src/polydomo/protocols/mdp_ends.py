@@ -6,10 +6,8 @@ on must be thrown away, or its late reply would be taken for the next request's.
 """
 
 from polydomo.errors import CallFailed, ProtocolViolation
-from polydomo.limits import MAX_FRAMES, MAX_MESSAGE, MDP_BEAT, MDP_PATIENCE
+from polydomo.limits import MAX_BODY_FRAMES, MAX_MESSAGE, MDP_BEAT, MDP_PATIENCE
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Frames, Job, Reply, WorkerEnd
-
-ENVELOPE_FRAMES = 8  # no message of MDP has more frames than this around its body
 
 READY = b"\x01"
 REQUEST = b"\x02"
@@ -161,7 +159,7 @@ class Mdp1WorkerEnd(MdpWorkerEnd):
     def partial(self, job: Job, body: Frames) -> None:
         self.parts += body
         self.size += sum(map(len, body))
-        if self.size > MAX_MESSAGE or len(self.parts) > MAX_FRAMES - ENVELOPE_FRAMES:
+        if self.size > MAX_MESSAGE or len(self.parts) > MAX_BODY_FRAMES:
             raise CallFailed(
                 "too-large", "MDP/0.1 sends partials with the final reply, and together they pass the message bound"
             )

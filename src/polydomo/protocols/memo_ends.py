@@ -177,6 +177,9 @@ class MemoWorkerEnd(WorkerEnd):
             self._free(slot)
         return False
 
+    def drain(self) -> None:
+        self.close()
+
     def close(self) -> None:
         """ "If the optional bool is present and true, the worker cannot handle any more jobs": the RESULTs from now on say so. An idle
         worker has no message to leave with; it closes the connection."""

@@ -126,8 +126,9 @@ class AsyncWorker:
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             self._threads.stop()
             self._seats = []
-            self._started.clear()
-            self._stop.clear()
+            # New ones: an event belongs to the loop it was first awaited on, and the next run may have another.
+            self._started = asyncio.Event()
+            self._stop = asyncio.Event()
         for end in ends:
             if isinstance(end, Exception):
                 raise end

@@ -124,6 +124,8 @@ class Seat:
         """Lets the function that runs finish within ``grace`` seconds, says goodbye, and ends."""
         self.stopping = True
         if self._running is not None:
+            if self._post is not None:
+                self._post.end.drain()
             await asyncio.wait([self._running], timeout=grace)
         post = self._post
         if post is not None:

@@ -1,0 +1,107 @@
+"""The examples of docs/libraries.md and of the docstrings run as they stand, but for the address."""
+
+import doctest
+import importlib
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import polydomo
+from polydomo import testing
+
+ROOT = Path(__file__).parents[1]
+WAIT = 20.0
+
+BLOCK = re.compile(r"^```python ([a-z-]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXAMPLES = dict(BLOCK.findall((ROOT / "docs" / "libraries.md").read_text(encoding="utf-8")))
+
+
+def example(name: str, url: str) -> str:
+    code: str = EXAMPLES[name]
+    assert name == "testing" or "tcp://127.0.0.1:5246" in code
+    return code.replace("tcp://127.0.0.1:5246", url)
+
+
+def test_there_are_examples() -> None:
+    assert set(EXAMPLES) == {"worker", "client", "async-client", "testing"}
+
+
+def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
+    with testing.broker() as broker:
+        names: dict[str, object] = {}
+        source = example("worker", broker.url).removesuffix("worker.run()\n")
+        exec(compile(source, "worker", "exec"), names)
+        worker = names["worker"]
+        assert isinstance(worker, polydomo.Worker)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        try:
+            exec(compile(example("client", broker.url), "client", "exec"), {})
+            lines = capsys.readouterr().out.splitlines()
+            assert lines[0] == "hello"
+            assert lines[1:5] == ["0 False", "1 False", "2 False", "that was all True"]
+            assert lines[5] == "CALL 999"
+            assert lines[6] == "no reply from nobody-home within 0.1 s"
+            exec(compile(example("async-client", broker.url), "async-client", "exec"), {})
+            assert capsys.readouterr().out.splitlines() == ["CALL 999", "0", "1", "that was all"]
+        finally:
+            worker.stop()
+            thread.join(WAIT)
+
+
+def test_the_testing_example() -> None:
+    names: dict[str, object] = {}
+    exec(compile(example("testing", ""), "testing", "exec"), names)
+    test = names["test_shout"]
+    assert callable(test)
+    test()
+
+
+def test_the_fixture_of_the_docstring(tmp_path: Path) -> None:
+    assert testing.__doc__ is not None
+    (code,) = re.findall(r"```python\n(.*?)```", testing.__doc__, re.DOTALL)
+    (tmp_path / "test_mine.py").write_text(code, encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "2 passed" in run.stdout
+
+
+@pytest.mark.parametrize(
+    "name", ["polydomo.client.message", "polydomo.worker.call", "polydomo.protocols.registry", "polydomo.wire.address"]
+)
+def test_docstrings(name: str) -> None:
+    failed, tried = doctest.testmod(importlib.import_module(name))
+    assert (failed, tried > 0) == (0, True)
+
+
+def test_the_package_is_cheap_to_import() -> None:
+    """``import polydomo`` loads the errors and nothing else; the names come when they are asked for."""
+    code = "import sys, polydomo; print(int('asyncio' in sys.modules)); polydomo.Client; polydomo.Worker; print(dir(polydomo))"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    first, names = run.stdout.splitlines()
+    assert first == "0"
+    for name in polydomo.__all__:
+        assert repr(name) in names
+        assert getattr(polydomo, name)
+
+
+def test_unknown_names_are_no_attributes() -> None:
+    with pytest.raises(AttributeError, match="Broker"):
+        polydomo.Broker  # noqa: B018

@@ -1,0 +1,630 @@
+"""The worker library against a ROUTER of libzmq, played by hand, and against polydomo's own broker."""
+
+import asyncio
+import functools
+import logging
+import threading
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any
+
+import pytest
+
+from polydomo import (
+    AsyncClient,
+    AsyncWorker,
+    Call,
+    CallFailed,
+    CallTimeout,
+    Client,
+    SettingError,
+    Worker,
+    testing,
+)
+from polydomo.protocols import registry
+from polydomo.protocols.dcp_ends import DcpWorkerEnd
+from polydomo.protocols.mdp_ends import Mdp1WorkerEnd, Mdp2WorkerEnd
+from polydomo.server.settings import Settings
+from tests.client.zmq_broker import Router
+
+WAIT = 10.0  # seconds: far more than anything here takes
+
+READY, BEAT, LEAVE = b"\x01", b"\x05", b"\x06"  # MDP/0.2
+
+every_protocol = pytest.mark.parametrize("protocol", registry.names())
+
+
+@pytest.fixture
+def router() -> Iterator[Router]:
+    with Router() as router:
+        yield router
+
+
+@pytest.fixture
+def broker() -> Iterator[testing.Broker]:
+    with testing.broker() as broker:
+        yield broker
+
+
+def answer(call: Call) -> Call:
+    return call
+
+
+# --- by the letter, with libzmq at the other end -----------------------------------------------------------------------
+
+
+def test_mdp2_through_libzmq(router: Router) -> None:
+    worker = Worker(router.url, "mdp2")
+
+    @worker.service("count")
+    def count(call: Call) -> Generator[list[str], None, str]:
+        yield ["a", call.text]
+        yield ["b"]
+        return "end"
+
+    with worker:
+        peer, frames = router.expect()
+        assert frames == [b"MDPW02", READY, b"count"]
+        router.send(peer, b"MDPW02", b"\x02", b"client", b"", b"x", b"y")
+        assert router.expect(BEAT)[1] == [b"MDPW02", b"\x03", b"client", b"", b"a", b"xy"]
+        assert router.expect(BEAT)[1] == [b"MDPW02", b"\x03", b"client", b"", b"b"]
+        assert router.expect(BEAT)[1] == [b"MDPW02", b"\x04", b"client", b"", b"end"]
+    assert router.expect(BEAT) == (peer, [b"MDPW02", LEAVE])
+
+
+def test_mdp1_through_libzmq(router: Router) -> None:
+    worker = Worker(router.url, "mdp1")
+    worker.add("echo", answer)
+    with worker:
+        peer, frames = router.expect()
+        assert frames == [b"", b"MDPW01", READY, b"echo"]
+        for body in (b"1", b"2"):
+            router.send(peer, b"", b"MDPW01", b"\x02", b"client", b"", body)
+            assert router.expect(b"\x04")[1] == [b"", b"MDPW01", b"\x03", b"client", b"", body]
+    assert router.expect(b"\x04") == (peer, [b"", b"MDPW01", b"\x05"])
+
+
+def test_heartbeats_go_on_while_a_plain_function_runs(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mdp2WorkerEnd, "interval", 0.02)
+    worker = Worker(router.url, "mdp2")
+    go_on = threading.Event()
+
+    @worker.service("slow")
+    def slow(call: Call) -> str:
+        assert go_on.wait(WAIT)
+        return "done"
+
+    with worker:
+        peer, _ = router.expect(BEAT)
+        router.send(peer, b"MDPW02", b"\x02", b"client", b"", b"")
+        for _ in range(5):
+            assert router.expect()[1] == [b"MDPW02", BEAT]
+        go_on.set()
+        assert router.expect(BEAT)[1] == [b"MDPW02", b"\x04", b"client", b"", b"done"]
+
+
+def test_disconnect_means_a_new_connection(router: Router) -> None:
+    worker = Worker(router.url, "mdp2")
+    worker.add("echo", answer)
+    with worker:
+        first, _ = router.expect()
+        router.send(first, b"MDPW02", LEAVE)
+        second, frames = router.expect()
+        assert second != first
+        assert frames == [b"MDPW02", READY, b"echo"]
+
+
+def test_a_silent_broker_is_taken_for_gone(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mdp2WorkerEnd, "interval", 0.02)
+    monkeypatch.setattr(Mdp2WorkerEnd, "patience", 0.1)
+    worker = Worker(router.url, "mdp2")
+    worker.add("echo", answer)
+    with worker:
+        first, _ = router.expect(BEAT)
+        second, frames = router.expect(BEAT)
+        assert second != first
+        assert frames == [b"MDPW02", READY, b"echo"]
+
+
+def test_a_broker_that_beats_is_not(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mdp2WorkerEnd, "interval", 0.02)
+    monkeypatch.setattr(Mdp2WorkerEnd, "patience", 1.0)
+    worker = Worker(router.url, "mdp2")
+    worker.add("echo", answer)
+    with worker:
+        peer, _ = router.expect(BEAT)
+        for _ in range(80):  # over patience, by the worker's own beats
+            assert router.expect() == (peer, [b"MDPW02", BEAT])
+            router.send(peer, b"MDPW02", BEAT)
+
+
+@pytest.mark.parametrize("message", [[b"nonsense"], [b"MDPW02", b"\x09"], [b"MDPW02", b"\x02", b"client"]])
+def test_a_broker_that_breaks_the_protocol(router: Router, message: list[bytes]) -> None:
+    worker = Worker(router.url, "mdp2")
+    worker.add("echo", answer)
+    with worker:
+        first, _ = router.expect()
+        router.send(first, *message)
+        second, frames = router.expect()
+        assert second != first
+        assert frames == [b"MDPW02", READY, b"echo"]
+
+
+def test_without_a_word_for_failure_it_leaves_and_registers_again(
+    router: Router, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Worker(router.url, "mdp1")
+
+    @worker.service("fail")
+    def fail(call: Call) -> str:
+        raise ValueError("no good")
+
+    with worker:
+        first, _ = router.expect()
+        router.send(first, b"", b"MDPW01", b"\x02", b"client", b"", b"secret")
+        assert router.expect(b"\x04") == (first, [b"", b"MDPW01", b"\x05"])
+        second, frames = router.expect()
+        assert second != first
+        assert frames == [b"", b"MDPW01", READY, b"fail"]
+    assert "a call of fail failed" in caplog.text
+    assert "no good" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_connection_lost_while_a_function_runs(router: Router, caplog: pytest.LogCaptureFixture) -> None:
+    """It is let finish, its result goes nowhere, and the worker does not register before: it does one thing at a time."""
+    worker = Worker(router.url, "mdp2")
+    started, go_on = threading.Event(), threading.Event()
+    running: list[str] = []
+
+    @worker.service("slow")
+    def slow(call: Call) -> str:
+        running.append(call.text)
+        started.set()
+        if call.text == "first":
+            assert go_on.wait(WAIT)
+        running.append("done")
+        return call.text
+
+    with worker:
+        peer, _ = router.expect()
+        router.send(peer, b"MDPW02", b"\x02", b"client", b"", b"first")
+        assert started.wait(WAIT)
+        router.unbind()
+        router.bind()
+        assert not router.socket.poll(200)  # nothing says READY while the function runs
+        go_on.set()
+        peer, frames = router.expect()
+        assert frames == [b"MDPW02", READY, b"slow"]
+        router.send(peer, b"MDPW02", b"\x02", b"client", b"", b"second")
+        assert router.expect(BEAT)[1] == [b"MDPW02", b"\x04", b"client", b"", b"second"]
+    assert running == ["first", "done", "second", "done"]
+    assert "was thrown away" in caplog.text
+
+
+def test_a_generator_whose_connection_is_lost_is_closed(router: Router) -> None:
+    worker = Worker(router.url, "mdp2")
+    closed = threading.Event()
+
+    @worker.service("endless")
+    def endless(call: Call) -> Iterator[str]:
+        try:
+            while True:
+                yield "tick"
+        finally:
+            closed.set()
+
+    with worker:
+        peer, _ = router.expect()
+        router.send(peer, b"MDPW02", b"\x02", b"client", b"", b"")
+        assert router.expect(BEAT)[1] == [b"MDPW02", b"\x03", b"client", b"", b"tick"]
+        router.unbind()
+        assert closed.wait(WAIT)
+        router.bind()
+        assert router.expect()[1] == [b"MDPW02", READY, b"endless"]
+
+
+# --- with polydomo's own broker ----------------------------------------------------------------------------------------
+
+
+class Kinds:
+    """Functions of every kind; each answers "a" and "b"."""
+
+    @staticmethod
+    def plain(call: Call) -> list[str | bytes]:
+        return ["a", b"b"]
+
+    @staticmethod
+    async def coroutine(call: Call) -> tuple[str, bytes]:
+        await asyncio.sleep(0)
+        return ("a", b"b")
+
+    @staticmethod
+    def generator(call: Call) -> Iterator[str]:
+        yield "a"
+        yield "b"
+
+    @staticmethod
+    def generator_that_returns(call: Call) -> Generator[str, None, str]:
+        yield "a"
+        return "b"
+
+    @staticmethod
+    async def async_generator(call: Call) -> AsyncIterator[str]:
+        yield "a"
+        await asyncio.sleep(0)
+        yield "b"
+
+    @staticmethod
+    def returns_awaitable(call: Call) -> Any:
+        return Kinds.coroutine(call)
+
+    partial = functools.partial(lambda first, call: [first, "b"], "a")
+
+    class Object:
+        async def __call__(self, call: Call) -> list[str]:
+            asyncio.get_running_loop()
+            return ["a", "b"]
+
+    an_object = Object()
+
+
+KINDS = "plain coroutine generator generator_that_returns async_generator returns_awaitable partial an_object".split()
+
+
+@every_protocol
+def test_functions_of_every_kind(broker: testing.Broker, protocol: str) -> None:
+    worker = Worker(broker.url, protocol)
+    for kind in KINDS:
+        worker.add(kind, getattr(Kinds, kind))
+    with worker, Client(broker.url, timeout=WAIT) as client:
+        for kind in KINDS:
+            assert client.call(kind).text == "ab", kind
+            assert "".join(part.text for part in client.stream(kind)) == "ab", kind
+
+
+def test_what_a_function_gets_and_gives(broker: testing.Broker) -> None:
+    worker = Worker(broker.url)
+    seen: list[Call] = []
+
+    @worker.service("give")
+    def give(call: Call) -> object:
+        seen.append(call)
+        values: dict[str, object] = {
+            "none": None,
+            "empty": [],
+            "bytes": b"\xff",
+            "text": "ł",
+            "call": call,
+            "array": bytearray(b"x"),
+        }
+        return values.get(call[0].decode(), 42)
+
+    with worker, Client(broker.url) as client:
+        assert client.call("give", "none").body == b""
+        assert client.call("give", "empty").body == b""
+        assert client.call("give", "bytes") == [b"\xff"]
+        assert client.call("give", "text").text == "ł"
+        assert client.call("give", "array") == [b"x"]
+        assert client.call("give", "call", "2") == [b"call", b"2"]
+        assert (seen[-1].service, seen[-1].frames, seen[-1].body) == ("give", [b"call", b"2"], b"call2")
+        with pytest.raises(CallFailed, match="a service gives bytes, str, a list of those, or None, not int"):
+            client.call("give", "something else")
+
+
+def test_failures_over_mdx(broker: testing.Broker) -> None:
+    worker = Worker(broker.url)
+
+    @worker.service("plain")
+    def plain(call: Call) -> None:
+        raise KeyError("x")
+
+    @worker.service("async")
+    async def coroutine(call: Call) -> None:
+        raise KeyError("x")
+
+    @worker.service("exit")
+    def leave(call: Call) -> None:
+        raise SystemExit(3)
+
+    @worker.service("stop")
+    def stop(call: Call) -> None:
+        raise StopIteration
+
+    @worker.service("midway")
+    def midway(call: Call) -> Iterator[str]:
+        yield "one"
+        raise CallFailed("quota", "no more")
+
+    with worker, Client(broker.url) as client:
+        for service in ("plain", "async"):
+            with pytest.raises(CallFailed, match="failed: KeyError: 'x'"):
+                client.call(service)
+        with pytest.raises(CallFailed, match="SystemExit: 3"):
+            client.call("exit")
+        with pytest.raises(CallFailed, match="StopIteration"):
+            client.call("stop")
+        parts = client.stream("midway")
+        assert next(parts).text == "one"
+        with pytest.raises(CallFailed, match="quota: no more"):
+            next(parts)
+        with pytest.raises(CallFailed, match="KeyError"):
+            client.call("plain")  # still there
+
+
+@pytest.mark.parametrize("protocol", ["mdp1", "mdp2", "dcp", "memo", "emqp"])
+def test_failures_elsewhere_are_attempts(protocol: str) -> None:
+    with testing.broker(settings=Settings(attempts=3)) as broker:
+        worker = Worker(broker.url, protocol)
+        tries: list[str] = []
+
+        @worker.service("third-time")
+        def third_time(call: Call) -> str:
+            tries.append(call.text)
+            if len(tries) < 3:
+                raise ValueError("not yet")
+            return "lucky"
+
+        @worker.service("never")
+        def never(call: Call) -> str:
+            raise ValueError("no")
+
+        with worker, Client(broker.url, timeout=WAIT) as client:
+            assert client.call("third-time", "x").text == "lucky"
+            assert tries == ["x", "x", "x"]
+            with pytest.raises(CallFailed, match="gave-up"):
+                client.call("never", "x")
+
+
+@every_protocol
+def test_concurrency(broker: testing.Broker, protocol: str) -> None:
+    worker = Worker(broker.url, protocol, concurrency=3)
+    together = threading.Barrier(3)
+
+    @worker.service("meet")
+    def meet(call: Call) -> str:
+        together.wait(WAIT)
+        return call.text
+
+    with worker, Client(broker.url, timeout=WAIT) as client:
+        broker.wait_for("meet", 3)
+        futures = [client.submit("meet", str(n)) for n in range(6)]
+        assert [future.result().text for future in futures] == [str(n) for n in range(6)]
+
+
+@every_protocol
+def test_one_at_a_time(broker: testing.Broker, protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DcpWorkerEnd, "interval", 0.005)  # each of its beats asks for one more, also while it is busy
+    worker = Worker(broker.url, protocol)
+    alone = threading.Lock()
+
+    @worker.service("alone")
+    def work(call: Call) -> str:
+        assert alone.acquire(blocking=False)
+        threading.Event().wait(0.02)
+        alone.release()
+        return call.text
+
+    with worker, Client(broker.url, timeout=WAIT) as client:
+        futures = [client.submit("alone", str(n)) for n in range(8)]
+        assert [future.result().text for future in futures] == [str(n) for n in range(8)]
+
+
+@pytest.mark.parametrize("protocol", ["dcp", "memo", "emqp"])
+def test_several_services_on_one_connection(broker: testing.Broker, protocol: str) -> None:
+    worker = Worker(broker.url, protocol)
+    worker.add("one", lambda call: "1")
+    worker.add("two", lambda call: "2")
+    with worker, Client(broker.url) as client:
+        broker.wait_for("two")
+        broker.wait_until(lambda server: len(server.connections) == 1)
+        assert client.call("one").text == "1"
+        assert client.call("two").text == "2"
+
+
+def test_the_default_queue_of_emqp(broker: testing.Broker) -> None:
+    worker = Worker(broker.url, "emqp")
+    worker.add("default", lambda call: f"default for {call.service}")
+    with worker, Client(broker.url, "emqp") as client:
+        broker.wait_for("default")
+        assert client.call("anything").text == "default for anything"
+
+
+def test_headers_of_emqp(broker: testing.Broker) -> None:
+    worker = Worker(broker.url, "emqp")
+    worker.add("headers", lambda call: ",".join(sorted(call.headers)))
+    with worker, Client(broker.url, "emqp", timeout=7) as client:
+        assert client.call("headers").text == "reply-requested,timeout"
+
+
+@every_protocol
+def test_broker_killed_and_restarted(broker: testing.Broker, protocol: str) -> None:
+    worker = Worker(broker.url, protocol, concurrency=2)
+    worker.add("echo", answer)
+    with worker, Client(broker.url, timeout=WAIT) as client:
+        for _ in range(3):
+            broker.wait_for("echo", 2)
+            assert client.call("echo", "x").text == "x"
+            broker.kill()
+            broker.start()
+        broker.wait_for("echo", 2)
+        broker.stop()  # this time with DISCONNECT
+        broker.start()
+        broker.wait_for("echo", 2)
+        assert client.call("echo", "x").text == "x"
+
+
+def test_waits_for_a_broker_that_comes_later(broker: testing.Broker) -> None:
+    broker.kill()
+    worker = Worker(broker.url)
+    worker.add("echo", answer)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    broker.start()
+    broker.wait_for("echo")
+    worker.stop()
+    thread.join(WAIT)
+    assert not thread.is_alive()
+    broker.wait_for("echo", 0)
+
+
+@every_protocol
+def test_stopping_finishes_what_is_held(broker: testing.Broker, protocol: str) -> None:
+    worker = Worker(broker.url, protocol, grace=WAIT)
+    started, go_on = threading.Event(), threading.Event()
+
+    @worker.service("slow")
+    def slow(call: Call) -> str:
+        started.set()
+        assert go_on.wait(WAIT)
+        return "done"
+
+    worker.start()
+    with Client(broker.url, timeout=WAIT) as client:
+        future = client.submit("slow")
+        assert started.wait(WAIT)
+        stopping = threading.Thread(target=worker.stop)
+        stopping.start()
+        go_on.set()
+        assert future.result().text == "done"
+        stopping.join(WAIT)
+        broker.wait_for("slow", 0)
+
+
+def test_stopping_does_not_wait_longer_than_its_grace(broker: testing.Broker, caplog: pytest.LogCaptureFixture) -> None:
+    stuck = Worker(broker.url, grace=0.05)
+    started, over = threading.Event(), threading.Event()
+
+    @stuck.service("job")
+    def job(call: Call) -> str:
+        started.set()
+        over.wait(WAIT)
+        return "stuck"
+
+    other = Worker(broker.url)
+    other.add("job", lambda call: "other")
+    stuck.start()
+    with Client(broker.url, timeout=WAIT) as client:
+        future = client.submit("job")
+        assert started.wait(WAIT)
+        with other:
+            stuck.stop()
+            assert future.result().text == "other"  # given back, and done by somebody else
+    over.set()
+    assert "while a call was running" in caplog.text
+
+
+def test_cancelling_run_lets_go_of_everything(broker: testing.Broker) -> None:
+    async def scenario() -> None:
+        worker = AsyncWorker(broker.url, concurrency=2)
+        cancelled = asyncio.Event()
+        started = asyncio.Event()
+
+        @worker.service("forever")
+        async def forever(call: Call) -> None:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        running = asyncio.ensure_future(worker.run())
+        await worker.ready()
+        async with AsyncClient(broker.url) as client:
+            call = asyncio.ensure_future(client.call("forever"))
+            await started.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            await cancelled.wait()
+            await asyncio.to_thread(broker.wait_for, "forever", 0)
+            call.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_run_again_after_stop(broker: testing.Broker) -> None:
+    worker = Worker(broker.url)
+    worker.add("echo", answer)
+    with Client(broker.url, timeout=WAIT) as client:
+        for _ in range(2):
+            with worker:
+                assert client.call("echo", "x").text == "x"
+                with pytest.raises(RuntimeError):
+                    worker.start()
+            broker.wait_for("echo", 0)
+    assert not [thread for thread in threading.enumerate() if thread.name == "polydomo-worker"]
+
+
+def test_a_worker_may_call_others(broker: testing.Broker) -> None:
+    async def scenario() -> str:
+        worker = AsyncWorker(broker.url)
+        async with AsyncClient(broker.url) as client:
+
+            @worker.service("twice")
+            async def twice(call: Call) -> str:
+                return 2 * (await client.call("upper", call.body)).text
+
+            @worker.service("upper")
+            def upper(call: Call) -> str:
+                return call.text.upper()
+
+            async with worker:
+                return (await client.call("twice", "ab")).text
+
+    assert asyncio.run(scenario()) == "ABAB"
+
+
+def test_wrong_settings_are_told_at_once(broker: testing.Broker) -> None:
+    with pytest.raises(SettingError, match="concurrency"):
+        Worker(concurrency=0)
+    with pytest.raises(TypeError):
+        Worker(protocol="mdp1", header=b"x")
+    worker = Worker(broker.url, "memo")
+    with pytest.raises(SettingError, match="at least one"):
+        worker.start()
+    for name in ("", "mmi.echo", "polydomo.services"):
+        with pytest.raises(SettingError, match="may offer"):
+            worker.add(name, answer)
+    worker.add(b"\xff", answer)
+    with pytest.raises(SettingError, match="already"):
+        worker.add(b"\xff", answer)
+    with pytest.raises(ValueError, match="UTF-8"):
+        worker.start()  # memo01's names are text
+
+
+def test_a_busy_worker_that_hears_no_more_answers_nobody(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DISCONNECT while a function runs: "it must send no further commands"."""
+    monkeypatch.setattr(Mdp1WorkerEnd, "interval", 0.02)
+    worker = Worker(router.url, "mdp1")
+    started, go_on = threading.Event(), threading.Event()
+
+    @worker.service("slow")
+    def slow(call: Call) -> str:
+        started.set()
+        assert go_on.wait(WAIT)
+        return "late"
+
+    with worker:
+        first, _ = router.expect(b"\x04")
+        router.send(first, b"", b"MDPW01", b"\x02", b"client", b"", b"")
+        assert started.wait(WAIT)
+        router.send(first, b"", b"MDPW01", b"\x05")
+        go_on.set()
+        second, frames = router.expect(b"\x04")
+        if second == first:  # the reply was on its way already
+            assert frames[2] == b"\x03"
+            second, frames = router.expect(b"\x04")
+        assert second != first
+        assert frames == [b"", b"MDPW01", READY, b"slow"]
+
+
+def test_nobody_hears_of_a_timeout_but_the_caller(broker: testing.Broker, caplog: pytest.LogCaptureFixture) -> None:
+    worker = Worker(broker.url)
+    go_on = threading.Event()
+    worker.add("slow", lambda call: "late" if go_on.wait(WAIT) else "")
+    with worker, Client(broker.url) as client, caplog.at_level(logging.WARNING, "polydomo.worker"):
+        with pytest.raises(CallTimeout):
+            client.call("slow", timeout=0.1)
+        go_on.set()
+        assert client.call("slow").text == "late"
+    assert caplog.text == ""
