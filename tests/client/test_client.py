@@ -225,6 +225,15 @@ def test_a_broker_that_breaks_the_protocol(router: Router, reply: list[bytes]) -
         assert future.result(WAIT).text == "fine"
 
 
+def test_a_broker_that_says_goodbye(router: Router) -> None:
+    with Client(router.url, "emqp") as client:
+        future = client.submit("echo", "x")
+        peer, _ = router.expect()
+        router.send(peer, b"", b"eMQP/1.0", b"DISCONNECT", b"1")
+        with pytest.raises(ConnectionLost, match="DISCONNECT"):
+            future.result(WAIT)
+
+
 def test_what_answers_is_no_broker() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
@@ -370,6 +379,14 @@ def test_a_stream_whose_only_part_is_the_final(broker: testing.Broker) -> None:
     with serving(broker), Client(broker.url) as client:
         assert list(client.stream("echo", "")) == [Result([b""])]
         assert [(part.text, part.final) for part in client.stream("echo", "x")] == [("x", True)]
+
+
+def test_a_stream_that_outlives_its_client(broker: testing.Broker) -> None:
+    with serving(broker):
+        with Client(broker.url) as client:
+            parts = client.stream("count", "100")
+            assert next(parts).text == "0"
+        del parts
 
 
 @pytest.mark.parametrize("protocol", ["mdx", "mdp2"])

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ class Background:
         self.loop = new_event_loop()
         self._thread = threading.Thread(target=_run, args=(self.loop,), name=name, daemon=True)
         self._thread.start()
+        self._last: asyncio.Task[object] | None = None
         self._finalizer = weakref.finalize(owner, _stop, self.loop, self._thread)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
@@ -48,8 +49,14 @@ class Background:
             future.cancel()
             raise
 
-    def call(self, function: Callable[[], object]) -> None:
-        self.loop.call_soon_threadsafe(function)
+    def finish(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Runs what an abandoned object still has to do. The garbage collector may call from any thread, even the loop's own."""
+        if not self._finalizer.alive:
+            coroutine.close()
+        elif threading.current_thread() is self._thread:
+            self._last = self.loop.create_task(coroutine)  # a task nobody holds may vanish before it ends
+        else:
+            self.run(coroutine)
 
     def stop(self) -> None:
         self._finalizer()

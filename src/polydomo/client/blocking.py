@@ -122,8 +122,7 @@ class Client:
                 except StopAsyncIteration:
                     return
         finally:
-            if not self._closed:
-                self._background.run(stream.aclose())
+            self._background.finish(stream.aclose())
 
     def offered(self, service: str | bytes, timeout: float | None = None) -> bool:
         """Whether a worker offers ``service`` now."""

@@ -13,7 +13,7 @@ from polydomo.client.pending import Pending
 from polydomo.client.retry import Backoff
 from polydomo.errors import CallTimeout, NotConnected, PolydomoError
 from polydomo.limits import CLOSE_TIME
-from polydomo.protocols.ends import ClientEnd, Event, Failure, Reply
+from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Reply
 from polydomo.wire.address import Address
 
 
@@ -52,6 +52,8 @@ class Line:
             pending = self.calls.pop(event.key, None)
             if pending is not None:
                 pending.on_failure(event)
+        elif isinstance(event, Dismissed):
+            self.connection.close(f"the broker said {event.why}")
 
     def on_lost(self, error: PolydomoError) -> None:
         calls, self.calls = self.calls, {}
