@@ -3,7 +3,7 @@
 import pytest
 
 from polydomo.limits import MEMO_ANSWER_BYTES, MEMO_ANSWER_CACHE, MEMO_ANSWER_TIME
-from tests.protocols.memo_fakes import DISCONNECT, JOB, RESULT, World
+from tests.protocols.memo_fakes import DISCONNECT, HEARTBEAT, JOB, RESULT, Peer, World
 
 
 @pytest.fixture
@@ -34,10 +34,11 @@ def test_a_resend_that_crosses_its_answer_gets_the_same_answer_and_a_late_one_is
     world.wait(MEMO_ANSWER_TIME - 1)
     peer.job(1, "echo", b"x")
     assert peer.heard() == [(1, [RESULT, b""], b"y")]
-    world.wait(2)
-    assert not peer.session.answers
+    world.wait(MEMO_ANSWER_TIME + 1.5)
+    assert peer.heard() == [(12, [HEARTBEAT, worker], b"")]
+    peer.heartbeat(13, worker)
     peer.job(1, "echo", b"x")
-    assert peer.heard() == [(12, [JOB, worker, "echo", 5000], b"x")]
+    assert peer.heard() == [(13, [JOB, worker, "echo", 5000], b"x")]
     assert world.notes.outcomes == ["ok"]
 
 
@@ -70,27 +71,39 @@ def test_resent_ready_heartbeat_and_result_are_taken_once(world: World) -> None:
     assert len(world.broker.workers) == 1
 
 
-def test_kept_answers_are_bounded_in_number_and_bytes(world: World) -> None:
+def kept(peer: Peer) -> list[int]:
+    """The sizes of the payloads that the connection keeps."""
+    return [len(answer[1]) for half in (peer.session.answers, peer.session.older) for answer in half.values()]
+
+
+def test_kept_answers_are_bounded_in_number_and_in_time(world: World) -> None:
     peer = world.connect()
-    session = peer.session
-    for rid in range(MEMO_ANSWER_CACHE + 50):
+    for rid in range(3 * MEMO_ANSWER_CACHE):
         peer.job(rid, "mmi.service", b"x")
-    assert len(session.answers) == len(session._order) == MEMO_ANSWER_CACHE
+        assert len(kept(peer)) <= MEMO_ANSWER_CACHE
     peer.heard()
-    big = MEMO_ANSWER_BYTES // 2 - 10
-    worker = peer.worker(100_000, "big")
-    for rid in range(3):
-        peer.job(200_000 + rid, "big")
-        peer.result(300_000 + rid, worker, bytes(big))
-    assert session._kept_bytes == sum(len(answer[1]) for answer in session.answers.values()) <= MEMO_ANSWER_BYTES
-    peer.heard()
-    peer.job(200_001, "big")
-    assert len(peer.heard()[0][2]) == big
-    peer.job(200_010, "big")
-    peer.result(300_010, worker, bytes(MEMO_ANSWER_BYTES + 1))
-    assert session._kept_bytes <= MEMO_ANSWER_BYTES
-    world.wait(1.5 * MEMO_ANSWER_TIME)
-    assert not session._order and session._kept_bytes == 0 and not session._forgetting
+    latest = 3 * MEMO_ANSWER_CACHE - 1
+    for rid in range(latest, latest - MEMO_ANSWER_CACHE // 2, -1):
+        peer.raw(0x80000000 | rid, b"")  # what it says does not matter: it is a resend
+    assert len(peer.heard()) == MEMO_ANSWER_CACHE // 2 and world.notes.violations == []
+    world.wait(2 * MEMO_ANSWER_TIME + 1)
+    assert kept(peer) == [] and world.broker.next_deadline() is None
+
+
+def test_kept_answers_are_bounded_in_bytes(world: World) -> None:
+    peer = world.connect()
+    worker = peer.worker(100, "big")
+    for rid, size in enumerate((1, 2, 3, MEMO_ANSWER_BYTES // 2, 7, MEMO_ANSWER_BYTES, 9)):
+        peer.job(200 + rid, "big")
+        peer.result(300 + rid, worker, bytes(size))
+        assert sum(kept(peer)) <= MEMO_ANSWER_BYTES
+        peer.heard()
+        peer.job(200 + rid, "big")
+        if size <= MEMO_ANSWER_BYTES // 2:
+            assert [(one, len(payload)) for one, _, payload in peer.heard()] == [(200 + rid, size)]
+        else:  # too large to keep: the resend is a new request
+            assert [header[0] for _, header, _ in peer.heard()] == [JOB]
+            peer.result(400, worker)
 
 
 # --- connections ------------------------------------------------------------------------------------------------------------

@@ -117,9 +117,14 @@ def _service_and_timeout(header: "list[cbor.Item]") -> "tuple[bytes, int]":
     return service.encode(), timeout
 
 
+_SHORT = [frames.head(size, False) for size in range(256)]
+
+
 def to_body(data: bytes, start: int, end: int) -> bytes:
     """A payload as a body: always one frame."""
     size = end - start
+    if size < 256:
+        return _SHORT[size] + data[start:end]
     if size < BIG_BODY:
         return frames.head(size, False) + data[start:end]
     return frames.head(size, False) + memoryview(data)[start:end]  # copied once, not twice
@@ -129,7 +134,10 @@ def to_payload(body: Body) -> Body:
     """A body as a payload: "a multi-frame body going there is joined"."""
     if not body:
         return b""
-    if body[0] & frames.MORE:
+    flags = body[0]
+    if not flags:  # one short frame, by far the most common
+        return body[2:]
+    if flags & frames.MORE:
         return frames.flat(body)
     start, end, _ = frames.bounds(body, 0)
     if isinstance(body, bytes):

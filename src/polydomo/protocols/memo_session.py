@@ -8,8 +8,6 @@ NNG repeats a request that has no answer yet under the same request id. So a mes
 open, and a message whose id was answered a moment ago gets that answer again.
 """
 
-from collections import deque
-
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import (
     MEMO_ANSWER_BYTES,
@@ -19,7 +17,7 @@ from polydomo.limits import (
     MEMO_MAX_WORKERS,
 )
 from polydomo.protocols import memo
-from polydomo.protocols.verbs import Request, Session, Verbs, Worker
+from polydomo.protocols.verbs import Request, Service, Session, Verbs, Worker
 from polydomo.wire import cbor
 from polydomo.wire.frames import Body
 from polydomo.wire.sp import ID_BIT, WORD, SpLink, body_at
@@ -33,7 +31,10 @@ class MemoWorker:
     def __init__(self, worker_id: bytes, poll: bytes) -> None:
         self.id = worker_id
         self.poll = poll
-        self.job = memo.WORKER_JOB + cbor.byte_string(worker_id)
+        # The header of its last JOB, and of what it was made: most jobs of a worker are alike.
+        self.service: Service | None = None
+        self.milliseconds = 0
+        self.job = b""
 
 
 class MemoSession(Session):
@@ -48,8 +49,9 @@ class MemoSession(Session):
         super().__init__(broker, link)
         self.sp = link
         self.open: set[bytes] = set()  # request ids that wait for an answer
-        self.answers: dict[bytes, tuple[bytes, Body, float]] = {}  # request id -> header, payload, when
-        self._order: deque[bytes] = deque()  # the keys of ``answers``, oldest first
+        # Answers of the last few seconds, by request id, for a resend that crossed its answer: the younger and the older half.
+        self.answers: dict[bytes, tuple[bytes, Body]] = {}
+        self.older: dict[bytes, tuple[bytes, Body]] = {}
         self.mine: dict[bytes, Worker] = {}  # the workers that spoke last from this connection, by id
 
     # --- from the link --------------------------------------------------------------------------------------------------
@@ -59,9 +61,9 @@ class MemoSession(Session):
         rid = data[start:at]
         if rid in self.open:
             return
-        if rid in self.answers:
-            header, payload, _ = self.answers[rid]
-            self.sp.send_message(rid, header, payload)
+        answer = self.answers.get(rid) or self.older.get(rid)
+        if answer is not None:
+            self.sp.send_message(rid, answer[0], answer[1])
             return
         try:
             if data.startswith(memo.CLIENT_JOB, at, end):
@@ -102,8 +104,8 @@ class MemoSession(Session):
 
     def on_close(self, reason: str) -> None:
         self.open.clear()
-        self.answers.clear()
-        self._order.clear()
+        self.answers = {}
+        self.older = {}
         for worker in list(self.mine.values()):
             _close_poll(worker)
             self.broker.orphan(worker, self.broker.tuning.memo_reconnect)
@@ -182,27 +184,29 @@ class MemoSession(Session):
             old = worker.session
             assert isinstance(old, MemoSession)
             old.mine.pop(worker_id, None)
-            self._abandon(worker)
+            if worker.waiting:
+                self._abandon(worker)
             self.mine[worker_id] = worker
             self.broker.adopt(worker, self)
         return worker
 
     def _poll(self, worker: Worker, rid: bytes) -> None:
         """The worker waits for a job under ``rid``."""
-        self._abandon(worker)
+        if worker.waiting:
+            self._abandon(worker)
         ref = worker.ref
         assert isinstance(ref, MemoWorker)
         ref.poll = rid
         self.open.add(rid)
         worker.waiting = True
-        worker.told = self.broker.now  # "a HEARTBEAT if no jobs are found after a certain amount of time": it begins now
+        # "a HEARTBEAT if no jobs are found after a certain amount of time": it begins now
+        worker.told = self.broker.now
         self.broker.grant(worker, 1)
 
     def _abandon(self, worker: Worker) -> None:
         """The worker speaks again while its poll is open: NNG would have repeated it, so it has given it up."""
-        if worker.waiting:
-            _close_poll(worker)
-            self.broker.revoke(worker)
+        _close_poll(worker)
+        self.broker.revoke(worker)
 
     def _out_of_step(self, worker: Worker, rid: bytes, why: str) -> None:
         ref = worker.ref
@@ -217,9 +221,12 @@ class MemoSession(Session):
         seconds = request.run
         if seconds <= 0:
             seconds = request.deadline - self.broker.now if request.deadline > 0 else tuning.busy_timeout
-        milliseconds = max(1, int(seconds * 1000 + 0.5))
-        header = ref.job + cbor.text(request.service.name) + cbor.uint(milliseconds)
-        self._answer_poll(worker, ref, header, memo.to_payload(request.body))
+        milliseconds = int(seconds * 1000 + 0.5) or 1
+        if request.service is not ref.service or milliseconds != ref.milliseconds:
+            ref.service = request.service
+            ref.milliseconds = milliseconds
+            ref.job = memo.job(ref.id, request.service.name, milliseconds)
+        self._answer_poll(worker, ref, ref.job, memo.to_payload(request.body))
 
     def beat(self, worker: Worker) -> None:
         ref = worker.ref
@@ -251,31 +258,28 @@ class MemoSession(Session):
     def _answer(self, rid: bytes, header: bytes, payload: Body = b"") -> None:
         self.open.discard(rid)
         self.sp.send_message(rid, header, payload)
-        if len(payload) > MEMO_ANSWER_BYTES or self.sp.closed:
+        size = len(payload)
+        if size > MEMO_ANSWER_BYTES // 2 or self.sp.closed:
             return
-        self.answers[rid] = (header, payload, self.broker.now)
-        self._order.append(rid)
-        self._kept_bytes += len(payload)
-        if self._kept_bytes > MEMO_ANSWER_BYTES or len(self._order) > MEMO_ANSWER_CACHE:
-            self._forget_oldest()
+        if self._kept_bytes + size > MEMO_ANSWER_BYTES // 2 or len(self.answers) >= MEMO_ANSWER_CACHE // 2:
+            self._forget_older()
+        self.answers[rid] = (header, payload)
+        self._kept_bytes += size
         if not self._forgetting:
             self._forgetting = True
             self.broker.later(MEMO_ANSWER_TIME, self, FORGET)
 
-    def _forget_oldest(self) -> None:
-        while self._order and (self._kept_bytes > MEMO_ANSWER_BYTES or len(self._order) > MEMO_ANSWER_CACHE):
-            self._kept_bytes -= len(self.answers.pop(self._order.popleft())[1])
+    def _forget_older(self) -> None:
+        self.older = self.answers
+        self.answers = {}
+        self._kept_bytes = 0
 
     def on_timer(self, key: object) -> None:
-        """ "one shortly after its answer gets the same answer", a later one is a new request."""
-        now = self.broker.now
-        while self._order:
-            age = now - self.answers[self._order[0]][2]
-            if age < MEMO_ANSWER_TIME:
-                self.broker.later(MEMO_ANSWER_TIME - age, self, FORGET)
-                return
-            self._kept_bytes -= len(self.answers.pop(self._order.popleft())[1])
-        self._forgetting = False
+        """ "one shortly after its answer gets the same answer": for one to two of these spans, if there is room so long."""
+        self._forget_older()
+        self._forgetting = bool(self.older)
+        if self._forgetting:
+            self.broker.later(MEMO_ANSWER_TIME, self, FORGET)
 
 
 def _close_poll(worker: Worker) -> None:

@@ -8,7 +8,7 @@ they need to find the way back in front of it. That whole *stack* is the id of t
 from io import BytesIO
 
 from polydomo.errors import ProtocolViolation
-from polydomo.limits import MAX_MESSAGE, SP_MAX_STACK
+from polydomo.limits import BIG_BODY, MAX_MESSAGE, SP_MAX_STACK
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
 
@@ -90,7 +90,13 @@ class SpLink(Link):
     def send_message(self, rid: bytes, header: bytes, payload: Body = b"") -> None:
         """Sends a message whose body is ``header`` and ``payload``; a large payload is not copied."""
         size = len(rid) + len(header) + len(payload)
-        self.send(self._lead + size.to_bytes(8, "big") + rid + header, payload)
+        if size < BIG_BODY and not self.closed and self.closing is None:  # as in ``send``, with one concatenation
+            self.out.append(self._lead + size.to_bytes(8, "big") + rid + header + payload)
+            if not self.dirty:
+                self.dirty = True
+                self.hub.dirty.append(self)
+        else:
+            self.send(self._lead + size.to_bytes(8, "big") + rid + header, payload)
 
     def receive(self, data: bytes) -> None:
         self.received += len(data)
@@ -161,7 +167,10 @@ class SpLink(Link):
                     self._gather.write(memoryview(data)[start:])
                     self._missing = position - size
                     return
-                self._deliver(data, start, position)
+                if data[start] & ID_BIT:  # no devices in between, by far the most common
+                    self.handler.on_message(data, start, position)
+                else:
+                    self._deliver_stacked(data, start, position)
             if self.closed or self.closing is not None:
                 return
         if position < size:
@@ -176,13 +185,14 @@ class SpLink(Link):
         if self._missing == 0:
             self._gather = None
             whole = gather.getvalue()  # does not copy
-            self._deliver(whole, 0, len(whole))
+            if whole[0] & ID_BIT:
+                self.handler.on_message(whole, 0, len(whole))
+            else:
+                self._deliver_stacked(whole, 0, len(whole))
         return end
 
-    def _deliver(self, data: bytes, start: int, end: int) -> None:
-        if data[start] & ID_BIT:  # no devices in between, by far the most common
-            self.handler.on_message(data, start, end)
-        elif not self.listener:
+    def _deliver_stacked(self, data: bytes, start: int, end: int) -> None:
+        if not self.listener:
             raise ProtocolViolation("SP reply whose request id lacks its top bit")
         elif body_at(data, start, end):
             self.handler.on_message(data, start, end)
