@@ -230,3 +230,13 @@ def test_bodies_of_every_size_pass_both_ways(size: int) -> None:
     worker.hear()
     worker.say(*HEAD, b"REPLY", b"x", body)
     assert client.hear() == [[*HEAD, b"REPLY", b"m2", body]]
+
+
+def test_clients_of_one_queue_are_served_in_turn() -> None:
+    table = Table()
+    flood, other = table.join(EmqpSession), table.join(EmqpSession)
+    for number in range(5):
+        request(flood, msgid=b"%d" % number, body=b"flood")
+    request(other, body=b"other")
+    worker = worker_at(table, slots=3)
+    assert [job[6] for job in worker.hear()].count(b"other") == 1

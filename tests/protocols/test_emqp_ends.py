@@ -144,6 +144,15 @@ def test_our_worker_leaves_when_a_job_fails_and_hears_both_words() -> None:
         assert EmqpWorkerEnd().receive([*HEAD, word, b"1"]) == [Dismissed(word.decode())]
 
 
+def test_our_worker_asks_for_no_more_once_it_drains() -> None:
+    worker = EmqpWorkerEnd()
+    (job,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])
+    assert isinstance(job, Job)
+    worker.drain()
+    worker.final(job, [b"y"])
+    assert [message[2] for message in worker.out] == [b"REPLY"]
+
+
 def test_our_worker_refuses_what_it_does_not_hold() -> None:
     worker = EmqpWorkerEnd()
     (job,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])

@@ -92,6 +92,7 @@ class EmqpWorkerEnd(WorkerEnd):
         self.jobs: dict[bytes, Job] = {}  # by the id of the REQUEST
         self.parts: dict[bytes, list[bytes]] = {}  # partials, which eMQP does not have: they wait for the final
         self.sizes: dict[bytes, int] = {}
+        self.draining = False
         self.left = False
 
     def open(self, services: list[bytes], slots: int = 1) -> None:
@@ -141,12 +142,16 @@ class EmqpWorkerEnd(WorkerEnd):
         self.sizes.pop(msgid, None)
         del self.jobs[msgid]
         self.say(b"REPLY", [whole, msgid])
-        self.say(b"READY", [])
+        if not self.draining:
+            self.say(b"READY", [])
 
     def fail(self, job: Job, code: str, text: str) -> bool:
         self.held(job)
         self.close()  # eMQP has no word for failure: leaving gives the request back to the broker
         return True
+
+    def drain(self) -> None:
+        self.draining = True  # no READY any more: what is held is the last
 
     def close(self) -> None:
         self.say(b"DISCONNECT", [])
