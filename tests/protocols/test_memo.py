@@ -66,6 +66,15 @@ def test_ready_with_several_services(world: World) -> None:
         assert peer.heard() == [(rid, [RESULT, b""], b"")]
 
 
+def test_a_job_goes_only_to_workers_of_its_service(world: World) -> None:
+    peer = world.connect()
+    peer.worker(10, "other", "echoes")
+    peer.job(1, "echo")
+    assert peer.heard() == []
+    peer.ready(30, "echo")
+    assert [(rid, header[2]) for rid, header, _ in peer.heard()] == [(30, "echo")]
+
+
 def test_an_empty_list_of_services_is_accepted(world: World) -> None:
     peer = world.connect()
     peer.ready(1)

@@ -112,6 +112,16 @@ def test_what_a_client_must_not_hear() -> None:
     assert end.receive([rid, memo.result(b"") + b"late"]) == []
 
 
+def test_a_client_puts_an_empty_id_in_its_requests() -> None:
+    end = MemoClientEnd()
+    end.request(1, b"echo", [b"a", b"b"], 5.0)
+    end.request(2, b"echo", [], 0.0001)
+    (first, body), (second, other) = end.out
+    assert first != second
+    assert body == bytes.fromhex("85 66 6d656d6f3031 02 40 64 6563686f 19 1388") + b"ab"
+    assert other == bytes.fromhex("85 66 6d656d6f3031 02 40 64 6563686f 01")
+
+
 def test_ready_lists_services_sorted_by_length_then_bytes_and_once() -> None:
     end = MemoWorkerEnd()
     end.open([b"echo", b"add", b"abc", b"echo"])
