@@ -167,7 +167,7 @@ def record(outcome: "Outcome") -> dict[str, object]:
         "requests": len(outcome.latencies),
         "failed": sum(outcome.errors.values()),
         "requests_per_second": round(outcome.rate, 1),
-        **{f"{name}_us": value for name, value in zip(PARTS, times, strict=True)},
+        **{f"{name.replace('.', '')}_us": value for name, value in zip(PARTS, times, strict=True)},
         "broker_cpu_us": None if cpu is None else round(cpu, 2),
     }
 

@@ -26,10 +26,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def call(
-    service: Annotated[str, typer.Argument(help="Name of the service.")],
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service.")],
     body: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[BODY]...", help="The request, one frame each; - reads standard input."),
+        typer.Argument(metavar="BODY", help="The request, one frame each; - reads standard input."),
     ] = None,
     to: To = None,
     protocol: Protocol = None,

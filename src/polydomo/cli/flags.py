@@ -6,13 +6,10 @@
 import os
 from collections.abc import Mapping
 
+from polydomo.cli.options import CLIENT_VARIABLE
 from polydomo.errors import SettingError
 from polydomo.server import settings
-from polydomo.server.kinds import Flag
-
-CLIENT_VARIABLE = (
-    "POLYDOMO_TO"  # the address that clients and workers of this command line connect to; no setting of a broker
-)
+from polydomo.server.kinds import Flag, Words
 
 
 def load(config: str | None, options: Mapping[str, object], rest: list[str]) -> settings.Settings:
@@ -22,7 +19,10 @@ def load(config: str | None, options: Mapping[str, object], rest: list[str]) -> 
 
 
 def read(rest: list[str]) -> dict[str, str]:
-    """``--limits-max-message 16MiB`` and ``--limits-max-message=16MiB`` by key; a flag that is true or false needs no value."""
+    """``--limits-max-message 16MiB`` and ``--limits-max-message=16MiB`` by key; a flag that is true or false needs no value.
+
+    One that takes several values may be given several times, like ``--listen``.
+    """
     keys = {settings.flag_of(key): key for key in settings.KINDS}
     found: dict[str, str] = {}
     words = iter(rest)
@@ -37,7 +37,7 @@ def read(rest: list[str]) -> dict[str, str]:
             value = "true" if isinstance(settings.KINDS[key], Flag) else next(words, "")
             if not value:
                 raise SettingError(f"flag {name}: its value is missing")
-        found[key] = value
+        found[key] = f"{found[key]},{value}" if key in found and isinstance(settings.KINDS[key], Words) else value
     return found
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.flags import CLIENT_VARIABLE
+CLIENT_VARIABLE = "POLYDOMO_TO"  # where clients and workers of this command line connect to; no setting of a broker
 
 To = Annotated[
     str | None,

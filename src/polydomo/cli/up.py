@@ -116,7 +116,10 @@ async def serve(server: "BrokerServer") -> None:
     logs.say(log, logging.INFO, "ready", version=__version__, pid=os.getpid(), loop=type(loop).__module__)
     if sys.stderr.isatty() and not server.settings.log_json:
         greet(server.urls)
-    gc.freeze()  # what start made stays for good: no collection needs to walk it again
+    # What was imported and made so far stays for good, and walking it makes a full collection a pause of 15 ms for every peer;
+    # frozen, it takes none. The thresholds stay: serving makes no cycles (one young collection in 150,000 requests).
+    gc.collect()
+    gc.freeze()
     await stop.wait()
     await server.stop(server.settings.grace)
     logs.say(log, logging.INFO, "stopped")

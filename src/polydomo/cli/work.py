@@ -23,10 +23,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def work(
-    service: Annotated[str, typer.Argument(help="Name of the service to offer.")],
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service to offer.")],
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND]...", help="The program that serves it, and its arguments."),
+        typer.Argument(metavar="-- COMMAND", help="The program that serves it, and its arguments."),
     ] = None,
     to: To = None,
     protocol: Protocol = None,

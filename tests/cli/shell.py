@@ -1,0 +1,166 @@
+"""``polydomo`` as a shell runs it: real processes, whose logs say when they are ready."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+POLYDOMO = [sys.executable, "-m", "polydomo"]
+PATIENCE = 30.0  # seconds for anything that should happen at once, on a machine that is busy
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The caller's variables without those that would set something."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("POLYDOMO_")}
+    return {**plain, "COLUMNS": "200", **more}
+
+
+def run(*words: str, stdin: bytes = b"", cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    """Runs a command to its end."""
+    return subprocess.run(
+        [*POLYDOMO, *words], input=stdin, capture_output=True, timeout=PATIENCE, cwd=cwd, env=environment(**variables)
+    )
+
+
+def complaint(result: subprocess.CompletedProcess[bytes]) -> str:
+    """The one line on standard error; a second line, or anything on standard output, is a failure."""
+    lines = result.stderr.decode().splitlines()
+    assert len(lines) == 1, lines
+    assert result.stdout == b""
+    assert lines[0].startswith("polydomo: ")
+    return lines[0].removeprefix("polydomo: ")
+
+
+class Running:
+    """A process that goes on, with its JSON log. Whatever happens in the test, it is gone afterwards."""
+
+    def __init__(self, *words: str, cwd: Path | None = None, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            [*POLYDOMO, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=environment(**variables),
+        )
+        self.entries: list[dict[str, Any]] = []  # the log's lines that are JSON
+        self.said: list[str] = []  # its other lines
+        self._news = threading.Condition()
+        self._over = False
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for raw in self.process.stderr:
+            line = raw.decode(errors="replace").rstrip("\n")
+            with self._news:
+                try:
+                    self.entries.append(json.loads(line))
+                except ValueError:
+                    self.said.append(line)
+                self._news.notify_all()
+        with self._news:
+            self._over = True
+            self._news.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._reader.join(PATIENCE)
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Waits until what was logged fulfils the condition."""
+        with self._news:
+            self._news.wait_for(lambda: condition() or self._over, PATIENCE)
+            assert condition(), f"no {what}: {self.entries} {self.said}"
+
+    def logged(self, message: str, **fields: object) -> dict[str, Any]:
+        """Waits for a line of the log."""
+
+        def found() -> list[dict[str, Any]]:
+            return [entry for entry in self.entries if entry["message"] == message and fields.items() <= entry.items()]
+
+        self.wait_until(lambda: bool(found()), message)
+        return found()[0]
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def status(self) -> int:
+        """Waits for its end."""
+        return self.process.wait(PATIENCE)
+
+    def line(self) -> bytes:
+        """The next line of its standard output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+class Broker(Running):
+    """``polydomo up``, ready."""
+
+    def __init__(self, data: Path, *words: str, listen: str = "tcp://127.0.0.1:0") -> None:
+        super().__init__("up", "--listen", listen, "--data", str(data), "--log-json", *words)
+        try:
+            self.logged("ready")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        self.url: str = self.logged("listening")["address"]
+
+    @contextlib.contextmanager
+    def worker(self, service: str, *words: str) -> Iterator[Running]:
+        """``polydomo work``, registered."""
+        with Running("work", service, "--to", self.url, "--log-json", *words) as worker:
+            self.logged("worker registered", services=service)
+            yield worker
+
+    def ask(self, what: str) -> Any:
+        """The broker's answer to a listing command."""
+        result = run(what, "--to", self.url, "--json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+
+def script(text: str) -> list[str]:
+    """The words after ``work SERVICE`` that serve it with a shell script."""
+    return ["--", "sh", "-c", text]
+
+
+class Gate:
+    """Where a program waits until the test lets it go on: it writes its word to one FIFO and reads from another."""
+
+    def __init__(self, directory: Path) -> None:
+        self._inside = directory / "inside"
+        self._go = directory / "go"
+        os.mkfifo(self._inside)
+        os.mkfifo(self._go)
+        self.script = f"echo in >'{self._inside}'; read word <'{self._go}'"
+
+    def wait(self) -> None:
+        """Until the program is at the gate."""
+        assert self._inside.read_text() == "in\n"
+
+    def open(self) -> None:
+        self._go.write_text("go\n")
