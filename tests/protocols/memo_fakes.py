@@ -5,6 +5,7 @@ from io import BytesIO
 import cbor2
 
 from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.protocols.memo_session import MemoSession
 from polydomo.protocols.verbs import Request, Session, Worker
@@ -49,9 +50,9 @@ class Notes(Recorder):
 class World:
     """One broker, its clock and its notes."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy | None = None) -> None:
         self.notes = Notes()
-        self.broker = Broker(1000.0, Counting(), recorder=self.notes)
+        self.broker = Broker(1000.0, Counting(), policy, recorder=self.notes)
         self.hub = Hub()
 
     def connect(self) -> "Peer":

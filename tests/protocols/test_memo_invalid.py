@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polydomo.broker.policy import Policy
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MEMO_MAX_RUN
 from polydomo.protocols import memo, memo_session
@@ -85,10 +86,9 @@ def test_a_connection_carries_a_bounded_number_of_workers(world: World, monkeypa
     assert len(world.broker.workers) == 3 and len(world.notes.violations) == 1
 
 
-def test_a_job_refused_at_a_bound_is_silence_and_its_id_is_free(world: World) -> None:
-    peer = world.connect()
+def test_a_job_refused_at_a_bound_is_silence_and_its_id_is_free() -> None:
+    peer = World(Policy(max_outstanding=1)).connect()
     peer.worker(10, "echo")
-    world.broker.policy.max_outstanding = 1
     peer.job(1, "nobody")
     peer.job(2, "nobody")
     assert peer.heard() == []
