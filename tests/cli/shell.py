@@ -22,7 +22,9 @@ def environment(**more: str) -> dict[str, str]:
     return {**plain, "COLUMNS": "200", **more}
 
 
-def run(*words: str, stdin: bytes = b"", cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[bytes]:
+def run(
+    *words: str, stdin: bytes = b"", cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[bytes]:
     """Runs a command to its end."""
     return subprocess.run(
         [*POLYDOMO, *words], input=stdin, capture_output=True, timeout=PATIENCE, cwd=cwd, env=environment(**variables)
@@ -152,6 +154,7 @@ class Gate:
     """Where a program waits until the test lets it go on: it writes its word to one FIFO and reads from another."""
 
     def __init__(self, directory: Path) -> None:
+        directory.mkdir(exist_ok=True)
         self._inside = directory / "inside"
         self._go = directory / "go"
         os.mkfifo(self._inside)

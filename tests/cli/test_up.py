@@ -73,7 +73,9 @@ def test_a_port_in_use(tmp_path: Path) -> None:
 def test_the_second_of_two_listeners_in_use_leaves_no_socket_of_the_first(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         url = f"tcp://127.0.0.1:{other.getsockname()[1]}"
-        result = run("up", "--listen", f"ipc://{tmp_path}/s", "--listen", url, "--data", str(tmp_path), "--log-level", "error")
+        result = run(
+            "up", "--listen", f"ipc://{tmp_path}/s", "--listen", url, "--data", str(tmp_path), "--log-level", "error"
+        )
     assert result.returncode == 2
     assert "in use" in complaint(result)
     assert not (tmp_path / "s").exists()

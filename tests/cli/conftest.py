@@ -1,0 +1,26 @@
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import Broker, script
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker of the test's own."""
+    with Broker(tmp_path / "data") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker with workers that tests only call."""
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(Broker(tmp_path_factory.mktemp("served")))
+        stack.enter_context(broker.worker("echo", "--echo"))
+        stack.enter_context(broker.worker("upper", "--", "tr", "a-z", "A-Z"))
+        stack.enter_context(broker.worker("broken", *script("echo first >&2; echo 'no such colour' >&2; exit 3")))
+        stack.enter_context(broker.worker("seq", "--lines", "--protocol", "mdp2", *script("seq 3")))
+        yield broker

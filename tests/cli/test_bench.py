@@ -1,0 +1,79 @@
+import csv
+import io
+import json
+import os
+import signal
+from array import array
+from pathlib import Path
+
+import pytest
+
+from polydomo.cli.load import Load, Outcome
+from tests.cli.shell import Broker, Running, complaint, run
+
+QUICK = ["--duration", "0.2", "--clients", "2", "--workers", "2", "--outstanding", "3"]
+
+
+def test_a_broker_of_its_own_and_a_row_for_each_protocol_and_size(tmp_path: Path) -> None:
+    words = ["bench", *QUICK, "-p", "mdx", "-p", "mdp1", "--size", "0", "--size", "5000", "--csv"]
+    result = run(*words, TMPDIR=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    rows = list(csv.DictReader(io.StringIO(result.stdout.decode())))
+    assert [(row["protocol"], row["size"]) for row in rows] == [
+        ("mdx", "0"),
+        ("mdx", "5000"),
+        ("mdp1", "0"),
+        ("mdp1", "5000"),
+    ]
+    for row in rows:
+        assert int(row["requests"]) > 0
+        assert row["failed"] == "0"
+        times = [float(row[f"{name}_us"]) for name in ("p50", "p90", "p99", "p999", "max")]
+        assert times == sorted(times)
+        assert times[0] > 0
+    assert list(tmp_path.iterdir()) == []  # its broker's data went with it
+
+
+def test_a_broker_that_runs(broker: Broker) -> None:
+    result = run("bench", *QUICK, "--to", broker.url)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.decode().splitlines()
+    assert lines[0] == "2 clients with 3 calls outstanding each, 2 workers, 0.2 s"
+    assert lines[1].split() == ["PROTOCOL", "SIZE", "REQUESTS/S", "P50", "P90", "P99", "P99.9", "MAX", "FAILED"]
+    assert lines[2].split()[0] == "mdx"
+    assert broker.ask("workers") == []
+
+
+def test_json(broker: Broker) -> None:
+    [row] = json.loads(run("bench", *QUICK, "--json", "--to", broker.url).stdout)
+    assert row["requests_per_second"] == pytest.approx(row["requests"] / 0.2, abs=0.1)
+    assert row["broker_cpu_us"] is None  # the broker is not ours to look at
+
+
+def test_no_broker(tmp_path: Path) -> None:
+    result = run("bench", *QUICK, "--to", f"ipc://{tmp_path}/s")
+    assert result.returncode == 5
+    assert "no broker answers" in complaint(result)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not show a process's children")
+def test_ctrl_c_leaves_nothing_behind() -> None:
+    with Running("bench", "--duration", "600") as bench:
+        pid = bench.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        while len(started := children.read_text().split()) < 2:
+            assert bench.process.poll() is None
+        bench.send(signal.SIGINT)
+        assert bench.status() == 130
+        for child in started:
+            with pytest.raises(ProcessLookupError):
+                os.kill(int(child), 0)
+        assert bench.said == []
+
+
+def test_percentiles_are_the_nearest_ranks() -> None:
+    outcome = Outcome(Load("mdx", 1, 1, 1, 1, 2.0), array("d", [0.4, 0.1, 0.3, 0.2]))
+    assert outcome.percentiles(0.25, 0.5, 0.51, 0.99, 1.0) == [0.1, 0.2, 0.3, 0.4, 0.4]
+    assert outcome.rate == 2.0
+    [nothing] = Outcome(Load("mdx", 1, 1, 1, 1, 2.0)).percentiles(0.5)
+    assert nothing != nothing

@@ -1,0 +1,170 @@
+import base64
+import json
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import Broker, Gate, Running, complaint, run, script
+
+PROTOCOLS = ["mdx", "mdp1", "mdp2", "dcp", "memo", "emqp"]
+BINARY = bytes(range(256)) * 300
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_protocol(served: Broker, protocol: str) -> None:
+    result = run("call", "upper", "hello", "--to", served.url, "--protocol", protocol)
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"HELLO\n", b"")
+
+
+def test_each_argument_is_a_frame_and_each_frame_a_line(served: Broker) -> None:
+    assert run("call", "echo", "one", "two", "", "--to", served.url).stdout == b"one\ntwo\n\n"
+
+
+def test_no_body_is_an_empty_one(served: Broker) -> None:
+    assert json.loads(run("call", "echo", "--json", "--to", served.url).stdout) == {"final": True, "frames": [""]}
+
+
+def test_the_variable_names_the_broker(served: Broker) -> None:
+    assert run("call", "echo", "hello", POLYDOMO_TO=served.url).stdout == b"hello\n"
+
+
+def test_standard_input_and_raw_keep_every_byte(served: Broker) -> None:
+    result = run("call", "echo", "-", "--raw", "--to", served.url, stdin=BINARY)
+    assert result.returncode == 0
+    assert result.stdout == BINARY
+
+
+def test_a_frame_from_standard_input_among_others(served: Broker) -> None:
+    assert run("call", "echo", "a", "-", "b", "--raw", "--to", served.url, stdin=b"\xff").stdout == b"a\xffb"
+
+
+def test_an_argument_that_is_not_utf8(served: Broker) -> None:
+    # surrogateescape is how Python passes such an argument on
+    result = run("call", "echo", b"\xfe".decode("utf-8", "surrogateescape"), "--raw", "--to", served.url)
+    assert result.stdout == b"\xfe"
+
+
+def test_bytes_that_are_no_text_are_escaped_as_text_and_base64_in_json(served: Broker) -> None:
+    assert run("call", "echo", "-", "--to", served.url, stdin=b"a\xff").stdout == b"a\\xff\n"
+    frames = json.loads(run("call", "echo", "-", "--json", "--to", served.url, stdin=b"a\xff").stdout)["frames"]
+    assert frames == [{"base64": base64.b64encode(b"a\xff").decode()}]
+
+
+def test_partials_in_json(served: Broker) -> None:
+    lines = run("call", "seq", "--json", "--to", served.url).stdout.splitlines()
+    assert [json.loads(line)["frames"] for line in lines] == [["1"], ["2"], ["3"]]
+
+
+def test_partials_are_printed_as_they_come(broker: Broker, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with broker.worker("steps", "--lines", *script(f"echo one; {gate.script}; echo two")):
+        with Running("call", "steps", "--to", broker.url) as call:
+            assert call.line() == b"one\n"
+            gate.wait()
+            gate.open()
+            assert call.line() == b"two\n"
+            assert call.status() == 0
+
+
+# --- exit statuses ----------------------------------------------------------------------------------------------------
+
+
+def test_1_the_worker_failed(served: Broker) -> None:
+    result = run("call", "broken", "--to", served.url)
+    assert result.returncode == 1
+    assert complaint(result) == "failed: no such colour"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--to", "127.0.0.1"], "--to"),
+        (["--protocol", "smtp"], "protocol"),
+        (["--raw", "--json"], "--raw and --json"),
+        (["-", "-"], "only once"),
+    ],
+)
+def test_2_a_flag_is_wrong(words: list[str], said: str) -> None:
+    result = run("call", "echo", *words)
+    assert result.returncode == 2
+    assert said in complaint(result)
+
+
+def test_2_an_option_that_does_not_exist() -> None:
+    result = run("call", "echo", "--no-such-option")
+    assert result.returncode == 2
+    assert b"--no-such-option" in result.stderr
+    assert b"Traceback" not in result.stderr
+
+
+def test_3_no_reply_in_time(broker: Broker, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with broker.worker("slow", *script(gate.script)):
+        result = run("call", "slow", "--timeout", "0.3", "--to", broker.url)
+        assert result.returncode == 3
+        assert "slow" in complaint(result)
+        gate.wait()
+        gate.open()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_4_nobody_offers_it(served: Broker, protocol: str) -> None:
+    result = run("call", "ecoh", "hello", "--wait", "0", "--to", served.url, "--protocol", protocol)
+    assert result.returncode == 4
+    assert "nobody offers 'ecoh'" in complaint(result)
+
+
+def test_a_worker_that_comes_within_the_wait_is_waited_for(broker: Broker) -> None:
+    with Running("call", "late", "hello", "--wait", "30", "--timeout", "60", "--to", broker.url) as call:
+        while not broker.ask("requests"):
+            assert call.process.poll() is None
+        with broker.worker("late", "--echo"):
+            assert call.line() == b"hello\n"
+            assert call.status() == 0
+
+
+def test_5_no_broker_answers() -> None:
+    with socket.socket() as held:  # bound and not listening: nobody else can have the port
+        held.bind(("127.0.0.1", 0))
+        url = f"tcp://127.0.0.1:{held.getsockname()[1]}"
+        result = run("call", "echo", "hello", "--to", url)
+    assert result.returncode == 5
+    assert complaint(result) == f"no broker answers at {url}; start one with `polydomo up --listen {url}`"
+
+
+def test_5_no_broker_answers_at_a_socket(tmp_path: Path) -> None:
+    result = run("call", "echo", "hello", "--to", f"ipc://{tmp_path}/s")
+    assert result.returncode == 5
+    assert complaint(result).startswith(f"no broker answers at ipc://{tmp_path}/s; start one with")
+
+
+def test_5_the_broker_is_killed(broker: Broker, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with broker.worker("slow", *script(gate.script)), Running("call", "slow", "--to", broker.url) as call:
+        gate.wait()
+        broker.process.kill()
+        assert call.status() == 5
+        assert len(call.said) == 1
+        gate.open()
+
+
+def test_ctrl_c_is_clean(broker: Broker, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with broker.worker("slow", *script(gate.script)), Running("call", "slow", "--to", broker.url) as call:
+        gate.wait()
+        call.send(signal.SIGINT)
+        assert call.status() == 130
+        call.wait_until(lambda: call.said == [], "silence")
+        gate.open()
+
+
+def test_a_reader_that_has_seen_enough(broker: Broker, tmp_path: Path) -> None:
+    with broker.worker("many", "--lines", *script("seq 100000")):
+        with Running("call", "many", "--to", broker.url) as call:
+            assert call.line() == b"1\n"
+            assert call.process.stdout is not None
+            call.process.stdout.close()
+            assert call.status() == 0
+            assert call.said == []

@@ -1,0 +1,128 @@
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import Broker, Gate, Running, complaint, run, script
+
+
+def call(broker: Broker, service: str, *words: str, stdin: bytes = b"") -> bytes:
+    result = run("call", service, *words, "--to", broker.url, "--raw", stdin=stdin)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def failure(broker: Broker, service: str) -> str:
+    result = run("call", service, "--to", broker.url)
+    assert result.returncode == 1
+    return complaint(result)
+
+
+def test_large_bodies_go_through_a_program_while_it_writes(served: Broker) -> None:
+    body = b"abcdefgh" * 500_000  # past every pipe's buffer, in both directions at once
+    assert call(served, "upper", "-", stdin=body) == body.upper()
+
+
+def test_a_program_that_does_not_read_its_input(broker: Broker) -> None:
+    with broker.worker("deaf", *script("echo heard nothing")):
+        assert call(broker, "deaf", "-", stdin=b"x" * 1_000_000) == b"heard nothing\n"
+
+
+def test_a_failure_is_logged_without_a_traceback(broker: Broker) -> None:
+    with broker.worker("broken", *script("echo oops >&2; exit 1")) as worker:
+        assert failure(broker, "broken") == "failed: oops"
+        assert "exception" not in worker.logged("a call of broken failed: failed: oops")
+        assert worker.said == ["oops"]  # what the program says on standard error is passed on
+
+
+def test_failures_without_words(broker: Broker) -> None:
+    with broker.worker("status", *script("exit 7")), broker.worker("killed", *script("kill -9 $$")):
+        assert failure(broker, "status") == "failed: sh: exit status 7"
+        assert failure(broker, "killed") == "failed: sh: killed by SIGKILL"
+
+
+def test_a_program_that_is_not_there(broker: Broker) -> None:
+    with broker.worker("missing", "--", "/nonexistent/program"):
+        assert failure(broker, "missing") == "failed: cannot run /nonexistent/program: No such file or directory"
+
+
+def test_a_last_line_without_an_end_is_a_partial_too(broker: Broker) -> None:
+    with broker.worker("lines", "--lines", *script("printf 'a\\nb'")):
+        assert run("call", "lines", "--to", broker.url).stdout == b"a\nb\n"
+
+
+def test_concurrency(broker: Broker, tmp_path: Path) -> None:
+    gates = [Gate(tmp_path / "1"), Gate(tmp_path / "2")]
+    cases = f"read n; case $n in 1) {gates[0].script};; 2) {gates[1].script};; esac; echo $n"
+    with broker.worker("both", "--concurrency", "2", *script(cases)):
+        with (
+            Running("call", "both", "1\n", "--to", broker.url) as first,
+            Running("call", "both", "2\n", "--to", broker.url) as second,
+        ):
+            for gate in gates:
+                gate.wait()  # both are inside at once
+            for gate in gates:
+                gate.open()
+            assert (first.line(), second.line()) == (b"1\n", b"2\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_what_runs_finish(broker: Broker, tmp_path: Path, number: signal.Signals) -> None:
+    gate = Gate(tmp_path)
+    with broker.worker("slow", *script(f"{gate.script}; echo done")) as worker:
+        with Running("call", "slow", "--to", broker.url) as running:
+            gate.wait()
+            worker.send(number)
+            gate.open()
+            assert running.line() == b"done\n"
+            assert worker.status() == 0
+    broker.logged("worker left", services="slow")
+
+
+def test_a_second_signal_ends_its_programs_at_once(broker: Broker, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    alive = tmp_path / "alive"
+    os.mkfifo(alive)  # reading it ends when the program, and all it started, has gone
+    with broker.worker("slow", "--grace", "3600", *script(f"exec 9>'{alive}'; {gate.script}")) as worker:
+        with Running("call", "slow", "--to", broker.url, "--timeout", "60"):
+            with alive.open("rb") as pipe:
+                gate.wait()
+                worker.send(signal.SIGTERM)
+                while worker.process.poll() is None:
+                    worker.send(signal.SIGTERM)
+                assert worker.status() == 128 + signal.SIGTERM
+                assert pipe.read() == b""
+
+
+def test_it_waits_for_its_broker_and_comes_back_to_it(tmp_path: Path) -> None:
+    url = f"ipc://{tmp_path}/s"
+    with Running("work", "echo", "--echo", "--to", url, "--concurrency", "3", "--log-json") as worker:
+        worker.wait_until(lambda: len(worker.said) == 1, "hint")
+        assert f"start one with `polydomo up --listen {url}`" in worker.said[0]
+        for _ in range(2):
+            with Broker(tmp_path / "data", listen=url) as broker:
+                broker.logged("worker registered", services="echo")
+                assert call(broker, "echo", "hello") == b"hello"
+                broker.process.kill()
+        worker.send(signal.SIGTERM)
+        assert worker.status() == 0
+        assert len(worker.said) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["echo"],
+        ["echo", "--echo", "--", "cat"],
+        ["echo", "--echo", "--lines"],
+        ["echo", "--echo", "--log-level", "loud"],
+        ["mmi.service", "--echo"],
+        ["echo", "--echo", "--protocol", "smtp"],
+        ["echo", "--echo", "--to", "nowhere"],
+    ],
+)
+def test_flags_that_make_no_sense(words: list[str]) -> None:
+    result = run("work", *words)
+    assert result.returncode == 2
+    assert complaint(result)
