@@ -355,3 +355,31 @@ def test_a_request_id_that_came_through_devices_returns_whole(world: World) -> N
     peer.heard()
     peer.result(12, worker, b"y")
     assert sp.message(stack, memo.result(b"") + b"y") in out_of(peer)
+
+
+def test_a_lost_workers_old_job_waits_for_another_worker(world: World) -> None:
+    """The 10 s in the queue count anew for a job that is given back."""
+    client, old, new = world.connect(), world.connect(), world.connect()
+    old.worker(10, "echo")
+    client.job(1, "echo", b"x", timeout=60_000)
+    world.wait(30)
+    old.close()
+    world.wait(5)
+    assert world.notes.outcomes == []
+    new.ready(20, "echo")
+    [(rid, _, payload)] = new.heard()
+    assert (rid, payload) == (20, b"x")
+
+
+def test_a_foreign_clients_job_is_taken_back_after_the_timeout_the_worker_was_told(world: World) -> None:
+    peer = world.connect()
+    first = peer.worker(10, "echo")
+    client = world.foreigner()
+    client.ask("a", b"echo", b"x")
+    assert peer.heard() == [(11, [JOB, first, "echo", 900_000], b"x")]
+    second = peer.worker(20, "echo")
+    for rid in range(30, 130):  # the second one keeps beating
+        world.wait(9)
+        peer.heartbeat(rid, second)
+    world.wait(20)
+    assert first not in world.broker.memo_workers

@@ -14,7 +14,7 @@ from polydomo.broker.catalog import Catalog
 from polydomo.broker.policy import Policy
 from polydomo.broker.pubsub import Subscriptions
 from polydomo.broker.record import Recorder
-from polydomo.broker.timers import Timers
+from polydomo.broker.timers import HAIR, Timers
 from polydomo.protocols.tuning import Tuning
 from polydomo.protocols.verbs import (
     CANCELLED,
@@ -83,6 +83,9 @@ class Broker(Verbs):
         self.memo_workers = {}
         self.schedulers = {}
         self.refusal = ""
+        self._max_queue = self.policy.max_queue
+        self._max_outstanding = self.policy.max_outstanding
+        self._max_held_bytes = self.policy.max_held_bytes
         self._stalled: dict[Session, Service] = {}  # clients that are not read, and the service they filled
         self._requests = 0
         self._attempts = 0
@@ -122,10 +125,10 @@ class Broker(Verbs):
         if attempts:
             request.max_attempts = attempts
         if deadline or wait or run:
+            request.timed = True
             request.deadline = deadline
-            request.expiry = self.now + wait if wait else 0.0
+            request.wait = wait
             request.run = run
-            self._arm(request)
         if self._wants_messages:
             self.recorder.accepted(request)
         if not target.length and (target.idle or target.spare):
@@ -136,11 +139,12 @@ class Broker(Verbs):
                 self._rest(worker)
         else:
             queues.push(target, request)
+            self._await(request)
             if not target.workers and not target.timer:
                 self._watch(target)
-            if target.length >= self.policy.max_queue:
+            if target.length >= self._max_queue:
                 self._stall(session, target)
-        if len(session.requests) >= self.policy.max_outstanding or self.held_bytes >= self.policy.max_held_bytes:
+        if len(session.requests) >= self._max_outstanding or self.held_bytes >= self._max_held_bytes:
             self._stall(session, target)
         return request
 
@@ -238,7 +242,7 @@ class Broker(Verbs):
         worker.held[token] = request
         worker.credit -= 1
         worker.told = now
-        if request.timer or request.run:
+        if request.timed:
             self._arm(request)
         worker.session.deliver(worker, request)
         if self._wants_messages:
@@ -432,8 +436,8 @@ class Broker(Verbs):
                 session = request.session
                 self._end(request, OK, "")
                 session.send_final(request, body)
-        if worker.auto_credit:
-            worker.credit += 1
+        if worker.auto_credit and not worker.held and not worker.credit:
+            worker.credit = 1
         if worker.credit > 0:
             self._feed(worker)
         return True
@@ -452,9 +456,9 @@ class Broker(Verbs):
         return True
 
     def _settle(self, worker: Worker) -> None:
-        """The worker is free of one request."""
-        if worker.auto_credit:
-            worker.credit += 1
+        """The worker is free of one request; free of all, it takes another by itself, if its protocol says so."""
+        if worker.auto_credit and not worker.held and not worker.credit:
+            worker.credit = 1
         if worker.credit > 0:
             self._feed(worker)
 
@@ -495,8 +499,7 @@ class Broker(Verbs):
         request.attempts = 0
         request.state = QUEUED
         queues.push(service, request)
-        if request.timer:
-            self._arm(request)
+        self._await(request)
         if not service.workers and not service.timer:
             self._watch(service)
         self._pump(service)
@@ -558,8 +561,7 @@ class Broker(Verbs):
             request.lost_by = worker.session
             request.service.requeued += 1
             queues.push_back(request.service, request)
-            if request.timer or request.run:
-                self._arm(request)
+            self._await(request)
             self.recorder.requeued(request, worker, why)
 
     def orphan(self, worker: Worker, seconds: float) -> None:
@@ -660,6 +662,12 @@ class Broker(Verbs):
 
     # --- time -------------------------------------------------------------------------------------------------------------
 
+    def _await(self, request: Request) -> None:
+        """The request waits for a worker (again)."""
+        if request.timed:
+            request.expiry = self.now + request.wait if request.wait else 0.0
+            self._arm(request)
+
     def _arm(self, request: Request) -> None:
         """Sets the request's one timer to whichever of its bounds comes first."""
         if request.timer:
@@ -707,7 +715,7 @@ class Broker(Verbs):
         request.timer = 0
         if request.state == DONE:
             return
-        now = self.now
+        now = self.now + HAIR
         worker = request.worker
         if request.deadline and now >= request.deadline:
             if request.state == QUEUED:
@@ -729,7 +737,7 @@ class Broker(Verbs):
         service.timer = 0
         if service.workers or self.services.get(service.name) is not service:
             return
-        limit = self.now - self.policy.queue_expiry
+        limit = self.now + HAIR - self.policy.queue_expiry
         if service.empty_since <= limit:
             for request in queues.waiting(service):
                 if request.accepted <= limit:

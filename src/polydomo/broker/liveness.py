@@ -6,6 +6,7 @@ Messages only set ``seen`` and ``told``; a worker's one timer is set to the earl
 
 from typing import TYPE_CHECKING
 
+from polydomo.broker.timers import HAIR
 from polydomo.protocols.verbs import Worker
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def judge(broker: "Broker", worker: Worker) -> None:
     """The worker's timer is due: beat, mark late, give up, or look again later."""
     if not worker.alive:
         return
-    now = broker.now
+    now = broker.now + HAIR
     if worker.orphaned and now >= worker.orphaned:
         broker.lose(worker, "lost", "its connection was lost, and it did not come back")
         return
@@ -45,17 +46,18 @@ def judge(broker: "Broker", worker: Worker) -> None:
         if worker.session.polls:
             broker.revoke(worker)
         worker.session.beat(worker)
-        worker.told = now
+        worker.told = broker.now
         if worker.session.polls:
-            worker.seen = now  # its answer is due from now on
+            worker.seen = broker.now  # its answer is due from now on
     schedule(broker, worker)
 
 
 def _allowed_silence(broker: "Broker", worker: Worker) -> float:
     """How long it may say nothing. Many published workers do not beat while they work: until one has done so once, it is given
-    ``busy_timeout`` while it holds a request. A polling worker's silence means nothing while it waits for us or works."""
-    if worker.session.polls:
-        return 0.0 if worker.waiting or worker.held else worker.silence
+    ``busy_timeout`` while it holds a request. A polling worker's silence means nothing while it waits for us, nor while the
+    job it holds has a time of its own."""
+    if worker.waiting or (worker.session.polls and any(r.run or r.deadline for r in worker.held.values())):
+        return 0.0
     if worker.held and not worker.beats_busy and worker.silence:
         return max(broker.policy.busy_timeout, worker.silence)
     return worker.silence
@@ -74,7 +76,7 @@ def _next_look(broker: "Broker", worker: Worker) -> float:
     when = NEVER
     if worker.silence:
         when = worker.seen + worker.silence
-        if when <= broker.now:  # silent, but it may be
+        if when <= broker.now + HAIR:  # silent, but it may be
             when = broker.now + worker.silence
             allowed = _allowed_silence(broker, worker)
             if allowed:

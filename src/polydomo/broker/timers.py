@@ -8,6 +8,8 @@ from heapq import heappop, heappush
 
 from polydomo.limits import TIMER_TICK
 
+HAIR = 0.00001  # seconds; two times that differ by less are the same: what is due is compared as ``now + HAIR >= when``
+
 
 class Timers:
     """Items by the bucket they are due in. An item is kept with the key that ``add`` returned."""
@@ -23,6 +25,8 @@ class Timers:
         while grain * 10 <= wait:
             grain *= 10
         key = -(-int(when * 1000.0 + 0.999) // grain) * grain
+        while key <= now * 1000.0 + 0.001:
+            key += grain  # what is due now waits for the next look, so that looking again and again comes to an end
         bucket = self._buckets.get(key)
         if bucket is None:
             self._buckets[key] = {item: None}
@@ -53,7 +57,7 @@ class Timers:
         """Takes out and returns everything that is due, in order."""
         found: list[object] = []
         heap = self._heap
-        limit = now * 1000.0
+        limit = now * 1000.0 + 0.001  # ``next() * 1000.0`` may be a hair below the key it came from
         while heap and heap[0] <= limit:
             key = heappop(heap)
             self._known.discard(key)

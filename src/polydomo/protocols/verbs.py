@@ -42,7 +42,9 @@ class Request:
     attempts = 0
     max_attempts = 0
     deadline = 0.0  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
-    expiry = 0.0  # absolute; 0 is none. Still queued then, and no worker: NO_WORKER.
+    timed = False  # one of the next four is set
+    wait = 0.0  # seconds it may wait for a worker, each time it does; 0: the service's general expiry
+    expiry = 0.0  # absolute; 0 is none. Still queued then: NO_WORKER.
     run = 0.0  # seconds from dispatch (memo01's job timeout); 0 is none. Passing it ends the request as TIMEOUT.
     dispatched = 0.0  # when the current attempt began
     first_dispatched = 0.0
@@ -96,7 +98,7 @@ class Worker:
         self.session = session  # may change when a memo01 worker speaks from a new connection
         self.ref = ref  # the codec's own
         self.credit = credit  # how many more requests it has asked for
-        self.auto_credit = auto_credit  # a final reply gives the credit back by itself
+        self.auto_credit = auto_credit  # once it holds nothing, it takes one more by itself (else only what ``grant`` gives)
         self.beat = beat  # we beat when we sent nothing for this long; 0: we never do
         self.silence = silence  # it is lost after this much silence; 0: never by silence
         self.waiting = False  # it waits for us (memo01's open poll), so its silence means nothing; the codec's
@@ -208,7 +210,7 @@ class Verbs:
     ) -> Request | None:
         """Accepts a request, or refuses it (None; ``send_failure`` has been called where a Request could be made).
 
-        ``deadline`` is absolute, ``wait`` bounds the time in the queue while no worker is there (0: the general expiry), ``run`` bounds
+        ``deadline`` is absolute, ``wait`` bounds the time in the queue (0: the general expiry, which runs only while the service has no worker), ``run`` bounds
         each attempt (memo01), ``attempts`` overrides the default (0). ``fallback`` names a service to use if nobody offers ``service``
         (eMQP's ``default``). Reserved names (``mmi.*``, ``polydomo.*``) are answered by the broker itself, through ``send_final``.
         """

@@ -45,6 +45,8 @@ class Link:
     closing: str | None = None  # why the owner must close the connection, once ``out`` is written
     abort = False  # with ``closing``: close at once, do not wait until ``out`` is written
     closed = False  # the connection is gone
+    mute = False  # closed or closing: nothing more is sent
+    halted = False  # mute or paused: nothing more is taken in
     paused = 0  # not 0: the owner must not read from the socket, and ``receive`` puts aside what it already has
     dirty = False
     big = False  # ``out`` has a piece too large to be worth joining
@@ -69,7 +71,7 @@ class Link:
 
     def send(self, envelope: bytes, body: Body = b"") -> None:
         """Sends a message that is already framed for this wire."""
-        if self.closed or self.closing is not None:
+        if self.mute:
             return
         if len(body) < BIG_BODY:
             self.out.append(envelope + body)
@@ -89,8 +91,9 @@ class Link:
 
     def close(self, reason: str, abort: bool = False) -> None:
         """Asks the owner to close the connection after what was sent has been written."""
-        if self.closing is None and not self.closed:
+        if not self.mute:
             self.closing = reason
+            self.mute = self.halted = True
         if abort:
             self.abort = True
         self.touch()
@@ -103,18 +106,20 @@ class Link:
         """``cause`` is AT_BOUND or CHOKED: each is lifted by itself."""
         if not self.paused & cause:
             self.paused |= cause
+            self.halted = True
             self.touch()
 
     def resume(self, cause: int) -> None:
         if self.paused & cause:
             self.paused &= ~cause
             if not self.paused:
+                self.halted = self.mute
                 self.hub.resumed.append(self)
                 self.touch()
 
     def lost(self, reason: str) -> None:
         """The owner says that the connection is gone. Safe to call twice."""
         if not self.closed:
-            self.closed = True
+            self.closed = self.mute = self.halted = True
             self.out.clear()
             self.handler.on_close(self.closing or reason)

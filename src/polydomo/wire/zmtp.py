@@ -238,7 +238,7 @@ class ZmtpLink(Link):
             self._rest = b""
             position = self._scan
             count = self._count
-        if self.paused or self.closing is not None:
+        if self.halted:
             self._put_aside(data, 0, 0, 0, 0)
             return
         start = 0
@@ -247,6 +247,7 @@ class ZmtpLink(Link):
         handler = self.handler
         bounds = self.bounds
         max_frames = bounds.max_frames
+        max_message = bounds.max_message
         while position + 2 <= size:
             flags = data[position]
             if flags < 2:
@@ -273,12 +274,12 @@ class ZmtpLink(Link):
                 if count >= max_frames:
                     raise ProtocolViolation(f"message of more than {max_frames} frames")
                 continue
-            if end - start > bounds.max_message:
-                raise ProtocolViolation(f"message of {end - start} bytes, the bound is {bounds.max_message}")
+            if end - start > max_message:
+                raise ProtocolViolation(f"message of {end - start} bytes, the bound is {max_message}")
             handler.on_message(data, start, end)
             start = end
             count = 0
-            if self.paused or self.closing is not None:
+            if self.halted:
                 self._put_aside(data, start, 0, 0, 0)
                 return
             handler = self.handler  # the first message may have chosen another
