@@ -109,7 +109,7 @@ def progress_bar(load: "Load") -> "Iterator[Progress]":
         console=Console(stderr=True),
         transient=True,
     ) as bar:
-        task = bar.add_task(f"{load.protocol}, {load.size} B", total=load.duration)
+        task = bar.add_task(f"{load.protocol}, {load.size} B", total=load.warm_up + load.duration)
         yield lambda seconds: bar.advance(task, seconds)
 
 

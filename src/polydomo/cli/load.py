@@ -38,6 +38,10 @@ class Load:
     size: int
     duration: float
 
+    @property
+    def warm_up(self) -> float:
+        return min(WARM_UP, self.duration / 10)
+
 
 @dataclass
 class Outcome:
@@ -159,8 +163,7 @@ async def _measure(
     target: Target, load: Load, service: str, clients: list[AsyncClient], outcome: Outcome, progress: Progress
 ) -> None:
     payload = secrets.token_bytes(load.size)
-    warm_up = min(WARM_UP, load.duration / 10)
-    begin = time.perf_counter() + warm_up
+    begin = time.perf_counter() + load.warm_up
     end = begin + load.duration
 
     async def lane(client: AsyncClient) -> None:
