@@ -1,0 +1,198 @@
+"""What must hold between any two calls of the broker's verbs. For tests: every collection is checked against every other.
+
+Each check says what is wrong in words that name the service, the worker or the request.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo import limits
+from polydomo.broker import queues
+from polydomo.protocols.verbs import DONE, HELD, OUTCOMES, QUEUED, Request, Service, Session, Worker
+from polydomo.wire.link import AT_BOUND
+
+if TYPE_CHECKING:
+    from polydomo.broker.core import Broker
+
+
+def check(broker: "Broker") -> None:
+    """Raises AssertionError if the broker's state contradicts itself."""
+    for service in broker.services.values():
+        _service(broker, service)
+    for worker in broker.workers:
+        _worker(broker, worker)
+    for session in broker.sessions:
+        _session(broker, session)
+    _crews(broker)
+    _places(broker)
+    _totals(broker)
+    _timers(broker)
+    _stalled(broker)
+    broker.catalog.check_invariants()
+    broker.subscriptions.check_invariants()
+
+
+def _service(broker: "Broker", service: Service) -> None:
+    who = f"service {service.name!r}"
+    assert broker.services.get(service.name) is service, f"{who} is known under another name"
+    line = queues.waiting(service)
+    assert service.length == len(line), f"{who} says {service.length} wait, and {len(line)} do"
+    assert len(set(line)) == len(line), f"{who} has a request in its line twice"
+    assert len(service.turns) == len(set(service.turns)), f"{who} gives a client two turns"
+    assert set(service.turns) == set(service.queues), f"{who} has turns without queues, or queues without turns"
+    for session, queue in service.queues.items():
+        assert queue, f"{who} keeps an empty queue for client {session.number}"
+        for request in queue:
+            assert request.session is session, f"request {request.number} waits in another client's queue"
+    for request in line:
+        assert request.state == QUEUED, f"request {request.number} waits in {who} but is not QUEUED"
+        assert request.service is service, f"request {request.number} waits in {who} but is for {request.service.name!r}"
+    for request in service.returned:
+        assert request.attempts, f"request {request.number} was given back without an attempt"
+    for worker, weight in service.workers.items():
+        assert worker in broker.workers, f"{who} has a worker {worker.number} that the broker does not know"
+        assert worker.services.get(service) == weight, f"{who} and worker {worker.number} disagree about its weight"
+        assert not weight or service.weighted, f"{who} has a weight and does not know it"
+    for name, pool in (("idle", service.idle), ("spare", service.spare)):
+        for worker in pool:
+            assert worker in service.workers, f"{who} has a {name} worker {worker.number} that does not offer it"
+    if service.length:
+        assert not service.idle and not service.spare, f"requests wait in {who} while workers are free"
+    assert service.workers or service.length, f"{who} has neither workers nor requests and was not forgotten"
+    if service.length and not service.workers:
+        assert service.timer, f"requests wait in {who}, nobody offers it, and nothing ends their wait"
+    else:
+        assert not service.timer, f"{who} has a timer without a reason"
+
+
+def _worker(broker: "Broker", worker: Worker) -> None:
+    who = f"worker {worker.number}"
+    assert worker.alive, f"{who} is listed and not alive"
+    assert worker.credit >= 0, f"{who} has a credit of {worker.credit}"
+    only = next(iter(worker.services), None) if len(worker.services) == 1 else None
+    assert worker.home is only, f"{who} has the wrong home"
+    for service in worker.services:
+        assert broker.services.get(service.name) is service, f"{who} offers {service.name!r}, which was forgotten"
+        assert worker in service.workers, f"{who} offers {service.name!r}, which does not know it"
+        assert (worker in service.idle) == bool(worker.credit and not worker.held), f"{who} is wrongly (not) idle"
+        assert (worker in service.spare) == bool(worker.credit and worker.held), f"{who} is wrongly (not) spare"
+    for token, request in worker.held.items():
+        assert request.token == token, f"{who} holds request {request.number} under an old token"
+        if request.state != DONE:
+            assert request.state == HELD, f"{who} holds request {request.number}, which is queued"
+            assert request.worker is worker, f"{who} holds request {request.number}, which another worker has"
+            assert request.service in worker.services, f"{who} holds a request for a service it does not offer"
+    if worker.orphaned:
+        assert not worker.credit, f"{who} has lost its connection and is still given requests"
+        assert worker not in broker.crews.get(worker.session, {}), f"{who} has lost its connection and is still on it"
+    else:
+        assert worker in broker.crews.get(worker.session, {}), f"{who} is on no connection's list"
+        assert worker.session in broker.sessions, f"{who} is on a connection that is gone"
+    if worker.silence or worker.orphaned:
+        assert worker.timer, f"nobody looks at the silence of {who}"
+
+
+def _session(broker: "Broker", session: Session) -> None:
+    who = f"connection {session.number}"
+    assert not session.over, f"{who} is listed and gone"
+    for request in session.requests:
+        assert request.session is session, f"{who} lists another's request {request.number}"
+        _open(broker, request)
+
+
+def _open(broker: "Broker", request: Request) -> None:
+    who = f"request {request.number}"
+    worker = request.worker
+    assert request.state in (QUEUED, HELD), f"{who} is listed as open and has ended"
+    assert not request.outcome, f"{who} is open and has an outcome"
+    if request.state == HELD:
+        assert worker is not None and worker.held.get(request.token) is request, f"{who} is held by nobody"
+        assert worker in broker.workers, f"{who} is held by a worker that is gone"
+        bound = request.deadline or request.run
+    else:
+        assert worker is None, f"{who} is queued and still has a worker"
+        assert broker.services.get(request.service.name) is request.service, f"{who} waits in a forgotten service"
+        bound = request.deadline or request.expiry
+    assert bool(request.timer) == bool(bound), f"{who} has a bound in time and no timer, or a timer and no bound"
+    held = sum(len(part) for part in request.parts) if request.parts is not None else 0
+    assert held == request.parts_size, f"{who} counts {request.parts_size} bytes of partials and holds {held}"
+    assert held <= broker.policy.max_message, f"{who} holds more partials than a message may have bytes"
+    assert len(request.parts or ()) <= limits.MAX_BODY_FRAMES + 1, f"{who} holds more partials than a body may have frames"
+    assert not (request.parts and request.partials), f"{who} holds partials of a client that takes them"
+    assert request.attempts <= (request.max_attempts or broker.policy.attempts), f"{who} was tried too often"
+
+
+def _crews(broker: "Broker") -> None:
+    for session, crew in broker.crews.items():
+        who = f"connection {session.number}"
+        assert crew, f"{who} has an empty list of workers"
+        assert session.workers == len(crew), f"{who} counts {session.workers} workers and has {len(crew)}"
+        for worker in crew:
+            assert worker.session is session, f"worker {worker.number} is listed at another connection"
+            assert worker in broker.workers, f"{who} lists worker {worker.number}, which is gone"
+    for session in broker.sessions:
+        assert session in broker.crews or not session.workers, f"connection {session.number} counts workers it does not have"
+
+
+def _places(broker: "Broker") -> None:
+    """Every open request is in exactly one place, and everything in a place is open, or an ended one that its worker still works on."""
+    places: dict[Request, int] = {}
+    for service in broker.services.values():
+        for request in queues.waiting(service):
+            places[request] = places.get(request, 0) + 1
+    for worker in broker.workers:
+        for request in worker.held.values():
+            places[request] = places.get(request, 0) + 1
+            if request.state == DONE:
+                assert request.outcome in OUTCOMES, f"request {request.number} ended without an outcome"
+                assert not request.body and request.parts is None, f"request {request.number} ended and still has its body"
+                assert request not in request.session.requests, f"request {request.number} ended and is still open"
+    for request, count in places.items():
+        assert count == 1, f"request {request.number} is in {count} places"
+        if request.state != DONE:
+            assert request in request.session.requests, f"request {request.number} is open and its client does not know it"
+            assert request.session in broker.sessions, f"request {request.number} is open and its client is gone"
+    for session in broker.sessions:
+        for request in session.requests:
+            assert request in places, f"request {request.number} is open and nowhere"
+
+
+def _totals(broker: "Broker") -> None:
+    found = [request for session in broker.sessions for request in session.requests]
+    assert broker.open_requests == len(found), f"{broker.open_requests} requests are said to be open, {len(found)} are"
+    size = sum(len(request.body) + request.parts_size for request in found)
+    assert broker.held_bytes == size, f"{broker.held_bytes} bytes are said to be held, {size} are"
+    assert len(broker.services) <= broker.policy.max_services, f"{len(broker.services)} services"
+
+
+def _timers(broker: "Broker") -> None:
+    """Nothing is kept for what has ended, and everything that has a timer is kept where it says."""
+    for key, item in broker.timers.items():
+        if isinstance(item, Request):
+            assert item.state != DONE, f"a timer is kept for request {item.number}, which has ended"
+            assert item.timer == key, f"request {item.number} is kept under a timer it does not know"
+        elif isinstance(item, Worker):
+            assert item.alive, f"a timer is kept for worker {item.number}, which is gone"
+            assert item.timer == key, f"worker {item.number} is kept under a timer it does not know"
+        elif isinstance(item, Service):
+            assert item.timer == key, f"service {item.name!r} is kept under a timer it does not know"
+    kept = dict.fromkeys(item for _, item in broker.timers.items())
+    for worker in broker.workers:
+        assert not worker.timer or worker in kept, f"the timer of worker {worker.number} is not kept"
+    for service in broker.services.values():
+        assert not service.timer or service in kept, f"the timer of service {service.name!r} is not kept"
+    for session in broker.sessions:
+        for request in session.requests:
+            assert not request.timer or request in kept, f"the timer of request {request.number} is not kept"
+
+
+def _stalled(broker: "Broker") -> None:
+    for session in broker.stalled():
+        assert session in broker.sessions, f"connection {session.number} is stalled and gone"
+        assert not session.workers, f"connection {session.number} carries a worker and is stalled"
+        assert session.link.paused & AT_BOUND, f"connection {session.number} is stalled and still read"
+    for session in broker.sessions:
+        if session.link.paused & AT_BOUND:
+            assert session in broker.stalled(), f"connection {session.number} is paused and nothing will wake it"
+        elif not session.workers:
+            room = broker.policy.max_outstanding - len(session.requests)
+            assert room > 0, f"connection {session.number} has {len(session.requests)} open requests and is still read"
