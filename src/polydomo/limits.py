@@ -26,6 +26,9 @@ BIG_BODY: Final = 32 * KIB  # From here on copying a body costs more than handli
 # --- what the broker holds --------------------------------------------------------------------------------------------
 
 MAX_CONNECTIONS: Final = 20_000  # About 10 KiB each; also bounded by the process's file descriptors.
+SPARE_FILES: Final = 64  # Open files that are no connections: listeners, the loop's own, what is kept on disk.
+BACKLOG: Final = 1024  # Peers that may wait to be accepted: after a restart they all come at once.
+PORT_TRIES: Final = 16  # A port the system chooses may be taken at the next address of the same name; then another is tried.
 MAX_OUTSTANDING: Final = 8_192  # Requests one client connection may have open before it is no longer read.
 MAX_QUEUE: Final = 100_000  # Requests waiting for one service before its senders are no longer read.
 MAX_HELD_BYTES: Final = 1024 * MIB  # Bodies the broker holds in all; past it, senders are no longer read.
@@ -47,7 +50,6 @@ QUEUE_EXPIRY: Final = 60.0  # How long a request waits for a service that has no
 BUSY_TIMEOUT: Final = 900.0  # Silence allowed while a worker that does not beat when busy holds a request.
 GRACE: Final = 10.0  # On SIGTERM, how long requests in flight may take to finish.
 TIMER_TICK: Final = 10  # Milliseconds. Deadlines are kept in buckets: never early, late by at most this and 1 % of the wait.
-CLOSE_TIME: Final = 1.0  # When the broker leaves, how long peers have to take what was sent to them.
 ZOMBIE_TIME: Final = 5.0  # How long a connection stays open, unheard, after a DISCONNECT; then it is closed.
 
 # --- logs -------------------------------------------------------------------------------------------------------------

@@ -10,26 +10,26 @@ from polydomo.broker.timers import HAIR
 from polydomo.protocols.verbs import Worker
 
 if TYPE_CHECKING:
-    from polydomo.broker.core import Broker
+    from polydomo.broker.floor import Floor
 
 NEVER = 0.0
 
 
-def schedule(broker: "Broker", worker: Worker) -> None:
+def schedule(broker: "Floor", worker: Worker) -> None:
     """Sets the worker's timer."""
     when = _next_look(broker, worker)
     if when != NEVER:
         worker.timer = broker.timers.add(broker.now, when, worker)
 
 
-def reschedule(broker: "Broker", worker: Worker) -> None:
+def reschedule(broker: "Floor", worker: Worker) -> None:
     if worker.timer:
         broker.timers.remove(worker.timer, worker)
         worker.timer = 0
     schedule(broker, worker)
 
 
-def judge(broker: "Broker", worker: Worker) -> None:
+def judge(broker: "Floor", worker: Worker) -> None:
     """The worker's timer is due: beat, mark late, give up, or look again later."""
     if not worker.alive:
         return
@@ -52,7 +52,7 @@ def judge(broker: "Broker", worker: Worker) -> None:
     schedule(broker, worker)
 
 
-def _allowed_silence(broker: "Broker", worker: Worker) -> float:
+def _allowed_silence(broker: "Floor", worker: Worker) -> float:
     """How long it may say nothing. Many published workers do not beat while they work: until one has done so once, it is given
     ``busy_timeout`` while it holds a request. A polling worker's silence means nothing while it waits for us, nor while the
     job it holds has a time of its own."""
@@ -70,7 +70,7 @@ def _last_sign(worker: Worker) -> float:
     return max(worker.seen, max(request.dispatched for request in worker.held.values()))
 
 
-def _next_look(broker: "Broker", worker: Worker) -> float:
+def _next_look(broker: "Floor", worker: Worker) -> float:
     if worker.orphaned:
         return worker.orphaned
     when = NEVER

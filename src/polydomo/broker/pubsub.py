@@ -17,13 +17,15 @@ class Subscriptions:
         sessions[session] = sessions.get(session, 0) + 1
         self._of.setdefault(session, {})[prefix] = None
 
-    def remove(self, session: Session, prefix: bytes) -> None:
+    def remove(self, session: Session, prefix: bytes) -> bool:
+        """False if the session has not asked for this prefix."""
         sessions = self._by_prefix.get(prefix)
         if sessions is None or session not in sessions:
-            return
+            return False
         sessions[session] -= 1
         if not sessions[session]:
             self._forget(session, prefix)
+        return True
 
     def drop(self, session: Session) -> None:
         """The session is gone."""
@@ -53,6 +55,20 @@ class Subscriptions:
                     for session in sessions:
                         found[session] = None
         return list(found)
+
+    def check_invariants(self) -> None:
+        """For tests: everything said twice is said the same."""
+        lengths: dict[int, int] = {}
+        pairs: set[tuple[Session, bytes]] = set()
+        for prefix, sessions in self._by_prefix.items():
+            assert sessions, f"prefix {prefix!r} is kept for nobody"
+            lengths[len(prefix)] = lengths.get(len(prefix), 0) + 1
+            for session, count in sessions.items():
+                assert count > 0 and not session.over
+                pairs.add((session, prefix))
+        assert lengths == self._lengths
+        assert pairs == {(session, prefix) for session, prefixes in self._of.items() for prefix in prefixes}
+        assert all(self._of.values())
 
     def __len__(self) -> int:
         return sum(len(sessions) for sessions in self._by_prefix.values())

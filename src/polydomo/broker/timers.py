@@ -53,9 +53,9 @@ class Timers:
             self._known.discard(heappop(heap))
         return None
 
-    def due(self, now: float) -> list[object]:
-        """Takes out and returns everything that is due, in order."""
-        found: list[object] = []
+    def due(self, now: float) -> list[tuple[int, object]]:
+        """Takes out and returns everything that is due, in order, each with its key."""
+        found: list[tuple[int, object]] = []
         heap = self._heap
         limit = now * 1000.0 + 0.001  # ``next() * 1000.0`` may be a hair below the key it came from
         while heap and heap[0] <= limit:
@@ -63,8 +63,12 @@ class Timers:
             self._known.discard(key)
             bucket = self._buckets.pop(key, None)
             if bucket is not None:
-                found.extend(bucket)
+                found.extend([(key, item) for item in bucket])
         return found
+
+    def items(self) -> list[tuple[int, object]]:
+        """Everything that is kept, with its key."""
+        return [(key, item) for key, bucket in self._buckets.items() for item in bucket]
 
     def __len__(self) -> int:
         return sum(len(bucket) for bucket in self._buckets.values())

@@ -1,0 +1,425 @@
+"""The floor: workers, and how a request gets to one and back.
+
+A request is dispatched to one worker at a time under a token of its own; what a worker says counts only under a token that it holds. A
+worker that is no more gives back what it held.
+"""
+
+from polydomo import limits
+from polydomo.broker import choice, liveness, queues, reserved
+from polydomo.broker.ledger import Ledger
+from polydomo.protocols.verbs import (
+    DONE,
+    FAILED,
+    GAVE_UP,
+    HELD,
+    INTERRUPTED,
+    OK,
+    QUEUED,
+    REFUSED,
+    SHUTDOWN,
+    TOO_LARGE,
+    Request,
+    Service,
+    Session,
+    Worker,
+)
+from polydomo.wire.frames import Body, chain, count
+from polydomo.wire.link import AT_BOUND
+
+
+class Floor(Ledger):
+    # --- handing out -----------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, request: Request, worker: Worker) -> None:
+        self._attempts += 1
+        now = self.now
+        token = b"%012x" % self._attempts  # printable, since some peers take it for text; always 12 bytes
+        request.token = token
+        request.worker = worker
+        request.state = HELD
+        request.attempts += 1
+        request.dispatched = now
+        if request.attempts == 1:
+            request.first_dispatched = now
+        worker.held[token] = request
+        worker.credit -= 1
+        worker.told = now
+        if request.timed:
+            self._arm(request)
+        worker.session.deliver(worker, request)
+        if self._wants_messages:
+            self.recorder.dispatched(request, worker)
+
+    def _pick(self, service: Service, request: Request) -> Worker:
+        """Least recently used first; busy ones that asked for more come after idle ones."""
+        if service.weighted:
+            return choice.heaviest(service)
+        pool = service.idle if service.idle else service.spare
+        avoid = request.lost_by
+        if avoid is not None:
+            for worker in pool:
+                if worker.session is not avoid:
+                    return worker
+        return next(iter(pool))
+
+    def _feed(self, worker: Worker) -> None:
+        """The worker has credit: give it what waits, or let it rest."""
+        home = worker.home
+        if home is not None:
+            while worker.credit > 0 and home.length:
+                self._dispatch(queues.pop(home), worker)
+        else:
+            while worker.credit > 0:
+                service = choice.neediest(worker)
+                if service is None:
+                    break
+                self._dispatch(queues.pop(service), worker)
+        if worker.credit > 0:
+            self._rest(worker)
+
+    def _rest(self, worker: Worker) -> None:
+        busy = bool(worker.held)
+        for service in worker.services:
+            if busy:
+                service.idle.pop(worker, None)
+                service.spare[worker] = None
+            else:
+                service.spare.pop(worker, None)
+                service.idle[worker] = None
+
+    def _unrest(self, worker: Worker) -> None:
+        for service in worker.services:
+            service.idle.pop(worker, None)
+            service.spare.pop(worker, None)
+
+    def _pump(self, service: Service) -> None:
+        """Requests wait and workers may be free: bring them together."""
+        while service.length and (service.idle or service.spare):
+            request = queues.pop(service)
+            worker = self._pick(service, request)
+            self._unrest(worker)
+            self._dispatch(request, worker)
+            if worker.credit > 0:
+                self._rest(worker)
+
+    # --- coming ----------------------------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        session: Session,
+        services: "list[bytes]",
+        ref: object,
+        credit: int,
+        auto_credit: bool,
+        beat: float,
+        silence: float,
+        weights: "list[int] | None" = None,
+    ) -> Worker | None:
+        for name in services:
+            if not self._allowed(name):
+                return None
+        if len(services) > limits.MAX_SERVICES_PER_WORKER:
+            self.refusal = f"a worker of {len(services)} services"
+            return None
+        if len(self.services) + len({name for name in services if name not in self.services}) > self.policy.max_services:
+            self.refusal = f"already {len(self.services)} services"
+            return None
+        worker = Worker(session, ref, credit, auto_credit, beat, silence)
+        self._workers += 1
+        worker.number = self._workers
+        worker.seen = worker.told = worker.since = worker.state_since = self.now
+        worker.waiting = session.polls
+        self.workers[worker] = None
+        self._join_crew(worker, session)
+        for i, name in enumerate(services):
+            self._enroll(worker, name, weights[i] if weights is not None else 0)
+        liveness.schedule(self, worker)
+        self.recorder.registered(worker)
+        if worker.credit > 0:
+            self._feed(worker)
+        return worker
+
+    def _allowed(self, name: bytes) -> bool:
+        if reserved.is_reserved(name):
+            self.refusal = f"the name {name.decode(errors='replace')!r} is reserved"
+        elif len(name) > limits.MAX_SERVICE_NAME:
+            self.refusal = f"service name of {len(name)} bytes"
+        elif name not in self.services and len(self.services) >= self.policy.max_services:
+            self.refusal = f"already {len(self.services)} services"
+        elif self.draining:
+            self.refusal = "the broker is shutting down"
+        else:
+            return True
+        return False
+
+    def _enroll(self, worker: Worker, name: bytes, weight: int) -> None:
+        service = self.services.get(name)
+        if service is None:
+            service = self.services[name] = Service(name)
+        worker.services[service] = weight
+        worker.home = service if len(worker.services) == 1 else None
+        service.workers[worker] = weight
+        if weight:
+            service.weighted = True
+        if service.timer:
+            self.timers.remove(service.timer, service)
+            service.timer = 0
+
+    def offer(self, worker: Worker, service: bytes, weight: int = 0) -> bool:
+        if not worker.alive or not self._allowed(service):
+            return False
+        if len(worker.services) >= limits.MAX_SERVICES_PER_WORKER:
+            self.refusal = f"a worker of more than {limits.MAX_SERVICES_PER_WORKER} services"
+            return False
+        self._enroll(worker, service, weight)
+        self.recorder.registered(worker)
+        if worker.credit > 0:
+            self._feed(worker)
+            if not worker.credit:  # what waited there took it from the rest it had at its other services
+                self._unrest(worker)
+        return True
+
+    def grant(self, worker: Worker, count: int = 1) -> None:
+        if worker.alive:
+            worker.credit += count
+            self._feed(worker)
+
+    def revoke(self, worker: Worker) -> None:
+        if worker.credit:
+            worker.credit = 0
+            self._unrest(worker)
+
+    def heard(self, worker: Worker) -> None:
+        worker.seen = self.now
+        if worker.held and not worker.beats_busy:
+            worker.beats_busy = True
+            liveness.reschedule(self, worker)
+
+    # --- answering -------------------------------------------------------------------------------------------------------
+
+    def partial(self, worker: Worker, token: bytes, body: Body) -> bool:
+        request = worker.held.get(token)
+        if request is None:
+            self.recorder.stale(worker, token, "partial", len(body))
+            return False
+        worker.seen = self.now
+        if request.state == DONE:
+            return True  # nobody waits for it any more
+        if not request.first_partial:
+            request.first_partial = self.now
+        if self._wants_messages:
+            self.recorder.partial(request, worker, len(body))
+        session = request.session
+        if session.takes_partials:
+            request.partials += 1
+            request.reply_size += len(body)
+            session.send_partial(request, body)
+            return True
+        if request.parts is None:
+            request.parts = []
+        if self._joins(request, body):
+            request.parts.append(body)
+            request.parts_size += len(body)
+            request.parts_frames += max(1, count(body))
+            self.held_bytes += len(body)
+        else:
+            self._too_large(request)
+        return True
+
+    def _joins(self, request: Request, body: Body) -> bool:
+        """Whether one more part still makes a message within the bounds, of bytes and of frames."""
+        return (
+            request.parts_size + len(body) <= self.policy.max_message
+            and request.parts_frames + count(body) <= limits.MAX_BODY_FRAMES
+        )
+
+    def _too_large(self, request: Request) -> None:
+        bound = f"{self.policy.max_message} bytes or {limits.MAX_BODY_FRAMES} frames"
+        self._fail(request, TOO_LARGE, f"its partials passed {bound} in all")
+
+    def final(self, worker: Worker, token: bytes, body: Body) -> bool:
+        request = worker.held.pop(token, None)
+        if request is None:
+            self.recorder.stale(worker, token, "final", len(body))
+            return False
+        worker.seen = self.now
+        worker.done += 1
+        if request.state != DONE:
+            if request.parts is not None and not self._joins(request, body):
+                self._too_large(request)
+            else:
+                if request.parts is not None:
+                    body = chain([*request.parts, body])
+                request.reply_size += len(body)
+                session = request.session
+                self._end(request, OK, "")
+                session.send_final(request, body)
+        if worker.auto_credit and not worker.held and not worker.credit:
+            worker.credit = 1
+        if worker.credit > 0:
+            self._feed(worker)
+        return True
+
+    def fail(self, worker: Worker, token: bytes, code: str, text: str) -> bool:
+        request = worker.held.pop(token, None)
+        if request is None:
+            self.recorder.stale(worker, token, "failure", len(text))
+            return False
+        worker.seen = self.now
+        worker.done += 1
+        if request.state != DONE:
+            self._end(request, FAILED, f"{code}: {text}")
+            request.session.send_failure(request, code, text)
+        self._settle(worker)
+        return True
+
+    def _settle(self, worker: Worker) -> None:
+        """The worker is free of one request; free of all, it takes another by itself, if its protocol says so."""
+        if worker.auto_credit and not worker.held and not worker.credit:
+            worker.credit = 1
+        if worker.credit > 0:
+            self._feed(worker)
+
+    def forward(self, worker: Worker, token: bytes, service: bytes, body: Body, ref: object) -> bool:
+        request = worker.held.get(token)
+        if request is None:
+            self.recorder.stale(worker, token, "forward", len(body))
+            return False
+        worker.seen = self.now
+        if request.state != DONE and not self._allowed_target(service):
+            del worker.held[token]
+            self._fail(request, REFUSED, self.refusal)
+        else:
+            del worker.held[token]
+            worker.done += 1
+            if request.state != DONE:
+                self.recorder.forwarded(request, worker, service)
+                self._pass_on(request, service, body, ref)
+        self._settle(worker)
+        return True
+
+    def _allowed_target(self, name: bytes) -> bool:
+        """Whether a held request may be passed on to this service."""
+        return name in self.services or self._allowed(name)
+
+    def _pass_on(self, request: Request, name: bytes, body: Body, ref: object) -> None:
+        self.held_bytes += len(body) - len(request.body)
+        before = request.service
+        service = self.services.get(name)
+        if service is None:
+            service = self.services[name] = Service(name)
+            service.empty_since = self.now
+        request.service = service
+        request.body = body
+        request.ref = ref
+        request.worker = None
+        request.hops += 1
+        request.attempts = 0
+        request.state = QUEUED
+        queues.push(service, request)
+        self._await(request)
+        if not service.workers and not service.timer:
+            self._watch(service)
+        self._pump(service)
+        self._reap(before)
+
+    # --- going -----------------------------------------------------------------------------------------------------------
+
+    def leave(self, worker: Worker, why: str) -> None:
+        self.lose(worker, "left", why)
+
+    def lose(self, worker: Worker, state: str, why: str) -> None:
+        """The worker is no more: what it held goes back to the head of its queues."""
+        if not worker.alive:
+            return
+        worker.alive = False
+        worker.state = state
+        worker.state_since = self.now
+        worker.state_cause = why
+        worker.credit = 0
+        self._unrest(worker)
+        if worker.timer:
+            self.timers.remove(worker.timer, worker)
+        del self.workers[worker]
+        self._leave_crew(worker)
+        self.recorder.left(worker, state, why)
+        held = list(worker.held.values())
+        worker.held.clear()
+        for request in reversed(held):  # before its services lose it: one that ends here must not take its service along
+            self._give_back(request, worker, why)
+        for service in worker.services:
+            del service.workers[worker]
+            if not service.workers:
+                service.empty_since = self.now
+                service.weighted = False
+        for service in list(worker.services):
+            if service.length:
+                if not service.workers and not service.timer:
+                    self._watch(service)
+                self._pump(service)
+            else:
+                self._reap(service)
+        worker.session.gone(worker)
+
+    def _give_back(self, request: Request, worker: Worker, why: str) -> None:
+        request.worker = None
+        if request.state == DONE:
+            return
+        if request.parts is not None:
+            self.held_bytes -= request.parts_size
+            request.parts = None  # "partials that were only held are dropped with the attempt"
+            request.parts_size = 0
+            request.parts_frames = 0
+        allowed = request.max_attempts or self.policy.attempts
+        if request.partials and not self.policy.requeue_after_partial:
+            self._fail(request, INTERRUPTED, f"its worker was lost after {request.partials} partials ({why})")
+        elif request.attempts >= allowed:
+            self._fail(request, GAVE_UP, f"{request.attempts} workers were lost with it, the last one: {why}")
+        elif self.draining:
+            self._fail(request, SHUTDOWN, "the broker is shutting down")
+        else:
+            request.state = QUEUED
+            request.lost_by = worker.session
+            request.service.requeued += 1
+            queues.push_back(request.service, request)
+            self._await(request)
+            self.recorder.requeued(request, worker, why)
+
+    def orphan(self, worker: Worker, seconds: float) -> None:
+        if worker.alive:
+            self.revoke(worker)
+            worker.waiting = False
+            worker.orphaned = self.now + seconds
+            self._leave_crew(worker)
+            liveness.reschedule(self, worker)
+
+    def adopt(self, worker: Worker, session: Session) -> None:
+        if worker.alive:
+            self._leave_crew(worker)
+            worker.session = session
+            worker.orphaned = 0.0
+            worker.seen = self.now
+            self._join_crew(worker, session)
+            liveness.reschedule(self, worker)
+
+    def _join_crew(self, worker: Worker, session: Session) -> None:
+        self.crews.setdefault(session, {})[worker] = None
+        session.workers += 1
+        if self._stalled.pop(session, None) is not None:
+            session.link.resume(AT_BOUND)  # a connection that carries a worker is never paused
+
+    def _pause_at_bound(self, session: Session) -> None:
+        """A connection without a worker (any more) that is at a bound is slowed, as if it had never had one."""
+        last = next(reversed(session.requests), None)
+        if last is not None and not session.over and self._at_bound(session, last.service):
+            self._stall(session, last.service)
+
+    def _leave_crew(self, worker: Worker) -> None:
+        session = worker.session
+        crew = self.crews.get(session)
+        if crew is not None and worker in crew:
+            del crew[worker]
+            session.workers -= 1
+            if not crew:
+                del self.crews[session]
+                self._pause_at_bound(session)

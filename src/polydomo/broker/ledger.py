@@ -1,0 +1,148 @@
+"""The ledger: every open request, what bounds it in time, and the one way it ends.
+
+``Ledger`` is the first floor of the broker: ``floor.Floor`` adds the workers, ``core.Broker`` the verbs. Its state is all of the broker's.
+"""
+
+from polydomo.broker import queues
+from polydomo.broker.catalog import Catalog
+from polydomo.broker.policy import Policy
+from polydomo.broker.pubsub import Subscriptions
+from polydomo.broker.record import Recorder
+from polydomo.broker.timers import Timers
+from polydomo.protocols.tuning import Tuning
+from polydomo.protocols.verbs import DONE, OK, QUEUED, Request, Service, Session, Verbs, Worker
+from polydomo.wire.link import AT_BOUND
+
+
+class Entropy:
+    """Where unguessable bytes come from; the owner of the broker gives one."""
+
+    def take(self, size: int) -> bytes:
+        raise NotImplementedError
+
+
+class Ledger(Verbs):
+    def __init__(
+        self,
+        now: float,
+        entropy: Entropy,
+        policy: Policy | None = None,
+        tuning: Tuning | None = None,
+        recorder: Recorder | None = None,
+        wall: float = 0.0,
+        address: str = "",
+    ) -> None:
+        self.now = now
+        self.wall = wall
+        self.started = now
+        self.address = address  # where peers reach us; the catalog tells it for services of other protocols
+        self.policy = policy if policy is not None else Policy()
+        self.tuning = tuning if tuning is not None else Tuning()
+        self.recorder = recorder if recorder is not None else Recorder()
+        self._entropy = entropy
+        self._wants_requests = self.recorder.wants_requests
+        self._wants_messages = self.recorder.wants_messages
+        self.services: dict[bytes, Service] = {}
+        self.workers: dict[Worker, None] = {}
+        self.sessions: dict[Session, None] = {}
+        self.crews: dict[Session, dict[Worker, None]] = {}  # the workers of each connection that has any
+        self.held_bytes = 0  # bodies of open requests
+        self.open_requests = 0
+        self.draining = False
+        self.timers = Timers()
+        self.catalog = Catalog(self.tuning)
+        self.subscriptions = Subscriptions()
+        self.memo_workers = {}
+        self.schedulers = {}
+        self.refusal = ""
+        self._max_queue = self.policy.max_queue
+        self._max_outstanding = self.policy.max_outstanding
+        self._max_held_bytes = self.policy.max_held_bytes
+        self._stalled: dict[Session, Service] = {}  # clients that are not read, and the service they filled
+        self._requests = 0
+        self._attempts = 0
+        self._sessions = 0
+        self._workers = 0
+
+    # --- endings ---------------------------------------------------------------------------------------------------------
+
+    def _end(self, request: Request, outcome: str, reason: str) -> None:
+        """The one place where a request ends."""
+        assert request.state != DONE
+        request.state = DONE
+        request.outcome = outcome
+        request.reason = reason
+        if request.timer:
+            self.timers.remove(request.timer, request)
+            request.timer = 0
+        del request.session.requests[request]
+        self.open_requests -= 1
+        self.held_bytes -= len(request.body) + request.parts_size
+        service = request.service
+        if outcome == OK:
+            service.answered += 1
+        else:
+            service.failed += 1
+        if self._wants_requests:
+            self.recorder.ended(request)
+        request.body = b""
+        request.parts = None
+        request.parts_size = 0
+        if not service.workers and not service.length:
+            self._reap(service)
+
+    def _fail(self, request: Request, outcome: str, reason: str) -> None:
+        self._end(request, outcome, reason)
+        request.session.send_failure(request, outcome, reason)
+
+    def _reap(self, service: Service) -> None:
+        """A name that nobody offers and nobody waits for is forgotten."""
+        if not service.workers and not service.length and self.services.get(service.name) is service:
+            if service.timer:
+                self.timers.remove(service.timer, service)
+                service.timer = 0
+            del self.services[service.name]
+
+    # --- at a bound ------------------------------------------------------------------------------------------------------
+
+    def _at_bound(self, session: Session, service: Service) -> bool:
+        return (
+            len(session.requests) >= self._max_outstanding
+            or service.length >= self._max_queue
+            or self.held_bytes >= self._max_held_bytes
+        )
+
+    def _stall(self, session: Session, service: Service) -> None:
+        """At a bound the sender is slowed: it is not read until there is room again."""
+        if not session.workers:
+            self._stalled[session] = service
+            session.link.pause(AT_BOUND)
+
+    # --- what bounds a request in time -----------------------------------------------------------------------------------
+
+    def _await(self, request: Request) -> None:
+        """The request waits for a worker (again)."""
+        if request.timed:
+            request.expiry = self.now + request.wait if request.wait else 0.0
+            self._arm(request)
+
+    def _arm(self, request: Request) -> None:
+        """Sets the request's one timer to whichever of its bounds comes first."""
+        if request.timer:
+            self.timers.remove(request.timer, request)
+            request.timer = 0
+        when = request.deadline
+        if request.state == QUEUED:
+            if request.expiry and (not when or request.expiry < when):
+                when = request.expiry
+        elif request.run and (not when or request.dispatched + request.run < when):
+            when = request.dispatched + request.run
+        if when:
+            request.timer = self.timers.add(self.now, when, request)
+
+    def _watch(self, service: Service) -> None:
+        """The service has no worker: its requests must not wait for ever."""
+        first = queues.oldest(service)
+        if first is not None:
+            when = max(first.accepted, service.empty_since) + self.policy.queue_expiry
+            service.timer = self.timers.add(self.now, when, service)
