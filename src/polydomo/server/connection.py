@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-import socket
+import time
 from typing import TYPE_CHECKING, cast
 
+from polydomo.limits import CLOSE_TIME
 from polydomo.protocols.detect import Detector
 from polydomo.server import logs
-from polydomo.server.logs import say
+from polydomo.server.logs import say, trouble
 from polydomo.wire.link import CHOKED, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
@@ -33,6 +34,8 @@ class Connection(asyncio.Protocol):
     peer = ""
     reading = True
     choked = False
+    watched = -1  # its file descriptor, while the server watches it for closing
+    _shaking = True
     _first = b""
 
     def __init__(self, server: "BrokerServer", ipc: bool) -> None:
@@ -46,22 +49,37 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
             return
         self.transport.set_write_buffer_limits(high=self.server.choke, low=self.server.choke // 4)
-        if not self.ipc:
-            sock = transport.get_extra_info("socket")
-            if sock is not None:
-                _keep_alive(sock)
 
     def data_received(self, data: bytes) -> None:
         server = self.server
         if not server.awake:
             server.wake()
         link = self.link
-        if link is None:
-            self._sniff(self._first + data)
-            return
-        link.receive(data)
-        if self in server.shaking and link.open:
-            del server.shaking[self]
+        try:
+            if link is None:
+                self._sniff(self._first + data)
+            else:
+                link.receive(data)
+        except Exception:
+            self.fail()
+        if self._shaking:
+            link = self.link
+            if link is not None and link.open:
+                self._shaking = False
+                server.shaking.pop(self, None)
+
+    def go_on(self, link: Link) -> None:
+        """The peer may be heard again: first what it had said already."""
+        try:
+            link.receive(b"")
+        except Exception:
+            self.fail()
+
+    def fail(self) -> None:
+        """A fault of ours, met while serving this peer, ends this connection and nothing else."""
+        session = self.link.handler if self.link is not None else None
+        trouble(LOG, "internal error", peer=self.peer, protocol=getattr(session, "protocol", "unknown"))
+        self.transport.abort()
 
     def _sniff(self, data: bytes) -> None:
         """The first bytes tell the wire."""
@@ -123,7 +141,7 @@ class Connection(asyncio.Protocol):
     def _close(self, link: Link) -> None:
         if self in self.server.closing:
             return
-        self.server.closing[self] = None
+        self.server.closing[self] = time.monotonic() + CLOSE_TIME
         level = logging.DEBUG if link.closing == "closed after DISCONNECT" else logging.WARNING
         session = link.handler
         say(LOG, level, "connection closed", peer=self.peer, protocol=getattr(session, "protocol", link.wire), why=link.closing)
@@ -137,7 +155,8 @@ class Connection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if reading:
-            self.server.unwatch(self)
+            if self.watched >= 0:
+                self.server.unwatch(self)
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
@@ -157,6 +176,8 @@ class Connection(asyncio.Protocol):
             self.server.wake()
 
     def eof_received(self) -> bool:
+        """No protocol here closes one direction only: the peer has gone, and what it has not read yet it will not read."""
+        self.transport.abort()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -176,11 +197,3 @@ def _name(transport: asyncio.BaseTransport, server: "BrokerServer", ipc: bool) -
         return "tcp://unknown"
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
     return f"tcp://{host}:{name[1]}"
-
-
-def _keep_alive(sock: socket.socket) -> None:
-    """A peer whose machine died says nothing; the kernel finds out within about two minutes."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -37,6 +37,11 @@ def say(log: logging.Logger, level: int, text: str, /, **fields: object) -> None
         log.log(level, "%s", text, extra={"fields": fields}, stacklevel=2)
 
 
+def trouble(log: logging.Logger, text: str, /, **fields: object) -> None:
+    """Logs the exception that is being handled, with its traceback: a fault of ours."""
+    log.error("%s", text, extra={"fields": fields}, exc_info=True, stacklevel=2)
+
+
 def setup(json: bool = False, level: str = "info", stream: TextIO | None = None) -> None:
     """Sends polydomo's logs to ``stream`` (standard error); a second call replaces the first."""
     quiet()

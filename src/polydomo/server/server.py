@@ -2,13 +2,10 @@
 
 import asyncio
 import contextlib
-import errno
 import logging
-import os
+import resource
 import secrets
 import select
-import socket
-import stat
 import time
 from pathlib import Path
 
@@ -17,12 +14,12 @@ from polydomo.broker.core import Broker, Entropy
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.errors import SettingError
-from polydomo.server import logs
+from polydomo.server import listening, logs
 from polydomo.server.connection import Connection
 from polydomo.server.logbook import Logbook
-from polydomo.server.logs import say
+from polydomo.server.logs import say, trouble
 from polydomo.server.settings import Settings
-from polydomo.wire.address import IPC, Address
+from polydomo.wire.address import IPC
 from polydomo.wire.link import Hub
 from polydomo.wire.zmtp import Bounds
 
@@ -60,57 +57,67 @@ class BrokerServer:
             wall=time.time() - time.monotonic(),
         )
         self.connections: dict[Connection, None] = {}
+        self.max_connections = bounds.max_connections
         self.shaking: dict[Connection, float] = {}  # handshakes under way, oldest first, and when each is over
-        self.closing: dict[Connection, None] = {}
+        self.closing: dict[Connection, float] = {}  # told to close, oldest first, and when each is cut
         self.urls: list[str] = []
         self.ipc_peers = 0
         self.awake = False  # this turn's flush is scheduled
+        self._listening: list[listening.Listening] = []
         self._servers: list[asyncio.Server] = []
-        self._paths: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._idle = asyncio.Event()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()  # no request is open
+        self._empty = asyncio.Event()  # no connection is left
+        self._leaving = False
         self._epoll: select.epoll | None = None
         self._watched: dict[int, Connection] = {}
-        self._full = False
 
     # --- starting and leaving -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Opens every listener, or none: raises SettingError with one clear line."""
         self.loop = asyncio.get_running_loop()
+        self._count_files()
         try:
             for listener in self.settings.listeners():
-                await self._listen(listener.address)
+                self._listening.append(await listening.bind(listener.address))
+            for bound in self._listening:
+                self.urls.append(str(bound.address))
+            self.broker.address = self.urls[0]
+            for bound in self._listening:
+                await self._listen(bound)
         except BaseException:
-            await self._close_listeners()
+            self._close_listeners()
             raise
-        self.broker.address = self.urls[0]
         self._sweep()
 
-    async def _listen(self, address: Address) -> None:
+    def _count_files(self) -> None:
+        """Every connection is a file; one that could not be opened would be cut without a word."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if files != resource.RLIM_INFINITY and files - limits.SPARE_FILES < self.max_connections:
+            self.max_connections = max(1, files - limits.SPARE_FILES)
+            level = logging.WARNING if "limits.max_connections" in self.settings.sources else logging.DEBUG
+            say(LOG, level, "fewer connections than limits.max_connections", max_connections=self.max_connections, open_files=files)
+
+    async def _listen(self, bound: listening.Listening) -> None:
+        ipc = bound.address.kind == IPC
         try:
-            if address.kind == IPC:
-                _clear_socket(address.path)
-                server = await self.loop.create_unix_server(lambda: Connection(self, True), address.path)
-                os.chmod(address.path, 0o600)
-                self._paths.append(address.path)
-                self.urls.append(str(address))
-            else:
-                host = None if address.host == "*" else address.host
-                server = await self.loop.create_server(
-                    lambda: Connection(self, False), host, address.port, backlog=1024, reuse_address=True
-                )
-                port = server.sockets[0].getsockname()[1]
-                self.urls.append(str(Address(address.kind, address.host, port)))
-        except OSError as error:
-            raise SettingError(f"cannot listen on {address}: {_reason(error)}") from None
-        self._servers.append(server)
-        say(LOG, logging.INFO, "listening", address=self.urls[-1])
+            for sock in bound.sockets:
+                if ipc:
+                    server = await self.loop.create_unix_server(lambda: Connection(self, True), sock=sock, backlog=limits.BACKLOG)
+                else:
+                    server = await self.loop.create_server(lambda: Connection(self, False), sock=sock, backlog=limits.BACKLOG)
+                self._servers.append(server)
+        except OSError as error:  # two programs may bind a port, but only one may listen there
+            raise SettingError(f"cannot listen on {bound.address}: {listening.reason(error)}") from None
+        say(LOG, logging.INFO, "listening", address=str(bound.address))
 
     async def stop(self, grace: float = 0.0) -> None:
         """Stops accepting, lets requests in flight finish within ``grace`` seconds, says DISCONNECT to workers, and closes everything."""
-        await self._close_listeners()
+        self._leaving = True
+        self._close_listeners()
         self.wake()
         self.broker.drain()
         end = time.monotonic() + grace
@@ -125,26 +132,34 @@ class BrokerServer:
         self.flush()
         for connection in list(self.connections):
             connection.transport.close()
-        end = time.monotonic() + limits.CLOSE_TIME
-        while self.connections and time.monotonic() < end:
-            await asyncio.sleep(0.01)
-        for connection in list(self.connections):
-            connection.transport.abort()
-        if self._timer is not None:
-            self._timer.cancel()
+        if not await self._emptied(limits.CLOSE_TIME):
+            for connection in list(self.connections):
+                connection.transport.abort()
+            await self._emptied(limits.CLOSE_TIME)
+        for timer in (self._timer, self._sweeper):
+            if timer is not None:
+                timer.cancel()
         if self._epoll is not None:
             self.loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
             self._epoll = None
 
-    async def _close_listeners(self) -> None:
+    async def _emptied(self, seconds: float) -> bool:
+        """Waits until every connection is gone."""
+        if self.connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), seconds)
+        return not self.connections
+
+    def _close_listeners(self) -> None:
+        for bound in self._listening:
+            bound.remove_file()  # first: once nobody answers there, another broker may put its own in the place
         for server in self._servers:
             server.close()
         self._servers.clear()
-        for path in self._paths:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-        self._paths.clear()
+        for bound in self._listening:
+            bound.close()
+        self._listening.clear()
 
     # --- one turn of the loop -----------------------------------------------------------------------------------------------
 
@@ -161,7 +176,9 @@ class BrokerServer:
         hub = self.hub
         self.broker.turn()
         while hub.resumed:
-            hub.resumed.pop().receive(b"")
+            link = hub.resumed.pop()
+            if not link.closed and isinstance(link.owner, Connection):
+                link.owner.go_on(link)
         while hub.dirty:
             dirty = hub.dirty
             hub.dirty = []
@@ -170,11 +187,14 @@ class BrokerServer:
                 if link.closed or not isinstance(connection, Connection):
                     link.dirty = False
                 else:
-                    connection.flush()
+                    try:
+                        connection.flush()
+                    except Exception:
+                        connection.fail()
         if not self.broker.open_requests:
             self._idle.set()
         when = self.broker.next_deadline()
-        if when is not None and (self._timer is None or when < self._timer_at):
+        if when is not None and (self._timer is None or when < self._timer_at) and not (self._leaving and not self.connections):
             self._set_timer(when)
 
     def _set_timer(self, when: float) -> None:
@@ -186,25 +206,31 @@ class BrokerServer:
     def _due(self) -> None:
         self._timer = None
         self.wake()
-        self.broker.advance()
+        try:
+            self.broker.advance()
+        except Exception:
+            trouble(LOG, "internal error", during="timers")
 
     def _sweep(self) -> None:
-        """Once a second: handshakes that take too long, and the end of log floods."""
+        """Once a second: handshakes that take too long, peers that do not take their last bytes, and the end of log floods."""
         now = time.monotonic()
-        for connection, end in list(self.shaking.items()):
-            if end > now:
-                break
-            del self.shaking[connection]
+        for connection in _due(self.shaking, now):
             say(LOG, logging.WARNING, "handshake took too long", peer=connection.peer)
             connection.transport.abort()
+        for connection in _due(self.closing, now):
+            connection.transport.abort()
         logs.sweep()
-        self.loop.call_later(1.0, self._sweep)
+        self._sweeper = self.loop.call_later(1.0, self._sweep)
 
     # --- connections --------------------------------------------------------------------------------------------------------
 
     def admit(self, connection: Connection) -> bool:
-        if len(self.connections) >= self.settings.limits.max_connections:
-            say(LOG, logging.WARNING, "connection refused", peer=connection.peer, why="limits.max_connections reached")
+        if self._leaving:
+            return False
+        if len(self.connections) >= self.max_connections:
+            short = self.max_connections < self.settings.limits.max_connections
+            why = "too few open files are allowed (ulimit -n)" if short else "limits.max_connections reached"
+            say(LOG, logging.WARNING, "connection refused", peer=connection.peer, why=why)
             return False
         self.connections[connection] = None
         self.shaking[connection] = time.monotonic() + self.settings.limits.handshake_time
@@ -214,26 +240,29 @@ class BrokerServer:
         self.connections.pop(connection, None)
         self.shaking.pop(connection, None)
         self.closing.pop(connection, None)
-        self.unwatch(connection)
+        if connection.watched >= 0:
+            self.unwatch(connection)
+        if not self.connections:
+            self._empty.set()
 
     def watch(self, connection: Connection) -> None:
         """The connection is not read: the kernel tells through an epoll of our own when the peer closes it."""
         sock = connection.transport.get_extra_info("socket")
-        if sock is None or not hasattr(select, "epoll"):
+        if sock is None or not hasattr(select, "epoll") or connection.watched >= 0:
             return
         if self._epoll is None:
             self._epoll = select.epoll()
             self.loop.add_reader(self._epoll.fileno(), self._hung_up)
-        self._epoll.register(sock.fileno(), select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR)
-        self._watched[sock.fileno()] = connection
+        connection.watched = sock.fileno()
+        self._epoll.register(connection.watched, select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR)
+        self._watched[connection.watched] = connection
 
     def unwatch(self, connection: Connection) -> None:
-        for number, other in list(self._watched.items()):
-            if other is connection:
-                del self._watched[number]
-                if self._epoll is not None:
-                    with contextlib.suppress(OSError):
-                        self._epoll.unregister(number)
+        number = connection.watched
+        connection.watched = -1
+        if self._watched.pop(number, None) is not None and self._epoll is not None:
+            with contextlib.suppress(OSError):
+                self._epoll.unregister(number)
 
     def _hung_up(self) -> None:
         assert self._epoll is not None
@@ -242,6 +271,18 @@ class BrokerServer:
             if connection is not None:
                 connection.transport.abort()
                 self.unwatch(connection)
+
+
+def _due(deadlines: dict[Connection, float], now: float) -> list[Connection]:
+    """Takes out those whose time is over; the oldest stand first."""
+    found: list[Connection] = []
+    for connection, end in deadlines.items():
+        if end > now:
+            break
+        found.append(connection)
+    for connection in found:
+        del deadlines[connection]
+    return found
 
 
 def policy_of(settings: Settings) -> Policy:
@@ -268,31 +309,5 @@ def prepare_data(directory: str) -> Path:
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
-        raise SettingError(f"data: cannot write to {directory}: {_reason(error)}") from None
+        raise SettingError(f"data: cannot write to {directory}: {listening.reason(error)}") from None
     return path
-
-
-def _clear_socket(path: str) -> None:
-    """Removes the socket file of a broker that was killed; refuses if somebody still answers there."""
-    try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            raise OSError(errno.EEXIST, "a file that is not a socket is in the way")
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(path)
-        except OSError:
-            os.unlink(path)
-            return
-    raise OSError(errno.EADDRINUSE, "address already in use")
-
-
-def _reason(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "the address is already in use; stop the other program or choose another with --listen"
-    if error.errno == errno.EACCES:
-        return "permission denied"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return "this machine has no such address"
-    return error.strerror or str(error)
