@@ -11,7 +11,7 @@ from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.memo_session import MemoSession
 from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
 from polydomo.protocols.verbs import Session, Verbs
-from polydomo.wire.frames import head, split
+from polydomo.wire.frames import head, join, split
 from polydomo.wire.link import Handler, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
@@ -67,7 +67,12 @@ class Detector(Handler):
                 self._become(session)
                 session.on_message(data, start, end)
                 return
-        first = [bytes(frame[:12]) for frame in split(data[start:end])[:3]]
+        frames = split(data[start:end])
+        plain = join(frames)
+        if plain != data[start:end]:  # frames in long form where the short one does
+            self.on_message(plain, 0, len(plain))
+            return
+        first = [frame[:12] for frame in frames[:3]]
         link.violation(ProtocolViolation(f"no protocol begins with the frames {first!r}"))
 
     def _become(self, session: Session) -> None:

@@ -14,15 +14,14 @@ from polydomo.wire.frames import EMPTY_FRAME, Body, cut, join, split
 
 CLIENT = b"\x01\x00\x01\x06MDPC01"  # frames: "", MDPC01
 WORKER = b"\x01\x00\x01\x06MDPW01"
-REPLY = WORKER + b"\x01\x01\x03"
-REQUEST = WORKER + b"\x01\x01\x02\x01\x0c"  # ... and the flags and length of the token that follows
+REPLY = WORKER + b"\x01\x01\x03\x01\x0c"  # ... and the flags and length of the token that follows
+REQUEST = WORKER + b"\x01\x01\x02\x01\x0c"
 DELIMITER = b"\x01\x00"
 HEARTBEAT = WORKER + b"\x00\x01\x04"
 DISCONNECT = WORKER + b"\x00\x01\x05"
 
 SERVICE_AT = len(CLIENT)
-ADDRESS_AT = len(REPLY)
-BODY_AT = ADDRESS_AT + 2 + 12 + 2  # after a token and the delimiter
+BODY_AT = len(REPLY) + 12 + 2  # after a token and the delimiter
 
 
 class Mdp1Session(WorkerRole):
@@ -59,7 +58,7 @@ class Mdp1Session(WorkerRole):
         elif frames[1] == b"MDPC01":
             plain = join(frames)
             if plain == data[start:end]:
-                self._invalid("request without a service")
+                self._invalid("request without a service, or for one whose name is over 255 bytes")
             else:  # frames in long form where the short one does
                 self.on_message(plain, 0, len(plain))
         elif frames[1] == b"MDPW01":

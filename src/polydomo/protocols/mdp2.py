@@ -14,6 +14,7 @@ from polydomo.protocols.verbs import Request, Verbs, Worker
 from polydomo.protocols.worker_role import WorkerRole
 from polydomo.wire.frames import EMPTY_FRAME, Body, cut, join, split
 from polydomo.wire.link import Link
+from polydomo.wire.zmtp import ZmtpLink
 
 
 class Dialect:
@@ -77,7 +78,9 @@ class Mdp2Session(WorkerRole):
         self.spoken = dialect
         self.dialect = dialect.name
         # "a REQ socket never gets a partial", and libmdp has no word for one
-        self.takes_partials = dialect is not RFC18_REQ and dialect is not LIBMDP
+        link = self.link
+        from_req = isinstance(link, ZmtpLink) and link.peer_type == b"REQ"
+        self.takes_partials = dialect is not RFC18_REQ and dialect is not LIBMDP and not from_req
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         dialect = self.spoken
@@ -95,7 +98,8 @@ class Mdp2Session(WorkerRole):
             at = start + len(dialect.from_worker)
             body = at + 17  # command, token with its head, delimiter
             worker = self.worker
-            if body < end and data[body - 2 : body] == b"\x01\x00" and worker is not None and worker.alive:
+            laid_out = body < end and data[at + 1 : at + 3] == b"\x01\x0c" and data[body - 2 : body] == b"\x01\x00"
+            if laid_out and worker is not None and worker.alive:
                 token = data[body - 14 : body - 2]
                 command = data[at : at + 1]
                 if token in worker.held:

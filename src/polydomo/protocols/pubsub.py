@@ -29,9 +29,8 @@ class SubscriberSession(Session):
         elif subscribe:
             self.count += 1
             self.broker.subscribe(self, prefix)
-        elif self.count:
+        elif self.broker.unsubscribe(self, prefix):
             self.count -= 1
-            self.broker.unsubscribe(self, prefix)
 
     def send_published(self, topic: bytes, body: Body) -> None:
         self.link.send(head(len(topic), bool(body)) + topic, body)

@@ -52,6 +52,7 @@ class Request:
     partials = 0  # partials that reached the client
     parts: "list[Body] | None" = None  # partials held for a client that cannot take them
     parts_size = 0
+    parts_frames = 0
     hops = 0  # services it was passed on to (DCP chains)
     timer = 0  # the broker's
     reply_size = 0
@@ -325,7 +326,8 @@ class Verbs:
     def subscribe(self, session: Session, prefix: bytes) -> None:
         raise NotImplementedError
 
-    def unsubscribe(self, session: Session, prefix: bytes) -> None:
+    def unsubscribe(self, session: Session, prefix: bytes) -> bool:
+        """False if the session has not asked for this prefix."""
         raise NotImplementedError
 
     # --- the catalog (DBP): services that register themselves, and everything else the broker knows

@@ -265,6 +265,9 @@ class ZmtpLink(Link):
                     end = -end
                     break
                 start = position = end
+                if self.halted:
+                    self._put_aside(data, start, 0, 0, 0)
+                    return
                 continue
             if end > size:
                 break
@@ -292,7 +295,7 @@ class ZmtpLink(Link):
     def _put_aside(self, data: bytes, start: int, scan: int, count: int, need: int) -> None:
         """Keeps an unfinished message, or what may not be looked at yet."""
         left = len(data) - start
-        if not left:
+        if not left or self.mute:  # of a peer that is being closed nothing is kept
             return
         self._scan = scan
         self._count = count
