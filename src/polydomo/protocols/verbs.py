@@ -34,28 +34,22 @@ QUEUED, HELD, DONE = 0, 1, 2  # Request.state
 
 
 class Request:
-    """One request of one client, from acceptance to its outcome. Written by the broker; codecs read it."""
+    """One request of one client, from acceptance to its outcome. Written by the broker; codecs read it.
 
-    state = QUEUED
-    worker: "Worker | None" = None  # who holds it now
-    token = b""  # names this attempt towards the worker: 12 printable ASCII bytes, never used twice
-    attempts = 0
+    What every request needs is set when it is made; what few need stands as a default of the class. (Reading an attribute that
+    only the class has is slow, and this is the hot path.)
+    """
+
     max_attempts = 0
     deadline = 0.0  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
-    timed = False  # one of the next four is set
     wait = 0.0  # seconds it may wait for a worker, each time it does; 0: the service's general expiry
     expiry = 0.0  # absolute; 0 is none. Still queued then: NO_WORKER.
     run = 0.0  # seconds from dispatch (memo01's job timeout); 0 is none. Passing it ends the request as TIMEOUT.
-    dispatched = 0.0  # when the current attempt began
     first_dispatched = 0.0
     first_partial = 0.0
+    parts_frames = 0  # frames in ``parts``
     partials = 0  # partials that reached the client
-    parts: "list[Body] | None" = None  # partials held for a client that cannot take them
-    parts_size = 0
-    parts_frames = 0
     hops = 0  # services it was passed on to (DCP chains)
-    timer = 0  # the broker's
-    reply_size = 0
     lost_by: "Session | None" = None  # the session that lost it last; another one is preferred
     outcome = ""
     reason = ""
@@ -67,29 +61,37 @@ class Request:
         self.body = body
         self.ref = ref  # what the client's codec needs to answer; a worker's codec of the same protocol may read it too
         self.accepted = now
+        self.state = QUEUED
+        self.worker: Worker | None = None  # who holds it now
+        self.token = b""  # names this attempt towards the worker: 12 printable ASCII bytes, never used twice
+        self.attempts = 0
+        self.dispatched = 0.0  # when the current attempt began
+        self.timed = False  # one of deadline, wait and run is set
+        self.timer = 0  # the broker's
+        self.parts: list[Body] | None = None  # partials held for a client that cannot take them
+        self.parts_size = 0
+        self.reply_size = 0
 
 
 class Service:
     """One service by name. Codecs may read ``name``; everything else is the broker's."""
 
-    length = 0  # requests waiting
-    empty_since = 0.0  # since when it has no worker
-    timer = 0
-    weighted = False  # some worker has a weight: the highest comes first
-    accepted = 0
-    answered = 0
-    failed = 0
-    requeued = 0
-
     def __init__(self, name: bytes) -> None:
         self.name = name
+        self.length = 0  # requests waiting
+        self.empty_since = 0.0  # since when it has no worker
+        self.timer = 0
+        self.weighted = False  # some worker has a weight: the highest comes first
+        self.accepted = 0
+        self.answered = 0
+        self.failed = 0
+        self.requeued = 0
         self.workers: dict[Worker, int] = {}  # worker -> weight
         self.idle: dict[Worker, None] = {}  # with credit and nothing held, least recently used first
         self.spare: dict[Worker, None] = {}  # with credit but busy: second choice
         self.queues: dict[Session, deque[Request]] = {}  # what waits, by client
         self.turns: deque[Session] = deque()  # whose turn it is
         self.returned: deque[Request] = deque()  # given back by lost workers: served first
-        self.stalled: dict[Session, None] = {}  # clients that are not read because the queue is full
 
 
 class Worker:
@@ -132,7 +134,6 @@ class Session(Handler):
     takes_partials = False  # as a client; otherwise the broker holds partials and joins them in front of the final
 
     # the broker's own bookkeeping
-    workers = 0  # live workers on this connection; such a connection is never paused
     number = 0
     over = False  # the connection is gone
     polls = False  # its workers ask for each request (memo01): one is delivered only while ``worker.waiting``
@@ -140,6 +141,7 @@ class Session(Handler):
     def __init__(self, broker: "Verbs", link: Link) -> None:
         self.broker = broker
         self.link = link
+        self.workers = 0  # live workers on this connection; such a connection is never paused; the broker's
         self.requests: dict[Request, None] = {}  # open requests of this client, in order; the broker's
 
     # to a client

@@ -45,13 +45,7 @@ class Link:
     closing: str | None = None  # why the owner must close the connection, once ``out`` is written
     abort = False  # with ``closing``: close at once, do not wait until ``out`` is written
     closed = False  # the connection is gone
-    mute = False  # closed or closing: nothing more is sent
-    halted = False  # mute or paused: nothing more is taken in
     paused = 0  # not 0: the owner must not read from the socket, and ``receive`` puts aside what it already has
-    dirty = False
-    big = False  # ``out`` has a piece too large to be worth joining
-    sent = 0  # bytes ever handed to ``out``; for figures
-    received = 0
     owner: object = None  # whatever the owner of the socket wants to find again
 
     def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:
@@ -59,6 +53,11 @@ class Link:
         self.handler = handler
         self.peer = peer  # the peer's address, for people
         self.out: list[Body] = []
+        self.dirty = False  # it stands in ``hub.dirty``
+        self.big = False  # ``out`` has a piece too large to be worth joining
+        self.mute = False  # closed or closing: nothing more is sent
+        self.halted = False  # mute or paused: nothing more is taken in
+        self.received = 0  # bytes, for figures
 
     @property
     def open(self) -> bool:

@@ -52,9 +52,6 @@ class ZmtpLink(Link):
     peer_type = b""
     our_type = b""
     identity = b""
-    _state = SIGNING
-    _rest = b""  # an unfinished message, or what came while paused
-    _gather: BytesIO | None = None  # the same, for a long one
     _scan = 0  # how far the unfinished message was looked at
     _count = 0  # frames of it seen
     _need = 0  # no use looking again before it has this many bytes
@@ -70,6 +67,9 @@ class ZmtpLink(Link):
         mechanism: Mechanism | None = None,
     ) -> None:
         super().__init__(hub, handler, peer)
+        self._state = SIGNING
+        self._rest = b""  # an unfinished message, or what came while paused
+        self._gather: BytesIO | None = None  # the same, for a long one
         self.listener = listener
         self.bounds = bounds
         self.mechanism: Mechanism | None = mechanism if mechanism is not None else Null(listener, socket_type)
