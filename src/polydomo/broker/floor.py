@@ -6,7 +6,7 @@ worker that is no more gives back what it held.
 
 from polydomo import limits
 from polydomo.broker import choice, liveness, queues, reserved
-from polydomo.broker.ledger import Ledger
+from polydomo.broker.ledger import ATTEMPT_MASK, NUMBER_MASK, Ledger
 from polydomo.protocols.verbs import (
     DONE,
     FAILED,
@@ -28,18 +28,20 @@ from polydomo.wire.link import AT_BOUND
 
 
 class Floor(Ledger):
+    __slots__ = ()
+
     # --- handing out -----------------------------------------------------------------------------------------------------
 
     def _dispatch(self, request: Request, worker: Worker) -> None:
-        self._attempts += 1
         now = self.now
-        token = b"%012x" % self._attempts  # printable, since some peers take it for text; always 12 bytes
+        attempts = request.attempts + 1
+        token = b"%09x%03x" % (request.number & NUMBER_MASK, attempts & ATTEMPT_MASK)
         request.token = token
         request.worker = worker
         request.state = HELD
-        request.attempts += 1
+        request.attempts = attempts
         request.dispatched = now
-        if request.attempts == 1:
+        if attempts == 1:
             request.first_dispatched = now
         worker.held[token] = request
         worker.credit -= 1
@@ -314,7 +316,7 @@ class Floor(Ledger):
         request.ref = ref
         request.worker = None
         request.hops += 1
-        request.attempts = 0
+        request.spent = request.attempts
         request.state = QUEUED
         queues.push(service, request)
         self._await(request)
@@ -373,8 +375,8 @@ class Floor(Ledger):
         allowed = request.max_attempts or self.policy.attempts
         if request.partials and not self.policy.requeue_after_partial:
             self._fail(request, INTERRUPTED, f"its worker was lost after {request.partials} partials ({why})")
-        elif request.attempts >= allowed:
-            self._fail(request, GAVE_UP, f"{request.attempts} workers were lost with it, the last one: {why}")
+        elif request.attempts - request.spent >= allowed:
+            self._fail(request, GAVE_UP, f"{request.attempts - request.spent} workers were lost with it, the last one: {why}")
         elif self.draining:
             self._fail(request, SHUTDOWN, "the broker is shutting down")
         else:

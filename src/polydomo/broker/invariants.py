@@ -118,7 +118,8 @@ def _open(broker: "Broker", request: Request) -> None:
     assert held <= broker.policy.max_message, f"{who} holds more partials than a message may have bytes"
     assert len(request.parts or ()) <= limits.MAX_BODY_FRAMES + 1, f"{who} holds more partials than a body may have frames"
     assert not (request.parts and request.partials), f"{who} holds partials of a client that takes them"
-    assert request.attempts <= (request.max_attempts or broker.policy.attempts), f"{who} was tried too often"
+    allowed = request.spent + (request.max_attempts or broker.policy.attempts)
+    assert request.attempts <= allowed, f"{who} was tried too often"
 
 
 def _crews(broker: "Broker") -> None:

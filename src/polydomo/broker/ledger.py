@@ -21,7 +21,37 @@ class Entropy:
         raise NotImplementedError
 
 
+# An attempt's token is its request's number in nine hexadecimal digits and the attempt's in three: printable, since some peers take it for
+# text, and told to workers, so that whatever they write down under it (a log record) leads back to the request. It counts only from the
+# worker that holds it. A number comes again after 2^36 requests, a week at 100,000 a second.
+NUMBER_MASK = (1 << 36) - 1
+ATTEMPT_MASK = (1 << 12) - 1
+TOKEN_SIZE = 12
+
+
+def number_of(token: bytes, newest: int) -> int:
+    """The number of the request that an attempt's token names, the newest being ``newest``; 0 if it is no token."""
+    if len(token) != TOKEN_SIZE:
+        return 0
+    try:
+        number = int(token[:9], 16)
+        int(token[9:], 16)
+    except ValueError:
+        return 0
+    number |= newest & ~NUMBER_MASK
+    if number > newest:
+        number -= NUMBER_MASK + 1
+    return max(number, 0)
+
+
 class Ledger(Verbs):
+    __slots__ = (  # so many attributes are slow to reach otherwise, and the hot path reaches for them all the time
+        "_attempts", "_entropy", "_max_held_bytes", "_max_outstanding", "_max_queue", "_requests", "_sessions",
+        "_stalled", "_wants_messages", "_wants_requests", "_workers", "address", "catalog", "crews", "draining",
+        "held_bytes", "memo_workers", "now", "open_requests", "policy", "recorder", "refusal", "schedulers",
+        "services", "sessions", "started", "subscriptions", "timers", "tuning", "wall", "workers",
+    )
+
     def __init__(
         self,
         now: float,
@@ -60,7 +90,6 @@ class Ledger(Verbs):
         self._max_held_bytes = self.policy.max_held_bytes
         self._stalled: dict[Session, Service] = {}  # clients that are not read, and the service they filled
         self._requests = 0
-        self._attempts = 0
         self._sessions = 0
         self._workers = 0
 

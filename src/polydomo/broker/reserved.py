@@ -155,7 +155,8 @@ def why(request: Request) -> str:
     if not count:
         return "no worker offers it"
     who = "its only worker is" if count == 1 else "both workers are" if count == 2 else f"all {count} workers are"
-    again = f"; lost {request.attempts} times" if request.attempts else ""
+    lost = request.attempts - request.spent
+    again = f"; lost {lost} times" if lost else ""
     return f"{who} busy{again}"
 
 

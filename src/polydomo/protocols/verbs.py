@@ -50,6 +50,7 @@ class Request:
     parts_frames = 0  # frames in ``parts``
     partials = 0  # partials that reached the client
     hops = 0  # services it was passed on to (DCP chains)
+    spent = 0  # attempts before it was passed on the last time: they do not count against it
     lost_by: "Session | None" = None  # the session that lost it last; another one is preferred
     outcome = ""
     reason = ""
@@ -63,8 +64,8 @@ class Request:
         self.accepted = now
         self.state = QUEUED
         self.worker: Worker | None = None  # who holds it now
-        self.token = b""  # names this attempt towards the worker: 12 printable ASCII bytes, never used twice
-        self.attempts = 0
+        self.token = b""  # names this attempt towards the worker: 12 printable ASCII bytes, see ``broker.ledger``
+        self.attempts = 0  # times it was handed to a worker
         self.dispatched = 0.0  # when the current attempt began
         self.timed = False  # one of deadline, wait and run is set
         self.timer = 0  # the broker's
