@@ -37,6 +37,8 @@ __all__ = ["Broker", "Entropy"]
 class Broker(Floor):
     """See the module's text."""
 
+    __slots__ = ()
+
     # --- clients ---------------------------------------------------------------------------------------------------------
 
     def request(

@@ -193,7 +193,7 @@ class Floor(Ledger):
 
     def heard(self, worker: Worker) -> None:
         worker.seen = self.now
-        if worker.held and not worker.beats_busy:
+        if worker.held and not worker.beats_busy and liveness.busy_beat(self, worker):
             worker.beats_busy = True
             liveness.reschedule(self, worker)
 

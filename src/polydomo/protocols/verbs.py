@@ -36,24 +36,15 @@ QUEUED, HELD, DONE = 0, 1, 2  # Request.state
 class Request:
     """One request of one client, from acceptance to its outcome. Written by the broker; codecs read it.
 
-    What every request needs is set when it is made; what few need stands as a default of the class. (Reading an attribute that
-    only the class has is slow, and this is the hot path.)
+    Every field is set when it is made: a field that only some instances get later, or that only the class has, is slow to reach, and
+    this is the hot path.
     """
 
-    max_attempts = 0
-    deadline = 0.0  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
-    wait = 0.0  # seconds it may wait for a worker, each time it does; 0: the service's general expiry
-    expiry = 0.0  # absolute; 0 is none. Still queued then: NO_WORKER.
-    run = 0.0  # seconds from dispatch (memo01's job timeout); 0 is none. Passing it ends the request as TIMEOUT.
-    first_dispatched = 0.0
-    first_partial = 0.0
-    parts_frames = 0  # frames in ``parts``
-    partials = 0  # partials that reached the client
-    hops = 0  # services it was passed on to (DCP chains)
-    spent = 0  # attempts before it was passed on the last time: they do not count against it
-    lost_by: "Session | None" = None  # the session that lost it last; another one is preferred
-    outcome = ""
-    reason = ""
+    __slots__ = (
+        "__weakref__", "accepted", "attempts", "body", "deadline", "dispatched", "expiry", "first_dispatched", "first_partial", "hops",
+        "lost_by", "max_attempts", "number", "outcome", "partials", "parts", "parts_frames", "parts_size", "reason", "ref", "reply_size",
+        "run", "service", "session", "spent", "state", "timed", "timer", "token", "wait", "worker",
+    )  # fmt: skip
 
     def __init__(self, number: int, session: "Session", service: "Service", body: Body, ref: object, now: float) -> None:
         self.number = number  # counts up per broker run
@@ -67,11 +58,25 @@ class Request:
         self.token = b""  # names this attempt towards the worker: 12 printable ASCII bytes, see ``broker.ledger``
         self.attempts = 0  # times it was handed to a worker
         self.dispatched = 0.0  # when the current attempt began
+        self.first_dispatched = 0.0
         self.timed = False  # one of deadline, wait and run is set
+        self.deadline = 0.0  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
+        self.wait = 0.0  # seconds it may wait for a worker, each time it does; 0: the service's general expiry
+        self.expiry = 0.0  # absolute; 0 is none. Still queued then: NO_WORKER.
+        self.run = 0.0  # seconds from dispatch (memo01's job timeout); 0 is none. Passing it ends the request as TIMEOUT.
+        self.max_attempts = 0  # 0: as many as the broker's policy says
+        self.spent = 0  # attempts before it was passed on the last time: they do not count against it
+        self.hops = 0  # services it was passed on to (DCP chains)
+        self.lost_by: Session | None = None  # the session that lost it last; another one is preferred
         self.timer = 0  # the broker's
+        self.first_partial = 0.0
+        self.partials = 0  # partials that reached the client
         self.parts: list[Body] | None = None  # partials held for a client that cannot take them
         self.parts_size = 0
+        self.parts_frames = 0
         self.reply_size = 0
+        self.outcome = ""
+        self.reason = ""
 
 
 class Service:
@@ -134,16 +139,16 @@ class Session(Handler):
     dialect = ""  # which published reading of it, where there are several
     takes_partials = False  # as a client; otherwise the broker holds partials and joins them in front of the final
 
-    # the broker's own bookkeeping
-    number = 0
-    over = False  # the connection is gone
     polls = False  # its workers ask for each request (memo01): one is delivered only while ``worker.waiting``
 
     def __init__(self, broker: "Verbs", link: Link) -> None:
         self.broker = broker
         self.link = link
-        self.workers = 0  # live workers on this connection; such a connection is never paused; the broker's
-        self.requests: dict[Request, None] = {}  # open requests of this client, in order; the broker's
+        # the broker's own bookkeeping
+        self.number = 0
+        self.over = False  # the connection is gone
+        self.workers = 0  # live workers on this connection; such a connection is never paused
+        self.requests: dict[Request, None] = {}  # open requests of this client, in order
 
     # to a client
     def send_partial(self, request: Request, body: Body) -> None:

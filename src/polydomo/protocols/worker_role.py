@@ -1,8 +1,9 @@
 """What the worker side of MDP/0.1, MDP/0.2 and MDX have in common: one worker per connection, DISCONNECT, and then nothing."""
 
 from polydomo.limits import ZOMBIE_TIME
-from polydomo.protocols.verbs import Session, Worker
+from polydomo.protocols.verbs import Session, Verbs, Worker
 from polydomo.wire.frames import Body
+from polydomo.wire.link import Link
 
 ZOMBIE = "zombie"
 
@@ -10,8 +11,10 @@ ZOMBIE = "zombie"
 class WorkerRole(Session):
     """A session whose connection carries at most one worker, which READY opens and DISCONNECT closes."""
 
-    worker: Worker | None = None
-    finished = False  # DISCONNECT was said, by either side: the peer hears nothing more as a worker, and is not heard
+    def __init__(self, broker: Verbs, link: Link) -> None:
+        super().__init__(broker, link)
+        self.worker: Worker | None = None
+        self.finished = False  # DISCONNECT was said, by either side: the peer hears nothing more as a worker, and is not heard
 
     def send_disconnect(self) -> None:
         raise NotImplementedError
@@ -36,10 +39,8 @@ class WorkerRole(Session):
     def part(self, why: str) -> None:
         """DISCONNECT has been said: the worker is no more, and its connection is closed unless the peer does it soon."""
         self.finished = True
-        worker = self.worker
-        self.worker = None
-        if worker is not None:
-            self.broker.leave(worker, why)
+        if self.worker is not None:
+            self.broker.leave(self.worker, why)
         self.broker.later(ZOMBIE_TIME, self, ZOMBIE)
 
     def known(self, what: str) -> Worker | None:
@@ -50,12 +51,12 @@ class WorkerRole(Session):
             return worker
         if not self.finished:
             # A worker that was given up for its silence speaks again, or one that never said READY.
-            self.worker = None
             self.expel(f"{what} from a worker that is not registered")
         return None
 
     def answered(self, token: bytes, body: Body, final: bool) -> None:
-        """A reply that is not the ordinary one: the broker records it as stale unless the worker holds that attempt."""
+        """A reply that is not the ordinary one: the broker records it as stale unless the worker holds that attempt. It may come long
+        after the worker was given up, even after DISCONNECT."""
         worker = self.worker
         if worker is not None:
             if final:
@@ -67,7 +68,6 @@ class WorkerRole(Session):
     def dismiss(self, worker: Worker) -> None:
         self.send_disconnect()
         self.finished = True
-        self.worker = None
 
     def on_timer(self, key: object) -> None:
         if key == ZOMBIE and not self.requests:

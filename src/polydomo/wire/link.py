@@ -42,12 +42,6 @@ class Link:
     """One connection. Subclasses: ``zmtp.ZmtpLink`` and ``sp.SpLink``."""
 
     wire = ""  # "zmtp" or "sp", for people
-    closing: str | None = None  # why the owner must close the connection, once ``out`` is written
-    abort = False  # with ``closing``: close at once, do not wait until ``out`` is written
-    closed = False  # the connection is gone
-    paused = 0  # not 0: the owner must not read from the socket, and ``receive`` puts aside what it already has
-    owner: object = None  # whatever the owner of the socket wants to find again
-
     def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:
         self.hub = hub
         self.handler = handler
@@ -58,6 +52,11 @@ class Link:
         self.mute = False  # closed or closing: nothing more is sent
         self.halted = False  # mute or paused: nothing more is taken in
         self.received = 0  # bytes, for figures
+        self.closing: str | None = None  # why the owner must close the connection, once ``out`` is written
+        self.abort = False  # with ``closing``: close at once, do not wait until ``out`` is written
+        self.closed = False  # the connection is gone
+        self.paused = 0  # not 0: the owner must not read from the socket, and ``receive`` puts aside what it already has
+        self.owner: object = None  # whatever the owner of the socket wants to find again
 
     @property
     def open(self) -> bool:

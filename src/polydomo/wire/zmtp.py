@@ -48,13 +48,6 @@ class ZmtpLink(Link):
     """One ZMTP connection; the listening end fits its socket type to the peer's, the dialing end has its own."""
 
     wire = "zmtp"
-    version = (3, 1)
-    peer_type = b""
-    our_type = b""
-    identity = b""
-    _scan = 0  # how far the unfinished message was looked at
-    _count = 0  # frames of it seen
-    _need = 0  # no use looking again before it has this many bytes
 
     def __init__(
         self,
@@ -73,7 +66,13 @@ class ZmtpLink(Link):
         self.listener = listener
         self.bounds = bounds
         self.mechanism: Mechanism | None = mechanism if mechanism is not None else Null(listener, socket_type)
+        self.version = (3, 1)
         self.our_type = socket_type
+        self.peer_type = b""
+        self.identity = b""
+        self._scan = 0  # how far the unfinished message was looked at
+        self._count = 0  # frames of it seen
+        self._need = 0  # no use looking again before it has this many bytes
         self._greeted = False
         if not listener:
             self._greet()
