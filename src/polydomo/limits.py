@@ -66,6 +66,7 @@ DCP_BEAT: Final = 2.5  # DagBox: "implementation-defined"; its worker pings fast
 DBP_BEAT: Final = 5.0  # Used where a registration agrees to beat without naming its interval.
 EMQP_BEAT: Final = 3.0  # EventMQ's interval (seen).
 MEMO_IDLE: Final = 10.0  # memo01's broker answers an idle worker with HEARTBEAT after this (seen).
+BEAT_CROSSES: Final = 0.1  # Part of the silence allowed: a beat so soon after a request may have crossed it, and tells nothing.
 BEATS_MISSED: Final = 3  # "some multiple of that interval (usually 3-5)"
 EMQP_BEATS_MISSED: Final = 5  # EventMQ's managers beat from a busy loop and run late.
 

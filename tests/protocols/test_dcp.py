@@ -377,6 +377,7 @@ def test_silent_worker_is_dropped_without_a_message_and_may_register_again(rig: 
     client, worker = client_of(rig), worker_of(rig)
     ask(client, [b"body"], [b"m"])
     job = job_of(worker)
+    rig.wait(1.0)
     worker.say(*H, PING)  # it beats while busy
     worker.heard()
     rig.wait(limits.DCP_BEAT * limits.BEATS_MISSED + 0.2)

@@ -278,6 +278,7 @@ def test_silent_worker_is_given_up_and_hears_nothing_until_it_speaks(rig: Rig) -
     worker, client = worker_of(rig), client_of(rig)
     client.say(C, b"\x01", b"echo", b"id", b"body")
     job = job_of(worker)
+    rig.wait(1.0)
     worker.say(W, b"PING")  # it beats while busy: normal liveness holds for it
     worker.heard()
     rig.wait(limits.MDX_BEAT * limits.BEATS_MISSED + 0.2)

@@ -7,6 +7,7 @@ Messages only set ``seen`` and ``told``; a worker's one timer is set to the earl
 from typing import TYPE_CHECKING
 
 from polydomo.broker.timers import HAIR
+from polydomo.limits import BEAT_CROSSES
 from polydomo.protocols.verbs import Worker
 
 if TYPE_CHECKING:
@@ -50,6 +51,13 @@ def judge(broker: "Floor", worker: Worker) -> None:
         if worker.session.polls:
             worker.seen = broker.now  # its answer is due from now on
     schedule(broker, worker)
+
+
+def busy_beat(broker: "Floor", worker: Worker) -> bool:
+    """Whether a beat was sent by a worker that had its request already. One that crossed the request on its way tells nothing, and
+    taking it for more would cost a worker that cannot beat while busy its next long job."""
+    first = next(iter(worker.held.values()))
+    return broker.now - first.dispatched >= worker.silence * BEAT_CROSSES
 
 
 def _allowed_silence(broker: "Floor", worker: Worker) -> float:

@@ -1,0 +1,225 @@
+"""At a bound the sender is slowed, or told no where it cannot be slowed; and how the broker leaves."""
+
+import pytest
+
+from polydomo import limits
+from polydomo.broker.policy import Policy
+from polydomo.wire.link import AT_BOUND, CHOKED
+from tests.broker.rig import Peer, World
+
+
+def stalled(*peers: Peer) -> list[bool]:
+    return [bool(peer.link.paused & AT_BOUND) for peer in peers]
+
+
+# --- slowed
+
+
+def test_a_client_with_too_many_open_requests_is_not_read() -> None:
+    world = World(Policy(max_outstanding=8))
+    worker, client, other = world.worker(credit=100, auto_credit=False), world.client(), world.client()
+    for i in range(8):
+        assert stalled(client) == [False]
+        client.ask(b"%d" % i)
+    assert stalled(client, other) == [True, False]
+    worker.answer()
+    world.broker.turn()
+    assert stalled(client) == [True], "7 of 8 is still too many: it would flutter"
+    worker.answer()
+    assert stalled(client) == [True], "the loop's turn is when it is looked at"
+    world.broker.turn()
+    assert stalled(client) == [False]
+    assert world.hub.resumed == [client.link], "to be asked for what was put aside"
+    world.check()
+
+
+def test_a_full_queue_slows_its_senders_and_drops_nothing() -> None:
+    world = World(Policy(max_queue=4))
+    first, second, elsewhere = world.client(), world.client(), world.client()
+    for i in range(4):
+        first.ask(b"%d" % i)
+    second.ask(b"4")
+    elsewhere.ask(b"x", service=b"other")
+    assert stalled(first, second, elsewhere) == [True, True, False]
+    worker = world.worker(silence=0)
+    seen = []
+    for _ in range(5):
+        seen += worker.bodies()
+        worker.answer()
+        world.broker.turn()
+        world.check()
+    assert sorted(seen) == [b"0", b"1", b"2", b"3", b"4"]
+    assert stalled(first, second) == [False, False]
+
+
+def test_bytes_held_in_all_are_bounded() -> None:
+    world = World(Policy(max_held_bytes=1000))
+    first, second = world.client(), world.client()
+    worker = world.worker()
+    first.ask(bytes(600))
+    assert stalled(first) == [False]
+    second.ask(bytes(600))
+    assert stalled(first, second) == [False, True]
+    worker.answer()
+    world.broker.turn()
+    assert stalled(second) == [False]
+    world.check()
+
+
+def test_held_partials_count_too() -> None:
+    world = World(Policy(max_held_bytes=1000))
+    worker, client = world.worker(), world.client()
+    client.ask(b"x")
+    worker.part(bytes(2000))
+    client.ask(b"y")
+    assert stalled(client) == [True]
+    worker.answer()
+    worker.answer()
+    world.broker.turn()
+    assert stalled(client) == [False] and world.broker.held_bytes == 0
+
+
+def test_a_stalled_client_that_goes_is_forgotten() -> None:
+    world = World(Policy(max_outstanding=1))
+    client = world.client()
+    client.ask()
+    assert stalled(client) == [True]
+    client.close()
+    assert world.broker.stalled() == {} and world.broker.services == {}
+
+
+def test_a_client_that_does_not_read_stays_paused_for_that() -> None:
+    world = World(Policy(max_outstanding=1))
+    worker, client = world.worker(), world.client()
+    client.ask()
+    client.link.pause(CHOKED)
+    worker.answer()
+    world.broker.turn()
+    assert client.link.paused == CHOKED
+
+
+# --- told no
+
+
+def test_a_connection_that_carries_a_worker_is_refused_instead() -> None:
+    """It "is never paused (that deadlocks): it is refused instead"."""
+    world = World(Policy(max_outstanding=2))
+    peer = world.worker(b"mine")
+    assert peer.ask(b"1") is not None
+    assert peer.ask(b"2") is not None
+    assert peer.ask(b"3") is None
+    assert stalled(peer) == [False] and peer.failures == ["refused"] and len(world.notes.refusals) == 1
+    assert peer.ask(b"3", service=b"unknown") is None
+    assert set(world.broker.services) == {b"mine", b"echo"}, "a refused request does not leave its name behind"
+
+
+def test_a_stalled_client_that_becomes_a_worker_is_read_again() -> None:
+    world = World(Policy(max_outstanding=2))
+    peer = world.client()
+    peer.ask(b"1", service=b"other")
+    peer.ask(b"2", service=b"other")
+    assert stalled(peer) == [True]
+    peer.register(b"mine")
+    assert stalled(peer) == [False]
+    peer.leave()
+    assert stalled(peer) == [True], "or it could have more and more by coming and going"
+
+
+def test_a_worker_that_goes_when_there_is_room_is_not_stalled() -> None:
+    world = World(Policy(max_outstanding=2))
+    peer = world.worker(b"mine")
+    peer.ask(b"1")
+    peer.leave()
+    assert stalled(peer) == [False]
+
+
+def test_names_are_bounded() -> None:
+    world = World(Policy(max_services=3))
+    client, worker = world.client(), world.worker(b"a", b"b")
+    assert client.ask(service=b"c") is not None
+    assert client.ask(service=b"d") is None
+    assert client.failures == ["refused"]
+    assert Peer(world).register(b"d") is None and "3 services" in world.broker.refusal
+    assert not world.broker.offer(worker.me, b"d")
+    worker.leave()
+    assert Peer(world).register(b"d", b"e", b"f") is None
+    assert Peer(world).register(b"d", b"e") is not None
+
+
+def test_a_name_has_a_length() -> None:
+    world = World()
+    client = world.client()
+    assert client.ask(service=b"n" * 255) is not None
+    assert client.ask(service=b"n" * 256) is None
+    assert client.failures == ["refused"]
+
+
+def test_services_of_one_worker_are_bounded() -> None:
+    world = World()
+    names = [b"%d" % i for i in range(limits.MAX_SERVICES_PER_WORKER)]
+    assert Peer(world).register(*names, b"one more") is None
+    peer = world.worker(*names)
+    assert not world.broker.offer(peer.me, b"one more")
+
+
+# --- leaving
+
+
+def test_drain_lets_what_has_a_worker_finish() -> None:
+    world = World()
+    worker, client, peer = world.worker(), world.client(), Peer(world)
+    client.ask(b"held")
+    client.ask(b"queued")
+    client.ask(b"nobody", service=b"other")
+    world.broker.drain()
+    world.check()
+    assert client.failures == ["shutdown"]
+    assert client.ask(b"too late") is None and client.ask(b"too late", service=b"new") is None
+    assert client.failures == ["shutdown"] * 3
+    assert peer.register(b"echo") is None
+    worker.answer(b"1")
+    worker.answer(b"2")
+    assert client.finals == [[b"1"], [b"2"]]
+    assert client.ask(b"echo", service=b"mmi.service") is not None, "it still answers for itself"
+    assert client.finals[-1] == [b"200"]
+
+
+def test_a_worker_lost_while_draining_ends_its_request() -> None:
+    world = World()
+    worker, client = world.worker(), world.client()
+    client.ask()
+    world.broker.drain()
+    worker.close()
+    assert client.failures == ["shutdown"]
+
+
+def test_shutdown_ends_everything_and_says_goodbye() -> None:
+    world = World()
+    worker, idle, client = world.worker(credit=2), world.worker(), world.client()
+    for i in range(6):
+        client.ask(b"%d" % i, deadline=50.0)
+    client.ask(service=b"nobody")
+    world.broker.shutdown()
+    world.check()
+    assert client.failures == ["shutdown"] * 7
+    assert worker.said == idle.said == ["dismiss", "gone"]
+    assert world.broker.services == {} and world.broker.workers == {} and world.broker.open_requests == 0
+    assert len(world.broker.timers) == 0
+    world.broker.shutdown()
+    client.close()
+    worker.close()
+    world.check()
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_nothing_is_left_when_everybody_has_gone(count: int) -> None:
+    world = World()
+    peers = [world.worker(b"a", b"b") for _ in range(count)] + [world.client() for _ in range(count)]
+    for i, peer in enumerate(peers):
+        peer.ask(service=(b"a", b"b", b"c")[i % 3], deadline=30.0)
+    for peer in peers:
+        peer.close()
+    broker = world.broker
+    assert not broker.services and not broker.workers and not broker.sessions and not broker.crews
+    assert not broker.open_requests and not broker.held_bytes and not len(broker.timers)
+    assert world.notes.open == {}
