@@ -1,0 +1,168 @@
+"""The rules checked in plain Python, on rows in memory: the reference for the pipeline, and what the simulator runs on every seed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from polydomo.journal import rules, schema
+from polydomo.journal.ids import run_name
+from polydomo.journal.rules import COUNTERS, EACH, LAST, MAX, RULES, RUNNING, SEQUENCE, TOTAL, Counter, Rule
+from polydomo.journal.schema import MESSAGES, REQUESTS
+
+Row = dict[str, Any]
+Key = tuple[Any, ...]
+MAX_PROOF = 20  # rows kept as proof of one breach
+
+
+@dataclass
+class Breach:
+    """One breach of one rule, and the rows (run, seq) that prove it."""
+
+    rule: str
+    run: int
+    about: dict[str, Any]  # the scope's columns: number, worker, ...
+    proof: list[tuple[int, int]] = field(default_factory=list)
+    detail: str = ""
+
+    def __str__(self) -> str:
+        about = " ".join(f"{name} {value}" for name, value in self.about.items() if name != "run")
+        rows = ", ".join(str(seq) for _, seq in self.proof)
+        return f"{self.rule}: {rules.BY_ID[self.rule].says} Run {run_name(self.run)} {about} rows {rows}{self.detail}"
+
+
+def kind_of(row: Row) -> str:
+    """Rows of ``messages`` have an event, those of ``requests`` have none."""
+    return MESSAGES if "event" in row else REQUESTS
+
+
+def audit(rows: Iterable[Row], only: Iterable[str] | None = None) -> list[Breach]:
+    """Every breach of the rules (of those named by ``only``, if given) in the rows, which may come in any order."""
+    wanted = set(only) if only is not None else set(rules.BY_ID)
+    ordered = sorted(rows, key=lambda row: (row["run"], row["seq"]))
+    auditor = _Auditor([rule for rule in RULES if rule.id in wanted])
+    found = auditor.run(ordered)
+    if any(rule.shape == SEQUENCE and rule.id in wanted for rule in RULES):
+        found += holes(ordered)
+    return found
+
+
+def holes(rows: Iterable[Row]) -> list[Breach]:
+    """The numbers of each run's sequence that are neither there nor covered, and numbers that are there twice.
+
+    The first row of a run that is there is taken for its beginning: what was before it has been given up by retention.
+    """
+    present: dict[int, list[tuple[int, int]]] = {}  # run -> ranges, there or covered
+    first: dict[int, int] = {}
+    for row in rows:
+        run, seq = row["run"], row["seq"]
+        present.setdefault(run, []).append((seq, seq))
+        first[run] = min(seq, first.get(run, seq))
+    covered = [row for row in rows if row.get("covers_run")]
+    for row in covered:
+        if row["covers_last"] >= row["covers_first"]:
+            present.setdefault(row["covers_run"], []).append((row["covers_first"], row["covers_last"]))
+    found = []
+    for run, ranges in present.items():
+        if run not in first:
+            continue  # nothing of it is left but the word of its successor
+        ranges.sort()
+        last = first[run] - 1
+        for start, end in ranges:
+            if end < first[run]:
+                continue
+            if start > last + 1:
+                found.append(_hole(run, last + 1, start - 1, "missing, and no row says so"))
+            elif start == end and start <= last:
+                found.append(_hole(run, start, start, "there twice"))
+            last = max(last, end)
+    return found
+
+
+def _hole(run: int, first: int, last: int, what: str) -> Breach:
+    return Breach("no-hole", run, {"run": run}, [(run, first - 1), (run, last + 1)], f": {first} to {last} are {what}")
+
+
+class _Auditor:
+    """Walks over the rows once, keeping the counters of every scope."""
+
+    def __init__(self, wanted: list[Rule]) -> None:
+        self.each: dict[tuple[str, str], list[tuple[Rule, CodeType]]] = {}
+        self.running: dict[tuple[str, str], list[tuple[Rule, CodeType]]] = {}
+        self.totals: list[tuple[Rule, CodeType]] = []
+        for rule in wanted:
+            if rule.shape == TOTAL:
+                self.totals.append((rule, _compiled(rule.broken)))
+            elif rule.shape in (EACH, RUNNING):
+                table = self.each if rule.shape == EACH else self.running
+                for event in rule.events or (schema.EVENTS if rule.kind == MESSAGES else ("",)):
+                    table.setdefault((rule.kind, event), []).append((rule, _compiled(rule.broken)))
+        self.counters: dict[tuple[str, str], list[tuple[Counter, CodeType, CodeType | None]]] = {}
+        for counter in COUNTERS:
+            made = (counter, _compiled(counter.value), _compiled(counter.where) if counter.where else None)
+            for event in counter.events or ("",):
+                self.counters.setdefault((counter.kind, event), []).append(made)
+        self.zeros = {scope: {c.name: 0 for c in COUNTERS if c.scope == scope} for scope in {c.scope for c in COUNTERS}}
+        self.counts: dict[tuple[tuple[str, ...], Key], dict[str, int]] = {}
+        self.proofs: dict[tuple[tuple[str, ...], Key], list[tuple[int, int]]] = {}
+
+    def run(self, rows: list[Row]) -> list[Breach]:
+        # what a run lost is told after it, by its successor: known to all its rows
+        for row in rows:
+            self._count(row, (rules.RUN,))
+        found: list[Breach] = []
+        scopes = tuple(scope for scope in self.zeros if scope != rules.RUN)
+        for row in rows:
+            self._count(row, scopes)
+            place = (kind_of(row), row.get("event", ""))
+            for rule, broken in self.each.get(place, ()):
+                if eval(broken, _NO_BUILTINS, row):
+                    found.append(Breach(rule.id, row["run"], {"run": row["run"]}, [(row["run"], row["seq"])]))
+            for rule, broken in self.running.get(place, ()):
+                key = tuple(row[name] for name in rule.scope)
+                names = {**row, **self._of(rules.RUN, (row["run"],)), **self._of(rule.scope, key)}
+                if eval(broken, _NO_BUILTINS, names):
+                    proof = self.proofs.get((rule.scope, key), [])[-MAX_PROOF + 1 :]
+                    here = (row["run"], row["seq"])
+                    about = dict(zip(rule.scope, key, strict=True))
+                    found.append(Breach(rule.id, row["run"], about, [*(p for p in proof if p != here), here]))
+        for (scope, key), counts in self.counts.items():
+            for rule, broken in self.totals:
+                if rule.scope == scope and eval(broken, _NO_BUILTINS, {**self._of(rules.RUN, key[:1]), **counts}):
+                    about = dict(zip(scope, key, strict=True))
+                    found.append(Breach(rule.id, key[0], about, self.proofs[scope, key][-MAX_PROOF:]))
+        return found
+
+    def _of(self, scope: tuple[str, ...], key: Key) -> dict[str, int]:
+        return self.counts.get((scope, key)) or self.zeros[scope]
+
+    def _count(self, row: Row, scopes: tuple[tuple[str, ...], ...]) -> None:
+        for counter, value, where in self.counters.get((kind_of(row), row.get("event", "")), ()):
+            if counter.scope not in scopes or (where is not None and not eval(where, _NO_BUILTINS, row)):
+                continue
+            key = tuple(row[name] for name in counter.key or counter.scope)
+            place = (counter.scope, key)
+            counts = self.counts.get(place)
+            if counts is None:
+                counts = self.counts[place] = dict(self.zeros[counter.scope])
+                self.proofs[place] = []
+            amount = eval(value, _NO_BUILTINS, row)
+            if counter.how == LAST:
+                counts[counter.name] = amount
+            elif counter.how == MAX:
+                counts[counter.name] = max(counts[counter.name], amount)
+            else:
+                counts[counter.name] += amount
+            proof = self.proofs[place]
+            here = (row["run"], row["seq"])
+            if not proof or proof[-1] != here:
+                proof.append(here)
+                if len(proof) > 4 * MAX_PROOF:
+                    del proof[: -2 * MAX_PROOF]
+
+
+_NO_BUILTINS: dict[str, Any] = {"__builtins__": {}}
+
+
+def _compiled(expression: str) -> CodeType:
+    return compile(expression, f"<rule: {expression}>", "eval")

@@ -1,0 +1,305 @@
+"""The rules that a journal must keep, stated once: the simulator checks them in Python (``audit.py``), the pipeline in
+SQL.
+
+A rule is an expression that is true where it is broken, in what Python and SQL share: names, integers, texts in single
+quotes, comparisons, ``and``, ``or``, ``not``, ``in (..., ...)``, ``+ - *``. Its names are columns of the row and
+counters, which are declared here too. There are four shapes:
+
+* ``EACH``: looked at on every row of the rule's events, by the row's columns alone.
+* ``TOTAL``: looked at once per request, worker, ... by its counters over the whole journal.
+* ``RUNNING``: looked at on every row of the rule's events, by the row's columns and by the counters as they stand with
+  that row, in the order of ``seq``.
+* ``SEQUENCE``: every number of a run's sequence is there or covered by a row that says so. ``audit.holes`` is its
+  statement.
+
+A journal that begins in the middle of a run, or that lost rows and says so, is not in breach for that: rules that would
+need the lost rows ask ``run_missing == 0``, and those that need the beginning ask for the row that must be there.
+"""
+
+from dataclasses import dataclass
+
+from polydomo.journal import schema
+from polydomo.journal.schema import MESSAGES, REQUESTS
+
+# --- scopes: what is counted together ---------------------------------------------------------------------------------
+
+REQUEST = ("run", "number")
+WORKER = ("run", "worker")
+CONNECTION = ("run", "connection")
+SERVICE = ("run", "service")
+RUN = ("run",)
+
+EACH, TOTAL, RUNNING, SEQUENCE = "each", "total", "running", "sequence"
+
+SUM, MAX, LAST = "sum", "max", "last"
+
+
+@dataclass(frozen=True)
+class Counter:
+    """Over the rows of a scope: the sum, the maximum or the last of ``value``, where the row is one of ``events`` and ``where`` holds.
+
+    ``key`` names the columns by which a row belongs to the scope, if not the scope's own.
+    """
+
+    name: str
+    scope: tuple[str, ...]
+    kind: str
+    events: tuple[str, ...] = ()  # of ``messages``
+    where: str = ""
+    value: str = "1"
+    how: str = SUM
+    key: tuple[str, ...] = ()
+
+
+COUNTERS = (
+    Counter("accepted", REQUEST, MESSAGES, (schema.ACCEPTED,)),
+    Counter("dispatches", REQUEST, MESSAGES, (schema.DISPATCHED,)),
+    Counter("requeues", REQUEST, MESSAGES, (schema.REQUEUED,)),
+    Counter("forwards", REQUEST, MESSAGES, (schema.FORWARDED,)),
+    Counter("finals", REQUEST, MESSAGES, (schema.FINAL,)),
+    Counter("outcomes", REQUEST, MESSAGES, (schema.FINAL, schema.FAILED)),
+    Counter("finished", REQUEST, REQUESTS),
+    Counter("asker", REQUEST, MESSAGES, (schema.ACCEPTED,), value="client", how=LAST),
+    Counter("holder", REQUEST, MESSAGES, (schema.DISPATCHED,), value="worker", how=LAST),
+    Counter("held_attempt", REQUEST, MESSAGES, (schema.DISPATCHED,), value="attempt", how=LAST),
+    Counter("registrations", WORKER, MESSAGES, (schema.REGISTERED,)),
+    Counter("asked", WORKER, MESSAGES, (schema.REGISTERED, schema.GRANTED), value="credit"),
+    Counter("takes_itself", WORKER, MESSAGES, (schema.REGISTERED,), value="auto", how=MAX),
+    Counter("taken", WORKER, MESSAGES, (schema.DISPATCHED,)),
+    Counter("freed", WORKER, MESSAGES, (schema.FINAL, schema.FAILED, schema.FORWARDED, schema.UNHEARD), where="released == 1"),
+    Counter("goings", WORKER, MESSAGES, (schema.LEFT, schema.LOST)),
+    Counter("closings", CONNECTION, MESSAGES, (schema.DISCONNECTED,)),
+    Counter("returned", SERVICE, MESSAGES, (schema.REQUEUED,)),
+    Counter("taken_again", SERVICE, MESSAGES, (schema.DISPATCHED,), where="attempt > 1"),
+    Counter(
+        "given_up_waiting",
+        SERVICE,
+        MESSAGES,
+        (schema.FAILED,),
+        where="attempt > 0 and worker == 0 and outcome not in ('gave-up', 'interrupted', 'shutdown')",
+    ),
+    Counter("run_stopped", RUN, MESSAGES, (schema.STOPPED,)),
+    Counter(
+        "run_missing",
+        RUN,
+        MESSAGES,
+        (schema.STARTED, schema.MISSING),
+        where="covers_run != 0",
+        value="covers_last - covers_first + 1",
+        key=("covers_run",),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    id: str
+    says: str  # what must hold, in one sentence
+    level: str  # the least level of a journal in which a breach can be seen
+    shape: str
+    scope: tuple[str, ...] = ()
+    kind: str = MESSAGES  # of the rows that EACH and RUNNING look at
+    events: tuple[str, ...] = ()  # ... and their events; () is any
+    broken: str = ""  # the expression
+
+
+ANY_STEP = (schema.QUEUED, schema.DISPATCHED, schema.PARTIAL, schema.REQUEUED, schema.FORWARDED)
+SLACK_US = 1_000_000  # of a broker's timers under load; the rule for silence adds a tenth of what is allowed
+
+RULES = (
+    Rule(
+        "one-outcome",
+        "A request has one outcome: one final reply or one failure.",
+        MESSAGES,
+        TOTAL,
+        REQUEST,
+        broken="outcomes > 1",
+    ),
+    Rule("one-record", "A finished request is on record once.", REQUESTS, TOTAL, REQUEST, broken="finished > 1"),
+    Rule(
+        "some-outcome",
+        "A request that was accepted has its outcome before the run ends.",
+        MESSAGES,
+        TOTAL,
+        REQUEST,
+        broken="accepted == 1 and outcomes == 0 and run_stopped == 1 and run_missing == 0",
+    ),
+    Rule(
+        "outcome-recorded",
+        "A request with an outcome is on record as finished.",
+        MESSAGES,
+        TOTAL,
+        REQUEST,
+        broken="accepted == 1 and outcomes == 1 and finished == 0 and run_stopped == 1 and run_missing == 0",
+    ),
+    Rule(
+        "nothing-after-outcome",
+        "Nothing more is done with a request that has its outcome.",
+        MESSAGES,
+        RUNNING,
+        REQUEST,
+        events=ANY_STEP,
+        broken="outcomes > 0",
+    ),
+    Rule(
+        "one-holder",
+        "A request is with one worker at a time: it is handed out again only after it was given back or passed on.",
+        MESSAGES,
+        RUNNING,
+        REQUEST,
+        events=(schema.DISPATCHED,),
+        broken="accepted == 1 and dispatches > 1 + requeues + forwards and run_missing == 0",
+    ),
+    Rule(
+        "fenced",
+        "A reply counts only from the worker that holds the attempt.",
+        MESSAGES,
+        RUNNING,
+        REQUEST,
+        events=(schema.PARTIAL, schema.FINAL, schema.FORWARDED),
+        broken="accepted == 1 and run_missing == 0 and (worker != holder or dispatches == 0)",
+    ),
+    Rule(
+        "to-the-asker",
+        "A request and all that is said about it belong to the connection that asked.",
+        MESSAGES,
+        RUNNING,
+        REQUEST,
+        events=(*ANY_STEP, schema.FINAL, schema.FAILED),
+        broken="accepted == 1 and client != asker",
+    ),
+    Rule(
+        "attempts-bounded",
+        "A request is handed to no more workers than its attempts allow.",
+        REQUESTS,
+        EACH,
+        kind=REQUESTS,
+        broken="max_attempts > 0 and attempts > max_attempts",
+    ),
+    Rule(
+        "answered-by-a-worker",
+        "A final reply comes from a worker that was given the request.",
+        REQUESTS,
+        EACH,
+        kind=REQUESTS,
+        broken="outcome == 'ok' and (dispatches == 0 or worker == 0)",
+    ),
+    Rule(
+        "times-in-order",
+        "A request is accepted, handed out and ended in that order.",
+        REQUESTS,
+        EACH,
+        kind=REQUESTS,
+        broken="wait_us < 0 or run_us < 0 or wait_us + run_us > total_us + 2",
+    ),
+    Rule(
+        "no-more-than-asked",
+        "A worker gets no more than it asked for: one at a time, and what its protocol lets it ask beyond.",
+        MESSAGES,
+        RUNNING,
+        WORKER,
+        events=(schema.DISPATCHED,),
+        broken="registrations > 0 and run_missing == 0 and taken > asked + takes_itself * freed",
+    ),
+    Rule(
+        "nothing-after-goodbye",
+        "Nothing is sent to a worker after DISCONNECT, from either side, nor after it was lost.",
+        MESSAGES,
+        RUNNING,
+        WORKER,
+        events=(schema.DISPATCHED, schema.REGISTERED),
+        broken="goings > 0",
+    ),
+    Rule(
+        "nothing-after-closing",
+        "A connection that is closed neither asks nor is given anything.",
+        MESSAGES,
+        RUNNING,
+        CONNECTION,
+        events=(schema.ACCEPTED, schema.DISPATCHED, schema.REGISTERED),
+        broken="connection != 0 and closings > 0",
+    ),
+    Rule(
+        "given-back-first",
+        "A request that a lost worker gave back goes to the head of its queue.",
+        MESSAGES,
+        RUNNING,
+        SERVICE,
+        events=(schema.DISPATCHED,),
+        broken="attempt == 1 and run_missing == 0 and returned > taken_again + given_up_waiting",
+    ),
+    Rule(
+        "silence-acted-on",
+        "A worker that misses its beats is given up in time.",
+        REQUESTS,
+        EACH,
+        events=(schema.LOST,),
+        broken=f"allowed_us > 0 and 10 * silence_us > 11 * allowed_us + 10 * {SLACK_US}",
+    ),
+    Rule(
+        "not-given-up-early",
+        "A worker is given up for silence only after the silence it is allowed.",
+        REQUESTS,
+        EACH,
+        events=(schema.LOST,),
+        broken="outcome == 'silence' and silence_us + 20000 < allowed_us",
+    ),
+    Rule(
+        "no-hole",
+        "Every row of a run is there, or a row says that it is missing.",
+        REQUESTS,
+        SEQUENCE,
+        RUN,
+    ),
+)
+
+BY_ID = {rule.id: rule for rule in RULES}
+
+
+def checkable(level: str) -> list[Rule]:
+    """The rules of which a journal of this level shows every breach."""
+    return [rule for rule in RULES if schema.LEVELS.index(rule.level) <= schema.LEVELS.index(level)]
+
+
+# --- as SQL -----------------------------------------------------------------------------------------------------------
+# Spark's and DuckDB's. Rows of both kinds stand in one relation with the columns of both, a column ``kind``, and "nothing" in what a kind
+# has not.
+
+
+def counted(counter: Counter) -> str:
+    """The condition under which a row counts."""
+    parts = [f"kind == '{counter.kind}'"]
+    if counter.events:
+        parts.append(_among(counter.events))
+    if counter.where:
+        parts.append(f"({counter.where})")
+    return " and ".join(parts)
+
+
+def looked_at(rule: Rule) -> str:
+    """The condition under which an EACH or RUNNING rule looks at a row."""
+    parts = [f"kind == '{rule.kind}'"]
+    if rule.events:
+        parts.append(_among(rule.events))
+    return " and ".join(parts)
+
+
+def total(counter: Counter) -> str:
+    """The counter as an aggregate. LAST is of RUNNING rules only."""
+    if counter.how == LAST:
+        raise ValueError(f"{counter.name} is the last of something: it needs an order")
+    return f"{counter.how}(CASE WHEN {counted(counter)} THEN {counter.value} ELSE 0 END)"
+
+
+def running(counter: Counter) -> str:
+    """The counter as it stands with each row, as a window function."""
+    window = f"OVER (PARTITION BY {', '.join(counter.scope)} ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+    if counter.how == LAST:
+        return f"coalesce(last_value(CASE WHEN {counted(counter)} THEN {counter.value} END) IGNORE NULLS {window}, 0)"
+    return f"{counter.how}(CASE WHEN {counted(counter)} THEN {counter.value} ELSE 0 END) {window}"
+
+
+def _among(events: tuple[str, ...]) -> str:
+    if len(events) == 1:
+        return f"event == '{events[0]}'"
+    return f"event in ({', '.join(repr(event) for event in events)})"

@@ -1,0 +1,220 @@
+"""Every column of the journal: its type, since which version it is there, and what it says.
+
+The journal has two kinds of rows. ``messages`` has one row per event: at level ``requests`` only the rare ones (a
+worker registered, a peer disconnected, a request was given back), at level ``messages`` every message too. ``requests``
+has one row per finished request, so that the common questions need no shuffle. Both share one sequence: within a
+``run`` (one life of one broker process) ``seq`` counts up by one over both kinds.
+
+Rules for change, held by a test:
+
+* A column is only ever added, at the end of its kind, with ``since`` one above ``VERSION`` as it was. None is renamed,
+  retyped or given a new meaning.
+* No column is null, timestamps aside: "nothing" is 0 or the empty string, so that a sum needs no care. A reader gives
+  rows of an earlier version that same "nothing" in the columns they lack.
+* A new event may be added at any time; readers pass over events that they do not know.
+
+Segments are Parquet files ``kind=KIND/date=YYYY-MM-DD/hour=HH/RUN-FIRST-LAST.parquet``. The rows of a batch, FIRST to
+LAST in the sequence, are shared out over one file of each kind under the same name. Date and hour (UTC) are those of
+every row in it.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow
+
+VERSION = 1
+
+MESSAGES = "messages"
+REQUESTS = "requests"
+KINDS = (MESSAGES, REQUESTS)
+
+OFF = "off"
+LEVELS = (OFF, REQUESTS, MESSAGES)  # of the writer, from least to most
+
+# --- types: the words used below, in Arrow's and in SQL's -------------------------------------------------------------
+
+TIME = "time"  # microseconds since the epoch, UTC; null where it never came
+LONG = "long"
+INT = "int"
+SHORT = "short"
+TEXT = "text"
+BYTES = "bytes"
+
+_ARROW = {TIME: "timestamp", LONG: "int64", INT: "int32", SHORT: "int16", TEXT: "string", BYTES: "binary"}
+_SQL = {TIME: "TIMESTAMP", LONG: "BIGINT", INT: "INT", SHORT: "SMALLINT", TEXT: "STRING", BYTES: "BINARY"}
+NOTHING: dict[str, Any] = {TIME: None, LONG: 0, INT: 0, SHORT: 0, TEXT: "", BYTES: b""}
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: str
+    since: int
+    says: str
+
+    @property
+    def nothing(self) -> Any:
+        """What stands there if there is nothing to say."""
+        return NOTHING[self.type]
+
+
+# --- events of ``messages`` -------------------------------------------------------------------------------------------
+
+# the run
+STARTED = "started"  # a run begins; ``covers_*`` names the run before it and the rows that one lost
+STOPPED = "stopped"  # a run ends in order: its last row
+MISSING = "missing"  # rows of this run were dropped (a full or slow disk): ``covers_*`` says which
+
+# connections
+CONNECTED = "connected"
+DISCONNECTED = "disconnected"
+REFUSED = "refused"  # a request or a peer was told no
+VIOLATED = "violated"  # a peer sent what its protocol does not allow
+
+# workers
+REGISTERED = "registered"  # a worker offers its services; once per further service too
+GRANTED = "granted"  # a worker asked for ``credit`` more requests
+LATE = "late"  # a beat was missed
+LEFT = "left"  # a worker went in order
+LOST = "lost"  # a worker is taken for dead
+
+# requests
+ACCEPTED = "accepted"
+QUEUED = "queued"  # it waits for a worker: ``queue`` with it, ``workers`` that offer the service, all busy
+DISPATCHED = "dispatched"
+PARTIAL = "partial"
+FINAL = "final"  # the one final reply
+FAILED = "failed"  # it ended otherwise: ``outcome`` and ``reason``
+REQUEUED = "requeued"  # its worker is no more: back to the head of the queue
+FORWARDED = "forwarded"  # its worker passed it on; ``service`` is where to
+UNHEARD = "unheard"  # its worker ended it after its outcome was settled: nobody hears it, the worker is free
+STALE = "stale"  # a reply from a worker that does not hold that attempt: dropped
+
+# other
+LOG = "log"  # a log record of a peer: ``topic`` is its level and logger, ``reason`` its text
+PUBLISHED = "published"  # a value published under ``topic``
+
+EVENTS = (
+    STARTED, STOPPED, MISSING, CONNECTED, DISCONNECTED, REFUSED, VIOLATED, REGISTERED, GRANTED, LATE, LEFT, LOST, ACCEPTED, QUEUED,
+    DISPATCHED, PARTIAL, FINAL, FAILED, REQUEUED, FORWARDED, UNHEARD, STALE, LOG, PUBLISHED,
+)  # fmt: skip
+
+# These are written at level ``messages`` only, the others at level ``requests`` too.
+ONLY_MESSAGES = (ACCEPTED, QUEUED, DISPATCHED, PARTIAL, FINAL, FAILED, UNHEARD, GRANTED, PUBLISHED)
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+_COMMON = (
+    Column("time", TIME, 1, "when it happened; in `requests`, when the request ended"),
+    Column("broker", TEXT, 1, "the broker's name"),
+    Column("run", LONG, 1, "one life of one broker process: 40 random bits"),
+    Column("seq", LONG, 1, "counts up by one within the run, over both kinds, from 1"),
+)
+
+_MESSAGES = (
+    *_COMMON,
+    Column("event", TEXT, 1, "what happened: one of the words above"),
+    Column("peer", TEXT, 1, "address of the peer it is about: the client for what a client sent or was told, else the worker"),
+    Column("protocol", TEXT, 1, "the protocol this peer speaks"),
+    Column("dialect", TEXT, 1, "which published reading of it, where there are several"),
+    Column("connection", INT, 1, "number of the peer's connection in the run"),
+    Column("client", INT, 1, "number of the connection that asked, on every row about a request"),
+    Column("service", TEXT, 1, "name of the service; bytes that are not UTF-8 as \\xNN. Several, of a worker, divided by commas"),
+    Column("number", LONG, 1, "the request's number in the run; run and number name a request"),
+    Column("attempt", SHORT, 1, "which attempt at this hop, from 1; 0 before the first"),
+    Column("hop", SHORT, 1, "how often the request had been passed on"),
+    Column("worker", INT, 1, "number of the worker it is about, in the run; on `failed`, the worker that had it, if one had"),
+    Column("released", SHORT, 1, "1 if the worker is free of the request by this event"),
+    Column("size", LONG, 1, "bytes of the body, as framed"),
+    Column("queue", INT, 1, "requests that wait for the service, after this event"),
+    Column("workers", INT, 1, "workers that offer the service"),
+    Column("credit", INT, 1, "`registered`, `granted`: requests the worker asked for"),
+    Column("auto", SHORT, 1, "`registered`: 1 if the worker takes one more whenever it holds none"),
+    Column("silence_us", LONG, 1, "`late`, `lost`: since when the worker had said nothing"),
+    Column("allowed_us", LONG, 1, "`late`, `lost`: how much silence it was allowed; 0 is any"),
+    Column("outcome", TEXT, 1, "`final`, `failed`: how the request ended; `refused`: with which code; `lost`: `silence`, or nothing"),
+    Column("reason", TEXT, 1, "why, in words"),
+    Column("topic", TEXT, 1, "of `published` and `log`"),
+    Column("body", BYTES, 1, "the payload as framed, only of services that the settings name, cut at a bound"),
+    Column("body_cut", SHORT, 1, "1 if `body` is only the beginning"),
+    Column("level", TEXT, 1, "`started`: the level of the run"),
+    Column("covers_run", LONG, 1, "`started`, `missing`: the run whose missing rows this row accounts for"),
+    Column("covers_first", LONG, 1, "... the first of them,"),
+    Column("covers_last", LONG, 1, "... and the last; below `covers_first` if none is missing"),
+)
+
+_REQUESTS = (
+    *_COMMON,
+    Column("request", TEXT, 1, "its id: 26 characters, unique across brokers, sorting by the time of acceptance"),
+    Column("number", LONG, 1, "its number in the run"),
+    Column("service", TEXT, 1, "the service the client asked for"),
+    Column("last_service", TEXT, 1, "the service at which it ended; another one if it was passed on"),
+    Column("client", INT, 1, "number of the client's connection in the run"),
+    Column("client_peer", TEXT, 1, "the client's address"),
+    Column("client_protocol", TEXT, 1, "the client's protocol"),
+    Column("worker", INT, 1, "number of the last worker that had it; 0 if none had"),
+    Column("worker_peer", TEXT, 1, "that worker's address"),
+    Column("worker_protocol", TEXT, 1, "that worker's protocol"),
+    Column("accepted", TIME, 1, "when the broker took it"),
+    Column("first_dispatched", TIME, 1, "when a worker first got it"),
+    Column("dispatched", TIME, 1, "when the last worker got it"),
+    Column("first_partial", TIME, 1, "when the first partial reply came"),
+    Column("wait_us", LONG, 1, "from acceptance to the first worker, or to the end if none got it"),
+    Column("run_us", LONG, 1, "from the last worker's getting it to the end; 0 if none got it"),
+    Column("total_us", LONG, 1, "from acceptance to the end"),
+    Column("wait_bucket", SHORT, 1, "logarithmic bucket of `wait_us`"),
+    Column("run_bucket", SHORT, 1, "logarithmic bucket of `run_us`"),
+    Column("total_bucket", SHORT, 1, "logarithmic bucket of `total_us`"),
+    Column("attempts", SHORT, 1, "workers that got it at its last hop"),
+    Column("max_attempts", SHORT, 1, "how many were allowed"),
+    Column("dispatches", SHORT, 1, "workers that got it, over all hops"),
+    Column("hops", SHORT, 1, "how often it was passed on"),
+    Column("partials", INT, 1, "partial replies that reached the client"),
+    Column("request_bytes", LONG, 1, "its body as framed, as the last worker got it"),
+    Column("reply_bytes", LONG, 1, "all replies that reached the client, as framed"),
+    Column("outcome", TEXT, 1, "`ok`, or the kind of failure"),
+    Column("reason", TEXT, 1, "of a failure, in words"),
+    Column("trace", TEXT, 1, "W3C trace context it came with: version-traceid-parentid-flags"),
+    Column("parent", TEXT, 1, "id of the request it continues on another broker"),
+)
+
+COLUMNS: dict[str, tuple[Column, ...]] = {MESSAGES: _MESSAGES, REQUESTS: _REQUESTS}
+
+
+def names(kind: str) -> list[str]:
+    return [column.name for column in COLUMNS[kind]]
+
+
+def row(kind: str, **values: Any) -> dict[str, Any]:
+    """A row with nothing in every column that is not given.
+
+    >>> row(MESSAGES, event=STARTED, seq=1)["reason"]
+    ''
+    """
+    made = {column.name: column.nothing for column in COLUMNS[kind]}
+    for name in values:
+        if name not in made:
+            raise KeyError(f"{kind} has no column {name}")
+    made.update(values)
+    return made
+
+
+def arrow(kind: str) -> "pyarrow.Schema":
+    """The kind's columns for pyarrow, with the version in the metadata."""
+    import pyarrow as pa
+
+    made = {word: pa.timestamp("us", tz="UTC") if word == TIME else getattr(pa, name)() for word, name in _ARROW.items()}
+    return pa.schema(
+        [pa.field(column.name, made[column.type], nullable=column.type == TIME) for column in COLUMNS[kind]],
+        metadata={"polydomo.version": str(VERSION), "polydomo.kind": kind},
+    )
+
+
+def ddl(kind: str, partitions: bool = False) -> str:
+    """The kind's columns as the DDL that Spark takes for a schema; with ``partitions``, the date and hour of the directories too."""
+    columns = [f"{column.name} {_SQL[column.type]}" for column in COLUMNS[kind]]
+    if partitions:
+        columns += ["date DATE", "hour INT"]
+    return ", ".join(columns)
