@@ -64,6 +64,8 @@ class Mdp1Session(WorkerRole):
         elif frames[1] == b"MDPW01":
             if not self.finished:
                 self._command(frames[2], frames[3:])
+            elif frames[2] == b"\x03" and len(frames) > 4:
+                self.answered(frames[3], join(frames[5:]), True)
         else:
             self._invalid(f"header {frames[1][:16]!r} on an MDP/0.1 connection")
 

@@ -127,8 +127,11 @@ class Mdp2Session(WorkerRole):
         if (lead == 1) != self.spoken.client.startswith(b"\x01\x00") or len(frames) < lead + 2:
             self._invalid("frames of another dialect, or too few")
         elif header == b"MDPW02":
+            command = frames[lead + 1]
             if not self.finished:
-                self._command(frames[lead + 1], frames[lead + 2 :])
+                self._command(command, frames[lead + 2 :])
+            elif command in (self.spoken.from_partial, self.spoken.from_final) and len(frames) > lead + 3:
+                self.answered(frames[lead + 2], join(frames[lead + 4 :]), command == self.spoken.from_final)
         elif header == b"MDPC02":
             plain = join(frames)
             if plain != data[start:end]:  # frames in long form where the short one does

@@ -1,0 +1,185 @@
+"""Peers that break the rules of MDP: the broker goes on serving others, and says in one line what happened."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.harness import Broker, Socket, Worker, wait_for
+
+READY, REQUEST, REPLY, HEARTBEAT, DISCONNECT = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
+MDPW01 = (b"", b"MDPW01")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("disorder")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def client(broker: Broker) -> Iterator[Socket]:
+    """Somebody else, who is served all the time."""
+    with Worker(broker, "echo", "--name=echo"), Socket("DEALER", broker.url) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def others_are_served(client: Socket) -> Iterator[None]:
+    yield
+    assert client.call(b"echo", b"still there?") == [b"echo", b"still there?"]
+
+
+def registered(client: Socket, service: bytes) -> bool:
+    return client.call(b"mmi.service", service) == [b"200"]
+
+
+def enrol(peer: Socket, client: Socket, service: bytes) -> None:
+    peer.send(*MDPW01, READY, service)
+    wait_for(lambda: registered(client, service), "registration")
+
+
+@pytest.mark.parametrize("frames", [(b"", b"MDPC01", b"echo"), (b"MDPC02", b"\x01", b"echo")], ids=["mdp1", "mdp2"])
+def test_a_request_without_a_body(broker: Broker, frames: tuple[bytes, ...]) -> None:
+    with Socket("DEALER", broker.url) as peer:
+        peer.send(*frames)
+        assert peer.receive()[-2:] == [b"echo", b""]  # the worker's name, and the one empty frame that its protocol needs
+
+
+def test_ready_twice(broker: Broker, client: Socket) -> None:
+    with Socket("DEALER", broker.url) as peer:
+        enrol(peer, client, b"twice")
+        peer.send(*MDPW01, READY, b"twice")
+        assert peer.receive() == [*MDPW01, DISCONNECT]
+        broker.logged("protocol violated", what="READY twice", protocol="mdp1")
+        assert not registered(client, b"twice")
+
+
+def test_a_reply_to_a_client_that_is_not_there(broker: Broker, client: Socket) -> None:
+    with Socket("DEALER", broker.url) as peer:
+        enrol(peer, client, b"liar")
+        peer.send(*MDPW01, REPLY, b"nobody", b"", b"x")
+        line = broker.logged("stale reply dropped", services="liar", what="final")
+        assert line["attempt"] == "nobody"
+        assert registered(client, b"liar")
+
+
+def test_a_reply_for_somebody_elses_request(broker: Broker, client: Socket) -> None:
+    with Socket("DEALER", broker.url) as honest, Socket("DEALER", broker.url) as thief:
+        enrol(honest, client, b"honest")
+        enrol(thief, client, b"thief")
+        with Socket("DEALER", broker.url) as asking:
+            asking.send(b"", b"MDPC01", b"honest", b"x")
+            *_, request, token, empty, body = honest.receive()
+            assert (request, empty, body) == (REQUEST, b"", b"x")
+            thief.send(*MDPW01, REPLY, token, b"", b"stolen")
+            assert broker.logged("stale reply dropped", services="thief")["attempt"] == token.decode()
+            honest.send(*MDPW01, REPLY, token, b"", b"mine")
+            assert asking.receive() == [b"", b"MDPC01", b"honest", b"mine"]
+            honest.send(*MDPW01, REPLY, token, b"", b"again")
+            broker.logged("stale reply dropped", services="honest", attempt=token.decode())
+            assert asking.call(b"mmi.service", b"honest") == [b"200"]
+
+
+def test_disconnect_while_busy_gives_the_request_back(broker: Broker, client: Socket) -> None:
+    with Socket("DEALER", broker.url) as leaver, Socket("DEALER", broker.url) as asking:
+        enrol(leaver, client, b"leave")
+        asking.send(b"", b"MDPC01", b"leave", b"x")
+        assert leaver.receive()[-1] == b"x"
+        leaver.send(*MDPW01, DISCONNECT)
+        broker.logged("request given back", service="leave", why="DISCONNECT")
+        with Worker(broker, "leave", "--name=next"):
+            assert asking.receive() == [b"", b"MDPC01", b"leave", b"next", b"x"]
+
+
+@pytest.mark.parametrize("name", [b"mmi.service", b"mmi.anything", b"polydomo.status"])
+def test_a_reserved_name_cannot_be_registered(broker: Broker, name: bytes) -> None:
+    with Socket("DEALER", broker.url) as peer:
+        peer.send(*MDPW01, READY, name)
+        assert peer.receive() == [*MDPW01, DISCONNECT]
+        broker.logged("protocol violated", what=f"READY refused: the name {name.decode()!r} is reserved")
+
+
+def test_mmi_answers(client: Socket) -> None:
+    assert client.call(b"mmi.service", b"echo") == [b"200"]
+    assert client.call(b"mmi.service", b"nobody") == [b"404"]
+    assert client.call(b"mmi.everything", b"x") == [b"501"]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (HEARTBEAT,),
+        (REPLY, b"client", b"", b"x"),
+    ],
+    ids=["HEARTBEAT", "REPLY"],
+)
+def test_a_command_before_ready_gets_disconnect(broker: Broker, frames: tuple[bytes, ...]) -> None:
+    with Socket("DEALER", broker.url) as peer:
+        peer.send(*MDPW01, *frames)
+        assert peer.receive() == [*MDPW01, DISCONNECT]
+
+
+def test_a_request_from_a_worker_gets_disconnect(broker: Broker, client: Socket) -> None:
+    with Socket("DEALER", broker.url) as peer:
+        enrol(peer, client, b"confused")
+        peer.send(*MDPW01, REQUEST, b"client", b"", b"x")
+        assert peer.receive() == [*MDPW01, DISCONNECT]
+        broker.logged("protocol violated", what="REQUEST from a worker")
+
+
+@pytest.mark.parametrize(
+    ("frames", "why"),
+    [
+        ((b"", b"MDPW01", b"\x09"), "worker command"),
+        ((b"", b"MDPW01", READY), "worker command"),
+        ((b"", b"MDPW01", READY, b"a", b"b"), "worker command"),
+        ((b"", b"MDPC01"), "no protocol begins with"),
+        ((b"hello",), "no protocol begins with"),
+        ((b"MDPC02", b"\x07", b"echo", b"x"), "client command"),
+        ((b"", b"MDPW01", READY, b"s" * 300), ""),
+    ],
+    ids=["command", "no-service", "two-services", "no-command", "no-protocol", "client-command", "long-name"],
+)
+def test_an_invalid_message_ends_the_connection(broker: Broker, frames: tuple[bytes, ...], why: str) -> None:
+    before = len(broker.complained())
+    with Socket("DEALER", broker.url) as peer:
+        peer.send(*frames)
+        wait_for(lambda: len(broker.complained()) > before, "a line in the log")
+        line = broker.complained()[before]
+        assert line["peer"].startswith("tcp://127.0.0.1:")
+        assert why in line.get("why", "") + line.get("what", "")
+
+
+def test_an_identity_used_twice_is_no_matter(broker: Broker) -> None:
+    """Replies go to the connection that asked, whatever it calls itself."""
+    with (
+        Socket("DEALER", broker.url, "--identity=same") as one,
+        Socket("DEALER", broker.url, "--identity=same") as two,
+    ):
+        for number in range(10):
+            one.send(b"", b"MDPC01", b"echo", b"one", b"%d" % number)
+            two.send(b"", b"MDPC01", b"echo", b"two", b"%d" % number)
+        for peer, name in ((one, b"one"), (two, b"two")):
+            assert [peer.receive()[4:] for _ in range(10)] == [[name, b"%d" % number] for number in range(10)]
+
+
+def test_pings_of_libzmq_are_answered(tmp_path: Path) -> None:
+    with (
+        Broker(tmp_path, "--mdp-beat=0.1", "--beats-missed=100") as broker,
+        Socket("DEALER", broker.url, "--pings=20", "--ping-timeout=300") as peer,
+    ):
+        peer.send(*MDPW01, READY, b"pinged")
+        for _ in range(10):  # a second; without an answer libzmq would have left three times
+            assert peer.receive() == [*MDPW01, HEARTBEAT]
+        assert not broker.complained()
+
+
+def test_a_silent_client_is_nobodys_worry(broker: Broker) -> None:
+    with Socket("DEALER", broker.url) as peer:
+        peer.send(b"", b"MDPC01", b"nobody-offers-this", b"x")
+        wait_for(
+            lambda: any(row["service"] == "nobody-offers-this" for row in broker.ask("requests")), "the waiting request"
+        )
+        assert peer.end() == 0
+    wait_for(lambda: not broker.ask("requests"), "its end with the client")

@@ -1,0 +1,210 @@
+"""pyzmq clients and workers of MDP/0.1 and MDP/0.2, each in a process of its own."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.harness import Broker, Socket, Worker, wait_for
+
+BEAT = "--mdp-beat=0.2"
+PROTOCOLS = ["mdp1", "mdp2"]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with Broker(tmp_path) as broker:
+        yield broker
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that beats five times a second, so that silence is noticed after 0.6 s."""
+    with Broker(tmp_path, BEAT) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_req_and_dealer_clients_call_a_worker(broker: Broker, protocol: str) -> None:
+    with (
+        Worker(broker, "echo", "--protocol", protocol),
+        Socket("REQ", broker.url) as req,
+        Socket("DEALER", broker.url) as dealer,
+        Socket("REQ", broker.url) as req2,
+        Socket("DEALER", broker.url) as dealer2,
+    ):
+        for body in ([b"hello"], [b"a", b"", b"c"], [b""], [b"x" * 300], [b"y" * 100_000]):
+            req.send(b"MDPC01", b"echo", *body)
+            assert req.receive() == [b"MDPC01", b"echo", b"worker", *body]
+            dealer.send(b"", b"MDPC01", b"echo", *body)
+            assert dealer.receive() == [b"", b"MDPC01", b"echo", b"worker", *body]
+            req2.send(b"MDPC02", b"\x01", b"echo", *body)
+            assert req2.receive() == [b"MDPC02", b"\x03", b"echo", b"worker", *body]
+            dealer2.send(b"MDPC02", b"\x01", b"echo", *body)
+            assert dealer2.receive() == [b"MDPC02", b"\x03", b"echo", b"worker", *body]
+
+
+def test_many_requests_of_one_dealer_are_all_answered(broker: Broker) -> None:
+    with (
+        Worker(broker, "echo", "--name=one"),
+        Worker(broker, "echo", "--name=two", "--protocol=mdp2"),
+        Socket("DEALER", broker.url) as client,
+    ):
+        for number in range(200):
+            client.send(b"", b"MDPC01", b"echo", b"%d" % number)
+        replies = [client.receive() for _ in range(200)]
+        assert {int(reply[-1]) for reply in replies} == set(range(200))
+        assert {reply[3] for reply in replies} == {b"one", b"two"}
+
+
+def test_partials_come_before_their_final(broker: Broker) -> None:
+    with (
+        Worker(broker, "count", "--protocol=mdp2", "--partials=3"),
+        Socket("DEALER", broker.url) as client,
+        Socket("DEALER", broker.url) as old,
+    ):
+        client.send(b"MDPC02", b"\x01", b"count", b"x")
+        for number in range(3):
+            assert client.receive() == [b"MDPC02", b"\x02", b"count", b"%d" % number]
+        assert client.receive() == [b"MDPC02", b"\x03", b"count", b"worker", b"x"]
+        # MDP/0.1 has no partials: they are joined in front of the final
+        assert old.call(b"count", b"x") == [b"0", b"1", b"2", b"worker", b"x"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_heartbeats_both_ways_keep_an_idle_worker(quick: Broker, protocol: str) -> None:
+    with Worker(quick, "echo", "--protocol", protocol, "--beat=0.2") as worker:
+        for _ in range(10):  # ten times the broker's interval is three times the worker's liveness
+            worker.event("beat")
+        assert len(quick.lines("worker registered")) == 1
+        assert not quick.complained()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_worker_that_does_not_beat_is_given_up_and_told_when_it_speaks(quick: Broker, protocol: str) -> None:
+    head, heartbeat, disconnect = (
+        ([b"", b"MDPW01"], b"\x04", b"\x05") if protocol == "mdp1" else ([b"MDPW02"], b"\x05", b"\x06")
+    )
+    with Socket("DEALER", quick.url) as worker, Socket("DEALER", quick.url) as client:
+        worker.send(*head, b"\x01", b"echo")
+        quick.logged("worker lost", services="echo", protocol=protocol if protocol == "mdp1" else "mdp2 (rfc18)")
+        assert client.call(b"mmi.service", b"echo") == [b"404"]
+        worker.send(*head, heartbeat)
+        while (said := worker.receive()) == [*head, heartbeat]:
+            pass
+        assert said == [*head, disconnect]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_worker_leaves_with_disconnect(broker: Broker, protocol: str) -> None:
+    with Worker(broker, "echo", "--protocol", protocol) as worker, Socket("DEALER", broker.url) as client:
+        assert client.call(b"mmi.service", b"echo") == [b"200"]
+        assert worker.end() == 0
+        assert broker.logged("worker left", services="echo")["why"] == "DISCONNECT"
+        assert client.call(b"mmi.service", b"echo") == [b"404"]
+        assert not broker.complained()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_peers_find_a_broker_that_was_killed_and_started_again(tmp_path: Path, protocol: str) -> None:
+    with Broker(tmp_path, BEAT) as first:
+        with (
+            Worker(first, "echo", "--protocol", protocol, "--beat=0.2") as worker,
+            Socket("DEALER", first.url) as client,
+        ):
+            assert client.call(b"echo", b"before") == [b"worker", b"before"]
+            first.kill()
+            with Broker(tmp_path, BEAT, listen=first.url) as second:
+                assert second.url == first.url
+                worker.event("connected")  # told to by DISCONNECT, or by the broker's silence
+                second.logged("worker registered", services="echo")
+                assert client.call(b"echo", b"after") == [b"worker", b"after"]
+
+
+def test_a_request_killed_with_its_worker_goes_to_another_in_under_a_second(broker: Broker) -> None:
+    with (
+        Worker(broker, "slow", "--gate") as doomed,
+        Socket("DEALER", broker.url) as client,
+    ):
+        client.send(b"", b"MDPC01", b"slow", b"x")
+        doomed.event("job")
+        with Worker(broker, "slow", "--name=other", "--gate") as other:
+            doomed.signal(signal.SIGKILL)
+            found = other.next(patience=1.0)
+            assert found == {"event": "job", "body": [b"x".hex()]}
+            other.say("go")
+            assert client.receive() == [b"", b"MDPC01", b"slow", b"other", b"x"]
+            assert broker.logged("request given back")["attempt"] == 1
+            assert client.call(b"mmi.service", b"slow") == [b"200"]  # and no second reply before it
+
+
+def test_a_late_reply_of_a_stopped_worker_reaches_nobody(quick: Broker) -> None:
+    with (
+        Worker(quick, "slow", "--name=stopped", "--gate", "--beats-busy", "--beat=0.1") as stopped,
+        Socket("DEALER", quick.url) as client,
+    ):
+        client.send(b"", b"MDPC01", b"slow", b"x")
+        stopped.event("job")
+        before = silence(client)
+        wait_for(lambda: silence(client) < before, "a beat while busy")
+        stopped.signal(signal.SIGSTOP)
+        lost = quick.logged("worker lost", services="slow")
+        assert lost["held"] == 1 and "no beat" in lost["why"]
+        with Worker(quick, "slow", "--name=other", "--beat=0.1") as other:
+            other.event("job")
+            assert client.receive() == [b"", b"MDPC01", b"slow", b"other", b"x"]
+            stopped.say("go")
+            stopped.signal(signal.SIGCONT)
+            stopped.event("answered")
+            assert quick.logged("stale reply dropped")["worker"] == lost["worker"]
+            assert client.call(b"mmi.service", b"slow") == [b"200"]  # and no second reply before it
+
+
+def silence(client: Socket) -> float:
+    """Seconds since the only worker was last heard."""
+    (row,) = json.loads(client.call(b"polydomo.workers")[0])
+    return float(row["silent"])
+
+
+def test_a_worker_that_does_not_beat_while_busy_finishes_a_long_job_once(quick: Broker) -> None:
+    with (
+        Worker(quick, "slow", "--name=busy", "--gate", "--beat=0.1", "--liveness=10000") as busy,
+        Worker(quick, "other", "--beat=0.1") as clock,
+        Socket("DEALER", quick.url) as client,
+    ):
+        client.send(b"", b"MDPC01", b"slow", b"x")
+        busy.event("job")
+        for _ in range(10):  # three times its liveness
+            clock.event("beat")
+        busy.say("go")
+        assert client.receive() == [b"", b"MDPC01", b"slow", b"busy", b"x"]
+        assert busy.event("answered")
+        assert not quick.complained()
+        assert client.call(b"mmi.service", b"slow") == [b"200"]
+
+
+def test_a_worker_held_up_past_the_busy_timeout_is_given_up(tmp_path: Path) -> None:
+    with (
+        Broker(tmp_path, BEAT, "--busy-timeout=1s") as broker,
+        Worker(broker, "slow", "--name=busy", "--gate", "--beat=0.1", "--liveness=10000") as busy,
+        Socket("DEALER", broker.url) as client,
+    ):
+        client.send(b"", b"MDPC01", b"slow", b"x")
+        busy.event("job")
+        broker.logged("worker lost", services="slow")
+        with Worker(broker, "slow", "--name=other", "--beat=0.1"):
+            assert client.receive()[3:] == [b"other", b"x"]
+
+
+def test_a_request_that_kills_its_workers_is_given_up(tmp_path: Path) -> None:
+    with Broker(tmp_path, "--attempts=2") as broker, Socket("DEALER", broker.url) as client:
+        client.send(b"", b"MDPC01", b"slow", b"poison")
+        for attempt in (1, 2):
+            with Worker(broker, "slow", "--gate") as worker:
+                worker.event("job")
+                worker.signal(signal.SIGKILL)
+                wait_for(lambda done=attempt: len(broker.lines("worker lost")) == done, "its end")  # type: ignore[misc]
+        assert len(broker.lines("request given back")) == 1
+        assert client.call(b"polydomo.requests") == [b"[]"]
