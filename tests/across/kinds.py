@@ -1,0 +1,75 @@
+"""Who takes part in the matrix: every client and every worker that can carry a request, each with what sets it apart."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from polydomo.protocols.dcp_ends import DcpClientEnd, DcpWorkerEnd
+from polydomo.protocols.emqp_ends import EmqpClientEnd, EmqpWorkerEnd
+from polydomo.protocols.ends import ClientEnd, WorkerEnd
+from polydomo.protocols.mdp_ends import Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd
+from polydomo.protocols.mdx_ends import MdxClientEnd, MdxWorkerEnd
+from polydomo.protocols.memo_ends import MemoClientEnd, MemoWorkerEnd
+from tests.across.dialects import (
+    AsciiClientEnd,
+    AsciiWorkerEnd,
+    LibmdpClientEnd,
+    LibmdpWorkerEnd,
+    MajortomoClientEnd,
+    MajortomoWorkerEnd,
+    Mdp1ReqClientEnd,
+    Rfc18ReqClientEnd,
+)
+
+
+@dataclass(frozen=True)
+class ClientKind:
+    name: str
+    end: Callable[[], ClientEnd]
+    partials: bool = False  # it hears partials as they come
+    single: bool = False  # its bodies are one frame
+    timed: bool = False  # it tells the broker how long it will wait
+    told: bool = False  # it hears of failures
+
+
+@dataclass(frozen=True)
+class WorkerKind:
+    name: str
+    end: Callable[[], WorkerEnd]
+    partials: bool = False  # its protocol has partials
+    single: bool = False
+    tells: bool = False  # it can tell of a failure
+    polls: bool = False  # silent while it works, by its protocol
+
+
+CLIENTS = {
+    kind.name: kind
+    for kind in (
+        ClientKind("mdp1", Mdp1ReqClientEnd),
+        ClientKind("rfc18", Mdp2ClientEnd, partials=True),
+        ClientKind("rfc18-req", Rfc18ReqClientEnd),
+        ClientKind("majortomo", MajortomoClientEnd, partials=True),
+        ClientKind("libmdp", LibmdpClientEnd),
+        ClientKind("zmq-mdp2", AsciiClientEnd, partials=True),
+        ClientKind("mdx", MdxClientEnd, partials=True, told=True),
+        ClientKind("dcp", DcpClientEnd),
+        ClientKind("memo", MemoClientEnd, single=True, timed=True),
+        ClientKind("emqp", EmqpClientEnd, single=True, timed=True),
+    )
+}
+
+WORKERS = {
+    kind.name: kind
+    for kind in (
+        WorkerKind("mdp1", Mdp1WorkerEnd),
+        WorkerKind("rfc18", Mdp2WorkerEnd, partials=True),
+        WorkerKind("majortomo", MajortomoWorkerEnd, partials=True),
+        WorkerKind("libmdp", LibmdpWorkerEnd),
+        WorkerKind("zmq-mdp2", AsciiWorkerEnd, partials=True),
+        WorkerKind("mdx", MdxWorkerEnd, partials=True, tells=True),
+        WorkerKind("dcp", DcpWorkerEnd),
+        WorkerKind("memo", MemoWorkerEnd, single=True, polls=True),
+        WorkerKind("emqp", EmqpWorkerEnd, single=True),
+    )
+}
+
+PAIRS = [(client, worker) for client in CLIENTS for worker in WORKERS]

@@ -1,0 +1,81 @@
+"""Runs the matrix and writes its result down: ``python -m tests.across.table`` renews docs/protocols/matrix.md."""
+
+from pathlib import Path
+
+from tests.across.cases import CASES
+from tests.across.kinds import CLIENTS, PAIRS, WORKERS
+
+PAGE = Path(__file__).parents[2] / "docs" / "protocols" / "matrix.md"
+
+Results = dict[tuple[str, str, str], str]  # client, worker, case -> what was seen
+
+INTRODUCTION = """\
+# Every client with every worker
+
+Each of the {clients} clients below was tried with each of the {workers} workers, in {cases} cases each: {runs} runs on the pure core, the
+bytes of both peers passing through real ZMTP and SP links, with a clock set by hand. One call of each pair is also made over real sockets,
+with libzmq and NNG as the peers. `rfc18`, `rfc18-req` (RFC 18 through a REQ socket), `majortomo`, `libmdp` and `zmq-mdp2` are the dialects
+of MDP/0.2.
+
+`python -m tests.across.table` wrote this page from the result of the runs, and a test fails if it is out of date. The cases are in
+`tests/across/cases.py`, the peers in `tests/across/kinds.py`.
+
+How many of the {cases} cases hold, client by row, worker by column:
+"""
+
+CATALOG = """
+## DBP
+
+DBP carries no requests. Its clients see the services of all the others in the catalog, each with its protocol and the broker's address, and
+the clients of the others reach what they found there: `tests/across/test_catalog.py` shows it for each protocol.
+"""
+
+
+def run() -> Results:
+    """Raises AssertionError where a case does not hold."""
+    return {
+        (client, worker, case): check(CLIENTS[client], WORKERS[worker])
+        for client, worker in PAIRS
+        for case, (_, check) in CASES.items()
+    }
+
+
+def render(results: Results) -> str:
+    clients = list(dict.fromkeys(client for client, _, _ in results))
+    workers = list(dict.fromkeys(worker for _, worker, _ in results))
+    out = [INTRODUCTION.format(clients=len(clients), workers=len(workers), cases=len(CASES), runs=len(results))]
+    held = {(c, w): str(sum((c, w, case) in results for case in CASES)) for c in clients for w in workers}
+    out += grid([[name] for name in clients], [[name] for name in workers], held)
+    for case, (title, check) in CASES.items():
+        seen = {(c, w): results[c, w, case] for c in clients for w in workers}
+        out += ["", f"## {title}", "", " ".join((check.__doc__ or "").split()), ""]
+        if len(set(seen.values())) == 1:
+            out.append(f"All {len(seen)} pairs: {seen[clients[0], workers[0]]}.")
+        else:
+            out += grid(
+                alike({c: [seen[c, w] for w in workers] for c in clients}),
+                alike({w: [seen[c, w] for c in clients] for w in workers}),
+                seen,
+            )
+    return "\n".join(out) + "\n" + CATALOG
+
+
+def alike(looks: dict[str, list[str]]) -> list[list[str]]:
+    """The names in groups of those that look the same, in order."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, look in looks.items():
+        groups.setdefault(tuple(look), []).append(name)
+    return list(groups.values())
+
+
+def grid(rows: list[list[str]], columns: list[list[str]], cells: dict[tuple[str, str], str]) -> list[str]:
+    lines = ["| client \\ worker | " + " | ".join(", ".join(column) for column in columns) + " |"]
+    lines.append("|---" * (len(columns) + 1) + "|")
+    for row in rows:
+        lines.append(f"| {', '.join(row)} | " + " | ".join(cells[row[0], column[0]] for column in columns) + " |")
+    return lines
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(run()), encoding="utf-8")
+    print(f"wrote {PAGE}")

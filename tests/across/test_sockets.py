@@ -1,0 +1,110 @@
+"""One call of every pair over real sockets: libzmq and NNG carry what the peers say, to a broker on a port of its own."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import pynng
+import pytest
+import zmq
+
+from polydomo import testing
+from polydomo.protocols.ends import ClientEnd, Event, Frames, Job, Reply, WorkerEnd
+from tests.across.kinds import CLIENTS, PAIRS, WORKERS
+
+WAIT = 20.0
+TYPES = {b"DEALER": zmq.DEALER, b"REQ": zmq.REQ}
+
+End = ClientEnd | WorkerEnd
+
+
+class Zmq:
+    """An end on a socket of libzmq. A REQ socket writes and takes the empty frame itself."""
+
+    def __init__(self, end: End, url: str) -> None:
+        self.end = end
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(TYPES[end.socket_type])
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.connect(url)
+        self.lead = 1 if end.socket_type == b"REQ" else 0
+
+    def exchange(self) -> list[Event]:
+        for message in self.end.out:
+            assert message[: self.lead] == [b""][: self.lead]
+            self.socket.send_multipart(message[self.lead :])
+        self.end.out.clear()
+        events: list[Event] = []
+        while self.socket.poll(1):
+            events += self.end.receive([b""][: self.lead] + self.socket.recv_multipart())
+        return events
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class Nng:
+    """An end on a REQ socket of NNG, which keeps the request ids to itself: one request at a time. Its receive is waited for in a thread:
+    NNG forgets a request whose receive was given up."""
+
+    def __init__(self, end: End, url: str) -> None:
+        self.end = end
+        self.socket = pynng.Req0(dial=url, recv_timeout=int(WAIT * 1000))
+        self.pool = ThreadPoolExecutor(1)
+        self.open: tuple[bytes, Future[bytes]] | None = None
+
+    def exchange(self) -> list[Event]:
+        for rid, payload in self.end.out:
+            assert self.open is None
+            self.socket.send(payload)
+            self.open = rid, self.pool.submit(self.socket.recv)
+        self.end.out.clear()
+        if self.open is None or not wait([self.open[1]], 0.001).done:
+            return []
+        (rid, received), self.open = self.open, None
+        return self.end.receive([rid, received.result()])
+
+    def close(self) -> None:
+        self.socket.close()
+        self.pool.shutdown()
+
+
+def attach(end: End, url: str) -> Zmq | Nng:
+    return Nng(end, url) if end.wire == "sp" else Zmq(end, url)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.Broker]:
+    with testing.broker() as broker:
+        yield broker
+
+
+def converse(client: Zmq | Nng, worker: Zmq | Nng) -> Frames:
+    """Lets both speak until the client has its reply; the worker answers with what it was given, backwards."""
+    assert isinstance(worker.end, WorkerEnd)
+    end = time.monotonic() + WAIT
+    while time.monotonic() < end:
+        for event in worker.exchange():
+            assert isinstance(event, Job)
+            worker.end.final(event, [frame[::-1] for frame in event.body])
+            worker.end.beat()  # libmdp's first reply counts once its next message shows that it is not majortomo's
+        for event in client.exchange():
+            assert isinstance(event, Reply) and event.final
+            return event.body
+    raise AssertionError("no reply")
+
+
+@pytest.mark.parametrize(("client", "worker"), PAIRS)
+def test_a_call_over_real_sockets(broker: testing.Broker, client: str, worker: str) -> None:
+    service = f"{client} to {worker}".encode()
+    worker_end = WORKERS[worker].end()
+    client_end = CLIENTS[client].end()
+    hand = attach(worker_end, broker.url)
+    asking = attach(client_end, broker.url)
+    try:
+        worker_end.open([service])
+        hand.exchange()
+        client_end.request(1, service, [b"stressed"], WAIT)
+        assert converse(asking, hand) == [b"desserts"]
+    finally:
+        asking.close()
+        hand.close()

@@ -1,0 +1,229 @@
+"""A broker without I/O, its clock, and peers whose bytes reach it through real ZMTP and SP links, both ends in memory."""
+
+from collections.abc import Callable
+
+from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.policy import Policy
+from polydomo.broker.record import Recorder
+from polydomo.protocols.detect import Detector
+from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
+from polydomo.protocols.tuning import Tuning
+from polydomo.protocols.verbs import Request
+from polydomo.wire import frames, sp
+from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.sp import SpLink
+from polydomo.wire.zmtp import ZmtpLink
+
+BUSY_TIMEOUT = 30.0  # silence allowed to a busy worker; the default would only make the tests longer
+PIECE = 65536  # bytes that arrive at once, as from a socket
+
+
+class Counting(Entropy):
+    """Bytes that anybody could guess."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def take(self, size: int) -> bytes:
+        self.taken += 1
+        return self.taken.to_bytes(size, "big")
+
+
+class Notes(Recorder):
+    """How each request ended."""
+
+    wants_requests = True
+
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+
+    def ended(self, request: Request) -> None:
+        self.outcomes.append(request.outcome)
+
+
+class World:
+    def __init__(self) -> None:
+        self.notes = Notes()
+        self.broker = Broker(
+            1000.0, Counting(), Policy(busy_timeout=BUSY_TIMEOUT), Tuning(busy_timeout=BUSY_TIMEOUT), self.notes
+        )
+        self.lines: list[Line] = []
+
+    def settle(self) -> None:
+        """Everything that was said is heard, and everything said to that, until nobody says anything."""
+        while sum(line.pump() for line in self.lines):
+            pass
+        self.lines = [line for line in self.lines if line.open]
+        self.broker.turn()
+        self.broker.check_invariants()
+
+    def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Time passes, and everything due on the way, at the broker's and at the peers', happens when it is due."""
+        broker = self.broker
+        end = broker.now + seconds
+        self.settle()
+        while not until() and broker.now < end:
+            dues = [end, *(line.beat_at for line in self.lines if line.beat_at and not line.frozen)]
+            due = broker.next_deadline()
+            if due is not None:
+                dues.append(due)
+            broker.now = max(broker.now, min(dues))
+            for line in self.lines:
+                line.beat()
+            broker.advance()
+            self.settle()
+
+
+class Line(Handler):
+    """One connection: the peer's end, its link, and the broker's link."""
+
+    def __init__(self, world: World, end: ClientEnd | WorkerEnd) -> None:
+        self.world = world
+        self.end = end
+        self.open = True
+        self.frozen = False  # the peer's program hangs: it neither hears nor speaks
+        self.events: list[Event] = []
+        self.beat_at = world.broker.now + end.interval if isinstance(end, WorkerEnd) else 0.0
+        hub = Hub()
+        detector = Detector(world.broker)
+        self.near: Link  # the peer's
+        self.far: Link  # the broker's
+        if end.wire == "sp":
+            self.near = SpLink(hub, self, "broker", listener=False)
+            self.far = SpLink(hub, detector, "tcp://127.0.0.1:1")
+        else:
+            self.near = ZmtpLink(hub, self, "broker", listener=False, socket_type=end.socket_type)
+            self.far = ZmtpLink(hub, detector, "tcp://127.0.0.1:1")
+        detector.attach(self.far)
+        world.lines.append(self)
+        world.settle()
+
+    def pump(self) -> bool:
+        """Carries bytes both ways; False if there were none."""
+        if not self.open:
+            return False
+        moved = False
+        if not self.frozen:
+            if self.near.open:
+                self._hand_over()
+            moved = carry(self.near, self.far)
+            moved = carry(self.far, self.near) or moved
+        if self.far.closing is not None and not self.far.out:
+            self.close()
+        return moved
+
+    def _hand_over(self) -> None:
+        for message in self.end.out:
+            if isinstance(self.near, SpLink):
+                self.near.send_message(message[0], b"", message[1])
+            else:
+                self.near.send(frames.join(message))
+        self.end.out.clear()
+
+    def on_message(self, data: bytes, start: int, end: int) -> None:
+        message = sp.split(data, start, end) if self.end.wire == "sp" else frames.split(data[start:end])
+        self.events += self.end.receive(message)
+
+    def beat(self) -> None:
+        if self.open and not self.frozen and isinstance(self.end, WorkerEnd) and self.world.broker.now >= self.beat_at:
+            self.beat_at = self.world.broker.now + self.end.interval
+            self.end.beat()
+
+    def close(self) -> None:
+        if self.open:
+            self.open = False
+            self.near.lost("closed")
+            self.far.lost("connection closed")
+
+
+def carry(source: Link, target: Link) -> bool:
+    data = b"".join(bytes(piece) for piece in source.out)
+    source.out.clear()
+    for start in range(0, len(data), PIECE):
+        target.receive(data[start : start + PIECE])
+    return bool(data)
+
+
+class Client:
+    """A client's program: it asks, and keeps what it hears."""
+
+    def __init__(self, world: World, make: Callable[[], ClientEnd]) -> None:
+        self.world = world
+        self.end = make()
+        self.line = Line(world, self.end)
+
+    def ask(self, service: bytes, body: Frames, timeout: float = 0.0) -> None:
+        self.end.request(1, service, body, timeout)
+        self.world.settle()
+
+    @property
+    def heard(self) -> list[tuple[str, Frames]]:
+        """("partial" or "final", body) and ("failure", [code]) in order."""
+        found: list[tuple[str, Frames]] = []
+        for event in self.line.events:
+            if isinstance(event, Reply):
+                found.append(("final" if event.final else "partial", event.body))
+            elif isinstance(event, Failure):
+                found.append(("failure", [event.code.encode()]))
+        return found
+
+    @property
+    def finals(self) -> list[Frames]:
+        return [body for kind, body in self.heard if kind == "final"]
+
+    def wait_for_final(self) -> Frames:
+        """An undecided libmdp worker's first reply counts only after its next beat: a few seconds are allowed."""
+        self.world.wait(5.0, lambda: bool(self.finals))
+        (body,) = self.finals
+        return body
+
+
+class Worker:
+    """A worker's program: it registers, and opens a new connection when it is told to go or its protocol leaves it no other word."""
+
+    def __init__(self, world: World, make: Callable[[], WorkerEnd], service: bytes = b"work") -> None:
+        self.world = world
+        self.make = make
+        self.service = service
+        self.jobs: list[Job] = []
+        self.open()
+
+    def open(self) -> None:
+        self.end = self.make()
+        self.end.open([self.service])
+        self.line = Line(self.world, self.end)
+
+    def look(self) -> None:
+        """Takes what has arrived."""
+        events, self.line.events = self.line.events, []
+        for event in events:
+            if isinstance(event, Job):
+                self.jobs.append(event)
+            elif isinstance(event, Dismissed):
+                self.line.close()
+                self.open()
+        if not self.line.open:
+            self.open()
+
+    def take(self) -> Job:
+        """The one job that it has been given since the last."""
+        self.look()
+        (job,) = self.jobs
+        self.jobs = []
+        return job
+
+    def idle(self) -> bool:
+        self.look()
+        return not self.jobs
+
+    def final(self, job: Job, body: Frames) -> None:
+        self.end.final(job, body)
+        self.world.settle()
+
+    def fail(self, job: Job, code: str, text: str) -> None:
+        again = self.end.fail(job, code, text)
+        self.world.settle()
+        if again:
+            self.line.close()
+            self.open()
+        self.look()
