@@ -241,15 +241,17 @@ class ZmtpLink(Link):
             self._put_aside(data, 0, 0, 0, 0)
             return
         start = 0
-        end = 0
         size = len(data)
+        last = size - 1
         handler = self.handler
         bounds = self.bounds
-        max_frames = bounds.max_frames
-        max_message = bounds.max_message
-        while position + 2 <= size:
+        while position < last:
             flags = data[position]
-            if flags < 2:
+            if flags == 1:  # a short frame with MORE, by far the most common: whether it is all there, the next step sees
+                position += 2 + data[position + 1]
+                count += 1
+                continue
+            if flags == 0:
                 end = position + 2 + data[position + 1]
             elif flags < 4:
                 if position + 9 > size:
@@ -258,10 +260,14 @@ class ZmtpLink(Link):
                 if length > bounds.max_frame:
                     raise ProtocolViolation(f"frame of {length} bytes, the bound is {bounds.max_frame}")
                 end = position + 9 + length
+                if flags == 3:
+                    position = end
+                    count += 1
+                    continue
             else:
                 end = self._command(data, position, start, size)
                 if end <= 0:
-                    end = -end
+                    position = -end if -end > size else position
                     break
                 start = position = end
                 if self.halted:
@@ -269,27 +275,28 @@ class ZmtpLink(Link):
                     return
                 continue
             if end > size:
+                position = end
                 break
-            position = end
-            count += 1
-            if flags & 1:
-                if count >= max_frames:
-                    raise ProtocolViolation(f"message of more than {max_frames} frames")
-                continue
-            if end - start > max_message:
-                raise ProtocolViolation(f"message of {end - start} bytes, the bound is {max_message}")
+            if count >= bounds.max_frames:
+                raise ProtocolViolation(f"message of more than {bounds.max_frames} frames")
+            if end - start > bounds.max_message:
+                raise ProtocolViolation(f"message of {end - start} bytes, the bound is {bounds.max_message}")
             handler.on_message(data, start, end)
-            start = end
+            start = position = end
             count = 0
             if self.halted:
                 self._put_aside(data, start, 0, 0, 0)
                 return
             handler = self.handler  # the first message may have chosen another
         if start < size:
-            need = end - start if end > size else 0
-            if max(need, size - start) > bounds.max_message:
-                raise ProtocolViolation(f"message of over {max(need, size - start)} bytes, the bound is {bounds.max_message}")
-            self._put_aside(data, start, position - start, count, need)
+            if count >= bounds.max_frames:
+                raise ProtocolViolation(f"message of more than {bounds.max_frames} frames")
+            if max(position, size) - start > bounds.max_message:
+                raise ProtocolViolation(f"message of {max(position, size) - start} bytes or more, the bound is {bounds.max_message}")
+            if position > size:  # the frame it got to is not all there: this much is needed, and then it is looked at anew
+                self._put_aside(data, start, 0, 0, position - start)
+            else:
+                self._put_aside(data, start, position - start, count, 0)
 
     def _put_aside(self, data: bytes, start: int, scan: int, count: int, need: int) -> None:
         """Keeps an unfinished message, or what may not be looked at yet."""
