@@ -1,0 +1,124 @@
+"""What the broker answers itself: MMI, and polydomo's own names."""
+
+import json
+
+import pytest
+
+from polydomo import limits
+from polydomo.broker.policy import Policy
+from tests.broker.rig import Peer, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def ask(peer: Peer, service: bytes, body: bytes = b"") -> bytes:
+    peer.ask(body, service=service)
+    ((answer,),) = peer.finals
+    peer.finals.clear()
+    return answer
+
+
+def rows(peer: Peer, what: str) -> list[dict[str, object]]:
+    found = json.loads(ask(peer, f"polydomo.{what}".encode()))
+    assert isinstance(found, list)
+    return found
+
+
+def test_mmi_service_tells_whether_a_worker_is_registered_now(world: World) -> None:
+    client = world.client()
+    assert ask(client, b"mmi.service", b"echo") == b"404"
+    client.ask(b"waiting")
+    assert ask(client, b"mmi.service", b"echo") == b"404", "somebody asked for it, and nobody offers it"
+    worker = world.worker()
+    assert ask(client, b"mmi.service", b"echo") == b"200", "busy is there"
+    worker.answer()
+    client.finals.clear()
+    assert ask(client, b"mmi.service", b"echo") == b"200"
+    assert ask(client, b"mmi.service", b"ech") == b"404"
+    assert ask(client, b"mmi.service") == b"404"
+    worker.leave()
+    assert ask(client, b"mmi.service", b"echo") == b"404"
+
+
+@pytest.mark.parametrize("name", [b"mmi.", b"mmi.other", b"mmi.services", b"polydomo.", b"polydomo.other"])
+def test_the_rest_is_not_implemented(world: World, name: bytes) -> None:
+    assert ask(world.client(), name, b"x") == b"501"
+
+
+def test_an_answer_of_the_brokers_own_is_no_request(world: World) -> None:
+    client = world.client()
+    request = client.core.request(client, b"mmi.service", b"", None)
+    assert request is not None and request.outcome == "ok"
+    assert client.requests == {} and world.broker.services == {} and world.notes.outcomes == []
+
+
+def test_figures_of_a_broker_at_work(world: World) -> None:
+    worker, idle, client, asker = world.worker(), world.worker(b"other", b"\xff"), world.client(), world.client()
+    for i in range(3):
+        client.ask(b"%d" % i)
+    client.ask(service=b"nobody")
+    world.wait(2.0)
+    status = json.loads(ask(asker, b"polydomo.status"))
+    assert status["connections"] == 4 and status["workers"] == 2 and status["services"] == 4
+    assert status["open_requests"] == 4 and status["uptime"] == 2.0 and status["draining"] is False
+    services = {row["name"]: row for row in rows(asker, "services")}
+    assert set(services) == {"echo", "other", "\\xff", "nobody"}
+    assert services["echo"]["workers"] == 1 and services["echo"]["idle"] == 0 and services["echo"]["queued"] == 2
+    assert services["echo"]["oldest_wait"] == 2.0 and services["echo"]["accepted"] == 3
+    assert services["other"]["idle"] == 1
+    workers = {row["worker"]: row for row in rows(asker, "workers")}
+    assert workers[f"w{worker.me.number}"]["held"] == 1 and workers[f"w{idle.me.number}"]["held"] == 0
+    assert workers[f"w{idle.me.number}"]["services"] == ["other", "\\xff"]
+    clients = {row["client"]: row for row in rows(asker, "clients")}
+    assert clients[f"c{client.number}"]["open_requests"] == 4 and len(clients) == 2
+    states = {row["request"]: (row["state"], row["why"]) for row in rows(asker, "requests")}
+    assert states == {
+        1: ("running", f"worker w{worker.me.number} has it"),
+        2: ("queued", "its only worker is busy"),
+        3: ("queued", "its only worker is busy"),
+        4: ("queued", "no worker offers it"),
+    }
+
+
+def test_why_a_request_waits_again(world: World) -> None:
+    first, second, client = world.worker(), world.worker(), world.client()
+    for i in range(3):
+        client.ask(b"%d" % i)
+    assert rows(world.client(), "requests")[2]["why"] == "both workers are busy"
+    first.close()
+    assert rows(world.client(), "requests")[0]["why"] == "its only worker is busy; lost 1 times"
+    assert second.bodies() == [b"1"]
+
+
+def test_a_list_of_requests_has_an_end() -> None:
+    world = World(Policy(max_outstanding=10_000))
+    client = world.client()
+    for _ in range(limits.MAX_LISTED + 10):
+        client.core.request(client, b"echo", b"", None)
+    assert len(rows(world.client(), "requests")) == limits.MAX_LISTED
+
+
+def test_the_window_follows_the_workers_and_never_passes_a_bound() -> None:
+    world = World(Policy(max_outstanding=10, max_queue=5))
+    client = world.client()
+    assert ask(client, b"polydomo.window", b"echo") == b"1"
+    world.worker()
+    assert ask(client, b"polydomo.window", b"echo") == b"2"
+    world.worker(credit=100)
+    assert ask(client, b"polydomo.window", b"echo") == b"5"
+    assert world.broker.window(client, b"echo") == 5
+    for i in range(10):
+        client.ask(b"%d" % i)
+    assert ask(client, b"polydomo.window", b"echo") == b"0"
+
+
+def test_services_of_other_protocols_are_in_the_catalogs_directory(world: World) -> None:
+    world.worker(b"echo")
+    world.worker(b"\xff")
+    world.client().ask(service=b"only asked for")
+    found = world.broker.directory()
+    assert set(found) == {"echo"} and found["echo"]["protocol"] == "scripted"
+    assert world.broker.lookup("echo") == found["echo"] and world.broker.lookup("other") is None
