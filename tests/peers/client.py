@@ -26,7 +26,7 @@ def main() -> None:
     body = bytes(options.size)
     start = time.monotonic()
     sent = 0
-    numbers = set()
+    numbers: set[int] = set()
     for _ in range(options.count):
         while sent < options.count and sent - len(numbers) < options.outstanding:
             socket.send_multipart([b"", b"MDPC01", options.service.encode(), b"%d" % sent, body])

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from tests.cli import shell
 from tests.cli.shell import PATIENCE
+from tests.server.raw import Raw, dealer, own_host
 
 PEERS = Path(__file__).parent.parent / "peers"
 
@@ -62,6 +63,23 @@ class Broker(shell.Broker):
         """The warnings so far."""
         with self._news:
             return [entry for entry in self.entries if entry["level"] not in ("debug", "info")]
+
+    def complaint(self, peer: "Raw | Socket") -> dict[str, Any]:
+        """Waits for the one line that complains about the peer."""
+        self.wait_until(lambda: bool(self.complaints(peer)), f"complaint about {peer.host}")
+        (line,) = self.complaints(peer)
+        return line
+
+    def complaints(self, peer: "Raw | Socket") -> list[dict[str, Any]]:
+        return [line for line in self.complained() if f"//{peer.host}:" in line.get("peer", "")]
+
+    def ask(self, what: str) -> Any:
+        """What the broker tells about itself: services, workers, requests, ..."""
+        with dealer(self.address) as peer:
+            return peer.ask(what)
+
+    def workers(self, service: str) -> int:
+        return sum(service in row["services"] for row in self.ask("workers"))
 
     def memory(self, name: str = "VmRSS") -> int:
         """In bytes; ``VmHWM`` is the most it ever was."""
@@ -139,6 +157,10 @@ class Socket(Peer):
     """A pyzmq socket in another process."""
 
     def __init__(self, type: str, url: str, *words: str) -> None:
+        self.host = ""
+        if url.startswith("tcp://127."):
+            self.host = own_host()
+            url = f"tcp://{self.host}:0;{url.removeprefix('tcp://')}"
         super().__init__("puppet", type, url, *words)
 
     def send(self, *frames: bytes) -> None:
@@ -159,11 +181,11 @@ class Worker(Peer):
     """A pyzmq worker, registered. ``--name`` is the first frame of its replies."""
 
     def __init__(self, broker: Broker, service: str, *words: str) -> None:
-        before = len(broker.lines("worker registered", services=service))
+        before = broker.workers(service)
         super().__init__("worker", broker.url, service, *words)
         try:
             assert self.event("connected")
-            broker.wait_until(lambda: len(broker.lines("worker registered", services=service)) > before, "registration")
+            wait_for(lambda: broker.workers(service) > before, "registration")
         except BaseException:
             self.__exit__(None, None, None)
             raise

@@ -1,14 +1,35 @@
 """A peer that writes its bytes itself: for what libzmq would never send."""
 
 import contextlib
+import itertools
+import json
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 from polydomo.wire import frames
 from tests.cli.shell import PATIENCE
 
 SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
 NULL = b"NULL".ljust(20, b"\0") + bytes(32)
+
+
+_numbers = itertools.count(1)
+
+
+def own_host() -> str:
+    """A loopback address that no other peer of this test process uses.
+
+    The broker's log is limited by line and host; so every peer has its own lines, and they can be told from all others.
+    """
+    number = next(_numbers)
+    host = f"127.77.{number >> 8}.{number & 255}"
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return "127.0.0.1"  # a system whose loopback has just the one
+    return host
 
 
 def ready(socket_type: bytes) -> bytes:
@@ -21,8 +42,9 @@ class Raw:
     """A plain TCP connection. ``shake`` makes it one of ZMTP's."""
 
     def __init__(self, address: tuple[str, int], buffer: int = 0) -> None:
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.socket = socket.socket(family)
+        self.host = "::1" if ":" in address[0] else own_host()
+        self.socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+        self.socket.bind((self.host, 0))
         if buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         self.socket.settimeout(PATIENCE)
@@ -59,6 +81,17 @@ class Raw:
             found.append(self.read(size))
             if not flags & 1:
                 return found
+
+    def call(self, service: bytes, *body: bytes) -> list[bytes]:
+        """One MDP/0.1 call on a DEALER; nothing else may come before its answer."""
+        self.send(b"", b"MDPC01", service, *body)
+        empty, header, name, *reply = self.receive()
+        assert (empty, header, name) == (b"", b"MDPC01", service)
+        return reply
+
+    def ask(self, what: str) -> Any:
+        """``polydomo.<what>``"""
+        return json.loads(self.call(b"polydomo." + what.encode())[0])
 
     def closed(self) -> bytes:
         """Waits until the broker has closed the connection; returns what came before that."""

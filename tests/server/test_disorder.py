@@ -51,7 +51,7 @@ def test_ready_twice(broker: Broker, client: Socket) -> None:
         enrol(peer, client, b"twice")
         peer.send(*MDPW01, READY, b"twice")
         assert peer.receive() == [*MDPW01, DISCONNECT]
-        broker.logged("protocol violated", what="READY twice", protocol="mdp1")
+        assert broker.complaint(peer)["what"] == "READY twice"
         assert not registered(client, b"twice")
 
 
@@ -59,8 +59,8 @@ def test_a_reply_to_a_client_that_is_not_there(broker: Broker, client: Socket) -
     with Socket("DEALER", broker.url) as peer:
         enrol(peer, client, b"liar")
         peer.send(*MDPW01, REPLY, b"nobody", b"", b"x")
-        line = broker.logged("stale reply dropped", services="liar", what="final")
-        assert line["attempt"] == "nobody"
+        line = broker.complaint(peer)
+        assert (line["message"], line["what"], line["attempt"]) == ("stale reply dropped", "final", "nobody")
         assert registered(client, b"liar")
 
 
@@ -73,11 +73,11 @@ def test_a_reply_for_somebody_elses_request(broker: Broker, client: Socket) -> N
             *_, request, token, empty, body = honest.receive()
             assert (request, empty, body) == (REQUEST, b"", b"x")
             thief.send(*MDPW01, REPLY, token, b"", b"stolen")
-            assert broker.logged("stale reply dropped", services="thief")["attempt"] == token.decode()
+            assert broker.complaint(thief)["attempt"] == token.decode()
             honest.send(*MDPW01, REPLY, token, b"", b"mine")
             assert asking.receive() == [b"", b"MDPC01", b"honest", b"mine"]
             honest.send(*MDPW01, REPLY, token, b"", b"again")
-            broker.logged("stale reply dropped", services="honest", attempt=token.decode())
+            assert broker.complaint(honest)["attempt"] == token.decode()
             assert asking.call(b"mmi.service", b"honest") == [b"200"]
 
 
@@ -97,7 +97,7 @@ def test_a_reserved_name_cannot_be_registered(broker: Broker, name: bytes) -> No
     with Socket("DEALER", broker.url) as peer:
         peer.send(*MDPW01, READY, name)
         assert peer.receive() == [*MDPW01, DISCONNECT]
-        broker.logged("protocol violated", what=f"READY refused: the name {name.decode()!r} is reserved")
+        assert broker.complaint(peer)["what"] == f"READY refused: the name {name.decode()!r} is reserved"
 
 
 def test_mmi_answers(client: Socket) -> None:
@@ -125,7 +125,7 @@ def test_a_request_from_a_worker_gets_disconnect(broker: Broker, client: Socket)
         enrol(peer, client, b"confused")
         peer.send(*MDPW01, REQUEST, b"client", b"", b"x")
         assert peer.receive() == [*MDPW01, DISCONNECT]
-        broker.logged("protocol violated", what="REQUEST from a worker")
+        assert broker.complaint(peer)["what"] == "REQUEST from a worker"
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,10 @@ def test_a_request_from_a_worker_gets_disconnect(broker: Broker, client: Socket)
     ids=["command", "no-service", "two-services", "no-command", "no-protocol", "client-command", "long-name"],
 )
 def test_an_invalid_message_ends_the_connection(broker: Broker, frames: tuple[bytes, ...], why: str) -> None:
-    before = len(broker.complained())
     with Socket("DEALER", broker.url) as peer:
         peer.send(*frames)
-        wait_for(lambda: len(broker.complained()) > before, "a line in the log")
-        line = broker.complained()[before]
-        assert line["peer"].startswith("tcp://127.0.0.1:")
+        broker.wait_until(lambda: bool(broker.complaints(peer)), "complaint")
+        line = broker.complaints(peer)[0]  # libzmq connects again, but does not repeat itself
         assert why in line.get("why", "") + line.get("what", "")
 
 
@@ -178,8 +176,6 @@ def test_pings_of_libzmq_are_answered(tmp_path: Path) -> None:
 def test_a_silent_client_is_nobodys_worry(broker: Broker) -> None:
     with Socket("DEALER", broker.url) as peer:
         peer.send(b"", b"MDPC01", b"nobody-offers-this", b"x")
-        wait_for(
-            lambda: any(row["service"] == "nobody-offers-this" for row in broker.ask("requests")), "the waiting request"
-        )
+        wait_for(lambda: [row["service"] for row in broker.ask("requests")] == ["nobody-offers-this"], "the waiting request")
         assert peer.end() == 0
     wait_for(lambda: not broker.ask("requests"), "its end with the client")

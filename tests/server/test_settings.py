@@ -137,6 +137,8 @@ def test_every_protocol_key_reaches_the_tuning() -> None:
         "memo.idle": 1.6,
         "memo.queue_expiry": 1.7,
         "memo.reconnect": 1.8,
+        "values.max_unsent": 4321,
+        "values.slow": "skip",
     }
     sections = {"mdp", "mdx", "dcp", "dbp", "emqp", "memo"}
     assert {key for key in KINDS if key.partition(".")[0] in sections} <= set(flags)
