@@ -40,6 +40,11 @@ MAX_CATALOG_BYTES: Final = 16 * MIB  # ... and all of them together, so that the
 MAX_CATALOG_GONE: Final = 1_000  # Services that left or were lost and are still remembered, with the cause.
 MAX_SUBSCRIPTIONS: Final = 10_000  # Prefixes one subscriber may ask for.
 MAX_TOPIC: Final = 255  # A topic is a name; long content belongs in the message.
+MAX_VALUES: Final = 200_000  # Topics whose last value is kept; about 500 bytes each beside the value itself.
+MAX_VALUE_BYTES: Final = 256 * MIB  # ... and their topics and values in all.
+MAX_BACKLOG: Final = 4 * MIB  # What waits for one subscriber that reads too slowly, beside what its socket holds (CHOKE_UNSENT).
+VALUES_PER_TURN: Final = 2_000  # Last values given to late subscribers in one turn of the loop: under 2 ms, so that nobody waits for them;
+VALUE_PIECE: Final = 4 * KIB  # a large value counts for one more per so many bytes.
 MAX_LISTED: Final = 1_000  # Rows that ``polydomo requests`` shows at most: an answer must not stall the loop.
 RESUME_FRACTION: Final = 0.75  # A paused sender is read again below this part of the bound, so that it does not flutter.
 

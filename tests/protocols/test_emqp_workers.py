@@ -265,8 +265,8 @@ def test_a_schedule_that_would_end_eventmq_s_scheduler_is_not_passed_on(interval
 
 
 class Listener(EchoSession):
-    def send_published(self, topic: bytes, body: frames.Body) -> None:
-        self.finals.append(frames.frame(topic, True) + body)
+    def send_message(self, topic: bytes, message: bytes) -> None:
+        self.finals.append(message)
 
 
 def test_published_messages_reach_subscribers_as_topic_and_message() -> None:

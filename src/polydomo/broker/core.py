@@ -28,10 +28,12 @@ from polydomo.protocols.verbs import (
     Session,
     Worker,
 )
-from polydomo.wire.frames import Body
+from polydomo.wire.frames import Body, head
 from polydomo.wire.link import AT_BOUND
 
 __all__ = ["Broker", "Entropy"]
+
+RESERVED_TOPIC = b"monitor."  # what the broker tells of itself; nobody else may publish there
 
 
 class Broker(Floor):
@@ -148,7 +150,9 @@ class Broker(Floor):
         self._end(request, CANCELLED, why)
 
     def turn(self) -> None:
-        """Once per turn of the loop: lets stalled clients go on where there is room again."""
+        """Once per turn of the loop: lets stalled clients go on where there is room again, and late subscribers have some values."""
+        if self.values.late:
+            self.values.serve()
         if not self._stalled:
             return
         policy = self.policy
@@ -176,6 +180,7 @@ class Broker(Floor):
         self._stalled.pop(session, None)
         self.schedulers.pop(session, None)
         self.subscriptions.drop(session)
+        self.values.part(session)
         self.recorder.closed(session, why)
         for request in list(session.requests):
             self._abandon(request, "the client has gone")
@@ -184,6 +189,9 @@ class Broker(Floor):
 
     def violated(self, session: Session, what: str) -> None:
         self.recorder.violated(session, what)
+
+    def lags(self, session: Session, what: str) -> None:
+        self.recorder.lagged(session, what)
 
     # --- time ------------------------------------------------------------------------------------------------------------
 
@@ -297,16 +305,40 @@ class Broker(Floor):
     # --- publishing and the catalog --------------------------------------------------------------------------------------
 
     def publish(self, session: Session, topic: bytes, body: Body) -> int:
+        if topic.startswith(RESERVED_TOPIC):
+            self.recorder.refused(session, f"topics under {RESERVED_TOPIC.decode()} are the broker's own")
+            return 0
+        if self._wants_messages:
+            self.recorder.published(session, topic, len(body))
+        return self.announce(topic, body)
+
+    def announce(self, topic: bytes, body: Body) -> int:
+        """A message to every subscriber of the topic; it becomes the topic's last value. One without a body is no value, and ends
+        the one there was. Returns how many it reached."""
+        message = head(len(topic), bool(body)) + topic + body
+        values = self.values
+        kept = bool(body) and values.put(topic, message)
+        if not body:
+            values.clear(topic)
         subscribers = self.subscriptions.match(topic)
         for subscriber in subscribers:
-            subscriber.send_published(topic, body)
+            if not subscriber.late or not kept or not values.late[subscriber].expects(topic):
+                subscriber.send_message(topic, message)
         return len(subscribers)
 
     def subscribe(self, session: Session, prefix: bytes) -> None:
-        self.subscriptions.add(session, prefix)
+        if self.subscriptions.add(session, prefix):
+            self.values.welcome(session, prefix, self.subscriptions)
 
     def unsubscribe(self, session: Session, prefix: bytes) -> bool:
-        return self.subscriptions.remove(session, prefix)
+        if not self.subscriptions.remove(session, prefix):
+            return False
+        if not self.subscriptions.has(session, prefix):
+            self.values.unwelcome(session, prefix)
+        return True
+
+    def last_values(self, prefix: bytes, most: int) -> list[bytes]:
+        return [value.message for value in self.values.under(prefix, most)]
 
     def enlist(self, session: Session, name: str, address: str, info: "dict[str, object]", beat: float) -> str:
         return self.catalog.enlist(self.now, name, address, info, beat)

@@ -29,6 +29,7 @@ def check(broker: "Broker") -> None:
     _stalled(broker)
     broker.catalog.check_invariants()
     broker.subscriptions.check_invariants()
+    broker.values.check_invariants()
 
 
 def _service(broker: "Broker", service: Service) -> None:

@@ -9,6 +9,7 @@ from polydomo.broker.policy import Policy
 from polydomo.broker.pubsub import Subscriptions
 from polydomo.broker.record import Recorder
 from polydomo.broker.timers import Timers
+from polydomo.broker.values import Values
 from polydomo.protocols.tuning import Tuning
 from polydomo.protocols.verbs import DONE, OK, QUEUED, Request, Service, Session, Verbs, Worker
 from polydomo.wire.link import AT_BOUND
@@ -82,6 +83,7 @@ class Ledger(Verbs):
         self.timers = Timers()
         self.catalog = Catalog(self.tuning)
         self.subscriptions = Subscriptions()
+        self.values = Values(self.policy.max_values, self.policy.max_value_bytes)
         self.memo_workers = {}
         self.schedulers = {}
         self.refusal = ""

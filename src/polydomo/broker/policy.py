@@ -16,3 +16,5 @@ class Policy:
     max_held_bytes: int = limits.MAX_HELD_BYTES
     max_services: int = limits.MAX_SERVICES
     max_message: int = limits.MAX_MESSAGE
+    max_values: int = limits.MAX_VALUES
+    max_value_bytes: int = limits.MAX_VALUE_BYTES

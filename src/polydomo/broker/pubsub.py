@@ -1,21 +1,30 @@
-"""Who wants which topics. Matching looks a topic's prefixes up; it never walks over the subscriptions."""
+"""Who wants which topics. A topic's subscribers are found by walking down a trie; nothing ever walks over the subscriptions."""
 
+from bisect import bisect_left, insort
+
+from polydomo.broker.trie import Trie
 from polydomo.protocols.verbs import Session
 
 
 class Subscriptions:
     def __init__(self) -> None:
-        self._by_prefix: dict[bytes, dict[Session, int]] = {}  # prefix -> session -> how often it asked
-        self._lengths: dict[int, int] = {}  # length -> prefixes of that length
-        self._of: dict[Session, dict[bytes, None]] = {}
+        self._by_prefix: Trie[dict[Session, int]] = Trie()  # prefix -> session -> how often it asked
+        self._of: dict[Session, list[bytes]] = {}  # each session's prefixes, sorted
+        self._count = 0
 
-    def add(self, session: Session, prefix: bytes) -> None:
+    def add(self, session: Session, prefix: bytes) -> bool:
+        """False if the session has asked for this very prefix before: then it is only counted."""
         sessions = self._by_prefix.get(prefix)
         if sessions is None:
-            sessions = self._by_prefix[prefix] = {}
-            self._lengths[len(prefix)] = self._lengths.get(len(prefix), 0) + 1
-        sessions[session] = sessions.get(session, 0) + 1
-        self._of.setdefault(session, {})[prefix] = None
+            sessions = {}
+            self._by_prefix.set(prefix, sessions)
+        count = sessions.get(session, 0)
+        sessions[session] = count + 1
+        if count:
+            return False
+        insort(self._of.setdefault(session, []), prefix)
+        self._count += 1
+        return True
 
     def remove(self, session: Session, prefix: bytes) -> bool:
         """False if the session has not asked for this prefix."""
@@ -25,50 +34,68 @@ class Subscriptions:
         sessions[session] -= 1
         if not sessions[session]:
             self._forget(session, prefix)
+            mine = self._of[session]
+            del mine[bisect_left(mine, prefix)]
+            if not mine:
+                del self._of[session]
         return True
 
     def drop(self, session: Session) -> None:
         """The session is gone."""
-        for prefix in list(self._of.get(session, ())):
+        for prefix in self._of.pop(session, ()):
             self._forget(session, prefix)
 
     def _forget(self, session: Session, prefix: bytes) -> None:
-        sessions = self._by_prefix[prefix]
+        sessions = self._by_prefix.get(prefix)
+        assert sessions is not None
         del sessions[session]
+        self._count -= 1
         if not sessions:
-            del self._by_prefix[prefix]
-            self._lengths[len(prefix)] -= 1
-            if not self._lengths[len(prefix)]:
-                del self._lengths[len(prefix)]
-        mine = self._of[session]
-        del mine[prefix]
-        if not mine:
-            del self._of[session]
+            self._by_prefix.remove(prefix)
+
+    def has(self, session: Session, prefix: bytes) -> bool:
+        sessions = self._by_prefix.get(prefix)
+        return sessions is not None and session in sessions
 
     def match(self, topic: bytes) -> list[Session]:
         """Every session with a prefix of ``topic``, each once."""
-        found: dict[Session, None] = {}
-        for length in self._lengths:
-            if length <= len(topic):
-                sessions = self._by_prefix.get(topic[:length])
-                if sessions is not None:
-                    for session in sessions:
-                        found[session] = None
-        return list(found)
+        found = self._by_prefix.along(topic)
+        if not found:
+            return []
+        if len(found) == 1:
+            return list(found[0])
+        merged: dict[Session, int] = {}
+        for sessions in found:
+            merged.update(sessions)
+        return list(merged)
+
+    def covered(self, session: Session, prefix: bytes) -> bool:
+        """Whether everything under ``prefix`` reaches the session through another, shorter prefix of its own."""
+        return any(session in sessions for sessions in self._by_prefix.along(prefix[:-1])) if prefix else False
+
+    def narrower(self, session: Session, prefix: bytes) -> list[bytes]:
+        """The session's own longer prefixes under ``prefix``, sorted, none of them under another."""
+        mine = self._of.get(session, [])
+        found: list[bytes] = []
+        for i in range(bisect_left(mine, prefix), len(mine)):
+            other = mine[i]
+            if not other.startswith(prefix):
+                break
+            if other != prefix and not (found and other.startswith(found[-1])):
+                found.append(other)
+        return found
 
     def check_invariants(self) -> None:
         """For tests: everything said twice is said the same."""
-        lengths: dict[int, int] = {}
-        pairs: set[tuple[Session, bytes]] = set()
-        for prefix, sessions in self._by_prefix.items():
-            assert sessions, f"prefix {prefix!r} is kept for nobody"
-            lengths[len(prefix)] = lengths.get(len(prefix), 0) + 1
-            for session, count in sessions.items():
-                assert count > 0 and not session.over
-                pairs.add((session, prefix))
-        assert lengths == self._lengths
-        assert pairs == {(session, prefix) for session, prefixes in self._of.items() for prefix in prefixes}
-        assert all(self._of.values())
+        self._by_prefix.check_invariants()
+        for session, prefixes in self._of.items():
+            assert not session.over
+            assert prefixes and prefixes == sorted(set(prefixes))
+            for prefix in prefixes:
+                assert self.has(session, prefix)
+        found = list(self._by_prefix.under(b""))
+        assert all(sessions and min(sessions.values()) > 0 for sessions in found)
+        assert sum(len(sessions) for sessions in found) == self._count == sum(map(len, self._of.values()))
 
     def __len__(self) -> int:
-        return sum(len(sessions) for sessions in self._by_prefix.values())
+        return self._count

@@ -1,9 +1,16 @@
-"""Publishers and subscribers: PUB and XPUB peers publish to the broker, SUB and XSUB peers subscribe to it (RFC 29)."""
+"""Publishers and subscribers: PUB and XPUB peers publish to the broker, SUB and XSUB peers subscribe to it (RFC 29).
+
+What is published goes out as it came, topic first. A subscriber that does not read has its messages held back, up to a bound; past it, it
+misses what is published (``skip_slow``) or is cut off, so that it knows: libzmq connects again by itself, and is given the last values anew.
+"""
+
+from collections import deque
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_SUBSCRIPTIONS, MAX_TOPIC
-from polydomo.protocols.verbs import Session
-from polydomo.wire.frames import MORE, Body, bounds, cut, head, split
+from polydomo.protocols.verbs import Session, Verbs
+from polydomo.wire.frames import MORE, bounds, cut, split
+from polydomo.wire.link import CHOKED, Link
 from polydomo.wire.mechanism import command
 from polydomo.wire.zmtp import ZmtpLink
 
@@ -12,7 +19,13 @@ class SubscriberSession(Session):
     """A SUB or XSUB peer. 3.1 subscribes with commands, 3.0 and 2.0 with messages whose first byte is 01 or 00."""
 
     protocol = "sub"
-    count = 0  # subscriptions it holds
+
+    def __init__(self, broker: Verbs, link: Link) -> None:
+        super().__init__(broker, link)
+        self.count = 0  # subscriptions it holds
+        self.backlog: deque[bytes] = deque()  # held back until it reads again, and has all last values
+        self.backlog_bytes = 0
+        self.missed = 0  # messages it did not get since it began to read too slowly
 
     def on_command(self, name: bytes, data: bytes) -> None:
         self._change(name == b"SUBSCRIBE", data)
@@ -32,25 +45,72 @@ class SubscriberSession(Session):
         elif self.broker.unsubscribe(self, prefix):
             self.count -= 1
 
-    def send_published(self, topic: bytes, body: Body) -> None:
-        self.link.send(head(len(topic), bool(body)) + topic, body)
+    # --- what it is sent -------------------------------------------------------------------------------------------------
+
+    def send_message(self, topic: bytes, message: bytes) -> None:
+        if self.late or self.backlog or self.link.paused & CHOKED:
+            self._hold_back(message)
+        else:
+            self.link.send(message)
+
+    def send_value(self, message: bytes) -> None:
+        self.link.send(message)
+
+    def room(self) -> bool:
+        return not self.link.paused & CHOKED
+
+    def caught_up(self) -> None:
+        if self.room():
+            self._release()
+
+    def on_room(self) -> None:
+        if not self.late:
+            self._release()
+
+    def _hold_back(self, message: bytes) -> None:
+        tuning = self.broker.tuning
+        if self.backlog_bytes + len(message) <= tuning.max_backlog:
+            self.backlog.append(message)
+            self.backlog_bytes += len(message)
+        elif tuning.skip_slow:
+            self.missed += 1
+            if self.missed == 1:
+                self.broker.lags(self, f"{self.backlog_bytes} bytes wait for it: it misses messages")
+        elif not self.link.mute:
+            self.link.close(f"a subscriber that does not read: {self.backlog_bytes} bytes wait for it", abort=True)
+
+    def _release(self) -> None:
+        while self.backlog:
+            self.link.send(self.backlog.popleft())
+        self.backlog_bytes = 0
+        if self.missed:
+            self.broker.lags(self, f"it reads again, and has missed {self.missed} messages")
+            self.missed = 0
 
 
 class PublisherSession(Session):
-    """A PUB or XPUB peer: we subscribe to everything it has, and pass it on."""
+    """A PUB or XPUB peer: we subscribe to ``wanted`` of what it has, everything if it came by itself, and pass it on."""
 
     protocol = "pub"
 
+    def __init__(self, broker: Verbs, link: Link, wanted: "tuple[bytes, ...]" = (b"",)) -> None:
+        super().__init__(broker, link)
+        self.wanted = wanted
+
     def on_open(self) -> None:
         link = self.link
-        if isinstance(link, ZmtpLink) and link.version >= (3, 1):
-            link.send(command(b"SUBSCRIBE"))
-        else:
-            link.send(b"\x00\x01\x01")
+        new = isinstance(link, ZmtpLink) and link.version >= (3, 1)
+        for prefix in self.wanted:
+            if new:
+                link.send(command(b"SUBSCRIBE", prefix))
+            else:
+                link.send(b"\x00" + bytes((1 + len(prefix),)) + b"\x01" + prefix)
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         topic_at, after, flags = bounds(data, start)
-        if after - topic_at <= MAX_TOPIC:
-            self.broker.publish(self, data[topic_at:after], cut(data, after, end) if flags & MORE else b"")
-        else:
+        if after - topic_at > MAX_TOPIC:
             self.broker.violated(self, f"topic of {after - topic_at} bytes")
+            return
+        topic = data[topic_at:after]
+        if topic.startswith(self.wanted):
+            self.broker.publish(self, topic, cut(data, after, end) if flags & MORE else b"")

@@ -26,5 +26,7 @@ class Tuning:
     mdx_client_header: bytes = b"MDXC01"  # frame 0; both may be one value
     mdx_worker_header: bytes = b"MDXW01"
     mdp2_dialects: dict[bytes, str] = field(default_factory=dict)  # service -> "majortomo" or "libmdp": skips the guess
+    max_backlog: int = limits.MAX_BACKLOG  # bytes that wait for a slow subscriber
+    skip_slow: bool = False  # past that, it misses messages; otherwise it is cut off
     dbp_silent: bool = True  # a registration that names no heartbeat timing is accepted and does not expire
     dbp_names: list[str] = field(default_factory=list)  # allow list; empty allows every name

@@ -10,7 +10,7 @@ Nothing here does I/O or reads a clock: ``Verbs.now`` is set by the owner of the
 from collections import deque
 
 from polydomo.protocols.tuning import Tuning
-from polydomo.wire.frames import Body
+from polydomo.wire.frames import Body, head
 from polydomo.wire.link import Handler, Link
 
 # --- how a request ends ------------------------------------------------------------------------------------------------
@@ -184,8 +184,24 @@ class Session(Handler):
         return False
 
     # to a subscriber
+    late = False  # it is still being given last values, and holds back what is published meanwhile; the broker's
+
     def send_published(self, topic: bytes, body: Body) -> None:
         """A published message whose topic begins with one of the session's prefixes; ``body`` is the frames after the topic."""
+        self.send_message(topic, head(len(topic), bool(body)) + topic + body)
+
+    def send_message(self, topic: bytes, message: bytes) -> None:
+        """The same, framed already: one ``message`` for all subscribers."""
+
+    def send_value(self, message: bytes) -> None:
+        """The last value of a topic, published before the session subscribed; not held back."""
+
+    def room(self) -> bool:
+        """Whether it reads what it is sent: only then is it given more last values."""
+        return True
+
+    def caught_up(self) -> None:
+        """It has all last values now: what was held back follows."""
 
     def on_timer(self, key: object) -> None:
         """What the session asked for with ``Verbs.later``."""
@@ -307,6 +323,10 @@ class Verbs:
         what the peer hears is the codec's business."""
         raise NotImplementedError
 
+    def lags(self, session: Session, what: str) -> None:
+        """A subscriber does not read what it asked for: one log line."""
+        raise NotImplementedError
+
     # --- what the broker knows
     def has_worker(self, service: bytes) -> bool:
         """Whether a worker offers the service now (``mmi.service``)."""
@@ -326,12 +346,18 @@ class Verbs:
         """Bytes nobody can guess."""
         raise NotImplementedError
 
-    # --- publishing (eMQP, PUB)
+    # --- publishing (eMQP, PUB), and who wants to hear it
     def publish(self, session: Session, topic: bytes, body: Body) -> int:
-        """A published message, to every subscriber whose prefix matches ``topic``. Returns how many."""
+        """A published message, to every subscriber whose prefix matches ``topic``. Returns how many. A topic that is not the session's to
+        publish (``monitor.``, or a log record that is none) reaches nobody."""
+        raise NotImplementedError
+
+    def last_values(self, prefix: bytes, most: int) -> "list[bytes]":
+        """The last published message of each topic under ``prefix``, in the order of the topics, ``most`` of them at most."""
         raise NotImplementedError
 
     def subscribe(self, session: Session, prefix: bytes) -> None:
+        """The session wants every topic under ``prefix``: first their last values, then what is published, each once."""
         raise NotImplementedError
 
     def unsubscribe(self, session: Session, prefix: bytes) -> bool:

@@ -43,6 +43,9 @@ class Logbook(Recorder):
     def refused(self, session: Session, what: str) -> None:
         say(LOG, logging.WARNING, "request refused", peer=session.link.peer, protocol=session.protocol, why=what)
 
+    def lagged(self, session: Session, what: str) -> None:
+        say(LOG, logging.WARNING, "slow subscriber", peer=session.link.peer, what=what)
+
     def violated(self, session: Session, what: str) -> None:
         say(LOG, logging.WARNING, "protocol violated", peer=session.link.peer, protocol=_spoken(session), what=what)
 

@@ -193,6 +193,8 @@ class BrokerServer:
                         connection.fail()
         if not self.broker.open_requests:
             self._idle.set()
+        if self.broker.values.late and self.broker.values.behind():
+            self.wake()  # others have their turn in between
         when = self.broker.next_deadline()
         if when is not None and (self._timer is None or when < self._timer_at) and not (self._leaving and not self.connections):
             self._set_timer(when)
@@ -297,6 +299,8 @@ def policy_of(settings: Settings) -> Policy:
         max_held_bytes=bounds.max_held_bytes,
         max_services=bounds.max_services,
         max_message=bounds.max_message,
+        max_values=settings.values.max_topics,
+        max_value_bytes=settings.values.max_bytes,
     )
 
 

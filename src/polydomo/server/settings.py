@@ -106,6 +106,15 @@ class Memo:
 
 
 @dataclass
+class Values:
+    max_topics: int = setting(limits.MAX_VALUES, Count(), "topics whose last value is kept; the longest unchanged makes room")
+    max_bytes: int = setting(limits.MAX_VALUE_BYTES, Size(), "topics and last values in all; the longest unchanged makes room")
+    max_unsent: int = setting(limits.MAX_BACKLOG, Size(), "bytes that wait for one subscriber that reads too slowly")
+    slow: str = setting("cut", Choice("cut", "skip"), "past that, it is cut off, or skipped: it misses what is published")
+    dial: bool = setting(True, Flag(), "subscribe to the publishers that DBP registrations name")
+
+
+@dataclass
 class Listener:
     """An address to listen on, and for whom."""
 
@@ -145,6 +154,7 @@ class Settings:
     dbp: Dbp = field(default_factory=Dbp)
     emqp: Emqp = field(default_factory=Emqp)
     memo: Memo = field(default_factory=Memo)
+    values: Values = field(default_factory=Values)
     sources: dict[str, str] = field(default_factory=dict)  # key -> where its value came from; a default is not in it
 
     def listeners(self) -> list[Listener]:
@@ -165,6 +175,8 @@ class Settings:
             memo_queue_expiry=self.memo.queue_expiry,
             memo_reconnect=self.memo.reconnect,
             busy_timeout=self.busy_timeout,
+            max_backlog=self.values.max_unsent,
+            skip_slow=self.values.slow == "skip",
             dcp_max_held=self.dcp.max_held,
             emqp_max_slots=self.emqp.max_slots,
             mdx_client_header=self.mdx.client_header,

@@ -25,6 +25,9 @@ class Handler:
     def on_command(self, name: bytes, data: bytes) -> None:
         """A ZMTP command in traffic that the wire does not handle itself (SUBSCRIBE, CANCEL)."""
 
+    def on_room(self) -> None:
+        """The peer, which had left too much unread, reads again."""
+
     def on_close(self, reason: str) -> None:
         """The connection is gone, from either side. Called once; nothing may be sent any more."""
 
@@ -110,6 +113,8 @@ class Link:
     def resume(self, cause: int) -> None:
         if self.paused & cause:
             self.paused &= ~cause
+            if cause == CHOKED:
+                self.handler.on_room()
             if not self.paused:
                 self.halted = self.mute
                 self.hub.resumed.append(self)

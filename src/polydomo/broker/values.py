@@ -1,0 +1,182 @@
+"""The last value of each topic, and the subscribers that came after it was published.
+
+A late subscriber is given the last value of each matching topic, in the order of the topics, then what is published from then on: in
+order, none twice. It is given as much per turn as ``VALUES_PER_TURN`` allows and as it reads; where that takes more than one turn, a topic
+whose turn has not come yet is represented by its newest value, and what is published under the others waits until all have been given.
+"""
+
+from bisect import bisect_right
+from itertools import islice
+
+from polydomo.broker.pubsub import Subscriptions
+from polydomo.broker.trie import Trie
+from polydomo.limits import VALUE_PIECE, VALUES_PER_TURN
+from polydomo.protocols.verbs import Session
+
+
+class Value:
+    """What was last published under one topic."""
+
+    __slots__ = ("message", "topic")
+
+    def __init__(self, topic: bytes, message: bytes) -> None:
+        self.topic = topic
+        self.message = message  # the topic's frame and the body, as they go over the wire
+
+
+class Latecomer:
+    """A subscriber that has values to come."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.prefixes: list[bytes] = []  # whose values it is to be given; the first is under way
+        self.had: dict[bytes, list[bytes]] = {}  # prefix -> narrower ones whose values it was given before
+        self.cursor: bytes | None = None  # the last topic given under the first prefix
+
+    def has_had(self, prefix: bytes, topic: bytes) -> bool:
+        """Whether the topic's value was given for a prefix that the subscriber asked for earlier."""
+        had = self.had[prefix]
+        place = bisect_right(had, topic) - 1
+        return place >= 0 and topic.startswith(had[place])
+
+    def expects(self, topic: bytes) -> bool:
+        """Whether the topic's value is still to come."""
+        for i, prefix in enumerate(self.prefixes):
+            if topic.startswith(prefix) and (i or self.cursor is None or topic > self.cursor) and not self.has_had(prefix, topic):
+                return True
+        return False
+
+
+class Values:
+    """Bounded in topics and bytes: at either bound the value that has not changed for the longest is forgotten."""
+
+    def __init__(self, max_topics: int, max_bytes: int) -> None:
+        self.max_topics = max_topics
+        self.max_bytes = max_bytes
+        self.size = 0  # bytes of all topics and messages
+        self.forgotten = 0  # values that had to make room
+        self.late: dict[Session, Latecomer] = {}  # in turn
+        self._trie: Trie[Value] = Trie()
+        self._order: dict[bytes, Value] = {}  # the longest unchanged first
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def put(self, topic: bytes, message: bytes) -> bool:
+        """Keeps a value. False if it is too large to be kept at all: then the topic has none."""
+        value = self._order.pop(topic, None)
+        if len(topic) + len(message) > self.max_bytes:
+            if value is not None:
+                self._lose(value)
+            return False
+        if value is not None:
+            self.size += len(message) - len(value.message)
+            value.message = message
+            self._order[topic] = value
+        else:
+            value = self._order[topic] = Value(topic, message)
+            self._trie.set(topic, value)
+            self.size += len(topic) + len(message)
+        while self.size > self.max_bytes or len(self._order) > self.max_topics:
+            self._lose(self._order.pop(next(iter(self._order))))
+            self.forgotten += 1
+        return True
+
+    def clear(self, topic: bytes) -> None:
+        """The topic has no value any more."""
+        value = self._order.pop(topic, None)
+        if value is not None:
+            self._lose(value)
+
+    def _lose(self, value: Value) -> None:
+        self._trie.remove(value.topic)
+        self.size -= len(value.topic) + len(value.message)
+
+    def get(self, topic: bytes) -> Value | None:
+        return self._order.get(topic)
+
+    def under(self, prefix: bytes, most: int) -> list[Value]:
+        """The values of topics under ``prefix``, in the order of the topics, ``most`` of them at most."""
+        return list(islice(self._trie.under(prefix), most))
+
+    # --- late subscribers ----------------------------------------------------------------------------------------------------
+
+    def welcome(self, session: Session, prefix: bytes, subscriptions: Subscriptions) -> None:
+        """The session has just subscribed to ``prefix``: it is owed the values under it, but for those it was given before."""
+        if not self._order or subscriptions.covered(session, prefix) or next(self._trie.under(prefix), None) is None:
+            return
+        latecomer = self.late.get(session)
+        first = not self.late
+        if latecomer is None:
+            latecomer = self.late[session] = Latecomer(session)
+            session.late = True
+        latecomer.prefixes.append(prefix)
+        latecomer.had[prefix] = subscriptions.narrower(session, prefix)
+        if first:
+            self.serve()
+
+    def unwelcome(self, session: Session, prefix: bytes) -> None:
+        """The session no longer wants what is under ``prefix``."""
+        latecomer = self.late.get(session)
+        if latecomer is not None and prefix in latecomer.had:
+            if latecomer.prefixes[0] == prefix:
+                latecomer.cursor = None
+            latecomer.prefixes.remove(prefix)
+            del latecomer.had[prefix]
+            if not latecomer.prefixes:
+                self._done(session)
+
+    def part(self, session: Session) -> None:
+        """The session is gone."""
+        self.late.pop(session, None)
+
+    def behind(self) -> bool:
+        """Whether somebody waits for values who could take them now."""
+        return any(session.room() for session in self.late)
+
+    def serve(self) -> None:
+        """One turn's worth of values, to those who have waited longest."""
+        budget = VALUES_PER_TURN
+        for session in list(self.late):
+            if not session.room():
+                continue
+            latecomer = self.late.pop(session)
+            budget = self._give(latecomer, budget)
+            if latecomer.prefixes:
+                self.late[session] = latecomer
+            else:
+                self._done(session)
+            if budget <= 0:
+                return
+
+    def _give(self, latecomer: Latecomer, budget: int) -> int:
+        session = latecomer.session
+        while latecomer.prefixes:
+            prefix = latecomer.prefixes[0]
+            for value in self._trie.under(prefix, latecomer.cursor):
+                if budget <= 0:
+                    return 0
+                latecomer.cursor = value.topic
+                budget -= 1
+                if not latecomer.has_had(prefix, value.topic):
+                    session.send_value(value.message)
+                    budget -= len(value.message) // VALUE_PIECE
+            latecomer.cursor = None
+            del latecomer.prefixes[0]
+            del latecomer.had[prefix]
+        return budget
+
+    def _done(self, session: Session) -> None:
+        self.late.pop(session, None)
+        session.late = False
+        session.caught_up()
+
+    def check_invariants(self) -> None:
+        """For tests: everything said twice is said the same."""
+        self._trie.check_invariants()
+        assert [value.topic for value in self._trie.under(b"")] == sorted(self._order)
+        assert self.size == sum(len(v.topic) + len(v.message) for v in self._order.values())
+        assert self.size <= self.max_bytes and len(self._order) <= self.max_topics
+        for session, latecomer in self.late.items():
+            assert session.late and not session.over and latecomer.prefixes
+            assert set(latecomer.prefixes) == set(latecomer.had)
