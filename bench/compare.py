@@ -5,7 +5,8 @@
     python bench/compare.py --load 32x8x64x4096      WORKERSxCLIENTSxOUTSTANDINGxBYTES
 
 The figure is the CPU time of the broker's process, with its children and threads, over the requests it served; a busy
-machine disturbs it little, and requests/s much. Rounds alternate between the brokers and the median counts. Results are kept in bench/results/.
+machine disturbs it little, and requests/s much. Rounds alternate between the brokers and the median counts. Results are
+kept in bench/results/.
 """
 
 import argparse

@@ -8,6 +8,7 @@ the caller to read.
 """
 
 import asyncio
+import contextlib
 import json
 import struct
 import sys
@@ -383,16 +384,18 @@ class Load:
 
 
 def main() -> None:
-    try:
-        from uvloop import run
-    except ImportError:
-        from asyncio import run
+    factory = None
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
     protocol, *numbers = sys.argv[1:]
+    with asyncio.Runner(loop_factory=factory) as runner:
+        print(json.dumps(runner.run(run(protocol, [int(number) for number in numbers]))))
 
-    async def go() -> dict[str, float]:
-        return await Load(protocol, *map(int, numbers)).run()
 
-    print(json.dumps(run(go())))
+async def run(protocol: str, numbers: list[int]) -> dict[str, float]:
+    return await Load(protocol, *numbers).run()
 
 
 if __name__ == "__main__":
