@@ -83,6 +83,7 @@ class Line(Handler):
         self.open = True
         self.frozen = False  # the peer's program hangs: it neither hears nor speaks
         self.events: list[Event] = []
+        self.messages = 0  # that came, understood or not
         self.beat_at = world.broker.now + end.interval if isinstance(end, WorkerEnd) else 0.0
         hub = Hub()
         detector = Detector(world.broker)
@@ -121,6 +122,7 @@ class Line(Handler):
         self.end.out.clear()
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
+        self.messages += 1
         message = sp.split(data, start, end) if self.end.wire == "sp" else frames.split(data[start:end])
         self.events += self.end.receive(message)
 
@@ -158,8 +160,8 @@ class Client:
 
     @property
     def heard(self) -> list[tuple[str, Frames]]:
-        """("partial" or "final", body) and ("failure", [code]) in order."""
-        found: list[tuple[str, Frames]] = []
+        """("partial" or "final", body) and ("failure", [code]) in order; ("late", []) for each message that the client's end dropped."""
+        found: list[tuple[str, Frames]] = [("late", [])] * (self.line.messages - len(self.line.events))
         for event in self.line.events:
             if isinstance(event, Reply):
                 found.append(("final" if event.final else "partial", event.body))
