@@ -40,6 +40,7 @@ MAX_CATALOG_BYTES: Final = 16 * MIB  # ... and all of them together, so that the
 MAX_CATALOG_GONE: Final = 1_000  # Services that left or were lost and are still remembered, with the cause.
 MAX_SUBSCRIPTIONS: Final = 10_000  # Prefixes one subscriber may ask for.
 MAX_TOPIC: Final = 255  # A topic is a name; long content belongs in the message.
+MAX_PUBLISHER_TOPICS: Final = 100  # Topics that one DBP registration may name for the broker to subscribe to.
 MAX_VALUES: Final = 200_000  # Topics whose last value is kept; about 500 bytes each beside the value itself.
 MAX_VALUE_BYTES: Final = 256 * MIB  # ... and their topics and values in all.
 MAX_BACKLOG: Final = 4 * MIB  # What waits for one subscriber that reads too slowly, beside what its socket holds (CHOKE_UNSENT).
@@ -47,6 +48,16 @@ VALUES_PER_TURN: Final = 2_000  # Last values given to late subscribers in one t
 VALUE_PIECE: Final = 4 * KIB  # a large value counts for one more per so many bytes.
 MAX_LISTED: Final = 1_000  # Rows that ``polydomo requests`` shows at most: an answer must not stall the loop.
 RESUME_FRACTION: Final = 0.75  # A paused sender is read again below this part of the bound, so that it does not flutter.
+
+# --- monitoring -------------------------------------------------------------------------------------------------------
+
+MONITOR_TICK: Final = 1.0  # Figures are made once a second: what a person can follow, and Prometheus asks less often.
+MONITOR_EVENTS: Final = 256  # Changes of state that are remembered: some screens full.
+MONITOR_SHOWN: Final = 12  # ... and shown with the figures.
+MONITOR_GONE: Final = 256  # Workers, services and clients each that have gone and are still remembered, with the cause.
+MONITOR_TALLIES: Final = 2_000  # Pairs of service and protocol counted apart; beyond them all others share one count for each protocol.
+LATE_FRACTION: Final = 0.5  # Of the silence that loses a worker, after which it is late: with three intervals, one and a half, as in DBP.
+MAX_HTTP_HEAD: Final = 8 * KIB  # A scrape's request has under 500 bytes; 8 KiB is what common servers take.
 
 # --- promises in time -------------------------------------------------------------------------------------------------
 
@@ -62,6 +73,21 @@ ZOMBIE_TIME: Final = 5.0  # How long a connection stays open, unheard, after a D
 LOG_LINES: Final = 5  # Lines of one kind about one host in a second: enough to see it, too few to fill a disk.
 LOG_KEYS: Final = 200  # Kinds of lines counted apart; beyond them all share one count. 1,000 lines a second at the very worst.
 LOG_VALUE: Final = 256  # Characters of one value in a line: a name or a reason fits, a payload does not.
+
+# --- the journal ------------------------------------------------------------------------------------------------------
+
+JOURNAL_CHUNK: Final = 8_192  # Rows handed to the writer's thread at a time: 2 ms of its work.
+JOURNAL_CHUNKS: Final = 64  # Chunks in line before the oldest is dropped: 0.5 million rows, about 200 MiB.
+JOURNAL_TICK: Final = 0.25  # Seconds until what was gathered goes to the writer, if it is less than a chunk.
+JOURNAL_ROLL_ROWS: Final = 200_000  # Rows of one segment: a few MiB on disk, quick to read as a whole.
+JOURNAL_ROLL_BYTES: Final = 64 * MIB  # ... and its bytes in memory, where bodies are recorded.
+JOURNAL_ROLL_SECONDS: Final = 5.0  # ... and its age: what a crash may lose.
+JOURNAL_KEEP_BYTES: Final = 4096 * MIB  # Days of a busy broker, years of a quiet one.
+JOURNAL_KEEP_AGE: Final = 30 * 86_400.0  # A month: long enough to ask what happened, short enough to stay small.
+JOURNAL_BODY: Final = 4 * KIB  # Bytes of a payload that are recorded, where a setting names its service.
+JOURNAL_RETRY: Final = 1.0  # Seconds between two tries to write a segment: a full disk does not empty sooner.
+JOURNAL_FLUSH: Final = 1.0  # ... and at least between two segments that are closed early because somebody asked.
+JOURNAL_NAMES: Final = 20  # Services of one worker that its rows name.
 
 # --- heartbeats, per protocol -----------------------------------------------------------------------------------------
 
@@ -98,6 +124,13 @@ EMQP_WEIGHT: Final = 10  # EventMQ's weight for a queue that names none (seen).
 EMQP_MAX_WEIGHT: Final = 1_000_000  # Weights are only compared; this keeps a number of any length out.
 DBP_BEAT_LEAST: Final = 0.1  # Heartbeat timings are brought between these two, and APPROVED tells the service so:
 DBP_BEAT_MOST: Final = 3_600.0  # an hour is long enough to be useless, and a tenth of a second busy enough.
+BEACON: Final = "255.255.255.255:5245"  # Where the published clients listen for a broker (seen).
+BEACON_LOCAL: Final = "127.255.255.255:5245"  # ... and where only this machine does.
+BEACON_INTERVAL: Final = 1.0  # The published broker's (seen).
+DISCOVER_TIME: Final = 2.5  # How long a person waits for beacons: two of them, and a margin.
+DBP_BROADCAST: Final = "255.255.255.255:5247"  # Our beats; not to 5245, where the published client takes every datagram for a beacon.
+DBP_BROADCAST_LOCAL: Final = "127.255.255.255:5247"
+MAX_DATAGRAM: Final = 512  # A beat has at most 300 bytes; what is longer is no beat, whatever it says.
 DBP_LATE: Final = 1.5  # Intervals without a beat after which a service is late: one was missed, and it had time to be slow.
 
 # --- the client and worker libraries ------------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ import json
 from heapq import heapify, heappop, heappush
 
 from polydomo.limits import DBP_LATE, MAX_CATALOG_BYTES, MAX_CATALOG_GONE, MAX_CATALOG_INFO, MAX_SERVICES
-from polydomo.protocols.dbp_info import timing, wrong_name
+from polydomo.protocols.dbp_info import Publisher, publisher, timing, wrong_name
 from polydomo.protocols.tuning import Tuning
+from polydomo.protocols.verbs import LATE, LEFT, LOST, READY, REGISTERING, Session
 
-REGISTERING, READY, LATE, LOST, LEFT = "registering", "ready", "late", "lost", "left"
 ACTIVE = (READY, LATE)
 
 
@@ -35,6 +35,8 @@ class Entry:
         self.since = now  # of the state
         self.cause = ""  # ... and why
         self.watch = 0  # the number of its place in the catalog's heap; 0: none
+        self.session: Session | None = None  # the connection that registered it last, which may be over
+        self.datagram = 0.0  # when it last beat by UDP; 0: never
 
 
 class Catalog:
@@ -43,8 +45,11 @@ class Catalog:
     def __init__(self, tuning: Tuning) -> None:
         self.tuning = tuning
         self.entries: dict[str, Entry] = {}
-        self.changed: list[Entry] = []  # whose state changed in the last ``advance``
+        self.publishers: dict[str, Publisher | str] = {}  # where active services publish, or what is wrong with what they say of it
+        self.publishers_version = 0  # counts changes of it
+        self.changed: list[Entry] = []  # whose state changed; the owner takes them from here
         self._gone: dict[str, None] = {}  # names of entries that are not active, oldest first
+        self._by_datagram: dict[str, None] = {}  # names of services that beat by UDP, or did lately
         self._bytes = 0  # of the info of active entries
         self._watch: list[
             tuple[float, int, Entry]
@@ -53,7 +58,15 @@ class Catalog:
 
     # --- what may be asked of it ---------------------------------------------------------------------------------------------
 
-    def enlist(self, now: float, name: str, address: str, info: "dict[str, object]", beat: float) -> str:
+    def enlist(
+        self,
+        now: float,
+        name: str,
+        address: str,
+        info: "dict[str, object]",
+        beat: float,
+        session: "Session | None" = None,
+    ) -> str:
         """Registers or replaces an entry; "" is yes, anything else is the reason for the no."""
         wrong = wrong_name(name)
         if wrong:
@@ -75,6 +88,7 @@ class Catalog:
             old.watch = 0
         self._gone.pop(name, None)
         entry = Entry(name, address, dict(info), size, beat, now)
+        entry.session = session
         self.entries[name] = entry
         self._bytes += size
         self._move(
@@ -83,7 +97,9 @@ class Catalog:
         self._watch_over(entry)
         return ""
 
-    def amend(self, now: float, name: str, address: str, changes: "dict[str, object]") -> str:
+    def amend(
+        self, now: float, name: str, address: str, changes: "dict[str, object]", session: "Session | None" = None
+    ) -> str:
         """Updates an entry; "" or the reason for the no. The name cannot be changed; a new heartbeat timing holds at once."""
         entry = self._active(name)
         if entry is None:
@@ -101,8 +117,11 @@ class Catalog:
             return wrong
         self._bytes += size - entry.size
         entry.info = info
+        self._publishes(entry)
         entry.size = size
         entry.beat = beat
+        if session is not None and (entry.session is None or entry.session.over):
+            entry.session = session
         self._beat(entry, now)
         self._watch_over(entry)
         return ""
@@ -114,6 +133,31 @@ class Catalog:
             return False
         self._beat(entry, now)
         return True
+
+    def beaten_by_datagram(self, now: float, name: str, address: str) -> "Entry | None":
+        """A heartbeat by UDP: "it can keep a registered service alive only from its registered address". None if it counts for nothing."""
+        if not self.beaten(now, name, address):
+            return None
+        entry = self.entries[name]
+        if entry.beat:
+            entry.datagram = now
+            self._by_datagram[name] = None
+        return entry
+
+    def by_datagram(self, now: float, name: str) -> bool:
+        """Whether the service beats by UDP and has missed no beat: then we beat to it by UDP, too."""
+        entry = self._active(name)
+        return entry is not None and bool(entry.datagram) and now < entry.datagram + entry.beat * DBP_LATE
+
+    def broadcast_interval(self, now: float) -> float:
+        """How often those who beat by UDP must hear from us: as often as the most frequent of them has agreed to; 0 if there are none."""
+        interval = 0.0
+        for name in list(self._by_datagram):
+            if not self.by_datagram(now, name):
+                del self._by_datagram[name]
+            elif not interval or self.entries[name].beat < interval:
+                interval = self.entries[name].beat
+        return interval
 
     def delist(self, now: float, name: str, address: str, why: str) -> bool:
         """The entry leaves. False if there is no such active entry at that address."""
@@ -151,11 +195,9 @@ class Catalog:
             silent = now - entry.seen
             if now >= self._lost_at(entry):
                 self._retire(entry, LOST, now, f"no beat for {silent:.1f} s")
-                self.changed.append(entry)
                 continue
             if entry.state == READY and now >= self._late_at(entry):
                 self._move(entry, LATE, now, f"no beat for {silent:.1f} s")
-                self.changed.append(entry)
             self._watch_over(entry)
 
     def _late_at(self, entry: Entry) -> float:
@@ -170,10 +212,21 @@ class Catalog:
         entry = self.entries.get(name)
         return entry if entry is not None and entry.state in ACTIVE else None
 
+    def _publishes(self, entry: Entry) -> None:
+        """Where it publishes is known anew."""
+        place = publisher(entry.info, entry.address) if entry.state in ACTIVE else ""
+        if place:
+            self.publishers[entry.name] = place
+            self.publishers_version += 1
+        elif self.publishers.pop(entry.name, None) is not None:
+            self.publishers_version += 1
+
     def _move(self, entry: Entry, state: str, now: float, cause: str) -> None:
         entry.state = state
+        self._publishes(entry)
         entry.since = now
         entry.cause = cause
+        self.changed.append(entry)
 
     def _beat(self, entry: Entry, now: float) -> None:
         entry.seen = now

@@ -10,6 +10,7 @@ is what a worker answers to, and it counts only from the worker that holds it.
 
 from polydomo import limits
 from polydomo.broker import invariants, liveness, queues, reserved
+from polydomo.broker.catalog import Entry
 from polydomo.broker.floor import Floor
 from polydomo.broker.ledger import Entropy
 from polydomo.broker.timers import HAIR
@@ -17,6 +18,7 @@ from polydomo.protocols.verbs import (
     CANCELLED,
     DONE,
     HELD,
+    LATE,
     NO_WORKER,
     OK,
     QUEUED,
@@ -130,6 +132,7 @@ class Broker(Floor):
         request.state = DONE
         request.outcome = outcome
         request.reason = text
+        self.monitor.refused += 1
         self.recorder.refused(request.session, text)
         request.session.send_failure(request, outcome, text)
 
@@ -153,6 +156,8 @@ class Broker(Floor):
         """Once per turn of the loop: lets stalled clients go on where there is room again, and late subscribers have some values."""
         if self.values.late:
             self.values.serve()
+        if self.now >= self.monitor.fold_at:
+            self.monitor.fold()
         if not self._stalled:
             return
         policy = self.policy
@@ -170,6 +175,7 @@ class Broker(Floor):
         self._sessions += 1
         session.number = self._sessions
         self.sessions[session] = None
+        self.monitor.opened(session)
         self.recorder.opened(session)
 
     def closed(self, session: Session, why: str) -> None:
@@ -181,6 +187,7 @@ class Broker(Floor):
         self.schedulers.pop(session, None)
         self.subscriptions.drop(session)
         self.values.part(session)
+        self.monitor.closed(session, why)
         self.recorder.closed(session, why)
         for request in list(session.requests):
             self._abandon(request, "the client has gone")
@@ -188,6 +195,7 @@ class Broker(Floor):
             self.lose(worker, "lost", why)
 
     def violated(self, session: Session, what: str) -> None:
+        self.monitor.violations += 1
         self.recorder.violated(session, what)
 
     def lags(self, session: Session, what: str) -> None:
@@ -220,6 +228,21 @@ class Broker(Floor):
             elif isinstance(item, Alarm) and not item.session.over:
                 item.session.on_timer(item.key)
         self.catalog.advance(self.now)
+        self._catalogued("")
+
+    def _catalog_changed(self) -> None:
+        changed = self.catalog.changed
+        self.catalog.changed = []
+        for entry in changed:
+            self.monitor.catalogued(entry)
+            if entry.state == LATE and entry.datagram:
+                # "In the event of a missing beat, heartbeats will switch over to reliable TCP connections"
+                self._probe(entry)
+
+    def _probe(self, entry: Entry) -> None:
+        """Asks the service itself, over the connection that registered it, if there still is one."""
+        if entry.session is not None and not entry.session.over:
+            entry.session.probe(entry.name)
 
     def _request_due(self, request: Request) -> None:
         request.timer = 0
@@ -328,6 +351,7 @@ class Broker(Floor):
 
     def subscribe(self, session: Session, prefix: bytes) -> None:
         if self.subscriptions.add(session, prefix):
+            self.monitor.greet(session, prefix)
             self.values.welcome(session, prefix, self.subscriptions)
 
     def unsubscribe(self, session: Session, prefix: bytes) -> bool:
@@ -341,16 +365,28 @@ class Broker(Floor):
         return [value.message for value in self.values.under(prefix, most)]
 
     def enlist(self, session: Session, name: str, address: str, info: "dict[str, object]", beat: float) -> str:
-        return self.catalog.enlist(self.now, name, address, info, beat)
+        return self._catalogued(self.catalog.enlist(self.now, name, address, info, beat, session))
 
     def amend(self, session: Session, name: str, address: str, changes: "dict[str, object]") -> str:
-        return self.catalog.amend(self.now, name, address, changes)
+        return self._catalogued(self.catalog.amend(self.now, name, address, changes, session))
 
     def beaten(self, name: str, address: str) -> bool:
-        return self.catalog.beaten(self.now, name, address)
+        known = self.catalog.beaten(self.now, name, address)
+        self._catalogued("")
+        return known
 
     def delist(self, name: str, address: str, why: str) -> bool:
-        return self.catalog.delist(self.now, name, address, why)
+        known = self.catalog.delist(self.now, name, address, why)
+        self._catalogued("")
+        return known
+
+    def by_datagram(self, name: str) -> bool:
+        return self.catalog.by_datagram(self.now, name)
+
+    def _catalogued(self, answer: str) -> str:
+        if self.catalog.changed:
+            self._catalog_changed()
+        return answer
 
     def lookup(self, name: str) -> "dict[str, object] | None":
         return self.catalog.lookup(name) or reserved.foreign(self).get(name)

@@ -136,6 +136,7 @@ class Floor(Ledger):
         for i, name in enumerate(services):
             self._enroll(worker, name, weights[i] if weights is not None else 0)
         liveness.schedule(self, worker)
+        self.monitor.registered(worker)
         self.recorder.registered(worker)
         if worker.credit > 0:
             self._feed(worker)
@@ -174,6 +175,7 @@ class Floor(Ledger):
             self.refusal = f"a worker of more than {limits.MAX_SERVICES_PER_WORKER} services"
             return False
         self._enroll(worker, service, weight)
+        self.monitor.offered(worker, self.services[service])
         self.recorder.registered(worker)
         if worker.credit > 0:
             self._feed(worker)
@@ -184,6 +186,8 @@ class Floor(Ledger):
     def grant(self, worker: Worker, count: int = 1) -> None:
         if worker.alive:
             worker.credit += count
+            if self._wants_messages:
+                self.recorder.granted(worker, count)
             self._feed(worker)
 
     def revoke(self, worker: Worker) -> None:
@@ -202,7 +206,7 @@ class Floor(Ledger):
     def partial(self, worker: Worker, token: bytes, body: Body) -> bool:
         request = worker.held.get(token)
         if request is None:
-            self.recorder.stale(worker, token, "partial", len(body))
+            self._stale(worker, token, "partial", len(body))
             return False
         worker.seen = self.now
         if request.state == DONE:
@@ -210,6 +214,8 @@ class Floor(Ledger):
         if not request.first_partial:
             request.first_partial = self.now
         if self._wants_messages:
+            if self._wants_bodies:
+                self.recorder.replied(request, body)
             self.recorder.partial(request, worker, len(body))
         session = request.session
         if session.takes_partials:
@@ -242,7 +248,7 @@ class Floor(Ledger):
     def final(self, worker: Worker, token: bytes, body: Body) -> bool:
         request = worker.held.pop(token, None)
         if request is None:
-            self.recorder.stale(worker, token, "final", len(body))
+            self._stale(worker, token, "final", len(body))
             return False
         worker.seen = self.now
         worker.done += 1
@@ -254,24 +260,34 @@ class Floor(Ledger):
                     body = chain([*request.parts, body])
                 request.reply_size += len(body)
                 session = request.session
+                if self._wants_bodies:
+                    self.recorder.replied(request, body)
                 self._end(request, OK, "")
                 session.send_final(request, body)
+        elif self._wants_messages:
+            self.recorder.unheard(request, worker)
         if worker.auto_credit and not worker.held and not worker.credit:
             worker.credit = 1
         if worker.credit > 0:
             self._feed(worker)
         return True
 
+    def _stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
+        self.monitor.stale += 1
+        self.recorder.stale(worker, token, what, size)
+
     def fail(self, worker: Worker, token: bytes, code: str, text: str) -> bool:
         request = worker.held.pop(token, None)
         if request is None:
-            self.recorder.stale(worker, token, "failure", len(text))
+            self._stale(worker, token, "failure", len(text))
             return False
         worker.seen = self.now
         worker.done += 1
         if request.state != DONE:
             self._end(request, FAILED, f"{code}: {text}")
             request.session.send_failure(request, code, text)
+        elif self._wants_messages:
+            self.recorder.unheard(request, worker)
         self._settle(worker)
         return True
 
@@ -285,7 +301,7 @@ class Floor(Ledger):
     def forward(self, worker: Worker, token: bytes, service: bytes, body: Body, ref: object) -> bool:
         request = worker.held.get(token)
         if request is None:
-            self.recorder.stale(worker, token, "forward", len(body))
+            self._stale(worker, token, "forward", len(body))
             return False
         worker.seen = self.now
         if request.state != DONE and not self._allowed_target(service):
@@ -297,6 +313,8 @@ class Floor(Ledger):
             if request.state != DONE:
                 self.recorder.forwarded(request, worker, service)
                 self._pass_on(request, service, body, ref)
+            elif self._wants_messages:
+                self.recorder.unheard(request, worker)
         self._settle(worker)
         return True
 
@@ -354,6 +372,7 @@ class Floor(Ledger):
             if not service.workers:
                 service.empty_since = self.now
                 service.weighted = False
+        self.monitor.left(worker)
         for service in list(worker.services):
             if service.length:
                 if not service.workers and not service.timer:

@@ -5,6 +5,7 @@
 
 from polydomo.broker import queues
 from polydomo.broker.catalog import Catalog
+from polydomo.broker.monitor import Monitor
 from polydomo.broker.policy import Policy
 from polydomo.broker.pubsub import Subscriptions
 from polydomo.broker.record import Recorder
@@ -48,8 +49,8 @@ def number_of(token: bytes, newest: int) -> int:
 class Ledger(Verbs):
     __slots__ = (  # so many attributes are slow to reach otherwise, and the hot path reaches for them all the time
         "_attempts", "_entropy", "_max_held_bytes", "_max_outstanding", "_max_queue", "_requests", "_sessions",
-        "_stalled", "_wants_messages", "_wants_requests", "_workers", "address", "catalog", "crews", "draining",
-        "held_bytes", "memo_workers", "now", "open_requests", "policy", "recorder", "refusal", "schedulers",
+        "_stalled", "_wants_bodies", "_wants_messages", "_wants_requests", "_workers", "address", "catalog", "crews", "draining",
+        "held_bytes", "memo_workers", "monitor", "now", "open_requests", "policy", "recorder", "refusal", "schedulers",
         "services", "sessions", "started", "subscriptions", "timers", "tuning", "wall", "workers",
     )
 
@@ -69,10 +70,8 @@ class Ledger(Verbs):
         self.address = address  # where peers reach us; the catalog tells it for services of other protocols
         self.policy = policy if policy is not None else Policy()
         self.tuning = tuning if tuning is not None else Tuning()
-        self.recorder = recorder if recorder is not None else Recorder()
         self._entropy = entropy
-        self._wants_requests = self.recorder.wants_requests
-        self._wants_messages = self.recorder.wants_messages
+        self.record_by(recorder if recorder is not None else Recorder())
         self.services: dict[bytes, Service] = {}
         self.workers: dict[Worker, None] = {}
         self.sessions: dict[Session, None] = {}
@@ -94,6 +93,14 @@ class Ledger(Verbs):
         self._requests = 0
         self._sessions = 0
         self._workers = 0
+        self.monitor = Monitor(self)
+
+    def record_by(self, recorder: Recorder) -> None:
+        """From now on this one is told what happens."""
+        self.recorder = recorder
+        self._wants_requests = recorder.wants_requests
+        self._wants_messages = recorder.wants_messages
+        self._wants_bodies = recorder.wants_bodies
 
     # --- endings ---------------------------------------------------------------------------------------------------------
 
@@ -112,8 +119,13 @@ class Ledger(Verbs):
         service = request.service
         if outcome == OK:
             service.answered += 1
+            try:
+                service.fresh[request.session.protocol].append(self.now - request.accepted)
+            except KeyError:
+                self.monitor.tally(service, request.session.protocol).fresh.append(self.now - request.accepted)
         else:
             service.failed += 1
+            self.monitor.tally(service, request.session.protocol).fail(outcome)
         if self._wants_requests:
             self.recorder.ended(request)
         request.body = b""
@@ -133,6 +145,7 @@ class Ledger(Verbs):
                 self.timers.remove(service.timer, service)
                 service.timer = 0
             del self.services[service.name]
+            self.monitor.reaped(service)
 
     # --- at a bound ------------------------------------------------------------------------------------------------------
 

@@ -7,13 +7,15 @@ Messages only set ``seen`` and ``told``; a worker's one timer is set to the earl
 from typing import TYPE_CHECKING
 
 from polydomo.broker.timers import HAIR
-from polydomo.limits import BEAT_CROSSES
-from polydomo.protocols.verbs import Worker
+from polydomo.limits import BEAT_CROSSES, LATE_FRACTION
+from polydomo.protocols.verbs import LATE, Worker
 
 if TYPE_CHECKING:
     from polydomo.broker.floor import Floor
+    from polydomo.broker.ledger import Ledger
 
 NEVER = 0.0
+NO_BEAT = "no beat for"  # how the cause of a loss by silence begins
 
 
 def schedule(broker: "Floor", worker: Worker) -> None:
@@ -41,8 +43,14 @@ def judge(broker: "Floor", worker: Worker) -> None:
     allowed = _allowed_silence(broker, worker)
     if allowed and now >= _last_sign(worker) + allowed:
         worker.session.expire(worker)
-        broker.lose(worker, "lost", f"no beat for {now - worker.seen:.1f} s")
+        broker.lose(worker, "lost", f"{NO_BEAT} {now - worker.seen:.1f} s")
         return
+    if is_late(broker, worker):
+        if worker.state != LATE:
+            broker.monitor.late(worker)
+            broker.recorder.late(worker)
+    elif worker.state == LATE:
+        broker.monitor.back(worker)
     if worker.beat and now >= worker.told + worker.beat and (worker.waiting or not worker.session.polls):
         if worker.session.polls:
             broker.revoke(worker)
@@ -60,7 +68,18 @@ def busy_beat(broker: "Floor", worker: Worker) -> bool:
     return broker.now - first.dispatched >= worker.silence * BEAT_CROSSES
 
 
-def _allowed_silence(broker: "Floor", worker: Worker) -> float:
+def is_late(broker: "Ledger", worker: Worker) -> bool:
+    """It has used up half of the silence that it is allowed."""
+    allowed = _allowed_silence(broker, worker)
+    return bool(allowed) and broker.now + HAIR >= _last_sign(worker) + allowed * LATE_FRACTION
+
+
+def silence(broker: "Ledger", worker: Worker) -> tuple[float, float]:
+    """How long it has said nothing, and how long it may; 0 is for ever."""
+    return broker.now - _last_sign(worker), _allowed_silence(broker, worker)
+
+
+def _allowed_silence(broker: "Ledger", worker: Worker) -> float:
     """How long it may say nothing. Many published workers do not beat while they work: until one has done so once, it is given
     ``busy_timeout`` while it holds a request. A polling worker's silence means nothing while it waits for us, nor while the
     job it holds has a time of its own."""
@@ -83,12 +102,16 @@ def _next_look(broker: "Floor", worker: Worker) -> float:
         return worker.orphaned
     when = NEVER
     if worker.silence:
-        when = worker.seen + worker.silence
-        if when <= broker.now + HAIR:  # silent, but it may be
-            when = broker.now + worker.silence
+        now = broker.now + HAIR
+        part = 1.0 if worker.state == LATE else LATE_FRACTION
+        when = worker.seen + worker.silence * part
+        if when <= now:  # silent, but it may be
+            when = now + worker.silence * part
             allowed = _allowed_silence(broker, worker)
             if allowed:
-                when = min(when, _last_sign(worker) + allowed)
+                sign = _last_sign(worker)
+                due = sign + allowed * LATE_FRACTION
+                when = min(when, due if due > now else sign + allowed)
     if worker.beat and (worker.waiting or not worker.session.polls):
         beat = worker.told + worker.beat
         if when == NEVER or beat < when:

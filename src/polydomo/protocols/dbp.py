@@ -15,8 +15,8 @@ import json
 import math
 import struct
 
-from polydomo.limits import MAX_CATALOG_INFO, ZOMBIE_TIME
-from polydomo.protocols.dbp_info import ERROR, timing, wrong_name
+from polydomo.limits import MAX_CATALOG_INFO, MAX_LISTED, ZOMBIE_TIME
+from polydomo.protocols.dbp_info import ERROR, VALUES, timing, told_values, wrong_name
 from polydomo.protocols.verbs import Session, Verbs
 from polydomo.wire import frames
 from polydomo.wire.link import Link
@@ -151,6 +151,10 @@ class DbpSession(Session):
             self._say(INFO_REPLY, json.dumps(self.broker.directory()).encode())
             return
         found: dict[str, object] = {}
+        for name in [name for name in names if name.startswith(VALUES)]:
+            del names[name]
+            prefix = name.removeprefix(VALUES).encode(errors="replace")
+            found[name] = told_values(self.broker.last_values(prefix, MAX_LISTED))
         missing: list[str] = []
         every = self.broker.directory() if len(names) > 1 else None
         for name in names:
@@ -248,9 +252,15 @@ class DbpSession(Session):
         self.beating = True
         wait = self.told + self.interval - self.broker.now
         if wait <= 0:
-            self._say(HEARTBEAT, self.name.encode())
+            if not self.broker.by_datagram(self.name):  # else it hears our broadcast
+                self._say(HEARTBEAT, self.name.encode())
             wait = self.interval
         self.broker.later(wait, self, HEARTBEAT)
+
+    def probe(self, name: str) -> None:
+        """ "In the event of a missing beat, heartbeats will switch over to reliable TCP connections": any answer is a beat. """
+        if self.interval and name == self.name and not self.ended:
+            self._say(HEARTBEAT, name.encode())
 
     # --- what goes wrong -------------------------------------------------------------------------------------------------------
 

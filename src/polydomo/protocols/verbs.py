@@ -32,6 +32,10 @@ FAILURE_MARK = b"polydomo-failure"  # second frame of a failure where a protocol
 
 QUEUED, HELD, DONE = 0, 1, 2  # Request.state
 
+# --- how a service, a worker or a client is; see ``broker.states`` -----------------------------------------------------------
+
+REGISTERING, READY, BUSY, LATE, LOST, LEFT = "registering", "ready", "busy", "late", "lost", "left"
+
 
 class Request:
     """One request of one client, from acceptance to its outcome. Written by the broker; codecs read it.
@@ -92,6 +96,10 @@ class Service:
         self.answered = 0
         self.failed = 0
         self.requeued = 0
+        self.fresh: dict[str, list[float]] = {}  # client's protocol -> durations of answered requests that are not counted yet
+        self.state = REGISTERING  # as it was changed last; ``broker.states`` tells how it is
+        self.state_since = 0.0
+        self.state_cause = ""
         self.workers: dict[Worker, int] = {}  # worker -> weight
         self.idle: dict[Worker, None] = {}  # with credit and nothing held, least recently used first
         self.spare: dict[Worker, None] = {}  # with credit but busy: second choice
@@ -123,7 +131,7 @@ class Worker:
         self.since = 0.0
         self.done = 0  # requests answered
         self.timer = 0
-        self.state = "ready"  # registering, ready, busy, late, lost, left
+        self.state = READY  # as it was changed last; ``broker.states`` tells how it is
         self.state_since = 0.0
         self.state_cause = ""
 
@@ -146,6 +154,7 @@ class Session(Handler):
         self.link = link
         # the broker's own bookkeeping
         self.number = 0
+        self.since = 0.0  # when the broker was told of it
         self.over = False  # the connection is gone
         self.workers = 0  # live workers on this connection; such a connection is never paused
         self.requests: dict[Request, None] = {}  # open requests of this client, in order
@@ -202,6 +211,10 @@ class Session(Handler):
 
     def caught_up(self) -> None:
         """It has all last values now: what was held back follows."""
+
+    # to a service of the catalog
+    def probe(self, name: str) -> None:
+        """The service missed a beat, or a datagram says that it leaves: ask it over this connection, on which it registered."""
 
     def on_timer(self, key: object) -> None:
         """What the session asked for with ``Verbs.later``."""
@@ -376,6 +389,10 @@ class Verbs:
 
     def beaten(self, name: str, address: str) -> bool:
         """A heartbeat of a catalog entry. False if there is no such active entry at that address."""
+        raise NotImplementedError
+
+    def by_datagram(self, name: str) -> bool:
+        """Whether the service beats by UDP and has missed no beat: our own beats reach it by UDP as well."""
         raise NotImplementedError
 
     def delist(self, name: str, address: str, why: str) -> bool:

@@ -1,0 +1,134 @@
+"""Figures of a broker for people and programs: what ``monitor.figures``, ``polydomo.figures`` and ``polydomo watch`` show.
+
+Rates and latencies are of the second between the last two ticks of the monitor.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker import queues, states
+from polydomo.broker.histogram import Counts, Tally, add, quantile
+from polydomo.limits import MAX_LISTED, MONITOR_SHOWN
+from polydomo.protocols.verbs import BUSY, LATE, READY, REGISTERING, Service
+
+if TYPE_CHECKING:
+    from polydomo.broker.ledger import Ledger
+
+Row = dict[str, object]
+
+PARTS = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+
+
+def figures(broker: "Ledger") -> Row:
+    monitor = broker.monitor
+    services = list(broker.services.values())
+    recent = _recent(broker)
+    seen: set[bytes] = set()
+    rows: list[Row] = []
+    for service in services[:MAX_LISTED]:
+        seen.add(service.name)
+        rows.append(_service(broker, service, recent.get(service.name, [])))
+    for entry in list(broker.catalog.entries.values())[: MAX_LISTED - len(rows)]:
+        if entry.state in (READY, LATE):
+            rows.append({**_nothing(entry.name), "protocols": ["dbp"], "state": entry.state, "cause": entry.cause, "workers": 1})
+    everything: Counts = {}
+    failed = 0
+    for tallies in recent.values():
+        for tally in tallies:
+            add(everything, tally.last)
+            failed += tally.last_failures
+    return {
+        "time": round(broker.wall + broker.now, 3),
+        "address": broker.address,
+        "uptime": round(broker.now - broker.started, 3),
+        "draining": broker.draining,
+        "connections": len(broker.sessions),
+        "workers": workers(broker),
+        "open_requests": broker.open_requests,
+        "queued": sum(service.length for service in services),
+        "held_bytes": broker.held_bytes,
+        "span": round(monitor.span, 3),
+        **_rates(everything, failed, monitor.span),
+        "more_services": max(0, len(services) - MAX_LISTED),
+        "services": rows,
+        "events": list(monitor.events)[-MONITOR_SHOWN:],
+    }
+
+
+def workers(broker: "Ledger") -> "dict[str, int]":
+    """How many workers are in each state."""
+    found = {READY: 0, BUSY: 0, LATE: 0}
+    for worker in broker.workers:
+        found[states.of_worker(broker, worker).state] += 1
+    return found
+
+
+def totals(broker: "Ledger") -> Row:
+    """What has been counted since the start."""
+    monitor = broker.monitor
+    answered = 0
+    failed: dict[str, int] = {}
+    for tally in monitor.tallies.values():
+        answered += tally.answered + len(tally.fresh)
+        for outcome, count in tally.failed.items():
+            failed[outcome] = failed.get(outcome, 0) + count
+    return {
+        "answered": answered,
+        "failed": failed,
+        "refused": monitor.refused,
+        "stale": monitor.stale,
+        "violations": monitor.violations,
+        "connections_accepted": monitor.connections_accepted,
+        "connections_refused": monitor.connections_refused,
+        "bytes_received": monitor.bytes_received,
+        "bytes_sent": monitor.bytes_sent,
+        "datagrams": dict(monitor.datagrams),
+    }
+
+
+def _recent(broker: "Ledger") -> "dict[bytes, list[Tally]]":
+    """The tallies in which something ended in the last second, by service."""
+    found: dict[bytes, list[Tally]] = {}
+    for (name, _), tally in broker.monitor.tallies.items():
+        if tally.last or tally.last_failures:
+            found.setdefault(name, []).append(tally)
+    return found
+
+
+def _service(broker: "Ledger", service: Service, tallies: "list[Tally]") -> Row:
+    state = states.of_service(broker, service)
+    first = queues.oldest(service) if service.length else None
+    counts: Counts = {}
+    for tally in tallies:
+        add(counts, tally.last)
+    return {
+        "name": service.name.decode(errors="backslashreplace"),
+        "protocols": sorted({worker.session.protocol for worker in service.workers}),
+        "state": state.state,
+        "cause": state.cause,
+        "workers": len(service.workers),
+        "busy": sum(1 for worker in service.workers if worker.held),
+        "queued": service.length,
+        "oldest_wait": round(broker.now - first.accepted, 3) if first is not None else 0.0,
+        "accepted": service.accepted,
+        "answered": service.answered,
+        "failed": service.failed,
+        "requeued": service.requeued,
+        **_rates(counts, sum(tally.last_failures for tally in tallies), broker.monitor.span),
+    }
+
+
+def _nothing(name: str) -> Row:
+    """A row for a service that others reach without us."""
+    row: Row = {"name": name, "protocols": [], "state": REGISTERING, "cause": "", "workers": 0, "busy": 0, "queued": 0}
+    row.update({"oldest_wait": 0.0, "accepted": 0, "answered": 0, "failed": 0, "requeued": 0})
+    return {**row, **_rates({}, 0, 0.0)}
+
+
+def _rates(counts: Counts, failed: int, span: float) -> Row:
+    row: Row = {
+        "rate": round(sum(counts.values()) / span, 1) if span else 0.0,
+        "failed_rate": round(failed / span, 1) if span else 0.0,
+    }
+    for name, part in PARTS:
+        row[name] = round(quantile(counts, part), 6)
+    return row

@@ -1,0 +1,132 @@
+"""Latencies by the count: a logarithmic histogram whose buckets grow by 2 %.
+
+Bucket ``n`` holds durations from ``1.02**n`` up to, but not including, ``1.02**(n + 1)`` microseconds; bucket 0 also what is shorter. So
+
+    bucket = floor(ln(max(microseconds, 1)) / ln(1.02))
+
+which reads the same in Python and in SQL (``floor(ln(greatest(us, 1)) / ln(1.02))``): histograms made by the broker, and those made from its
+journal, have the same buckets. Two are merged by adding counts; a quantile is right within 1 %, whatever the shape; a week is bucket 1,369.
+"""
+
+import math
+from collections import Counter
+
+RATIO = 1.02
+_SCALE = 1.0 / math.log(RATIO)
+_MICROSECONDS = 1e6
+
+Counts = dict[int, int]  # bucket -> how many
+
+
+def bucket(seconds: float) -> int:
+    """The bucket of a duration."""
+    microseconds = seconds * _MICROSECONDS
+    return int(math.log(microseconds) * _SCALE) if microseconds > 1.0 else 0
+
+
+def least(number: int) -> float:
+    """The least duration that belongs into the bucket (the most, not included, of the one before it), in seconds."""
+    return math.pow(RATIO, number) / _MICROSECONDS
+
+
+def middle(number: int) -> float:
+    """The duration that stands for all in the bucket: at most 1 % from each of them."""
+    return math.pow(RATIO, number + 0.5) / _MICROSECONDS
+
+
+def quantile(counts: Counts, part: float) -> float:
+    """The duration that ``part`` (0 to 1) of all do not exceed; 0 of none.
+
+    >>> quantile({bucket(0.001): 99, bucket(1.0): 1}, 0.5)
+    0.0010052...
+    """
+    total = sum(counts.values())
+    if not total:
+        return 0.0
+    wanted = max(1, math.ceil(part * total))
+    for number in sorted(counts):
+        wanted -= counts[number]
+        if wanted <= 0:
+            return middle(number)
+    raise AssertionError("a part over 1")
+
+
+def add(counts: Counts, more: Counts) -> None:
+    """Adds ``more`` to ``counts``."""
+    for number, count in more.items():
+        counts[number] = counts.get(number, 0) + count
+
+
+def cumulative(counts: Counts, bounds: "list[float]") -> "list[int]":
+    """How many do not exceed each of the ``bounds`` (seconds, rising), to the nearest bucket: what a coarser histogram wants."""
+    found = [0] * len(bounds)
+    limits = [bucket(bound) for bound in bounds]
+    total = 0
+    numbers = sorted(counts)
+    position = 0
+    for i, limit in enumerate(limits):
+        while position < len(numbers) and numbers[position] < limit:
+            total += counts[numbers[position]]
+            position += 1
+        found[i] = total
+    return found
+
+
+class Tally:
+    """What came of the requests of one service from clients of one protocol.
+
+    A request that ends only appends its duration to ``fresh``; ``fold``, about once a second, sorts what is there into buckets. Durations are
+    differences of a clock that is read once per turn of the loop, so many are equal, and each distinct one is sorted in once.
+    """
+
+    def __init__(self) -> None:
+        self.fresh: list[float] = []  # durations of answered requests, not sorted in yet
+        self.counts: Counts = {}  # of all
+        self.answered = 0
+        self.seconds = 0.0  # the sum of all durations
+        self.failed: dict[str, int] = {}  # outcome -> how many
+        self.current: Counts = {}  # of those that ended since the last ``turn_over``
+        self.failures = 0  # likewise
+        self.last: Counts = {}  # of those that ended between the last two ``turn_over``
+        self.last_failures = 0
+
+    def fold(self) -> None:
+        if not self.fresh:
+            return
+        fresh = self.fresh
+        self.answered += len(fresh)
+        self.seconds += sum(fresh)
+        equal = Counter(fresh)
+        fresh.clear()  # and not replaced: the service keeps a reference to it
+        current = self.current
+        for duration, count in equal.items():
+            number = bucket(duration)
+            current[number] = current.get(number, 0) + count
+
+    def fail(self, outcome: str) -> None:
+        self.failed[outcome] = self.failed.get(outcome, 0) + 1
+        self.failures += 1
+
+    def turn_over(self) -> None:
+        """A second is over: what was current is the last second's."""
+        self.fold()
+        add(self.counts, self.current)
+        self.last = self.current
+        self.current = {}
+        self.last_failures = self.failures
+        self.failures = 0
+
+    def total(self) -> Counts:
+        """Of all answered requests up to now."""
+        self.fold()
+        counts = dict(self.counts)
+        add(counts, self.current)
+        return counts
+
+    def absorb(self, other: "Tally") -> None:
+        """Takes over the counts of a tally that is forgotten."""
+        add(self.counts, other.total())
+        self.answered += other.answered
+        self.seconds += other.seconds
+        for outcome, count in other.failed.items():
+            self.failed[outcome] = self.failed.get(outcome, 0) + count

@@ -1,0 +1,260 @@
+"""Monitoring: what changed, who has gone, and figures, for whoever watches.
+
+Every change of a state that is kept (see ``states``) is one event. Events are published as JSON, each under the name of what it is about, to those
+who subscribed and to nobody else:
+
+    monitor.worker.w12       monitor.service.echo       monitor.client.c7       monitor.figures (once a second)
+
+The last few hundred are remembered, and so are those who have gone. Requests that ended are counted by service and by the client's protocol.
+"""
+
+import json
+from collections import deque
+from typing import TYPE_CHECKING
+
+from polydomo import limits
+from polydomo.broker import figures, states
+from polydomo.broker.catalog import Entry
+from polydomo.broker.histogram import Tally
+from polydomo.broker.states import State
+from polydomo.protocols.verbs import LATE, LEFT, LOST, READY, Service, Session, Worker
+from polydomo.wire.frames import join
+
+if TYPE_CHECKING:
+    from polydomo.broker.ledger import Ledger
+
+Row = dict[str, object]
+Key = tuple[bytes, str]
+
+WORKER, SERVICE, CLIENT = "worker", "service", "client"
+FIGURES = b"monitor.figures"
+TOPICS = b"monitor."
+OTHERS = b""  # the service under which is counted what has no place of its own
+
+
+class Monitor:
+    def __init__(self, broker: "Ledger") -> None:
+        self.broker = broker
+        self.tallies: dict[Key, Tally] = {}  # of every service that answered a request, also if it has gone since
+        self.events: deque[Row] = deque(maxlen=limits.MONITOR_EVENTS)  # newest last
+        self.gone: dict[str, dict[str, Row]] = {WORKER: {}, SERVICE: {}, CLIENT: {}}  # by name, the oldest first
+        self.fold_at = broker.now + limits.MONITOR_TICK
+        self.ticked = broker.now
+        self.span = 0.0  # seconds between the last two ticks: what rates are divided by
+        # counted by the broker
+        self.violations = 0
+        self.refused = 0
+        self.stale = 0
+        # counted by the owner of the sockets
+        self.connections_accepted = 0
+        self.connections_refused = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.datagrams: dict[str, int] = {}  # kind -> how many
+
+    # --- what changes ------------------------------------------------------------------------------------------------------
+
+    def opened(self, session: Session) -> None:
+        session.since = self.broker.now
+        self._changed_client(session, State(READY, self.broker.now, "connected"))
+
+    def closed(self, session: Session, why: str) -> None:
+        # a peer that closes its connection between two messages has left; everything else is a loss
+        state = State(LEFT if why == "connection closed" else LOST, self.broker.now, why)
+        self._bury(CLIENT, self._changed_client(session, state))
+
+    def registered(self, worker: Worker) -> None:
+        now = self.broker.now
+        worker.state = READY
+        worker.state_since = now
+        worker.state_cause = f"registered from {worker.session.link.peer}"
+        self._changed_worker(worker, State(READY, now, worker.state_cause))
+        for service in worker.services:
+            self.offered(worker, service)
+
+    def offered(self, worker: Worker, service: Service) -> None:
+        if len(service.workers) == 1:
+            self._set_service(service, READY, f"worker w{worker.number} offers it")
+
+    def late(self, worker: Worker) -> None:
+        self._set_worker(worker, LATE, f"silent for {self.broker.now - worker.seen:.1f} s")
+
+    def back(self, worker: Worker) -> None:
+        self._set_worker(worker, READY, "heard again")
+
+    def left(self, worker: Worker) -> None:
+        """Its state is already that of one that has gone, and its services are without it."""
+        state = State(worker.state, worker.state_since, worker.state_cause)
+        self._bury(WORKER, self._changed_worker(worker, state))
+        for service in worker.services:
+            if not service.workers:
+                self._set_service(service, worker.state, f"its last worker: {worker.state_cause}")
+
+    def catalogued(self, entry: Entry) -> None:
+        """A service of the catalog changed."""
+        row = self._event(SERVICE, entry.name, "dbp", State(entry.state, entry.since, entry.cause))
+        row["address"] = entry.address
+        self._publish(SERVICE, entry.name.encode(), row)
+        if entry.state in (LOST, LEFT):
+            self._bury(SERVICE, row)
+        else:
+            self.gone[SERVICE].pop(entry.name, None)
+
+    def _set_worker(self, worker: Worker, state: str, cause: str) -> None:
+        worker.state = state
+        worker.state_since = self.broker.now
+        worker.state_cause = cause
+        self._changed_worker(worker, State(state, self.broker.now, cause))
+
+    def _set_service(self, service: Service, state: str, cause: str) -> None:
+        service.state = state
+        service.state_since = self.broker.now
+        service.state_cause = cause
+        name = text(service.name)
+        row = self._event(SERVICE, name, _protocols(service), State(state, self.broker.now, cause))
+        row["queued"] = service.length
+        self._publish(SERVICE, service.name, row)
+        if state in (LOST, LEFT):
+            self._bury(SERVICE, row)
+        else:
+            self.gone[SERVICE].pop(name, None)
+
+    def _changed_worker(self, worker: Worker, state: State) -> Row:
+        name = f"w{worker.number}"
+        row = self._event(WORKER, name, worker.session.protocol, state)
+        row["peer"] = worker.session.link.peer
+        row["connection"] = f"c{worker.session.number}"
+        row["services"] = [text(service.name) for service in worker.services]
+        row["done"] = worker.done
+        self._publish(WORKER, name.encode(), row)
+        return row
+
+    def _changed_client(self, session: Session, state: State) -> Row:
+        name = f"c{session.number}"
+        row = self._event(CLIENT, name, session.protocol, state)
+        row["peer"] = session.link.peer
+        row["workers"] = session.workers
+        row["open_requests"] = len(session.requests)
+        self._publish(CLIENT, name.encode(), row)
+        return row
+
+    def _event(self, kind: str, name: str, protocol: str, state: State) -> Row:
+        row: Row = {
+            "time": round(self.broker.wall + state.since, 6),
+            "kind": kind,
+            "name": name,
+            "protocol": protocol,
+            "state": state.state,
+            "cause": state.cause,
+        }
+        self.events.append(row)
+        return row
+
+    def _bury(self, kind: str, row: Row) -> None:
+        gone = self.gone[kind]
+        name = str(row["name"])
+        gone.pop(name, None)
+        gone[name] = row
+        if len(gone) > limits.MONITOR_GONE:
+            del gone[next(iter(gone))]
+
+    # --- whoever watches ---------------------------------------------------------------------------------------------------
+
+    def _publish(self, kind: str, name: bytes, row: Row) -> None:
+        topic = b"monitor.%s.%s" % (kind.encode(), name)
+        subscribers = self.broker.subscriptions.match(topic)
+        if subscribers:
+            message = _message(topic, row)
+            for subscriber in subscribers:
+                subscriber.send_message(topic, message)
+
+    def greet(self, session: Session, prefix: bytes) -> None:
+        """A new subscriber hears first how everything is, then what changes. One that subscribed to all topics only hears what changes."""
+        if not prefix.startswith(TOPICS):
+            return
+        broker = self.broker
+        for worker in broker.workers:
+            topic = b"monitor.worker.w%d" % worker.number
+            if topic.startswith(prefix):
+                self._show(session, topic, WORKER, worker.session.protocol, states.of_worker(broker, worker))
+        for service in broker.services.values():
+            topic = b"monitor.service." + service.name
+            if topic.startswith(prefix):
+                self._show(session, topic, SERVICE, _protocols(service), states.of_service(broker, service))
+        for entry in broker.catalog.entries.values():
+            topic = b"monitor.service." + entry.name.encode()
+            if topic.startswith(prefix):
+                self._show(session, topic, SERVICE, "dbp", State(entry.state, entry.since, entry.cause))
+        for peer in broker.sessions:
+            topic = b"monitor.client.c%d" % peer.number
+            if topic.startswith(prefix):
+                self._show(session, topic, CLIENT, peer.protocol, states.of_client(peer))
+        if FIGURES.startswith(prefix):
+            session.send_message(FIGURES, _message(FIGURES, figures.figures(broker)))
+
+    def _show(self, session: Session, topic: bytes, kind: str, protocol: str, state: State) -> None:
+        row: Row = {
+            "time": round(self.broker.wall + state.since, 6),
+            "kind": kind,
+            "name": text(topic.split(b".", 2)[2]),
+            "protocol": protocol,
+            "state": state.state,
+            "cause": state.cause,
+        }
+        session.send_message(topic, _message(topic, row))
+
+    # --- counting ----------------------------------------------------------------------------------------------------------
+
+    def tally(self, service: Service, protocol: str) -> Tally:
+        """Where the requests of this service and protocol are counted."""
+        key = (service.name, protocol)
+        found = self.tallies.get(key)
+        if found is None:
+            if len(self.tallies) >= limits.MONITOR_TALLIES:
+                key = (OTHERS, protocol)
+            found = self.tallies.setdefault(key, Tally())
+        service.fresh[protocol] = found.fresh
+        return found
+
+    def reaped(self, service: Service) -> None:
+        """The name is forgotten. If nobody ever answered under it, its failures are counted among the others': names cost nothing to invent."""
+        for protocol in service.fresh:
+            key = (service.name, protocol)
+            tally = self.tallies.get(key)
+            if tally is not None and service.name != OTHERS:
+                tally.fold()
+                if not tally.answered:
+                    del self.tallies[key]
+                    self.tallies.setdefault((OTHERS, protocol), Tally()).absorb(tally)
+
+    def fold(self) -> None:
+        """What ended is sorted into the histograms. Called when ``fold_at`` has passed, so that what waits for it stays small."""
+        self.fold_at = self.broker.now + limits.MONITOR_TICK
+        for tally in self.tallies.values():
+            tally.fold()
+
+    def tick(self) -> None:
+        """Called once a second: rates are of the time between the last two calls."""
+        now = self.broker.now
+        self.fold_at = now + limits.MONITOR_TICK
+        self.span = now - self.ticked
+        self.ticked = now
+        for tally in self.tallies.values():
+            tally.turn_over()
+        subscribers = self.broker.subscriptions.match(FIGURES)
+        if subscribers:
+            message = _message(FIGURES, figures.figures(self.broker))
+            for subscriber in subscribers:
+                subscriber.send_message(FIGURES, message)
+
+
+def _message(topic: bytes, row: Row) -> bytes:
+    return join([topic, json.dumps(row).encode()])
+
+
+def text(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")
+
+
+def _protocols(service: Service) -> str:
+    return ",".join(sorted({worker.session.protocol for worker in service.workers}))

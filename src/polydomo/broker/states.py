@@ -1,0 +1,58 @@
+"""The state of everything that is watched: registering, ready, busy, late, lost or left, since when, and why.
+
+What changes with every request is not kept but read off: a worker is busy while it holds a request, a client while one of its requests is
+open. What changes rarely (it registered, is late, is heard again, was lost, left) is written down when it happens, by ``monitor``.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from polydomo.broker import liveness
+from polydomo.protocols.verbs import BUSY, LATE, READY, Service, Session, Worker
+
+if TYPE_CHECKING:
+    from polydomo.broker.ledger import Ledger
+
+
+class State(NamedTuple):
+    state: str
+    since: float  # the broker's clock
+    cause: str
+
+
+def of_worker(broker: "Ledger", worker: Worker) -> State:
+    if not worker.alive:
+        return State(worker.state, worker.state_since, worker.state_cause)
+    if worker.state == LATE:
+        if liveness.is_late(broker, worker):
+            return State(LATE, worker.state_since, worker.state_cause)
+        return State(BUSY if worker.held else READY, worker.seen, "heard again")
+    if worker.held:
+        first = min(request.dispatched for request in worker.held.values())
+        count = len(worker.held)
+        return State(BUSY, first, "holds a request" if count == 1 else f"holds {count} requests")
+    return State(READY, worker.state_since, worker.state_cause)
+
+
+def of_service(broker: "Ledger", service: Service) -> State:
+    """As good as its best worker. Without one it is as the last one left it; registering, if it never had one but is asked for."""
+    if not service.workers:
+        return State(service.state, service.state_since, service.state_cause)
+    if service.idle:
+        return State(READY, service.state_since, service.state_cause)
+    states = [of_worker(broker, worker) for worker in service.workers]
+    for state in (READY, BUSY):
+        since = [known.since for known in states if known.state == state]
+        if since and state == READY:
+            return State(READY, service.state_since, service.state_cause)
+        if since:
+            return State(BUSY, max(since), "every worker holds a request")
+    return State(LATE, max(known.since for known in states), "every worker is late")
+
+
+def of_client(session: Session) -> State:
+    first = next(iter(session.requests), None)
+    if first is None:
+        return State(READY, session.since, "connected")
+    count = len(session.requests)
+    paused = ", and is not read because of a bound" if session.link.paused else ""
+    return State(BUSY, first.accepted, f"waits for {'a reply' if count == 1 else f'{count} replies'}{paused}")
