@@ -1,0 +1,204 @@
+"""What the steps play with: a broker and workers in processes of their own, and the command line. All of it is gone at the end."""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polydomo
+from demo.show import Show
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 20.0  # seconds for anything that should happen at once, on a machine that is busy
+POLITE = 3.0  # seconds that a process has to leave after SIGTERM
+
+SETTINGS = ["--mdp-beat", "500ms"]  # MDP workers are missed after three of these, instead of three times 2.5 s
+
+
+class Process:
+    """A child: its standard output line by line, its standard error as JSON log entries where they are that."""
+
+    def __init__(self, *words: str) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("POLYDOMO_")}
+        self.popen = subprocess.Popen(
+            [sys.executable, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+        )
+        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.log: list[dict[str, Any]] = []
+        self.said: list[str] = []  # standard error that is no log entry
+        self._over = False  # it has closed its standard error: it is gone
+        self._news = threading.Condition()
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read_lines, self._read_log)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_lines(self) -> None:
+        assert self.popen.stdout is not None
+        for line in self.popen.stdout:
+            self.lines.put(line.rstrip("\n"))
+
+    def _read_log(self) -> None:
+        assert self.popen.stderr is not None
+        for line in self.popen.stderr:
+            with self._news:
+                try:
+                    self.log.append(json.loads(line))
+                except ValueError:
+                    self.said.append(line.rstrip("\n"))
+                self._news.notify_all()
+        with self._news:
+            self._over = True
+            self._news.notify_all()
+
+    def line(self) -> str:
+        """The next line of its standard output."""
+        try:
+            return self.lines.get(timeout=PATIENCE)
+        except queue.Empty:
+            raise TimeoutError(f"the process said nothing within {PATIENCE:g} s") from None
+
+    def logged(self, message: str, since: int = 0, **fields: object) -> dict[str, Any]:
+        """Waits for a log entry, not looking at the first ``since`` ones."""
+
+        def found() -> dict[str, Any] | None:
+            for entry in self.log[since:]:
+                if entry.get("message") == message and fields.items() <= entry.items():
+                    return entry
+            return None
+
+        with self._news:
+            self._news.wait_for(lambda: found() is not None or self._over, PATIENCE)
+            entry = found()
+        if entry is None:
+            why = "since the process ended" if self._over else f"within {PATIENCE:g} s"
+            raise TimeoutError(f"no log entry {message!r} {why}; {' '.join(self.said[-3:])}")
+        return entry
+
+    def go(self) -> None:
+        """Lets a worker that holds go on."""
+        assert self.popen.stdin is not None
+        self.popen.stdin.write("go\n")
+        self.popen.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.popen.send_signal(number)
+
+    def end(self) -> int:
+        """Leaves politely, or is made to; the exit status."""
+        if self.popen.poll() is None:
+            self.popen.send_signal(signal.SIGCONT)  # one that was stopped would not hear the other
+            self.popen.terminate()
+            try:
+                self.popen.wait(POLITE)
+            except subprocess.TimeoutExpired:
+                self.popen.kill()
+        status = self.popen.wait()
+        for reader in self._readers:
+            reader.join(POLITE)
+        for pipe in (self.popen.stdin, self.popen.stdout, self.popen.stderr):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
+        return status
+
+
+class Stage:
+    """One broker for the whole demo, and whatever the steps put beside it."""
+
+    broker: Process
+    url = ""
+
+    def __init__(self, show: Show) -> None:
+        self.show = show
+        self.processes: list[Process] = []
+        self._directory = tempfile.TemporaryDirectory(prefix="polydomo-demo-")
+        self.data = Path(self._directory.name)
+
+    # --- the broker ------------------------------------------------------------------------------------------------------
+
+    def start_broker(self) -> None:
+        words = ["-m", "polydomo", "up", "--listen", "tcp://127.0.0.1:0", "--data", str(self.data), "--log-json", *SETTINGS]
+        self.broker = self._start(*words)
+        self.broker.logged("ready")
+        self.url = self.broker.logged("listening")["address"]
+
+    def ask(self, what: str) -> Any:
+        """What the broker says of itself: ``services``, ``workers``, ``requests``, ..."""
+        with polydomo.Client(self.url, "mdp1", timeout=PATIENCE) as client:
+            return client.call(f"polydomo.{what}").json()
+
+    def wait_until(self, what: str, condition: Callable[[Any], bool]) -> Any:
+        """Asks until the answer fulfils the condition."""
+        end = time.monotonic() + PATIENCE
+        with polydomo.Client(self.url, "mdp1", timeout=PATIENCE) as client:
+            while not condition(answer := client.call(f"polydomo.{what}").json()):
+                if time.monotonic() > end:
+                    raise TimeoutError(f"the broker's {what} did not become as expected: {answer}")
+                time.sleep(0.02)
+        return answer
+
+    # --- workers ---------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def worker(self, protocol: str, service: str, job: str, name: str, hold: int = 0) -> Iterator[Process]:
+        """A worker in a process of its own; once inside, the broker knows it."""
+        since = len(self.broker.log)
+        process = self.start_worker(protocol, service, job, name, hold)
+        try:
+            self.broker.logged("worker registered", since, services=service)
+            yield process
+        finally:
+            process.end()
+
+    def start_worker(self, protocol: str, service: str, job: str, name: str, hold: int = 0) -> Process:
+        return self._start("-m", "demo.peers.worker", self.url, protocol, service, job, name, str(hold))
+
+    def _start(self, *words: str) -> Process:
+        process = Process(*words)
+        self.processes.append(process)
+        return process
+
+    # --- the command line ------------------------------------------------------------------------------------------------
+
+    def command(self, *words: str) -> int:
+        """Runs ``polydomo ...`` against the broker, shows what was typed and printed; the exit status."""
+        run = subprocess.run(
+            [sys.executable, "-m", "polydomo", *words, "--to", self.url],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=PATIENCE,
+            cwd=ROOT,
+        )
+        self.show.output(f"polydomo {' '.join(words)}", run.stdout + run.stderr)
+        return run.returncode
+
+    # --- the end ---------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends every process, the broker last, and removes what was written."""
+        for process in reversed(self.processes):
+            process.end()
+        self._directory.cleanup()
+
+    def left_over(self) -> list[int]:
+        """Processes that still run."""
+        return [process.popen.pid for process in self.processes if process.popen.poll() is None]

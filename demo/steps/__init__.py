@@ -1,0 +1,23 @@
+"""The steps of the demo, in order. Each is a module with a TITLE and ``run(stage)``: it says in plain words what it is about to do,
+does it, and checks what was promised with ``stage.show.check``. A further step is a further module in this list."""
+
+from collections.abc import Callable
+
+from demo.stage import Stage
+from demo.steps import catalog, chain, death, failure, fair, leave, matrix, stale, start, stream, views
+
+Step = tuple[str, Callable[[Stage], None]]
+
+STEPS: list[Step] = [
+    (start.TITLE, start.run),
+    (matrix.TITLE, matrix.run),
+    (death.TITLE, death.run),
+    (stale.TITLE, stale.run),
+    (stream.TITLE, stream.run),
+    (failure.TITLE, failure.run),
+    (fair.TITLE, fair.run),
+    (chain.TITLE, chain.run),
+    (catalog.TITLE, catalog.run),
+    (views.TITLE, views.run),
+    (leave.TITLE, leave.run),
+]

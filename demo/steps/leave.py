@@ -1,0 +1,32 @@
+"""The broker leaves in order."""
+
+import signal
+
+from demo.peers.clients import MdpClient
+from demo.peers.dialects import RFC18
+from demo.stage import PATIENCE, Stage
+
+TITLE = "The broker leaves in order"
+
+
+def run(stage: Stage) -> None:
+    show = stage.show
+    show.say(
+        """On SIGTERM the broker stops accepting, lets the request that a worker holds finish, tells its workers to
+        leave, and ends with status 0. A last client is still waiting for its reply when the signal comes."""
+    )
+    with stage.worker("mdp1", "render", "render", "Jo", hold=3) as jo, MdpClient(stage.url, RFC18) as client:
+        client.send("render", "scene 9")
+        show.event(f"Jo is {jo.line()}")
+        stage.broker.signal(signal.SIGTERM)
+        stage.broker.logged("stopping")
+        show.event("SIGTERM to the broker")
+        jo.go()
+        reply = client.receive()
+        show.event(f"client: {reply[1]!r}")
+        show.check("what was being done is finished", reply == (True, "scene 9, rendered by Jo"), reply[1])
+        status = stage.broker.popen.wait(PATIENCE)
+        show.check("the broker ends with status 0", status == 0, f"status {status}")
+    for process in stage.processes:
+        process.end()
+    show.check("no process is left behind", not stage.left_over(), f"{len(stage.processes)} were started")

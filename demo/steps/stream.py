@@ -1,0 +1,33 @@
+"""Partial replies."""
+
+import time
+
+import polydomo
+from demo.peers.clients import MdpClient
+from demo.peers.dialects import MDP1
+from demo.stage import PATIENCE, Stage
+
+TITLE = "Replies that come in parts"
+
+
+def run(stage: Stage) -> None:
+    show = stage.show
+    show.say(
+        """A worker may send partial replies before the final one. A client whose protocol has them gets each as it
+        comes; a client whose protocol does not (MDP/0.1 here) gets them all with the final reply."""
+    )
+    with stage.worker("rfc18", "map", "tiles", "Eve"), polydomo.Client(stage.url, timeout=PATIENCE) as client:
+        times = []
+        parts = []
+        for part in client.stream("map", "Oslo"):
+            times.append(time.monotonic())
+            parts.append(part.text)
+            show.event(f"MDX client: {part.text!r}{' (final)' if part.final else ''}")
+        complete = parts == [*(f"tile {n} of Oslo" for n in range(1, 5)), "map of Oslo complete"]
+        ahead = times[-1] - times[0]
+        show.check("partial replies arrive as they are sent", complete and ahead > 0.25, f"the first came {ahead:.1f} s before the last")
+        with MdpClient(stage.url, MDP1) as old:
+            reply = old.call("map", "Rome")
+        show.event(f"MDP/0.1 client: one reply of {len(reply)} characters")
+        joined = "".join([*(f"tile {n} of Rome" for n in range(1, 5)), "map of Rome complete"])
+        show.check("... or all together, where the protocol has no parts", reply == joined)

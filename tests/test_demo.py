@@ -1,0 +1,95 @@
+"""The demo as ``make demo`` runs it: it ends by itself, everything comes out as promised, and nothing is left of it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+pytest.importorskip("zmq", reason="the demo's peers are pyzmq programs")
+pytest.importorskip("pynng", reason="one of the demo's clients is an NNG program")
+
+KEY_LINES = [
+    r"^1\. One command, one port$",
+    r"^   ✓ the broker is up \(tcp://127\.0\.0\.1:\d+\)$",
+    r"^   ✓ a client of any protocol reaches a worker of any other \(99 of 99 calls\)$",
+    r"^ .* SIGKILL$",
+    r"^   ✓ another worker takes over \(\d\.\d\d s after the kill\)$",
+    r"^   ✓ the client gets one reply, not two",
+    r"^ .* broker: stale reply of w\d+ dropped, ",
+    r"^   ✓ the late reply reaches nobody",
+    r"^ .* MDX client: 'tile 1 of Oslo'$",
+    r"^   polydomo: failed: RuntimeError: out of toner$",
+    r"^   ✓ clients of a service are served in turn",
+    r"^   ✓ metadata comes back untouched$",
+    r"^   ✓ the catalog lists services of every protocol",
+    r"^   \$ polydomo services$",
+    r"^   ✓ no process is left behind",
+    r"^All \d+ promises were kept \(\d+ s\)\.$",
+]
+
+
+def play(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs the demo in a process group of its own, which is empty afterwards."""
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8", **variables}
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        cwd="/",
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+    try:
+        out, _ = process.communicate(timeout=100)
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)  # nobody is left in its group
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+    return subprocess.CompletedProcess(process.args, process.returncode, out)
+
+
+def test_the_demo_ends_by_itself_and_keeps_its_promises() -> None:
+    run = play(str(ROOT / "demo" / "demo.py"))
+    assert run.returncode == 0, run.stdout
+    for line in KEY_LINES:
+        assert re.search(line, run.stdout, re.MULTILINE), f"no {line}\n{run.stdout}"
+    assert "✗" not in run.stdout
+    assert "\x1b" not in run.stdout  # no terminal, no colours
+
+
+def test_a_promise_that_is_not_kept_is_the_exit_status() -> None:
+    """A demo that could not fail would show nothing."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]);"
+        "from demo import demo, steps;"
+        "steps.STEPS[1:] = [('Broken', lambda stage: stage.show.check('two is three', 2 == 3)), ('Raises', lambda stage: 1 / 0)];"
+        "sys.exit(demo.main())"
+    )
+    run = play("-c", code, str(ROOT))
+    assert run.returncode == 1, run.stdout
+    assert "✗ two is three" in run.stdout
+    assert "✗ the step runs to its end (ZeroDivisionError: division by zero)" in run.stdout
+    assert "2 of 3 promises were not kept" in run.stdout
+
+
+def test_where_ticks_cannot_be_written_there_are_words() -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]);"
+        "from demo import demo, steps; del steps.STEPS[1:]; sys.exit(demo.main())"
+    )
+    run = play("-c", code, str(ROOT), PYTHONIOENCODING="ascii")
+    assert run.returncode == 0, run.stdout
+    assert "   ok the broker is up" in run.stdout
