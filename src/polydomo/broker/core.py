@@ -145,12 +145,15 @@ class Broker(Floor):
         worker = request.worker
         if request.state == QUEUED:
             queues.remove(request.service, request)
-        elif worker is not None and worker.session.cancel(worker, request):
+        elif worker is not None and self._reachable(worker) and worker.session.cancel(worker, request):
             del worker.held[request.token]
             self._end(request, CANCELLED, why)
             self._settle(worker)
             return
         self._end(request, CANCELLED, why)
+
+    def _reachable(self, worker: Worker) -> bool:
+        return not worker.orphaned and not worker.session.over
 
     def turn(self) -> None:
         """Once per turn of the loop: lets stalled clients go on where there is room again, and late subscribers have some values."""
