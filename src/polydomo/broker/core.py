@@ -194,7 +194,10 @@ class Broker(Floor):
         self.recorder.closed(session, why)
         for request in list(session.requests):
             self._abandon(request, "the client has gone")
-        for worker in list(self.crews.get(session, ())):
+        crew = list(self.crews.get(session, ()))
+        for worker in crew:
+            self.revoke(worker)  # what one of them gives back must not go to another of them
+        for worker in crew:
             self.lose(worker, "lost", why)
 
     def violated(self, session: Session, what: str) -> None:
