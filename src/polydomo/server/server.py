@@ -18,6 +18,7 @@ from polydomo.server import listening, logs
 from polydomo.server.connection import Connection
 from polydomo.server.logbook import Logbook
 from polydomo.server.logs import say, trouble
+from polydomo.server.outgoing import Publishers
 from polydomo.server.settings import Settings
 from polydomo.wire.address import IPC
 from polydomo.wire.link import Hub
@@ -60,6 +61,7 @@ class BrokerServer:
         self.max_connections = bounds.max_connections
         self.shaking: dict[Connection, float] = {}  # handshakes under way, oldest first, and when each is over
         self.closing: dict[Connection, float] = {}  # told to close, oldest first, and when each is cut
+        self.publishers = Publishers(self)
         self.urls: list[str] = []
         self.ipc_peers = 0
         self.awake = False  # this turn's flush is scheduled
@@ -118,6 +120,7 @@ class BrokerServer:
         """Stops accepting, lets requests in flight finish within ``grace`` seconds, says DISCONNECT to workers, and closes everything."""
         self._leaving = True
         self._close_listeners()
+        self.publishers.stop()
         self.wake()
         self.broker.drain()
         end = time.monotonic() + grace
@@ -175,6 +178,8 @@ class BrokerServer:
         self.awake = False
         hub = self.hub
         self.broker.turn()
+        if self.broker.catalog.publishers_version != self.publishers.version:
+            self.publishers.follow()
         while hub.resumed:
             link = hub.resumed.pop()
             if not link.closed and isinstance(link.owner, Connection):

@@ -1,0 +1,186 @@
+"""Connections that the broker makes itself: to the publishers that DBP registrations name.
+
+Each is tried again with backoff for as long as it is wanted; once its handshake is done it is a connection like any other.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from polydomo.limits import BACKOFF_FIRST, BACKOFF_MOST, CONNECT_TIME, SETTLED
+from polydomo.protocols.dbp_info import Publisher
+from polydomo.protocols.pubsub import PublisherSession
+from polydomo.protocols.verbs import Session
+from polydomo.server import logs
+from polydomo.server.connection import Connection
+from polydomo.server.listening import KEEP_ALIVE
+from polydomo.server.logs import say
+from polydomo.wire.address import IPC, TCP, Address
+from polydomo.wire.link import Handler, Link
+from polydomo.wire.zmtp import ZmtpLink
+
+if TYPE_CHECKING:
+    from polydomo.server.server import BrokerServer
+
+LOG = logs.get("server")
+
+MakeSession = Callable[[Link], Session]
+
+
+class Opening(Handler):
+    """The handler of a connection that we made, until its handshake is done and the session takes over."""
+
+    link: Link
+
+    def __init__(self, server: "BrokerServer", make_session: MakeSession) -> None:
+        self.server = server
+        self.make_session = make_session
+
+    def on_open(self) -> None:
+        session = self.make_session(self.link)
+        self.link.handler = session
+        self.server.broker.opened(session)
+        session.on_open()
+
+
+class Caller(Connection):
+    """A connection that we made."""
+
+    def __init__(self, server: "BrokerServer", call: "Call") -> None:
+        super().__init__(server, call.address.kind == IPC)
+        self.call = call
+        self.gone: asyncio.Future[str] = server.loop.create_future()  # why
+        self.opened = False  # the handshake was done
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in KEEP_ALIVE:
+                if hasattr(socket, option):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        super().connection_made(transport)
+        if self.transport.is_closing():
+            return
+        server = self.server
+        server.wake()
+        opening = Opening(server, self.call.make_session)
+        self.link = opening.link = ZmtpLink(
+            server.hub, opening, self.peer, listener=False, socket_type=self.call.socket_type, bounds=server.bounds
+        )
+        self.link.owner = self
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.opened and self.link is not None and self.link.open:
+            self.opened = True
+            self.call.connected()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if not self.gone.done():
+            why = self.link.closing if self.link is not None else None
+            self.gone.set_result(why or (f"connection lost: {exc}" if exc is not None else "connection closed"))
+
+
+class Call:
+    """One place that is connected to, again and again, until ``stop``."""
+
+    def __init__(self, server: "BrokerServer", address: Address, socket_type: bytes, what: str, make_session: MakeSession) -> None:
+        self.server = server
+        self.address = address
+        self.socket_type = socket_type
+        self.what = what  # for people
+        self.make_session = make_session
+        self._told = False  # that it cannot be reached; once is enough
+        self._caller: Caller | None = None
+        self._task = server.loop.create_task(self._keep())
+
+    def stop(self) -> None:
+        self._task.cancel()
+        if self._caller is not None:
+            self._caller.transport.close()
+
+    def connected(self) -> None:
+        self._told = False
+        say(LOG, logging.INFO, f"connected to {self.what}", address=str(self.address))
+
+    async def _keep(self) -> None:
+        failures = 0
+        while True:
+            began = time.monotonic()
+            why = await self._once()
+            if not self._told:
+                self._told = True
+                say(LOG, logging.WARNING, f"no connection to {self.what}", address=str(self.address), why=why)
+            failures = 0 if time.monotonic() - began > SETTLED else failures + 1
+            # not in step with everybody else who lost the same peer
+            await asyncio.sleep(min(BACKOFF_MOST, BACKOFF_FIRST * 2.0 ** min(failures, 16)) * random.uniform(0.5, 1.0))
+
+    async def _once(self) -> str:
+        """One connection, from its making to its end; returns why it ended."""
+        caller = Caller(self.server, self)
+        loop = self.server.loop
+        try:
+            async with asyncio.timeout(CONNECT_TIME):
+                if self.address.kind == IPC:
+                    await loop.create_unix_connection(lambda: caller, self.address.path)
+                else:
+                    await loop.create_connection(lambda: caller, self.address.host, self.address.port)
+        except TimeoutError:
+            return f"no answer within {CONNECT_TIME:g} s"
+        except OSError as error:
+            return error.strerror or str(error)
+        self._caller = caller
+        try:
+            return await caller.gone
+        finally:
+            self._caller = None
+            with contextlib.suppress(AttributeError):
+                caller.transport.close()
+
+
+class Publishers:
+    """The broker subscribes by itself to what the catalog's active services publish."""
+
+    def __init__(self, server: "BrokerServer") -> None:
+        self.server = server
+        self.version = 0  # of the catalog that was followed
+        self._calls: dict[str, tuple[Publisher, Call]] = {}
+        self._wrong: dict[str, str] = {}  # name -> what was said to be wrong with its registration
+
+    def follow(self) -> None:
+        """Begins and ends calls as the catalog says."""
+        catalog = self.server.broker.catalog
+        self.version = catalog.publishers_version
+        wanted = dict(catalog.publishers) if self.server.settings.values.dial else {}
+        wrong = {name: place for name, place in wanted.items() if isinstance(place, str)}
+        for name, what in wrong.items():
+            if self._wrong.get(name) != what:
+                say(LOG, logging.WARNING, "publisher not followed", service=name, why=what)
+        self._wrong = wrong
+        for name, (place, call) in list(self._calls.items()):
+            if wanted.get(name) != place:
+                call.stop()
+                del self._calls[name]
+        for name, target in wanted.items():
+            if isinstance(target, Publisher) and name not in self._calls:
+                self._calls[name] = target, self._call(name, target)
+
+    def stop(self) -> None:
+        for _, call in self._calls.values():
+            call.stop()
+        self._calls.clear()
+
+    def _call(self, name: str, target: Publisher) -> Call:
+        broker = self.server.broker
+
+        def session(link: Link) -> Session:
+            return PublisherSession(broker, link, target.topics)
+
+        return Call(self.server, Address(TCP, target.host, target.port), b"SUB", f"the publisher {name}", session)
