@@ -66,6 +66,21 @@ def test_bytes_held_in_all_are_bounded() -> None:
     world.check()
 
 
+def test_bytes_held_for_one_client_are_bounded_and_others_go_on() -> None:
+    world = World(Policy(max_client_bytes=20_000))
+    greedy, modest, worker = world.client(), world.client(), world.worker()
+    for _ in range(3):
+        greedy.ask(bytes(8_000))
+    modest.ask(bytes(8_000))
+    assert stalled(greedy, modest) == [True, False]
+    for _ in range(4):
+        world.check()
+        worker.answer()
+        world.broker.turn()
+    assert stalled(greedy, modest) == [False, False]
+    world.check()
+
+
 def test_held_partials_count_too() -> None:
     world = World(Policy(max_held_bytes=1000))
     worker, client = world.worker(), world.client()

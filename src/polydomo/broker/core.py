@@ -73,7 +73,12 @@ class Broker(Floor):
         target.accepted += 1
         session.requests[request] = None
         self.open_requests += 1
-        self.held_bytes += len(body)
+        size = len(body)
+        self.held_bytes += size
+        if size > limits.SMALL_BODY:
+            session.held_bytes += size
+            if session.held_bytes >= self.policy.max_client_bytes:
+                self._stall(session, target)
         if attempts:
             request.max_attempts = attempts
         if deadline or wait or run:
@@ -168,7 +173,11 @@ class Broker(Floor):
         if self.held_bytes > policy.max_held_bytes * low:
             return
         for session, service in list(self._stalled.items()):
-            if len(session.requests) <= policy.max_outstanding * low and service.length <= policy.max_queue * low:
+            if (
+                len(session.requests) <= policy.max_outstanding * low
+                and service.length <= policy.max_queue * low
+                and session.held_bytes <= policy.max_client_bytes * low
+            ):
                 del self._stalled[session]
                 session.link.resume(AT_BOUND)
 

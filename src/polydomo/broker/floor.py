@@ -6,7 +6,7 @@ worker that is no more gives back what it held.
 
 from polydomo import limits
 from polydomo.broker import choice, liveness, queues, reserved
-from polydomo.broker.ledger import ATTEMPT_MASK, NUMBER_MASK, Ledger
+from polydomo.broker.ledger import ATTEMPT_MASK, NUMBER_MASK, Ledger, large
 from polydomo.protocols.verbs import (
     DONE,
     FAILED,
@@ -324,6 +324,7 @@ class Floor(Ledger):
 
     def _pass_on(self, request: Request, name: bytes, body: Body, ref: object) -> None:
         self.held_bytes += len(body) - len(request.body)
+        request.session.held_bytes += large(body) - large(request.body)
         before = request.service
         service = self.services.get(name)
         if service is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.broker import queues
+from polydomo.broker.ledger import large
 from polydomo.protocols.verbs import DONE, HELD, OUTCOMES, QUEUED, Request, Service, Session, Worker
 from polydomo.wire.link import AT_BOUND
 
@@ -163,6 +164,9 @@ def _totals(broker: "Broker") -> None:
     assert broker.open_requests == len(found), f"{broker.open_requests} requests are said to be open, {len(found)} are"
     size = sum(len(request.body) + request.parts_size for request in found)
     assert broker.held_bytes == size, f"{broker.held_bytes} bytes are said to be held, {size} are"
+    for session in broker.sessions:
+        size = sum(large(request.body) for request in session.requests)
+        assert session.held_bytes == size, f"{session.held_bytes} bytes are said to be held for a client, {size} are"
     assert len(broker.services) <= broker.policy.max_services, f"{len(broker.services)} services"
 
 

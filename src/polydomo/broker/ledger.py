@@ -3,6 +3,7 @@
 ``Ledger`` is the first floor of the broker: ``floor.Floor`` adds the workers, ``core.Broker`` the verbs. Its state is all of the broker's.
 """
 
+from polydomo import limits
 from polydomo.broker import queues
 from polydomo.broker.catalog import Catalog
 from polydomo.broker.monitor import Monitor
@@ -13,6 +14,7 @@ from polydomo.broker.timers import Timers
 from polydomo.broker.values import Values
 from polydomo.protocols.tuning import Tuning
 from polydomo.protocols.verbs import DONE, OK, QUEUED, Request, Service, Session, Verbs, Worker
+from polydomo.wire.frames import Body
 from polydomo.wire.link import AT_BOUND
 
 
@@ -44,6 +46,12 @@ def number_of(token: bytes, newest: int) -> int:
     if number > newest:
         number -= NUMBER_MASK + 1
     return max(number, 0)
+
+
+def large(body: Body) -> int:
+    """The size that counts against what one client may have held."""
+    size = len(body)
+    return size if size > limits.SMALL_BODY else 0
 
 
 class Ledger(Verbs):
@@ -115,7 +123,10 @@ class Ledger(Verbs):
             request.timer = 0
         del request.session.requests[request]
         self.open_requests -= 1
-        self.held_bytes -= len(request.body) + request.parts_size
+        size = len(request.body)
+        self.held_bytes -= size + request.parts_size
+        if size > limits.SMALL_BODY:
+            request.session.held_bytes -= size
         service = request.service
         if outcome == OK:
             service.answered += 1
@@ -154,6 +165,7 @@ class Ledger(Verbs):
             len(session.requests) >= self._max_outstanding
             or service.length >= self._max_queue
             or self.held_bytes >= self._max_held_bytes
+            or session.held_bytes >= self.policy.max_client_bytes
         )
 
     def _stall(self, session: Session, service: Service) -> None:

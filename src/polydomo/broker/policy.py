@@ -14,6 +14,7 @@ class Policy:
     max_outstanding: int = limits.MAX_OUTSTANDING
     max_queue: int = limits.MAX_QUEUE
     max_held_bytes: int = limits.MAX_HELD_BYTES
+    max_client_bytes: int = limits.MAX_CLIENT_BYTES
     max_services: int = limits.MAX_SERVICES
     max_message: int = limits.MAX_MESSAGE
     max_values: int = limits.MAX_VALUES

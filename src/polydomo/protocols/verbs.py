@@ -158,6 +158,7 @@ class Session(Handler):
         self.over = False  # the connection is gone
         self.workers = 0  # live workers on this connection; such a connection is never paused
         self.requests: dict[Request, None] = {}  # open requests of this client, in order
+        self.held_bytes = 0  # their bodies, without the small ones, which their number bounds well enough
 
     # to a client
     def send_partial(self, request: Request, body: Body) -> None:

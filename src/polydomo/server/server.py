@@ -302,6 +302,7 @@ def policy_of(settings: Settings) -> Policy:
         max_outstanding=bounds.max_outstanding,
         max_queue=bounds.max_queue,
         max_held_bytes=bounds.max_held_bytes,
+        max_client_bytes=bounds.max_client_bytes,
         max_services=bounds.max_services,
         max_message=bounds.max_message,
         max_values=settings.values.max_topics,

@@ -59,6 +59,7 @@ class Limits:
     max_outstanding: int = setting(limits.MAX_OUTSTANDING, Count(), "open requests of one client before it is no longer read")
     max_queue: int = setting(limits.MAX_QUEUE, Count(), "requests waiting for one service before its senders are no longer read")
     max_held_bytes: int = setting(limits.MAX_HELD_BYTES, Size(), "bodies held in all before senders are no longer read")
+    max_client_bytes: int = setting(limits.MAX_CLIENT_BYTES, Size(), "bodies held for one client before it is no longer read")
     max_services: int = setting(limits.MAX_SERVICES, Count(), "names of services, with or without workers")
     max_unsent: int = setting(limits.MAX_UNSENT, Size(), "bytes a peer may leave unread before it is dropped")
 
