@@ -1,0 +1,358 @@
+"""A broker process: the real ``Broker`` behind real server-side links, with simulated connections under them.
+
+It does what ``server.connection`` and ``server.server`` do with sockets: looks at the first bytes, gathers what a turn of the loop brings,
+flushes once per turn, keeps one timer, obeys the links' flags, and closes what does not shake hands.
+"""
+
+import traceback
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.policy import Policy
+from polydomo.limits import HANDSHAKE_TIME
+from polydomo.protocols.detect import Detector
+from polydomo.protocols.tuning import Tuning
+from polydomo.wire.link import CHOKED, Hub, Link
+from polydomo.wire.sp import SpLink
+from polydomo.wire.zmtp import Bounds, ZmtpLink
+from sim.clock import Event
+from sim.network import Endpoint, Listener, Owner
+from sim.options import Options
+from sim.record import SimRecorder
+from sim.watch import Watcher
+from sim.wiretap import Tap
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+MAX_MESSAGE = 1 << 20  # a simulated broker's bound on one message
+GRACE = 2.0  # seconds that a broker which leaves gives to requests in flight
+
+
+class Dice(Entropy):
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+
+    def take(self, size: int) -> bytes:
+        return self.rng.randbytes(size)
+
+
+def policy_of(options: Options) -> Policy:
+    return Policy(
+        attempts=options.attempts,
+        queue_expiry=options.queue_expiry,
+        busy_timeout=options.busy_timeout,
+        requeue_after_partial=options.requeue_after_partial,
+        max_outstanding=options.max_outstanding,
+        max_queue=options.max_queue,
+        max_held_bytes=options.max_held_bytes,
+        max_services=options.max_services,
+        max_message=MAX_MESSAGE,
+    )
+
+
+def tuning_of(options: Options) -> Tuning:
+    beat = options.beat
+    return Tuning(
+        max_message=MAX_MESSAGE,
+        mdp_beat=beat,
+        mdx_beat=beat,
+        dcp_beat=beat,
+        dbp_beat=beat,
+        emqp_beat=beat,
+        memo_idle=4 * beat,
+        busy_timeout=options.busy_timeout,
+    )
+
+
+class ServerConnection(Owner):
+    """One accepted connection."""
+
+    def __init__(self, node: "BrokerNode", endpoint: Endpoint) -> None:
+        self.node = node
+        self.endpoint = endpoint
+        self.link: Link | None = None
+        self.tap: Tap | None = None
+        self.first = b""
+        self.choked = False
+
+    # --- from the network
+
+    def on_data(self, data: bytes) -> None:
+        self.node.inbox.append((self, data))
+        self.node.wake()
+
+    def on_lost(self, reason: str) -> None:
+        self.node.inbox.append((self, None))
+        self.node.wake()
+
+    def on_pressure(self, choked: bool) -> None:
+        self.choked = choked
+        link = self.link
+        if link is None:
+            return
+        if not choked:
+            link.resume(CHOKED)
+        elif not getattr(link.handler, "workers", 0):
+            link.pause(CHOKED)
+        self.node.wake()
+
+    # --- in a turn of the loop
+
+    def take(self, data: bytes | None) -> None:
+        if data is None:
+            self.node.forget(self)
+            if self.link is not None:
+                self.link.lost("connection closed")
+        elif self.link is None:
+            self._sniff(self.first + data)
+        else:
+            self._receive(data)
+
+    def _sniff(self, data: bytes) -> None:
+        node = self.node
+        detector = Detector(node.broker)
+        link: Link
+        if data[0] == 0xFF:
+            link = ZmtpLink(node.hub, detector, self.endpoint.name, bounds=node.bounds)
+        elif data[:4] == b"\x00SP\x00":
+            link = SpLink(node.hub, detector, self.endpoint.name, max_message=MAX_MESSAGE)
+        elif len(data) < 4 and data == b"\x00SP\x00"[: len(data)]:
+            self.first = data
+            return
+        else:
+            self.endpoint.close()
+            node.forget(self)
+            return
+        self.link = link
+        link.owner = self
+        detector.attach(link)
+        self.tap = Tap(node.watcher, link, self.endpoint.name)
+        self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
+        assert self.link is not None and self.tap is not None
+        # A goodbye is taken by itself, so that what was said before it and what after it can be told apart.
+        for piece, messages in self.tap.pieces(data):
+            self._drain()
+            self.tap.came(messages)
+            self.link.receive(piece)
+            self.tap.taken()
+        self._drain()
+
+    def _drain(self) -> None:
+        """What the link has gathered so far goes on its way; the tap sees it in the order in which it was said."""
+        link = self.link
+        assert link is not None and self.tap is not None
+        if link.out:
+            data = b"".join(link.out)
+            link.out.clear()
+            link.big = False
+            self.tap.went(data)
+            self.node.outbox.setdefault(self, bytearray()).extend(data)
+
+    def flush(self) -> None:
+        link = self.link
+        assert link is not None
+        link.dirty = False
+        self._drain()
+        data = self.node.outbox.pop(self, None)
+        if data:
+            self.endpoint.write(bytes(data))
+            if self.choked and self.endpoint.open and self.endpoint.out.size > self.node.options.max_unsent:
+                link.close("left too much unread", abort=True)
+        if link.closing is not None:
+            if self.endpoint.open:
+                if link.abort:
+                    self.endpoint.abort()
+                else:
+                    self.endpoint.close()
+                self.node.inbox.append((self, None))
+                self.node.wake()
+        else:
+            self.endpoint.read(not link.paused)
+
+
+class BrokerNode(Listener):
+    """One broker process, over all its runs."""
+
+    broker: Broker
+    hub: Hub
+    recorder: SimRecorder
+    watcher: Watcher
+
+    def __init__(self, world: "World", name: str, rng: Random) -> None:
+        super().__init__(world.scheduler, name)
+        self.world = world
+        self.options = world.options
+        self.rng = rng
+        self.skew = rng.uniform(0.0, 10_000.0)
+        self.wall = 1_700_000_000.0
+        self.runs = 0
+        self.bounds = Bounds(MAX_MESSAGE, 1024, MAX_MESSAGE)
+        self.connections: dict[ServerConnection, None] = {}
+        self.inbox: list[tuple[ServerConnection, bytes | None]] = []
+        self.outbox: dict[ServerConnection, bytearray] = {}
+        self.stopping = False
+        self._awake = False
+        self._timer: Event | None = None
+        self._start()
+
+    @property
+    def run_name(self) -> str:
+        return f"{self.name}.{self.runs}"
+
+    @property
+    def clock(self) -> float:
+        return self.scheduler.now + self.skew
+
+    # --- living
+
+    def _start(self) -> None:
+        self.up = True
+        self.stopping = False
+        self.runs += 1
+        self.hub = Hub()
+        self.inbox = []
+        self.outbox = {}
+        self._awake = False
+        self._timer = None
+        self.recorder = SimRecorder(self, self.world.record)
+        self.hub.now = self.clock
+        self.broker = Broker(
+            self.clock, Dice(self.rng), policy_of(self.options), tuning_of(self.options), self.recorder, self.wall, f"tcp://{self.name}:5246"
+        )
+        self.watcher = Watcher(self)
+        self.world.record.add(self.now, self.run_name, "started")
+
+    def crash(self, restart_after: float) -> None:
+        if not self.up:
+            return
+        self.world.record.add(self.now, self.run_name, "crashed")
+        self.die()
+        for connection in self.connections:
+            connection.endpoint.abort()
+        self.connections = {}
+        self.world.scheduler.at(self.now + restart_after, self.restart)
+
+    def restart(self) -> None:
+        if not self.up:
+            self._start()
+
+    def stop(self, restart_after: float) -> None:
+        """Leaves in order."""
+        if not self.up or self.stopping:
+            return
+        self.stopping = True
+        self.world.record.add(self.now, self.run_name, "stopping")
+        self.broker.now = self.hub.now = self.clock
+        self._guard("drain", self.broker.drain)
+        self.wake()
+        self.later(GRACE, lambda: self._leave(restart_after))
+
+    def _leave(self, restart_after: float) -> None:
+        self.broker.now = self.hub.now = self.clock
+        self._guard("shutdown", self.broker.shutdown)
+        self._turn()
+        self.watcher.emptied()
+        self.die()
+        for connection in self.connections:
+            connection.endpoint.close()
+        self.connections = {}
+        self.world.record.add(self.now, self.run_name, "stopped")
+        self.world.scheduler.at(self.now + restart_after, self.restart)
+
+    def thaw(self) -> None:
+        super().thaw()
+        self.world.network.wake()
+
+    def jump(self, seconds: float, wall: float) -> None:
+        """The clock jumps forward; the wall clock goes where it wants."""
+        self.skew += seconds
+        self.wall += wall
+        if self.up:
+            self.broker.wall = self.wall
+            self.wake()
+
+    # --- connections
+
+    def accept(self, endpoint: Endpoint) -> Owner:
+        connection = ServerConnection(self, endpoint)
+        if self.stopping:
+            endpoint.abort()
+            return connection
+        self.connections[connection] = None
+        self.later(HANDSHAKE_TIME, lambda: self._hurry(connection))
+        return connection
+
+    def _hurry(self, connection: ServerConnection) -> None:
+        """The handshake took too long."""
+        link = connection.link
+        if connection in self.connections and (link is None or not link.open):
+            connection.endpoint.abort()
+            self.inbox.append((connection, None))
+            self.wake()
+
+    def forget(self, connection: ServerConnection) -> None:
+        self.connections.pop(connection, None)
+        self.outbox.pop(connection, None)
+
+    # --- turns of the loop
+
+    def wake(self) -> None:
+        if not self._awake and self.up:
+            self._awake = True
+            slow = self.options.slow_turn
+            self.later(self.rng.random() * slow if slow and self.world.troubled else 0.0, self._turn)
+
+    def _turn(self) -> None:
+        if not self.up:
+            return
+        broker = self.broker
+        hub = self.hub
+        self._awake = False
+        broker.now = hub.now = self.clock
+        when = broker.next_deadline()
+        if when is not None and when <= broker.now:
+            self._guard("timers", broker.advance)
+            self.watcher.look_at_time()
+        inbox, self.inbox = self.inbox, []
+        for connection, data in inbox:
+            if connection in self.connections:
+                self._guard(connection.endpoint.name, lambda c=connection, d=data: c.take(d))
+                self.watcher.step()
+        broker.turn()
+        while hub.resumed:
+            link = hub.resumed.pop()
+            if not link.closed and isinstance(link.owner, ServerConnection):
+                self._guard(link.owner.endpoint.name, lambda c=link.owner: c._receive(b""))
+        while hub.dirty:
+            dirty, hub.dirty = hub.dirty, []
+            for link in dirty:
+                if link.closed or not isinstance(link.owner, ServerConnection):
+                    link.dirty = False
+                else:
+                    link.owner.flush()
+        self.watcher.step()
+        self.watcher.turned()
+        self._set_timer()
+
+    def _guard(self, during: str, action: Callable[[], None]) -> None:
+        """Bad bytes end at the connection that sent them, and nothing else raises anything."""
+        try:
+            action()
+        except Exception as error:
+            self.world.breach("exception", f"{during}: {type(error).__name__}: {error}", detail=traceback.format_exc())
+
+    def _set_timer(self) -> None:
+        when = self.broker.next_deadline()
+        if when is None:
+            return
+        at = when - self.skew
+        if self._timer is not None and self._timer.action is not None and self._timer.when <= at + 1e-9 and self._timer.when > self.now:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.later(max(0.0, at - self.now), self.wake)

@@ -1,0 +1,184 @@
+"""The record as a whole: every call has one outcome, every reply is the asker's own, and the journal of each run tells one story of each request."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polydomo.limits import MEMO_ANSWER_TIME
+from polydomo.protocols.verbs import OUTCOMES
+from sim.record import PART
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+LONG = 1e9  # seconds
+
+
+@dataclass
+class Breach:
+    rule: str
+    text: str
+    tag: str = ""  # the call it is about
+    detail: str = ""  # a traceback, where there is one
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text}"
+
+
+def check(world: "World") -> list[Breach]:
+    found: list[Breach] = []
+    _outcomes(world, found)
+    _replies(world, found)
+    _journal(world, found)
+    return found
+
+
+def _outcomes(world: "World", found: list[Breach]) -> None:
+    """Every call submitted to a client has exactly one outcome."""
+    outcomes: dict[str, int] = {}
+    for row in world.record.rows:
+        if row[2] == "submitted":
+            outcomes[_call(str(row[3]))] = 0
+        elif row[2] == "outcome":
+            call = _call(str(row[3]))
+            if call not in outcomes:
+                found.append(Breach("one-outcome", f"{call} ended and was never submitted", str(row[3])))
+            else:
+                outcomes[call] += 1
+    for call, count in outcomes.items():
+        if count != 1:
+            found.append(Breach("one-outcome", f"{call} has {count} outcomes", f"{call}.0"))
+
+
+def _replies(world: "World", found: list[Breach]) -> None:
+    """A reply is to the call that got it, from one execution, whole and in order, and by the worker whose answer the broker took."""
+    executions: dict[int, tuple[str, str, int]] = {}  # number -> tag, connection, partials
+    enders: dict[str, list[str]] = {}  # tag -> connections of the workers whose answer was taken
+    for row in world.record.rows:
+        if row[2] == "job":
+            executions[int(str(row[4]))] = (str(row[3]), str(row[5]), int(str(row[6])))
+        elif row[2] == "ended" and row[5] == "ok":
+            enders.setdefault(str(row[3]), []).append(str(row[7]))
+    mixing = world.options.requeue_after_partial
+    for call in world.answers:
+        parts = [(tag.decode(), int(number), name.decode()) for tag, number, name in PART.findall(b"".join(call.parts))]
+        tag = call.tag
+        if not parts:
+            found.append(Breach("reply", f"{tag} got a reply that no worker gave: {call.parts!r:.200}", tag))
+            continue
+        number = parts[-1][1]
+        whose, connection, partials = executions.get(number, ("", "", 0))
+        if any(part[0] != tag for part in parts) or whose != tag:
+            found.append(Breach("reply", f"{tag} got the reply to another call: {parts}", tag))
+            continue
+        names = [f"p{i}" for i in range(partials)] + ["end"]
+        got = [part[2] for part in parts if part[1] == number]
+        if got != names:
+            found.append(Breach("parts", f"{tag} got the parts {got} of execution {number}, which gave {names}", tag))
+        if not mixing and any(part[1] != number for part in parts):
+            found.append(Breach("parts", f"{tag} got parts of several executions: {parts}", tag))
+        if not any(_same(connection, ender) for ender in enders.get(tag, [])):
+            found.append(
+                Breach("fencing", f"{tag} got the reply of {connection}, and the broker took {enders.get(tag, [])}", tag)
+            )
+
+
+def _same(worker: str, holder: str) -> bool:
+    """A worker over NNG is known by its process: its connections come and go."""
+    return worker == holder or ("#" not in worker and holder.startswith(worker + "#"))
+
+
+def _journal(world: "World", found: list[Breach]) -> None:
+    """The life of each request in one run: accepted, dispatched to one worker at a time, given back, ended once, and then nothing."""
+    lives: dict[tuple[str, object], Life] = {}
+    crashed: set[str] = set()
+    memo: set[str] = set()  # connections that speak memo01
+    answered: dict[tuple[str, str], float] = {}  # tag and client connection -> when it was answered
+    clients: dict[tuple[str, object], str] = {}
+    most = world.options.attempts
+    for row in world.record.rows:
+        run, what, tag = str(row[1]), str(row[2]), str(row[3])
+        if what == "crashed":
+            crashed.add(run)
+        elif what == "opened" and row[5] == "memo":
+            memo.add(str(row[6]))
+        if what not in ("accepted", "dispatched", "partial", "requeued", "forwarded", "ended") or not run.startswith("b"):
+            continue
+        key = (run, row[4])
+        life = lives.get(key)
+        if what == "accepted":
+            if life is not None:
+                found.append(Breach("journal", f"{run}: request {row[4]} was accepted twice", tag))
+            lives[key] = life = Life(tag)
+            client = str(row[6])
+            clients[key] = client
+            if tag and not tag.startswith("garbage"):
+                for other, before in lives.items():
+                    if other != key and before.tag == tag and clients[other] == client and not before.outcome and other[0] == run:
+                        found.append(Breach("twice", f"{tag} runs as request {other[1]} and as {row[4]}", tag))
+                # memo01: "one shortly after its answer gets the same answer"; MDX: an id that was answered is free again.
+                if float(str(row[0])) - answered.get((tag, client), -LONG) < MEMO_ANSWER_TIME and client in memo:
+                    found.append(Breach("twice", f"{tag} was answered and then accepted again", tag))
+            continue
+        if life is None:
+            found.append(Breach("journal", f"{run}: request {row[4]} was {what} and never accepted", tag))
+            continue
+        problem = life.take(what, row, most)
+        if problem:
+            found.append(Breach("journal", f"{run}: request {row[4]} {problem}", tag))
+        if what == "ended" and row[5] == "ok":
+            answered[tag, clients[key]] = float(str(row[0]))
+    for (run, number), life in lives.items():
+        if not life.outcome and run not in crashed:
+            found.append(Breach("journal", f"{run}: request {number} was accepted and never ended", life.tag))
+
+
+class Life:
+    """One request in one run of a broker."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.worker: object = 0  # who holds it
+        self.attempts = 0
+        self.outcome = ""
+        self.partials = 0
+
+    def take(self, what: str, row: "tuple[object, ...]", most: int) -> str:
+        """The next row about it; what is wrong with that, or nothing."""
+        if self.outcome:
+            return f"was {what} after it had ended as {self.outcome}"
+        if what == "dispatched":
+            if self.worker:
+                return f"was given to worker {row[6]} while {self.worker} had it"
+            self.worker = row[6]
+            self.attempts += 1
+            if row[7] != self.attempts:
+                return f"was given away for the {self.attempts}. time and says {row[7]}"
+            if self.attempts > most:
+                return f"was given away {self.attempts} times, and {most} are allowed"
+        elif what == "partial":
+            if row[5] != self.worker:
+                return f"took a partial of worker {row[5]} while {self.worker or 'nobody'} had it"
+            self.partials += 1
+        elif what == "requeued":
+            if row[6] != self.worker:
+                return f"was given back by {row[6]}, and {self.worker or 'nobody'} had it"
+            self.worker = 0
+        elif what == "forwarded":
+            if row[5] != self.worker:
+                return f"was passed on by {row[5]}, and {self.worker or 'nobody'} had it"
+            self.worker = 0
+            self.attempts = 0
+        elif what == "ended":
+            self.outcome = str(row[5])
+            if self.outcome not in OUTCOMES:
+                return f"ended as {self.outcome!r}"
+            if self.outcome == "ok" and (not self.worker or row[6] != self.worker):
+                return f"was answered by {row[6]} while {self.worker or 'nobody'} had it"
+            if self.outcome == "gave-up" and self.attempts < most:
+                return f"was given up after {self.attempts} of {most} attempts"
+        return ""
+
+
+def _call(tag: str) -> str:
+    """The call of a tag, whatever the attempt."""
+    return tag.rpartition(".")[0]

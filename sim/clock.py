@@ -1,0 +1,97 @@
+"""Simulated time: a line of events in order, and processes that live by it."""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+
+class Event:
+    """Something that will happen, unless it is called off."""
+
+    __slots__ = ("action", "order", "when")
+
+    def __init__(self, when: float, order: int, action: Callable[[], None]) -> None:
+        self.when = when
+        self.order = order
+        self.action: Callable[[], None] | None = action
+
+    def __lt__(self, other: "Event") -> bool:
+        return (self.when, self.order) < (other.when, other.order)
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+class Scheduler:
+    """The only clock there is. Events at the same moment happen in the order in which they were asked for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.done = 0  # events that have happened
+        self._line: list[Event] = []
+        self._order = 0
+
+    def at(self, when: float, action: Callable[[], None]) -> Event:
+        self._order += 1
+        event = Event(max(when, self.now), self._order, action)
+        heappush(self._line, event)
+        return event
+
+    def step(self, until: float) -> bool:
+        """Lets the next event happen, if it is due by ``until``. Otherwise it is ``until`` now."""
+        line = self._line
+        while line:
+            if line[0].when > until:
+                break
+            event = heappop(line)
+            if event.action is not None:
+                self.now = event.when
+                self.done += 1
+                event.action()
+                return True
+        self.now = max(self.now, until)
+        return False
+
+
+class Process:
+    """A program that may be frozen (what should have happened meanwhile happens when it thaws) and may crash (nothing of it is left)."""
+
+    def __init__(self, scheduler: Scheduler, name: str) -> None:
+        self.scheduler = scheduler
+        self.name = name
+        self.up = True
+        self.frozen = False
+        self.life = 0  # counts up with every crash, so that what belonged to an earlier life does not happen
+        self.deferred: list[Callable[[], None]] = []
+
+    @property
+    def now(self) -> float:
+        return self.scheduler.now
+
+    def later(self, seconds: float, action: Callable[[], None]) -> Event:
+        life = self.life
+
+        def happen() -> None:
+            if self.life == life:
+                if self.frozen:
+                    self.deferred.append(happen)
+                else:
+                    action()
+
+        return self.scheduler.at(self.scheduler.now + seconds, happen)
+
+    def freeze(self) -> None:
+        self.frozen = True
+
+    def thaw(self) -> None:
+        if self.frozen:
+            self.frozen = False
+            deferred, self.deferred = self.deferred, []
+            for action in deferred:
+                self.scheduler.at(self.scheduler.now, action)
+
+    def die(self) -> None:
+        """Everything the process had planned is forgotten."""
+        self.up = False
+        self.frozen = False
+        self.life += 1
+        self.deferred = []

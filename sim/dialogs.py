@@ -1,0 +1,396 @@
+"""The sentences of each document that can be seen from outside, one dialog per connection.
+
+A dialog hears what the peer said (``heard``) and what the broker said (``said``), both as frames, at the broker. It knows nothing of the broker's
+insides, and reports what a document does not allow.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.limits import BEAT_CROSSES
+from polydomo.wire.link import Link
+
+if TYPE_CHECKING:
+    from sim.watch import Watcher
+
+Message = list[bytes]
+
+EMQP = b"eMQP/1.0"
+DCP = b"DGBX\x01"
+GOODBYES = (
+    [b"", b"MDPW01", b"\x05"],
+    [b"MDPW02", b"\x06"],
+    [b"MDXW01", b"\x06"],
+)
+
+
+def is_goodbye(frames: Message) -> bool:
+    """DISCONNECT, in any protocol that has it for a whole connection."""
+    return frames in GOODBYES or (len(frames) > 2 and frames[1] == EMQP and frames[2] in (b"DISCONNECT", b"KBYE"))
+
+
+def recognise(first: Message, watcher: "Watcher", link: Link, name: str) -> "Dialog":
+    if link.wire == "sp":
+        return MemoDialog(watcher, name)
+    kinds: list[tuple[Message, type[Dialog]]] = [
+        ([b"", b"MDPC01"], Mdp1Dialog),
+        ([b"", b"MDPW01"], Mdp1Dialog),
+        ([b"MDPC02"], Mdp2Dialog),
+        ([b"MDPW02"], Mdp2Dialog),
+        ([b"MDXC01"], MdxDialog),
+        ([b"MDXW01"], MdxDialog),
+        ([b"", DCP], DcpDialog),
+        ([b"", EMQP], EmqpDialog),
+    ]
+    for beginning, kind in kinds:
+        if first[: len(beginning)] == beginning:
+            return kind(watcher, name)
+    return Dialog(watcher, name)
+
+
+class Dialog:
+    """What holds in every protocol: nothing after DISCONNECT."""
+
+    protocol = ""
+    beats = False  # the broker beats when it has said nothing for an interval
+
+    def __init__(self, watcher: "Watcher", name: str) -> None:
+        self.watcher = watcher
+        self.name = name
+        self.parted = ""  # who said DISCONNECT
+        self.garbled = name.startswith("g")  # a peer that talks nonsense: what it is told is not judged
+        self.paused = False  # it was not read for a while: what it said may have been heard later than it came
+        self.last_heard = watcher.node.clock
+        self.last_said = watcher.node.clock
+        self.asked = 0  # requests a worker may still be given
+        self.jobs: dict[bytes, float] = {}  # by client address: given, and not answered, and since when
+        self.beat_busy = False  # the worker has beaten while it had a job
+
+    def breach(self, rule: str, text: str) -> None:
+        if not self.garbled:
+            self.watcher.breach(rule, f"{self.protocol} {self.name}: {text}")
+
+    def heard(self, frames: Message) -> None:
+        if is_goodbye(frames):
+            self.parted = self.parted or "the peer"
+
+    def said(self, frames: Message) -> None:
+        if self.parted:
+            self.breach("after-disconnect", f"told {_show(frames)} after DISCONNECT from {self.parted}")
+        if is_goodbye(frames):
+            self.parted = "the broker"
+
+    def settled(self) -> None:
+        """The turn is over: whatever had to be answered at once has been."""
+
+    # workers
+
+    def give(self, address: bytes, several: bool = False) -> None:
+        """ "A worker gets no more than it asked for." """
+        if address in self.jobs:
+            self.breach("token", f"was given two jobs under {address!r}")
+        if address in self.watcher.tokens:
+            self.breach("token", f"was given a job under {address!r}, which another attempt had")
+        self.watcher.tokens.add(address)
+        self.asked -= 1
+        if self.asked < 0:
+            self.breach("unasked-job", f"was given {address!r} and had not asked for it; it holds {list(self.jobs)}")
+        self.jobs[address] = self.watcher.node.clock
+
+    def answered(self, address: bytes) -> None:
+        if self.jobs.pop(address, None) is not None and not self.jobs:
+            self.asked = max(self.asked, 1)
+
+    def beaten(self) -> None:
+        """A heartbeat. One that crossed the job on its way says nothing of how the worker behaves while it has one."""
+        if self.jobs and self.watcher.node.clock - min(self.jobs.values()) >= self.watcher.silence(self) * BEAT_CROSSES:
+            self.beat_busy = True
+
+
+class MdpDialog(Dialog):
+    """MDP/0.1 and MDP/0.2: a client has as many finals as requests at most; a worker one request at a time."""
+
+    beats = True
+    mark = 0  # where the header stands
+    client = b""
+    worker = b""
+    codes: tuple[bytes, bytes, bytes, bytes, bytes] = (b"", b"", b"", b"", b"")  # READY REQUEST PARTIAL FINAL HEARTBEAT
+
+    def __init__(self, watcher: "Watcher", name: str) -> None:
+        super().__init__(watcher, name)
+        self.open: dict[bytes, int] = {}  # requests by service
+        self.ready = False
+
+    def heard(self, frames: Message) -> None:
+        super().heard(frames)
+        header, rest = frames[self.mark], frames[self.mark + 1 :]
+        if header == self.client and rest:
+            service = rest[0] if self.client == b"MDPC01" else rest[1] if len(rest) > 1 else b""
+            self.open[service] = self.open.get(service, 0) + 1
+        elif header == self.worker and rest:
+            ready, _, _, final, heartbeat = self.codes
+            if rest[0] == ready and not self.ready:
+                self.ready = True
+                self.asked = 1
+            elif rest[0] == final and len(rest) > 1:
+                self.answered(rest[1])
+            elif rest[0] == heartbeat:
+                self.beaten()
+
+    def said(self, frames: Message) -> None:
+        super().said(frames)
+        header, rest = frames[self.mark], frames[self.mark + 1 :]
+        if header == self.client:
+            final = True
+            if self.client == b"MDPC02":
+                final = rest[0] == b"\x03"
+                rest = rest[1:]
+            service = rest[0]
+            if self.open.get(service, 0) < 1:
+                self.breach("unasked", f"a reply from {service!r}, which has no open request of this client")
+            elif final:
+                self.open[service] -= 1
+        elif header == self.worker and rest[0] == self.codes[1]:
+            self.give(rest[1])
+
+
+class Mdp1Dialog(MdpDialog):
+    protocol = "mdp1"
+    mark = 1
+    client = b"MDPC01"
+    worker = b"MDPW01"
+    codes = (b"\x01", b"\x02", b"none", b"\x03", b"\x04")
+
+
+class Mdp2Dialog(MdpDialog):
+    protocol = "mdp2"
+    client = b"MDPC02"
+    worker = b"MDPW02"
+    codes = (b"\x01", b"\x02", b"\x03", b"\x04", b"\x05")
+
+
+class MdxDialog(Dialog):
+    """ "zero or more PARTIAL RESPONSE messages followed by exactly 1 FINAL RESPONSE messages per REQUEST issued"; PING gets PONG."""
+
+    protocol = "mdx"
+
+    def __init__(self, watcher: "Watcher", name: str) -> None:
+        super().__init__(watcher, name)
+        self.open: dict[bytes, bytes] = {}  # id -> service
+        self.again: dict[bytes, int] = {}  # ids that came again while they were open
+        self.ready = False
+        self.pings = 0
+
+    def heard(self, frames: Message) -> None:
+        super().heard(frames)
+        if frames[0] == b"MDXC01" and frames[1] == b"\x01" and len(frames) > 4:
+            if frames[3] in self.open:
+                self.again[frames[3]] = self.again.get(frames[3], 0) + 1
+            self.open[frames[3]] = frames[2]
+        elif frames[0] == b"MDXW01":
+            if frames[1] == b"\x01" and not self.ready:
+                self.ready = True
+                self.asked = 1
+            elif frames[1] == b"\x04":
+                self.answered(frames[2])
+            elif frames[1] == b"PING":
+                self.beaten()
+                self.pings += 1
+
+    def said(self, frames: Message) -> None:
+        super().said(frames)
+        if is_goodbye(frames):
+            self.pings = 0
+        elif frames[0] == b"MDXC01":
+            if frames[3] not in self.open:
+                self.breach("unasked", f"a reply to {frames[3]!r}, which is not open")
+            elif self.open[frames[3]] != frames[2]:
+                self.breach("unasked", f"a reply from {frames[2]!r} to a request for {self.open[frames[3]]!r}")
+            elif frames[1] == b"\x03":
+                again = self.again.pop(frames[3], 0)
+                if again and self.paused:  # the repeat may have been read after this answer, as a request of its own
+                    self.again[frames[3]] = again - 1
+                else:
+                    del self.open[frames[3]]
+        elif frames[1] == b"PONG":
+            self.pings -= 1
+        elif frames[1] == b"\x02":
+            self.give(frames[2])
+
+    def settled(self) -> None:
+        if self.pings > 0 and not self.parted:
+            self.pings = 0
+            self.breach("ping", "a PING was not answered")
+
+
+class DcpDialog(Dialog):
+    """ "The broker MUST respond to every ping message with a pong message", or with reconnect; metadata comes back as it was."""
+
+    protocol = "dcp"
+
+    def __init__(self, watcher: "Watcher", name: str) -> None:
+        super().__init__(watcher, name)
+        self.open: dict[bytes, int] = {}  # metadata -> requests
+        self.registering: list[bytes] = []
+        self.services: set[bytes] = set()
+        self.pings = 0
+
+    def heard(self, frames: Message) -> None:
+        super().heard(frames)
+        kind = frames[2][:1]
+        if kind == b"\x01":
+            self.registering.append(frames[3])
+        elif kind == b"\x02":
+            self.pings += 1
+            self.beaten()
+            if self.jobs and len(self.jobs) + self.asked < self.watcher.node.broker.tuning.dcp_max_held:
+                self.asked += 1
+        elif kind == b"\x04" and frames[4:5] == [b""]:
+            metadata = b"|".join(frames[5 : frames.index(b"", 5)])
+            self.open[metadata] = self.open.get(metadata, 0) + 1
+        elif kind in (b"\x04", b"\x05"):
+            self.answered(frames[4] if kind == b"\x04" else frames[3])
+
+    def said(self, frames: Message) -> None:
+        super().said(frames)
+        kind = frames[2][:1]
+        if kind == b"\x01":
+            if frames[3] not in self.registering:
+                self.breach("unasked", f"the registration of {frames[3]!r} was confirmed, and nobody asked for it")
+            else:
+                self.registering.remove(frames[3])
+            if not self.services:
+                self.asked = 1
+            self.services.add(frames[3])
+        elif kind == b"\x03":
+            self.pings -= 1
+        elif kind == b"\x06":
+            self.pings -= 1
+            self.services.clear()
+            self.jobs.clear()
+            self.asked = 0
+            self.beat_busy = False
+        elif kind == b"\x04":
+            if frames[3] not in self.services:
+                self.breach("unasked-job", f"was given a job of {frames[3]!r} and offers {sorted(self.services)}")
+            self.give(frames[4])
+        elif kind == b"\x05":
+            metadata = b"|".join(frames[5 : frames.index(b"", 5)])
+            if self.open.get(metadata, 0) < 1:
+                self.breach("unasked", f"a reply with metadata {metadata!r}, which no open request has")
+            else:
+                self.open[metadata] -= 1
+
+    def settled(self) -> None:
+        if self.pings:
+            self.breach("ping", f"{self.pings} pings were not answered")
+            self.pings = 0
+
+
+class EmqpDialog(Dialog):
+    """READY asks for one request; INFORM is answered with ACK, and then a HEARTBEAT; a REPLY goes to who asked for one."""
+
+    protocol = "emqp"
+    beats = True
+
+    def __init__(self, watcher: "Watcher", name: str) -> None:
+        super().__init__(watcher, name)
+        self.open: dict[bytes, None] = {}  # message ids of requests
+        self.informed: list[bytes] = []
+        self.expects_beat = False
+
+    def heard(self, frames: Message) -> None:
+        if self.parted:
+            return
+        super().heard(frames)
+        command = frames[2]
+        if command == b"REQUEST":
+            if b"reply-requested" in frames[5]:
+                self.open[frames[3]] = None
+        elif command == b"INFORM":
+            self.informed.append(frames[3])
+        elif command == b"READY":
+            self.asked += 1
+        elif command == b"HEARTBEAT":
+            self.beaten()
+        elif command == b"REPLY" and len(frames) == 6:
+            self.jobs.pop(frames[5], None)
+
+    def said(self, frames: Message) -> None:
+        super().said(frames)
+        command = frames[2]
+        if command == b"ACK":
+            if frames[4] not in self.informed:
+                self.breach("unasked", f"ACK of {frames[4]!r}, which is no INFORM of this peer")
+            else:
+                self.informed.remove(frames[4])
+            self.expects_beat = True
+        elif command == b"HEARTBEAT":
+            self.expects_beat = False
+        elif command == b"REQUEST":
+            if self.expects_beat:
+                self.breach("first-beat", "a REQUEST before the first HEARTBEAT")
+            self.give(frames[3])
+        elif command == b"REPLY":
+            msgid = frames[5] if len(frames) == 6 else frames[3]
+            if msgid not in self.open:
+                self.breach("unasked", f"a REPLY to {msgid!r}, which is not open")
+            self.open.pop(msgid, None)
+
+    def settled(self) -> None:
+        if self.informed and not self.parted:
+            self.breach("ack", "an INFORM was not answered")
+            self.informed.clear()
+
+
+class MemoDialog(Dialog):
+    """Every answer has the id of a request that waits for one; a resend of an answered one gets the same answer; ids are not used twice."""
+
+    protocol = "memo"
+
+    def __init__(self, watcher: "Watcher", name: str) -> None:
+        super().__init__(watcher, name)
+        self.waiting: dict[bytes, bytes] = {}  # request id -> what was sent
+        self.answers: dict[bytes, bytes] = {}  # request id -> what was said
+
+    def heard(self, frames: Message) -> None:
+        self.waiting[frames[0]] = frames[1]
+
+    def said(self, frames: Message) -> None:
+        rid, body = frames
+        if rid not in self.waiting:
+            self.breach("unasked", f"an answer under {rid.hex()}, which nobody waits on")
+            return
+        asked = self.waiting.pop(rid)
+        before = self.answers.get(rid)
+        self.answers[rid] = body
+        kind = _kind(body)
+        if before is not None and before != body and not (asked and _kind(asked) == 2):
+            self.breach("resend", f"another answer to {rid.hex()} than before")
+        if kind == 3 and _kind(asked) != 2:
+            self.breach("unasked", "a RESULT to what is no JOB")
+        if kind in (2, 4):
+            if _kind(asked) == 2:
+                self.breach("unasked", "a JOB or HEARTBEAT to a client")
+            worker = _worker_id(body)
+            if _kind(asked) == 1 and before is None:
+                if worker in self.watcher.memo_ids:
+                    self.breach("worker-id", f"a new worker was given the id {worker.hex()} of another")
+                self.watcher.memo_ids.add(worker)
+            elif _kind(asked) in (3, 4) and worker != _worker_id(asked):
+                self.breach("worker-id", f"worker {_worker_id(asked).hex()} was called {worker.hex()}")
+
+
+def _kind(body: bytes) -> int:
+    """memo01's message type: after the array's head and the text ``memo01``."""
+    return body[8] if len(body) > 8 else 0
+
+
+def _worker_id(body: bytes) -> bytes:
+    if len(body) < 10 or body[9] & 0xE0 != 0x40:
+        return b""
+    size = body[9] & 0x1F
+    return body[10 : 10 + size] if size < 24 else body[11 : 11 + body[10]]
+
+
+def _show(frames: Message) -> str:
+    return repr([frame[:24] for frame in frames[:6]])

@@ -1,0 +1,259 @@
+"""A peer's side of a connection: a real end of ``protocols`` behind a real dialing link, and a simulated connection under it.
+
+``Line`` does what ``client.connection`` does with a socket. ``NngSocket`` does what NNG does: it outlives its connections, and repeats a request
+that has no answer, after a while and on every new connection, under the same id.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import CONNECT_TIME
+from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
+from polydomo.wire import frames, sp
+from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.sp import SpLink
+from polydomo.wire.zmtp import ZmtpLink
+from sim import clock
+from sim.network import Dialing, Endpoint, Owner
+
+if TYPE_CHECKING:
+    from sim.brokers import BrokerNode
+    from sim.world import World
+
+End = ClientEnd | WorkerEnd
+
+
+class Peer(clock.Process):
+    """A client's or a worker's process."""
+
+    def __init__(self, world: "World", name: str, node: "BrokerNode") -> None:
+        super().__init__(world.scheduler, name)
+        self.world = world
+        self.options = world.options
+        self.rng = world.rng
+        self.node = node
+
+    def note(self, what: str, tag: str = "", *more: object) -> None:
+        self.world.record.add(self.now, self.name, what, tag, *more)
+
+    def backoff(self, failures: int) -> float:
+        return float(min(2.0, 0.05 * 2.0 ** min(failures, 10)) * self.rng.uniform(0.5, 1.0))
+
+    def thaw(self) -> None:
+        if self.frozen:
+            super().thaw()
+            self.world.network.wake()
+
+
+class Line(Owner, Handler):
+    """One connection, from dialing to its end."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        end: End,
+        on_open: Callable[[], None],
+        on_event: Callable[[Event], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self.peer = peer
+        self.end = end
+        self.on_opened = on_open
+        self.on_event = on_event
+        self.lost_to = on_lost
+        self.heard = peer.now
+        self.alive = True  # from dialing on, until it is closed or lost
+        self.opened = False
+        self.endpoint: Endpoint | None = None
+        self._hub = Hub()
+        self._link: Link = self._make_link()
+        self._timer = peer.later(CONNECT_TIME, self._too_late)
+        self._dialing: Dialing = peer.world.network.dial(peer, peer.node, self, self._made, self.on_lost)
+
+    @property
+    def name(self) -> str:
+        return self.endpoint.name if self.endpoint is not None else ""
+
+    def _make_link(self) -> Link:
+        if self.end.wire == "sp":
+            return SpLink(self._hub, self, "broker", listener=False)
+        return ZmtpLink(self._hub, self, "broker", listener=False, socket_type=self.end.socket_type)
+
+    def _made(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        if self.alive:
+            self.flush()
+        else:
+            endpoint.abort()
+
+    def _too_late(self) -> None:
+        if not self.opened:
+            self.close(abort=True)
+            self.lost_to("no answer in time")
+
+    def flush(self) -> None:
+        """What the end has to say, in the wire's own form, and what the link has to say besides."""
+        self.hand_over()
+        link = self._link
+        link.dirty = False
+        self._hub.dirty.clear()
+        endpoint = self.endpoint
+        if endpoint is None:
+            return
+        if link.out:
+            data = b"".join(link.out)
+            link.out.clear()
+            link.big = False
+            endpoint.write(data)
+        if link.closing is not None and self.alive:
+            why = link.closing
+            self.close()
+            if why.startswith("protocol violation"):
+                self.peer.world.breach("to-peer", f"{self.end.protocol} {self.name}: {why}")
+                self.lost_to(why)
+
+    def hand_over(self) -> None:
+        out = self.end.out
+        if out and self.opened:
+            for message in out:
+                self.send(message)
+            out.clear()
+
+    def send(self, message: list[bytes]) -> None:
+        link = self._link
+        if isinstance(link, SpLink):
+            link.send_message(message[0], b"", message[1])
+        else:
+            link.send(frames.join(message))
+
+    def close(self, abort: bool = False) -> None:
+        """Closes from this side; ``on_lost`` is not called."""
+        if self.alive:
+            self.alive = False
+            self._timer.cancel()
+            self._dialing.cancel()
+            if self.endpoint is not None:
+                if not abort:
+                    self.hand_over()
+                    if self._link.out:
+                        self.endpoint.write(b"".join(self._link.out))
+                    self.endpoint.close()
+                else:
+                    self.endpoint.abort()
+
+    # --- from the network
+
+    def on_data(self, data: bytes) -> None:
+        if self.alive:
+            self._hub.now = self.heard = self.peer.now
+            self._link.receive(data)
+            self.flush()
+
+    def on_lost(self, reason: str) -> None:
+        if self.alive:
+            self.alive = False
+            self._timer.cancel()
+            self._dialing.cancel()
+            self.lost_to(reason)
+
+    # --- from the link
+
+    def on_open(self) -> None:
+        self.opened = True
+        self._timer.cancel()
+        self.on_opened()
+
+    def on_message(self, data: bytes, start: int, end: int) -> None:
+        if not self.alive:
+            return
+        try:
+            message = sp.split(data, start, end) if self.end.wire == "sp" else frames.split(data[start:end])
+            events = self.end.receive(message)
+        except ProtocolViolation as error:
+            self.peer.world.breach("to-peer", f"{self.end.protocol} {self.name}: {error}: {message!r:.300}")
+            self.close(abort=True)
+            self.lost_to(str(error))
+            return
+        for event in events:
+            self.on_event(event)
+
+
+class NngSocket:
+    """A memo01 end over as many connections as it takes, one after the other."""
+
+    def __init__(self, peer: Peer, end: End, on_event: Callable[[Event], None]) -> None:
+        self.peer = peer
+        self.end = end
+        self.on_event = on_event
+        self.pending: dict[bytes, bytes] = {}  # request id -> body, of what has no answer
+        self.line: Line | None = None
+        self.closed = False
+        self.failures = 0
+        self.since = 0.0
+        self._dial()
+
+    def _dial(self) -> None:
+        if not self.closed:
+            self.line = NngLine(self)
+
+    def opened(self) -> None:
+        self.failures = 0
+        for rid, body in self.pending.items():
+            assert self.line is not None
+            self.line.send([rid, body])
+
+    def lost(self, reason: str) -> None:
+        if not self.closed:
+            self.failures += 1
+            self.peer.later(self.peer.backoff(self.failures), self._dial)
+
+    def close(self, abort: bool = False) -> None:
+        self.closed = True
+        self.pending.clear()
+        if self.line is not None:
+            self.line.close(abort)
+
+    def flush(self) -> None:
+        for rid, body in self.end.out:
+            self.pending[rid] = body
+            self._repeat_later(rid)
+            if self.line is not None and self.line.opened and self.line.alive:
+                self.line.send([rid, body])
+        self.end.out.clear()
+        if self.line is not None and self.line.alive:
+            self.line.flush()
+
+    def forget(self, rid: bytes) -> None:
+        self.pending.pop(rid, None)
+
+    def _repeat_later(self, rid: bytes) -> None:
+        self.peer.later(self.peer.options.resend, lambda: self._repeat(rid))
+
+    def _repeat(self, rid: bytes) -> None:
+        body = self.pending.get(rid)
+        if body is not None and not self.closed:
+            line = self.line
+            if line is not None and line.alive and line.opened:
+                self.peer.world.count("resend")
+                line.send([rid, body])
+                line.flush()
+            self._repeat_later(rid)
+
+
+class NngLine(Line):
+    """One connection of a socket that has many."""
+
+    def __init__(self, socket: NngSocket) -> None:
+        self.socket = socket
+        super().__init__(socket.peer, socket.end, socket.opened, socket.on_event, socket.lost)
+
+    def hand_over(self) -> None:
+        """The socket does it: it keeps what it hands over."""
+
+    def on_message(self, data: bytes, start: int, end: int) -> None:
+        rid = data[start : start + 4]
+        if self.alive and rid in self.socket.pending:
+            del self.socket.pending[rid]
+            super().on_message(data, start, end)
+            self.socket.flush()

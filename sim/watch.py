@@ -1,0 +1,239 @@
+"""Looks at one run of one broker at every step: what must hold all the time, and cannot be seen in the record afterwards."""
+
+from typing import TYPE_CHECKING
+
+from polydomo import limits
+from polydomo.protocols.verbs import HELD, QUEUED, Request, Service, Session, Worker
+from sim.dialogs import Dialog
+
+if TYPE_CHECKING:
+    from sim.brokers import BrokerNode
+
+EVERY = 8  # steps between two looks at everything; the cheap looks are taken every time
+LATE = 0.05  # seconds a deadline may be late, besides the hundredth of the wait that the broker's timers allow themselves
+
+
+class Watcher:
+    def __init__(self, node: "BrokerNode") -> None:
+        self.node = node
+        self.dialogs: dict[str, Dialog] = {}  # by connection
+        self.tokens: set[bytes] = set()  # every client address that was given to a worker
+        self.memo_ids: set[bytes] = set()
+        self.steps = 0
+        self.fresh = False  # the clock has just jumped, or the process was frozen: what is late is looked at after this turn
+        self._idle: dict[Worker, int] = {}  # since which step it has been idle
+        self._served: dict[tuple[Service, Session], int] = {}  # the last dispatch from the line, by its number
+        self._dispatches = 0
+        self._came: dict[Request, int] = {}  # dispatches there had been when it was accepted, of what waits
+        self._empty: dict[Service, float] = {}  # since when it has no worker, of services that have requests waiting
+
+    def breach(self, rule: str, text: str, tag: str = "") -> None:
+        self.node.world.breach(rule, f"{self.node.run_name}: {text}", tag)
+
+    # --- choices, at the moment they are made -----------------------------------------------------------------------------
+
+    def accepted(self, request: Request) -> None:
+        self._came[request] = self._dispatches
+
+    def ended(self, request: Request) -> None:
+        self._came.pop(request, None)
+
+    def dispatched(self, request: Request, worker: Worker) -> None:
+        self._dispatches += 1
+        service = request.service
+        tag = self.node.recorder.tags.get(request.number, "")
+        waited = self._came.pop(request, None)
+        if request.attempts == 1 and not request.hops:
+            if service.returned:
+                first = service.returned[0].number
+                self.breach("head", f"request {request.number} went before {first}, which had been given back", tag)
+            self._in_turn(request, waited, tag)
+        since = self._idle.pop(worker, None)
+        if since is not None:
+            for other in service.workers:
+                before = self._idle.get(other)
+                if before is not None and before < since and _could(service, other, worker, request):
+                    self.breach("lru", f"worker {worker.number} was chosen while {other.number} had been idle for longer", tag)
+
+    def _in_turn(self, request: Request, waited: int | None, tag: str) -> None:
+        """ "clients of one service are served in turn" """
+        service = request.service
+        key = (service, request.session)
+        last = self._served.get(key)
+        self._served[key] = self._dispatches
+        if last is None:
+            return
+        for other, queue in service.queues.items():
+            if other is request.session or not queue:
+                continue
+            came = self._came.get(queue[0])
+            if came is not None and came < last and self._served.get((service, other), 0) < last:
+                self.breach(
+                    "turns",
+                    f"client {request.session.number} was served twice while request {queue[0].number} "
+                    f"of client {other.number} waited",
+                    tag,
+                )
+
+    # --- every step ---------------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        self.steps += 1
+        node = self.node
+        broker = node.broker
+        node.world.steps += 1
+        idle: dict[Worker, int] = {}
+        for worker in broker.workers:
+            if worker.credit > 0 and not worker.held:
+                idle[worker] = self._idle.get(worker, self.steps)
+        self._idle = idle
+        if self.steps % EVERY == 0:
+            self.look()
+
+    def turned(self) -> None:
+        """A turn of the loop is over."""
+        for dialog in self.dialogs.values():
+            dialog.settled()
+
+    def look(self) -> None:
+        """Everything, against everything else and against its bound."""
+        try:
+            self.node.broker.check_invariants()
+        except AssertionError as error:
+            self.breach("invariant", str(error))
+        self._bounds()
+
+    def look_at_time(self) -> None:
+        """Nothing is overdue. Called when the broker has done what is due."""
+        self._workers_heard()
+        self._requests_in_time()
+
+    def _bounds(self) -> None:
+        broker = self.node.broker
+        policy = broker.policy
+        clients = len(broker.sessions)
+        held = sum(len(worker.held) for worker in broker.workers)
+        for service in broker.services.values():
+            # Each client may find the line full once before it is paused, and what is given back is not refused.
+            most = policy.max_queue + clients + held + len(service.returned)
+            if service.length > most:
+                self.breach("bound", f"{service.length} requests wait for {service.name!r}, the bound is {policy.max_queue}")
+        for session in broker.sessions:
+            if len(session.requests) > policy.max_outstanding:
+                self.breach("bound", f"client {session.number} has {len(session.requests)} open requests")
+        if len(broker.services) > policy.max_services:
+            self.breach("bound", f"{len(broker.services)} services")
+        if broker.held_bytes > policy.max_held_bytes + clients * self.node.world.largest * 8:
+            self.breach("bound", f"{broker.held_bytes} bytes are held, the bound is {policy.max_held_bytes}")
+
+    # --- time ---------------------------------------------------------------------------------------------------------------
+
+    def _workers_heard(self) -> None:
+        """A silent worker is given up, and a worker that is not silent hears from us."""
+        broker = self.node.broker
+        now = broker.now
+        for worker in broker.workers:
+            dialog = self.dialogs.get(worker.session.link.peer)
+            if dialog is None or worker.orphaned:
+                continue
+            beat = self.node.options.beat
+            if dialog.protocol == "memo":
+                self._poll_answered(worker, now)
+                continue
+            allowed = self.allowed(dialog)
+            silent = now - dialog.last_heard
+            if silent > _late(allowed) and now - worker.since > _late(allowed) and self._last_job(worker, now) > _late(allowed):
+                self.breach("silence", f"worker {worker.number} has been silent for {silent:.2f} s; {allowed:g} are allowed")
+            if dialog.beats and now - dialog.last_said > _late(beat) + self.node.options.slow_turn:
+                self.breach("beat", f"worker {worker.number} has heard nothing for {now - dialog.last_said:.2f} s")
+
+    def allowed(self, dialog: Dialog) -> float:
+        """The silence a worker is allowed, by what the wire has shown of it."""
+        silence = self.silence(dialog)
+        return silence if dialog.beat_busy or not dialog.jobs else max(silence, self.node.options.busy_timeout)
+
+    def silence(self, dialog: Dialog) -> float:
+        """The silence an idle worker is allowed."""
+        tuning = self.node.broker.tuning
+        return self.node.options.beat * (tuning.emqp_beats_missed if dialog.protocol == "emqp" else tuning.beats_missed)
+
+    def _last_job(self, worker: Worker, now: float) -> float:
+        """How long ago it was given its last job, if it has one."""
+        return now - max((request.dispatched for request in worker.held.values()), default=0.0)
+
+    def _poll_answered(self, worker: Worker, now: float) -> None:
+        tuning = self.node.broker.tuning
+        if worker.waiting:
+            if now - worker.told > _late(tuning.memo_idle):
+                self.breach("beat", f"worker {worker.number} has waited for {now - worker.told:.2f} s and was told nothing")
+        elif not worker.held and now - worker.seen > _late(tuning.memo_idle):
+            self.breach("silence", f"worker {worker.number} has not come back for {now - worker.seen:.2f} s")
+
+    def _requests_in_time(self) -> None:
+        broker = self.node.broker
+        now = broker.now
+        empty: dict[Service, float] = {}
+        for service in broker.services.values():
+            if not service.workers:
+                empty[service] = self._empty.get(service, now)
+        self._empty = empty
+        expiry = broker.policy.queue_expiry
+        for session in broker.sessions:
+            for request in session.requests:
+                since = empty.get(request.service)
+                late = ""
+                if request.deadline and now > _late(request.deadline - request.accepted) + request.accepted:
+                    late = "is past its deadline"
+                elif request.state == QUEUED and since is not None and now > max(since, request.accepted) + _late(expiry):
+                    late = "waits for a service that nobody offers"
+                elif request.state == QUEUED and session.protocol == "memo" and request.expiry and now > request.expiry + LATE * 4:
+                    late = "waits too long for a worker"
+                elif request.state == HELD and request.run and now > request.dispatched + _late(request.run):
+                    late = "runs for longer than its timeout"
+                if late:
+                    tag = self.node.recorder.tags.get(request.number, "")
+                    self.breach("overdue", f"request {request.number} {late}", tag)
+
+    def hasty(self, worker: Worker, why: str) -> None:
+        """A worker was given up for its silence: it must have been silent for as long as it may be."""
+        dialog = self.dialogs.get(worker.session.link.peer)
+        if dialog is None or dialog.protocol == "memo" or not why.startswith("no beat"):
+            return
+        silent = self.node.broker.now - dialog.last_heard
+        if silent < self.allowed(dialog) - 0.001:
+            self.breach("hasty", f"worker {worker.number} was given up after {silent:.2f} s; {self.allowed(dialog):g} are allowed")
+
+    # --- the end --------------------------------------------------------------------------------------------------------------
+
+    def emptied(self, connections: bool = False) -> None:
+        """Nothing is left of what has ended."""
+        broker = self.node.broker
+        left = {
+            "open requests": broker.open_requests,
+            "held bytes": broker.held_bytes,
+            "workers": len(broker.workers),
+            "services": len(broker.services),
+            "crews": len(broker.crews),
+            "memo01 ids": len(broker.memo_workers),
+            "stalled clients": len(broker.stalled()),
+        }
+        if connections:
+            left["connections"] = len(broker.sessions)
+            left["timers"] = len(broker.timers)
+            left["schedulers"] = len(broker.schedulers)
+        for what, count in left.items():
+            if count:
+                self.breach("rest", f"{count} {what} are left")
+        self.look()
+
+
+def _could(service: Service, other: Worker, chosen: Worker, request: Request) -> bool:
+    """Whether ``other`` could have been chosen instead: it is free now, not avoided, and of no lesser weight."""
+    if other.credit <= 0 or other.held or other.session is request.lost_by:
+        return False
+    return service.workers[other] >= service.workers.get(chosen, 0)
+
+
+def _late(seconds: float) -> float:
+    """The longest that a wait of ``seconds`` may take: timers share buckets of a tenth to a hundredth of the wait."""
+    return seconds * 1.02 + limits.TIMER_TICK / 1000 * 2 + LATE

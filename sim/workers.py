@@ -1,0 +1,232 @@
+"""Workers: they register, beat, work, answer, and come back whenever they are lost, by the same rules as the library's."""
+
+from typing import TYPE_CHECKING
+
+from polydomo.protocols import registry
+from polydomo.protocols.dcp_ends import DcpWorkerEnd
+from polydomo.protocols.ends import Dismissed, Event, Job, WorkerEnd
+from sim.options import FORWARD_TO
+from sim.peers import Line, NngSocket, Peer
+from sim.record import TAG
+
+if TYPE_CHECKING:
+    from sim.brokers import BrokerNode
+    from sim.world import World
+
+SEVERAL = ("dcp", "emqp", "memo")  # protocols whose workers may offer several services, and hold several jobs
+
+
+class Execution:
+    """One job while it is worked on."""
+
+    def __init__(self, number: int, job: Job, tag: str, partials: int) -> None:
+        self.number = number
+        self.job = job
+        self.tag = tag
+        self.partials = partials
+        self.sent = 0
+        self.over = False
+
+    def part(self, name: str) -> bytes:
+        return b"{%s|%d|%s}" % ((self.tag or "none").encode(), self.number, name.encode())
+
+
+class Worker(Peer):
+    def __init__(self, world: "World", name: str, node: "BrokerNode", protocol: str, services: list[bytes]) -> None:
+        super().__init__(world, name, node)
+        self.protocol = protocol
+        self.services = services
+        self.nng = protocol == "memo" and world.options.nng
+        self.quiet = self.rng.random() < world.options.quiet  # does not beat while it works
+        self.slots = world.options.slots if protocol in SEVERAL else 1
+        self.line: Line | NngSocket | None = None
+        self.running: dict[Execution, None] = {}
+        self.failures = 0
+        self.closed = False
+        self._dial()
+
+    # --- being registered
+
+    def _make_end(self) -> WorkerEnd:
+        end = registry.worker_end(self.protocol)
+        beat = self.options.beat
+        end.interval = beat if self.protocol != "memo" else 4 * beat
+        end.patience = 4 * beat if end.patience else 0.0
+        return end
+
+    def _dial(self) -> None:
+        if self.closed:
+            return
+        self.up = True
+        end = self._make_end()
+        if self.nng:
+            end.open(self.services, self.slots)
+            socket = NngSocket(self, end, lambda event: self._on_event(socket, event))
+            self.line = socket
+            socket.flush()
+            return
+        line = Line(
+            self,
+            end,
+            lambda: self._opened(line),
+            lambda event: self._on_event(line, event),
+            lambda why: self._lost(line, why),
+        )
+        self.line = line
+
+    def _opened(self, line: Line) -> None:
+        self.failures = 0
+        end = line.end
+        assert isinstance(end, WorkerEnd)
+        end.open(self.services, self.slots)
+        line.flush()
+        self.later(end.interval, lambda: self._beat(line))
+
+    def _beat(self, line: Line) -> None:
+        if self.line is not line or not line.alive:
+            return
+        end = line.end
+        assert isinstance(end, WorkerEnd)
+        if end.patience and self.now - line.heard > end.patience:
+            line.close(abort=True)
+            self._lost(line, "the broker is silent")
+            return
+        if not (self.quiet and self.running):
+            end.beat()
+            line.flush()
+        self.later(end.interval, lambda: self._beat(line))
+
+    def _lost(self, line: Line | NngSocket, why: str) -> None:
+        if self.line is line:
+            self.line = None
+            self.failures += 1
+            self.note("lost", "", why)
+            self._drop()
+            self.later(self.backoff(self.failures), self._dial)
+
+    def _drop(self) -> None:
+        for execution in self.running:
+            execution.over = True
+        self.running = {}
+
+    # --- working
+
+    def _on_event(self, line: Line | NngSocket, event: Event) -> None:
+        if line is not self.line:
+            return
+        if isinstance(event, Job):
+            self._start(line, event)
+        elif isinstance(event, Dismissed):
+            self.note("dismissed", "", event.why)
+            line.close()
+            self._lost(line, "dismissed")
+
+    def _start(self, line: Line | NngSocket, job: Job) -> None:
+        rng = self.rng
+        options = self.options
+        world = self.world
+        found = TAG.search(b"".join(job.body)[:256])
+        tag = found[1].decode() if found else ""
+        trouble = world.troubled
+        partials = rng.randint(1, 4) if rng.random() < options.partials else 0
+        world.executions += 1
+        execution = Execution(world.executions, job, tag, partials)
+        self.running[execution] = None
+        name = line.name if isinstance(line, Line) else self.name
+        self.note("job", tag, execution.number, name, partials)
+        seconds = rng.expovariate(20.0)
+        if trouble and rng.random() < options.slow:
+            seconds = rng.uniform(1.0, 15.0)
+        for i in range(partials):
+            self.later(seconds * (i + 1) / (partials + 1), lambda i=i: self._partial(line, execution, i))  # type: ignore[misc]
+        self.later(seconds, lambda: self._finish(line, execution))
+
+    def _working(self, line: Line | NngSocket, execution: Execution) -> WorkerEnd | None:
+        if execution.over or self.line is not line:
+            return None
+        assert isinstance(line.end, WorkerEnd)
+        return line.end
+
+    def _partial(self, line: Line | NngSocket, execution: Execution, number: int) -> None:
+        end = self._working(line, execution)
+        if end is not None and execution.sent == number:
+            execution.sent += 1
+            end.partial(execution.job, [execution.part(f"p{number}")])
+            line.flush()
+
+    def _finish(self, line: Line | NngSocket, execution: Execution) -> None:
+        end = self._working(line, execution)
+        if end is None:
+            return
+        rng = self.rng
+        options = self.options
+        trouble = self.world.troubled
+        execution.over = True
+        del self.running[execution]
+        job = execution.job
+        if trouble and rng.random() < options.failing:
+            self.note("fail", execution.tag, execution.number)
+            self.world.count("job failed")
+            if end.fail(job, "broken", "as asked"):
+                line.close()
+                self._lost(line, "a job failed")
+            else:
+                line.flush()
+            return
+        if isinstance(end, DcpWorkerEnd) and job.service != FORWARD_TO and trouble and rng.random() < options.forwarding:
+            self.note("forward", execution.tag, execution.number)
+            self.world.count("forward")
+            end.forward(job, FORWARD_TO, job.body)
+            line.flush()
+            return
+        for number in range(execution.sent, execution.partials):
+            end.partial(job, [execution.part(f"p{number}")])
+        self.note("answer", execution.tag, execution.number)
+        end.final(job, [execution.part("end"), b"..."])
+        if self.protocol != "memo" and trouble and rng.random() < options.repeating:
+            self.world.count("repeated reply")
+            replies = [message for message in end.out if any(execution.part("end") in frame for frame in message)]
+            end.out += replies
+        line.flush()
+        if trouble and rng.random() < options.leaving:
+            self.world.count("worker left")
+            self.step_out()
+
+    # --- trouble
+
+    def step_out(self) -> None:
+        """Leaves politely, and comes back."""
+        line = self.line
+        if line is not None:
+            end = line.end
+            assert isinstance(end, WorkerEnd)
+            end.close()
+            line.flush()
+            line.close()
+            self._lost(line, "left")
+
+    def crash(self, restart_after: float) -> None:
+        if not self.up:
+            return
+        self.note("crashed")
+        if self.line is not None:
+            self.line.close(abort=True)
+            self.line = None
+        self._drop()
+        self.die()
+        self.world.scheduler.at(self.now + restart_after, self.restart)
+
+    def restart(self) -> None:
+        if not self.up:
+            self._dial()
+
+    def hurry(self) -> None:
+        """Everything at hand is finished now."""
+        line = self.line
+        if line is not None:
+            for execution in list(self.running):
+                self._finish(line, execution)
+
+    def leave(self) -> None:
+        self.closed = True
+        self.step_out()

@@ -1,0 +1,222 @@
+"""One world: brokers, clients and workers, a time of trouble, then everything heals, and the world must come to rest."""
+
+from collections.abc import Callable
+from random import Random
+
+from sim.brokers import BrokerNode
+from sim.checker import Breach, check
+from sim.clock import Scheduler
+from sim.clients import Call, Client
+from sim.garbage import Garbler
+from sim.network import Network
+from sim.options import FORWARD_TO, Options
+from sim.record import Record
+from sim.workers import SEVERAL, Worker
+
+CALLS_END = 20.0  # simulated seconds after healing within which every call has its outcome: the longest timeout, and a margin
+SETTLE = 20.0  # ... and after which every worker is registered again, besides some beats
+PROBE = 20.0  # a call to a healthy world is answered within this
+LEAVE = 20.0  # nothing is left of a world whose peers have gone after this
+MOST_EVENTS = 400_000  # a world that has not come to rest by then never will
+
+
+class World:
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.rng = Random(f"world {options.seed}")
+        self.scheduler = Scheduler()
+        self.record = Record()
+        self.network = Network(self.scheduler, options, Random(f"network {options.seed}"))
+        self.breaches: list[Breach] = []
+        self.faults: dict[str, int] = {}
+        self.outcomes: dict[str, int] = {}
+        self.troubled = True
+        self.submitted = 0
+        self.executions = 0
+        self.steps = 0
+        self.largest = 41_000 if options.big else 200  # bytes of a body
+        self.services = [b"s%d" % i for i in range(options.services)]
+        self.nodes = [BrokerNode(self, f"b{i}", Random(f"broker {i} {options.seed}")) for i in range(options.brokers)]
+        self.clients: list[Client] = []
+        self.workers: list[Worker] = []
+        self.answers: list[Call] = []  # calls that got a reply
+        self.probes: list[Call] = []
+        self._cast()
+
+    def _cast(self) -> None:
+        options = self.options
+        rng = self.rng
+        for i, protocol in enumerate(options.clients):
+            self.clients.append(Client(self, f"c{i}", rng.choice(self.nodes), protocol))
+        number = 0
+        for node in self.nodes:
+            # Every service has a worker at every broker; what workers are left go anywhere.
+            offered = [*self.services, *([FORWARD_TO] if options.forwarding else [])]
+            crew = max(len(offered), len(options.workers))
+            for i in range(crew):
+                protocol = options.workers[i % len(options.workers)]
+                services = [offered[i % len(offered)]]
+                if protocol in SEVERAL and rng.random() < 0.4:
+                    services = sorted({*services, rng.choice(offered)})
+                self.workers.append(Worker(self, f"w{number}", node, protocol, services))
+                number += 1
+
+    def pick_service(self, client: Client) -> bytes:
+        if self.rng.random() < self.options.unknown:
+            return b"nobody"
+        return self.rng.choice(self.services)
+
+    # --- what is counted and found
+
+    def count(self, fault: str) -> None:
+        self.faults[fault] = self.faults.get(fault, 0) + 1
+
+    def breach(self, rule: str, text: str, tag: str = "", detail: str = "") -> None:
+        self.record.add(self.scheduler.now, "checker", "breach", tag, rule, text)
+        self.breaches.append(Breach(rule, text, tag, detail))
+
+    def ended(self, call: Call, outcome: str) -> None:
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        if outcome == "reply":
+            self.answers.append(call)
+
+    # --- the phases
+
+    def run(self) -> None:
+        """Runs until the end or the first breach; then the record is checked as a whole."""
+        for phase in (self._trouble, self._recovery, self._health, self._rest):
+            phase()
+            if self.breaches:
+                return
+        self.breaches += check(self)
+
+    def _trouble(self) -> None:
+        self._start_trouble()
+        self._until(self.options.trouble)
+
+    def _recovery(self) -> None:
+        self._heal()
+        if not self._until(self.scheduler.now + CALLS_END):
+            return
+        for client in self.clients:
+            for call in client.calls:
+                self.breach("one-outcome", f"{call.tag} has no outcome {CALLS_END:g} s after everything healed", call.tag)
+        self._until(self.scheduler.now + SETTLE + 6 * self.options.beat)
+
+    def _health(self) -> None:
+        for client in self.clients:
+            client.hang_up()  # behind what its callers gave up long ago a client may wait for ever: it makes a fresh start
+        self._until(self.scheduler.now + 1.0)
+        for client in self.clients:
+            for service in self.services:
+                self.probes.append(client.submit(service, PROBE))
+            client.flush()
+        if not self._until(self.scheduler.now + PROBE + 1.0):
+            return
+        for call in self.probes:
+            if call.outcome != "reply":
+                text = f"{call.tag} to {call.service!r} in a healthy world ended as {call.outcome or 'nothing'}"
+                self.breach("liveness", text, call.tag)
+
+    def _rest(self) -> None:
+        for peer in [*self.clients, *self.workers]:
+            peer.leave()
+        if not self._until(self.scheduler.now + LEAVE):
+            return
+        for node in self.nodes:
+            node.watcher.emptied(connections=True)
+
+    def _until(self, when: float) -> bool:
+        """Lets time pass. False: something broke meanwhile."""
+        scheduler = self.scheduler
+        while not self.breaches and scheduler.step(when):
+            if scheduler.done > MOST_EVENTS:
+                self.breach("rest", f"no rest after {MOST_EVENTS} events")
+        return not self.breaches
+
+    # --- trouble
+
+    def _start_trouble(self) -> None:
+        rng = self.rng
+        options = self.options
+
+        def peer() -> Client | Worker:
+            return rng.choice([*self.clients, *self.workers])
+
+        def way() -> tuple[Client | Worker, BrokerNode]:
+            one = peer()
+            return one, one.node
+
+        def one_way() -> None:
+            one, node = way()
+            seconds = rng.expovariate(0.3)
+            if rng.random() < 0.5:
+                self.network.block(one, node, seconds)
+            else:
+                self.network.block(node, one, seconds)
+
+        def partition() -> None:
+            one, node = way()
+            seconds = rng.expovariate(0.3)
+            self.network.block(one, node, seconds)
+            self.network.block(node, one, seconds)
+
+        def clog() -> None:
+            if self.network.connections:
+                connection = rng.choice(self.network.connections)
+                rng.choice((connection.near.out, connection.far.out)).clogged = self.scheduler.now + rng.expovariate(1.0)
+
+        def cut() -> None:
+            alive = [connection for connection in self.network.connections if not connection.over]
+            if alive:
+                rng.choice(alive).cut(rng, options.half_open)
+
+        def freeze(process: Client | Worker | BrokerNode, mean: float) -> None:
+            if process.up and not process.frozen:
+                process.freeze()
+                self.scheduler.at(self.scheduler.now + rng.expovariate(1.0 / mean), process.thaw)
+
+        self._rate("clog", options.clog, clog)
+        self._rate("partition", options.partition, partition)
+        self._rate("one-way partition", options.one_way, one_way)
+        self._rate("cut", options.cut, cut)
+        self._rate("worker crash", options.worker_crash, lambda: rng.choice(self.workers).crash(rng.expovariate(1.0)))
+        self._rate("worker freeze", options.worker_freeze, lambda: freeze(rng.choice(self.workers), 4.0))
+        self._rate("client crash", options.client_crash, lambda: rng.choice(self.clients).crash(rng.expovariate(1.0)))
+        self._rate("client freeze", options.client_freeze, lambda: freeze(rng.choice(self.clients), 3.0))
+        self._rate("broker crash", options.broker_crash, lambda: rng.choice(self.nodes).crash(rng.expovariate(0.5)))
+        self._rate("broker freeze", options.broker_freeze, lambda: freeze(rng.choice(self.nodes), 3.0))
+        self._rate("broker stop", options.broker_stop, lambda: rng.choice(self.nodes).stop(rng.expovariate(1.0)))
+        self._rate("clock jump", options.clock_jump, lambda: rng.choice(self.nodes).jump(rng.expovariate(0.2), rng.gauss(0, 1e6)))
+        self._rate("client stops reading", options.mute_reader, lambda: rng.choice(self.clients).mute(rng.expovariate(0.3)))
+        self._rate("client closes", options.client_crash, lambda: rng.choice(self.clients).hang_up())
+        self._rate("garbage", options.garbage, lambda: Garbler(self, rng.choice(self.nodes)).start())
+
+    def _rate(self, name: str, rate: float, action: Callable[[], None]) -> None:
+        """Lets ``action`` happen ``rate`` times a simulated second, until everything heals."""
+        if not rate:
+            return
+
+        def happen() -> None:
+            if self.troubled:
+                self.count(name)
+                action()
+                again()
+
+        def again() -> None:
+            self.scheduler.at(self.scheduler.now + self.rng.expovariate(rate), happen)
+
+        again()
+
+    def _heal(self) -> None:
+        self.troubled = False
+        self.record.add(self.scheduler.now, "world", "healed")
+        for node in self.nodes:
+            node.restart()
+        for process in [*self.nodes, *self.workers, *self.clients]:
+            process.thaw()
+        for peer in [*self.workers, *self.clients]:
+            peer.restart()
+        self.network.heal()
+        for worker in self.workers:
+            worker.hurry()
