@@ -1,13 +1,14 @@
 # Every target sets itself up: the first run makes .venv and installs into it, later runs find it done and need no network.
 
 VENV := .venv
+REAL := .venv-real
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 TEST_JOBS ?= 2
 CHECKED := src tests $(wildcard demo bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-long bench lint clean
+.PHONY: help up demo test test-long real-peers bench lint clean
 
 help:  ## Show this list
 	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
@@ -26,7 +27,7 @@ lint: $(VENV)/.all  ## Check style (ruff) and types (mypy --strict)
 	@echo "==> mypy --strict: types"
 	@$(PY) -m mypy --strict $(CHECKED)
 
-test: lint  ## Check style, types and layers, and run the tests
+test: lint real-peers  ## Check style, types and layers, and run the tests
 	@echo "==> pytest: the import rules of the layers"
 	@$(PY) -m pytest -q -p no:cacheprovider tests/test_layers.py
 	@echo "==> pytest: everything but the long forms"
@@ -36,11 +37,13 @@ test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an ho
 	@echo "==> pytest: the long forms"
 	@$(PY) -m pytest -q -m long --timeout 3600 $(PYTEST_ARGS)
 
+real-peers: $(VENV)/.all $(REAL)/done  ## Install the published programs that some tests run, apart from our own
+
 bench: $(VENV)/.all  ## Measure CPU per request and requests/s beside other brokers
 	@$(PY) bench/compare.py
 
 clean:  ## Remove .venv, caches and build products
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(REAL) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- setting up --------------------------------------------------------------------------------------------------------
@@ -55,6 +58,11 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(PY)
 	@echo "==> Installing polydomo into $(VENV) (once)"
 	@$(PIP) install -qq --constraint constraints.txt --editable .
 	@touch $@
+
+# Where they cannot be installed, there is no stamp: the tests that need them are skipped, and the next run tries again.
+$(REAL)/done: tests/real/install.py | $(PY)
+	@echo "==> Installing majortomo, EventMQ and pyzmq-mdp, which some tests run, into $(REAL) (once)"
+	@$(PY) tests/real/install.py $(REAL)
 
 # The first interpreter that is new enough and can make a virtual environment. A name that is found may still not run
 # (pyenv's shims), so each is asked. PYTHON=... settles it by hand.

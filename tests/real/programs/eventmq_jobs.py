@@ -1,0 +1,24 @@
+"""Functions that EventMQ's job manager imports and calls."""
+
+import os
+import time
+from typing import Any
+
+
+def double(number: int) -> dict[str, int]:
+    return {"doubled": 2 * number}
+
+
+def nap(seconds: float) -> str:
+    time.sleep(seconds)
+    return "rested"
+
+
+def fail() -> None:
+    raise ValueError("this job always fails")
+
+
+def note(path: str, **more: Any) -> None:
+    """Leaves a line in a file, so that a test sees a job whose result nobody asked for."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"{os.getpid()}\n")

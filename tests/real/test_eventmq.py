@@ -1,0 +1,160 @@
+"""EventMQ 0.3.13: its job manager and its scheduler, as its own commands start them, run what its own client sends, through our broker."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+import polydomo
+from polydomo import testing
+from polydomo.server.settings import Settings
+from tests.real.peers import PATIENCE, Program, needs
+from tests.real.waiting import until
+
+pytestmark = needs("eventmq")
+
+# Its daemons take every setting from a variable. A short patience makes them look for a broker that is gone sooner than after 15 s.
+QUICK = {"EVENTMQ_HEARTBEAT_TIMEOUT": "1", "EVENTMQ_HEARTBEAT_INTERVAL": "1", "EVENTMQ_HEARTBEAT_LIVENESS": "2"}
+
+
+@pytest.fixture
+def broker() -> Iterator[testing.Broker]:
+    settings = Settings()
+    settings.emqp.beat = 0.5
+    settings.emqp.beats_missed = 20
+    with testing.broker(settings=settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def manager(broker: testing.Broker) -> Iterator[Program]:
+    """``emq-jobmanager``, ready for two jobs at a time."""
+    with Program("emq-jobmanager", "-B", broker.url, "-J", "2", **QUICK) as program:
+        broker.wait_for("default", timeout=PATIENCE)
+        yield program
+
+
+@pytest.fixture
+def client(broker: testing.Broker) -> Iterator[Program]:
+    with Program("eventmq_ask.py", broker.url) as program:
+        yield program
+
+
+def result(client: Program, **job: object) -> object:
+    """Defers a job with ``reply_requested``; the value that its function returned."""
+    msgid = client.say("defer", {"reply_requested": True, **job})
+    reply = client.say("receive")
+    assert reply is not None and reply[:3] == ["", "eMQP/1.0", "REPLY"]
+    assert reply[5] == msgid
+    value: dict[str, object] = json.loads(reply[4])
+    return value["value"]
+
+
+def noted(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_the_job_manager_runs_what_the_client_defers(manager: Program, client: Program) -> None:
+    assert result(client, func="eventmq_jobs.double", args=[21]) == {"doubled": 42}
+    again = {"func": "eventmq_jobs.double", "args": [4], "guarantee": True, "retry_count": 2, "timeout": 20}
+    assert result(client, **again) == {"doubled": 8}
+
+
+def test_a_queue_that_nobody_serves_falls_back_to_the_default(manager: Program, client: Program) -> None:
+    assert result(client, func="eventmq_jobs.double", args=[1], queue="nobody's") == {"doubled": 2}
+
+
+def test_a_job_whose_result_nobody_asked_for(manager: Program, client: Program, tmp_path: Path) -> None:
+    path = tmp_path / "noted"
+    for _ in range(5):
+        client.say("defer", {"func": "eventmq_jobs.note", "args": [str(path)]})
+    until(lambda: noted(path) == 5, "five jobs")
+    assert result(client, func="eventmq_jobs.double", args=[3]) == {"doubled": 6}  # and nothing was sent for the five
+
+
+def test_two_jobs_at_a_time(manager: Program, client: Program) -> None:
+    """Each READY is a free slot: a short job passes a long one by."""
+    slow = client.say("defer", {"func": "eventmq_jobs.nap", "args": [1.5], "reply_requested": True})
+    quick = client.say("defer", {"func": "eventmq_jobs.nap", "args": [0], "reply_requested": True})
+    assert [client.say("receive")[5], client.say("receive")[5]] == [quick, slow]
+
+
+def test_clients_of_other_protocols_reach_it(broker: testing.Broker, manager: Program) -> None:
+    job = {
+        "callable": "double",
+        "path": "eventmq_jobs",
+        "args": [5],
+        "kwargs": {},
+        "class_args": [],
+        "class_kwargs": {},
+    }
+    for protocol in ("mdx", "mdp1", "dcp", "memo"):
+        with polydomo.Client(broker.url, protocol=protocol) as asking:
+            reply = asking.call("default", json.dumps(["run", job]), timeout=PATIENCE)
+            assert json.loads(reply.text) == {"value": {"doubled": 10}}
+
+
+def test_its_client_reaches_a_worker_of_another_protocol(broker: testing.Broker, client: Program) -> None:
+    worker = polydomo.Worker(broker.url, protocol="mdx")
+    worker.add("other", lambda call: json.dumps({"value": json.loads(call.text)[0]}))
+    with worker:
+        broker.wait_for("other")
+        assert result(client, func="eventmq_jobs.double", args=[1], queue="other") == "run"
+
+
+def test_a_job_manager_that_is_killed_gives_its_jobs_to_another(
+    broker: testing.Broker, manager: Program, client: Program, tmp_path: Path
+) -> None:
+    client.say("defer", {"func": "eventmq_jobs.nap", "args": [2], "reply_requested": True})
+    broker.wait_until(lambda server: any(worker.held for worker in server.broker.workers))
+    with Program("emq-jobmanager", "-B", broker.url, "-J", "2", **QUICK):
+        broker.wait_for("default", 2, PATIENCE)
+        manager.kill()
+        assert json.loads(client.say("receive")[4]) == {"value": "rested"}
+
+
+def test_a_job_manager_that_is_stopped_leaves(broker: testing.Broker, manager: Program) -> None:
+    manager.process.terminate()
+    broker.wait_for("default", 0, PATIENCE)
+
+
+def test_the_scheduler_sends_what_the_client_scheduled(
+    broker: testing.Broker, manager: Program, client: Program, tmp_path: Path
+) -> None:
+    path = tmp_path / "noted"
+    settings = {"EVENTMQ_SCHEDULER_ADDR": broker.url, "EVENTMQ_REDIS_STARTUP_ERROR_HARD_KILL": "False"}
+    with Program("emq-scheduler", **settings, **QUICK):
+        broker.wait_until(lambda server: bool(server.broker.schedulers), PATIENCE)
+        job = {"func": "eventmq_jobs.note", "args": [str(path)], "interval_secs": 1}
+        client.say("schedule", job)
+        until(lambda: noted(path) >= 3, "three runs")
+        client.say("schedule", {**job, "unschedule": True})
+        assert result(client, func="eventmq_jobs.double", args=[1]) == {
+            "doubled": 2
+        }  # what was sent before is run by now
+        runs = noted(path)
+        client.say("defer", {"func": "eventmq_jobs.nap", "args": [2.5], "reply_requested": True})
+        client.say("receive")
+        assert noted(path) <= runs + 1  # one may have been on its way
+
+
+def test_a_restarted_broker_is_found_again(broker: testing.Broker, manager: Program, client: Program) -> None:
+    assert result(client, func="eventmq_jobs.double", args=[1]) == {"doubled": 2}
+    broker.kill()
+    broker.start()
+    broker.wait_for("default", timeout=PATIENCE)
+    with Program("eventmq_ask.py", broker.url) as after:
+        assert result(after, func="eventmq_jobs.double", args=[2]) == {"doubled": 4}
+
+
+def test_what_the_client_publishes_reaches_subscribers(broker: testing.Broker, client: Program) -> None:
+    with zmq.Context() as context, context.socket(zmq.SUB) as subscriber:
+        subscriber.connect(broker.url)
+        subscriber.setsockopt(zmq.SUBSCRIBE, b"news.")
+        broker.wait_until(lambda server: len(server.broker.subscriptions) == 1)
+        client.say("publish", "other", {"not": "for us"})
+        client.say("publish", "news.today", {"all": "well"})
+        assert subscriber.poll(PATIENCE * 1000)
+        assert subscriber.recv_multipart() == [b"news.today", b'{"all": "well"}']
