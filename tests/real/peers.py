@@ -31,7 +31,7 @@ def needs(module: str) -> pytest.MarkDecorator:
 class Program:
     """A process that is gone when the test is over. ``words`` begin with a script of theirs, one of ours, or ``-m module``."""
 
-    def __init__(self, *words: str, cwd: Path | None = None, **variables: str) -> None:
+    def __init__(self, *words: str, **variables: str) -> None:
         first, *rest = words
         if first.endswith(".py"):
             command = [str(HOME / "bin" / "python"), "-u", str(PROGRAMS / first), *rest]
@@ -46,7 +46,6 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=cwd,
             env={**os.environ, "PYTHONPATH": str(PROGRAMS), "PYTHONDONTWRITEBYTECODE": "1", **variables},
             start_new_session=True,
         )

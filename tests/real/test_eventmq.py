@@ -156,5 +156,5 @@ def test_what_the_client_publishes_reaches_subscribers(broker: testing.Broker, c
         broker.wait_until(lambda server: len(server.broker.subscriptions) == 1)
         client.say("publish", "other", {"not": "for us"})
         client.say("publish", "news.today", {"all": "well"})
-        assert subscriber.poll(PATIENCE * 1000)
+        assert subscriber.poll(int(PATIENCE * 1000))
         assert subscriber.recv_multipart() == [b"news.today", b'{"all": "well"}']
