@@ -2,10 +2,10 @@
 
     python bench/pubsub.py --topics 100000 --subscribers 1000
 
-The broker is ``polydomo up`` in a process of its own; publisher and subscribers are plain sockets in one event loop of this process. First every
-topic is published once; then the subscribers come, late, each for its own share of the topics and for ``clock.``; then ``clock.`` ticks, each tick to
-all of them, and the time from the publisher's write to each subscriber's read is measured: once with everybody reading, once while one
-subscriber, which wants everything, has stopped and a stream of other messages fills up what waits for it.
+The broker is ``polydomo up`` in a process of its own; publisher and subscribers are plain sockets in one event loop of this process. First
+every topic is published once; then the subscribers come, late, each for its own share of the topics and for ``clock.``; then ``clock.``
+ticks, each tick to all of them, and the time from the publisher's write to each subscriber's read is measured: once with everybody
+reading, once while one subscriber, which wants everything, has stopped and a stream of other messages fills up what waits for it.
 """
 
 import argparse
