@@ -208,7 +208,7 @@ class MemoPeer(Peer):
     def opening(self) -> bytes:
         return b"\x00SP\x00\x00\x30\x00\x00"
 
-    def say(self, header: list[object], payload: bytes = b"") -> bytes:
+    def say(self, header: list[cbor.Item], payload: bytes = b"") -> bytes:
         self.rid += 1
         content = struct.pack(">I", self.rid) + cbor.encode(header) + payload
         return struct.pack(">Q", len(content)) + content
