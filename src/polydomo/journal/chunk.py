@@ -1,0 +1,258 @@
+"""What the broker's loop gathers, before it is rows: flat lists, one for each shape of event.
+
+Appending is all that is done on the loop, so the three events that every request has are laid out field by field in a
+list of their own, without an object per event; everything else is a ``Step``. A thread turns a chunk into Arrow columns
+(``columns.py``); ``rows`` here does the same in plain Python, for the simulator and for whoever looks at what is not
+written yet. A test holds the two to the same rows.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from polydomo import limits
+from polydomo.journal import histogram, schema
+from polydomo.journal.ids import RequestId
+from polydomo.journal.schema import MESSAGES, REQUESTS
+from polydomo.protocols.verbs import OK
+
+Row = dict[str, Any]
+
+# The fields of the three shapes, in the order in which they are appended. ``seq`` is the first row's.
+ACCEPTED = ("seq", "time", "number", "client", "service", "size", "queue", "workers", "waits")  # waits: a row ``queued`` follows
+DISPATCHED = ("seq", "time", "number", "client", "connection", "service", "worker", "attempt", "hop", "size", "queue")
+ENDED = ("seq", "time", "number", "client", "connection", "service", "worker", "accepted", "dispatched", "request_bytes", "reply_bytes")
+
+
+class More(NamedTuple):
+    """What an ENDED has besides; the usual one, answered by the first worker that had it with one final, has just this."""
+
+    told: int = -1  # a row ``final`` or ``failed`` comes before the one of ``requests``; -1: as the chunk says
+    held: int = 1  # ``worker`` had it when it ended; else it is the last one that had
+    released: int = 1  # ... and is free of it
+    attempts: int = 1
+    spent: int = 0
+    max_attempts: int = 0
+    hops: int = 0
+    first_dispatched: float = -1.0  # -1: the same as ``dispatched``
+    first_partial: float = 0.0
+    partials: int = 0
+    outcome: str = OK
+    reason: str = ""
+    asked: bytes = b""  # the first service, if it was passed on
+    trace: str = ""
+    parent: str = ""
+    body: bytes = b""  # of the final, where it is wanted
+
+
+USUAL = More()
+
+
+class Step(NamedTuple):
+    """Any other event of ``messages``, field by field."""
+
+    seq: int
+    time: float
+    event: str
+    connection: int = 0
+    client: int = 0
+    service: bytes = b""
+    number: int = 0
+    attempt: int = 0
+    hop: int = 0
+    worker: int = 0
+    released: int = 0
+    size: int = 0
+    queue: int = 0
+    workers: int = 0
+    credit: int = 0
+    auto: int = 0
+    silence_us: int = 0
+    allowed_us: int = 0
+    outcome: str = ""
+    reason: str = ""
+    topic: bytes = b""
+    body: bytes = b""
+    level: str = ""
+    covers_run: int = 0
+    covers_first: int = 0
+    covers_last: int = 0
+
+
+class Peer(NamedTuple):
+    """Who is behind a connection's number."""
+
+    peer: str
+    protocol: str
+    dialect: str
+
+
+NOBODY = Peer("", "", "")
+
+
+class Run(NamedTuple):
+    """What all rows of a run share."""
+
+    broker: str
+    run: int
+    wall: float  # add to the broker's clock for seconds since the epoch
+    attempts: int = limits.ATTEMPTS  # allowed to a request that names no number
+    max_body: int = 0  # bytes of a payload that are kept
+
+
+class Chunk:
+    """Some thousands of events."""
+
+    __slots__ = ("accepted", "bodies", "dispatched", "ended", "first", "last", "more", "steps", "told")
+
+    def __init__(self, first: int, told: bool) -> None:
+        self.first = first  # the sequence number of its first row
+        self.told = told  # level ``messages``
+        self.last = first - 1  # ... and of its last, once it is closed
+        self.accepted: list[Any] = []
+        self.dispatched: list[Any] = []
+        self.ended: list[Any] = []
+        self.steps: list[Step] = []
+        self.bodies: dict[int, bytes] = {}  # sequence number of an ``accepted`` row -> payload, where it is wanted
+        self.more: dict[int, More] = {}  # by the sequence number of the ENDED
+
+
+def text(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")
+
+
+def microseconds(run: Run, time: float) -> int:
+    """The clock's time as microseconds since the epoch."""
+    return round((run.wall + time) * 1e6)
+
+
+def span(start: float, end: float) -> int:
+    return round((end - start) * 1e6)
+
+
+def rows(run: Run, chunk: Chunk, who: Callable[[int], Peer]) -> Iterator[Row]:
+    """The chunk's rows in the order of their sequence."""
+    made = [*_accepted(run, chunk), *_dispatched(run, chunk), *_ended(run, chunk), *(_step(run, step) for step in chunk.steps)]
+    made.sort(key=lambda row: int(row["seq"]))
+    for row in made:
+        row["broker"] = run.broker
+        row["run"] = run.run
+        if "event" in row:
+            row["peer"], row["protocol"], row["dialect"] = who(row["connection"])
+        else:
+            row["client_peer"], row["client_protocol"], _ = who(row["client"])
+            row["worker_peer"], row["worker_protocol"], _ = who(row.pop("connection"))
+        yield row
+
+
+def events(flat: list[Any], fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """A flat list event by event."""
+    for i in range(0, len(flat), len(fields)):
+        yield dict(zip(fields, flat[i : i + len(fields)], strict=True))
+
+
+def _accepted(run: Run, chunk: Chunk) -> Iterator[Row]:
+    for event in events(chunk.accepted, ACCEPTED):
+        waits = event.pop("waits")
+        event["connection"] = event["client"]
+        event["time"] = microseconds(run, event["time"])
+        event["service"] = text(event["service"])
+        body, cut = capped(run, chunk.bodies.get(event["seq"], b""))
+        yield schema.row(MESSAGES, **{**event, "event": schema.ACCEPTED, "body": body, "body_cut": cut})
+        if waits:
+            queue = event["queue"] + 1
+            yield schema.row(MESSAGES, **{**event, "event": schema.QUEUED, "seq": event["seq"] + 1, "queue": queue})
+
+
+def _dispatched(run: Run, chunk: Chunk) -> Iterator[Row]:
+    for event in events(chunk.dispatched, DISPATCHED):
+        event["time"] = microseconds(run, event["time"])
+        event["service"] = text(event["service"])
+        yield schema.row(MESSAGES, **{**event, "event": schema.DISPATCHED})
+
+
+def _ended(run: Run, chunk: Chunk) -> Iterator[Row]:
+    for event in events(chunk.ended, ENDED):
+        more = chunk.more.get(event["seq"], USUAL)
+        told = chunk.told if more.told < 0 else more.told
+        time = microseconds(run, event["time"])
+        attempt = more.attempts - more.spent
+        if told:
+            done = more.outcome == OK
+            body, cut = capped(run, more.body)
+            yield schema.row(
+                MESSAGES,
+                seq=event["seq"],
+                time=time,
+                event=schema.FINAL if done else schema.FAILED,
+                connection=event["connection"] if more.held else event["client"],
+                client=event["client"],
+                service=text(event["service"]),
+                number=event["number"],
+                attempt=attempt,
+                hop=more.hops,
+                worker=event["worker"] if more.held else 0,
+                released=more.released,
+                size=event["reply_bytes"] if done else 0,
+                outcome=more.outcome,
+                reason=more.reason,
+                body=body,
+                body_cut=cut,
+            )
+        had = event["dispatched"]
+        first = had if more.first_dispatched < 0 else more.first_dispatched
+        wait = span(event["accepted"], first or event["time"])
+        ran = span(had, event["time"]) if had else 0
+        total = span(event["accepted"], event["time"])
+        accepted = microseconds(run, event["accepted"])
+        finished = schema.row(
+            REQUESTS,
+            seq=event["seq"] + (1 if told else 0),
+            time=time,
+            request=str(RequestId(accepted // 1000, run.run, event["number"])),
+            number=event["number"],
+            service=text(more.asked or event["service"]),
+            last_service=text(event["service"]),
+            client=event["client"],
+            worker=event["worker"],
+            accepted=accepted,
+            first_dispatched=_moment(run, first),
+            dispatched=_moment(run, had),
+            first_partial=_moment(run, more.first_partial),
+            wait_us=wait,
+            run_us=ran,
+            total_us=total,
+            wait_bucket=histogram.bucket(wait),
+            run_bucket=histogram.bucket(ran),
+            total_bucket=histogram.bucket(total),
+            attempts=attempt,
+            max_attempts=more.max_attempts or run.attempts,
+            dispatches=more.attempts,
+            hops=more.hops,
+            partials=more.partials,
+            request_bytes=event["request_bytes"],
+            reply_bytes=event["reply_bytes"],
+            outcome=more.outcome,
+            reason=more.reason,
+            trace=more.trace,
+            parent=more.parent,
+        )
+        finished["connection"] = event["connection"]  # names the worker's peer; not a column
+        yield finished
+
+
+def _step(run: Run, step: Step) -> Row:
+    event = step._asdict()
+    event["time"] = microseconds(run, step.time)
+    event["service"] = text(step.service)
+    event["topic"] = text(step.topic)
+    event["body"], event["body_cut"] = capped(run, step.body)
+    return schema.row(MESSAGES, **event)
+
+
+def _moment(run: Run, time: float) -> int | None:
+    return microseconds(run, time) if time else None
+
+
+def capped(run: Run, body: bytes) -> tuple[bytes, int]:
+    """What is kept of a payload, and whether that is less than all."""
+    return (bytes(body), 0) if len(body) <= run.max_body else (bytes(body[: run.max_body]), 1)

@@ -1,0 +1,383 @@
+"""A chunk as Arrow columns: the work of the writer's thread, done by columns and not by rows.
+
+``chunk.rows`` says the same in plain Python and is easier to read; a test holds the two together.
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from polydomo.journal import chunk as shapes
+from polydomo.journal import schema
+from polydomo.journal.chunk import ACCEPTED, DISPATCHED, ENDED, NOBODY, Chunk, Peer, Run, Step, text
+from polydomo.journal.ids import ALPHABET, NUMBER_CHARACTERS, TIME_CHARACTERS, run_name
+from polydomo.journal.schema import MESSAGES, REQUESTS, SHORT, TEXT, TIME
+from polydomo.protocols.verbs import OK
+
+Who = Callable[[int], Peer]
+Ints = Any  # np.ndarray of int64
+Block = dict[str, Any]  # column -> np.ndarray, pa.Array, or one value for all rows
+
+_TYPES = {column: field.type for kind in schema.KINDS for column, field in zip(schema.COLUMNS[kind], schema.arrow(kind), strict=True)}
+_DIGITS = np.frombuffer(ALPHABET.encode(), np.uint8)
+_LOG = np.log(1.02)
+
+
+def tables(run: Run, chunk: Chunk, who: Who) -> dict[str, pa.Table]:
+    """The chunk's rows by kind; a kind without rows is not there. Within a kind they are not in order."""
+    messages: list[tuple[int, Block]] = []
+    if chunk.accepted:
+        messages += _accepted(run, chunk)
+    if chunk.dispatched:
+        messages.append(_dispatched(run, chunk))
+    found = {}
+    if chunk.ended:
+        told, finished = _ended(run, chunk, who)
+        if told[0]:
+            messages.append(told)
+        found[REQUESTS] = pa.Table.from_batches([_batch(run, REQUESTS, *finished)])
+    if chunk.steps:
+        messages.append(_steps(run, chunk.steps))
+    if messages:
+        found[MESSAGES] = pa.Table.from_batches([_batch(run, MESSAGES, size, _with_peers(block, who)) for size, block in messages])
+    return found
+
+
+def _accepted(run: Run, chunk: Chunk) -> list[tuple[int, Block]]:
+    size = len(chunk.accepted) // len(ACCEPTED)
+    get = _fields(chunk.accepted, ACCEPTED)
+    seq = _ints(get("seq"))
+    client = _ints(get("client"))
+    queue = _ints(get("queue"))
+    block: Block = {
+        "event": schema.ACCEPTED,
+        "seq": seq,
+        "time": _times(run, get("time")),
+        "number": _ints(get("number")),
+        "client": client,
+        "connection": client,
+        "service": _names(get("service")),
+        "size": _ints(get("size")),
+        "queue": queue,
+        "workers": _ints(get("workers")),
+    }
+    waits = np.frombuffer(bytes(get("waits")), np.uint8).astype(bool)
+    later = _some({**block, "seq": seq + 1, "queue": queue + 1}, waits)
+    later["event"] = schema.QUEUED
+    if chunk.bodies:
+        bodies = [shapes.capped(run, chunk.bodies.get(n, b"")) for n in seq.tolist()]
+        block["body"] = pa.array([body for body, _ in bodies], pa.binary())
+        block["body_cut"] = np.array([cut for _, cut in bodies])
+    waiting = int(waits.sum())
+    return [(size, block), (waiting, later)] if waiting else [(size, block)]
+
+
+def _dispatched(run: Run, chunk: Chunk) -> tuple[int, Block]:
+    get = _fields(chunk.dispatched, DISPATCHED)
+    block: Block = {name: _ints(get(name)) for name in DISPATCHED if name not in ("time", "service")}
+    block["event"] = schema.DISPATCHED
+    block["time"] = _times(run, get("time"))
+    block["service"] = _names(get("service"))
+    return len(chunk.dispatched) // len(DISPATCHED), block
+
+
+def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[int, Block]]:
+    """The ``final`` and ``failed`` rows, and those of ``requests``."""
+    size = len(chunk.ended) // len(ENDED)
+    get = _fields(chunk.ended, ENDED)
+    seq = _ints(get("seq"))
+    time = _times(run, get("time"))
+    accepted = _times(run, get("accepted"))
+    ended_at = np.frombuffer(array("d", get("time")))
+    accepted_at = np.frombuffer(array("d", get("accepted")))
+    dispatched_at = np.frombuffer(array("d", get("dispatched")))
+    number = _ints(get("number"))
+    client = _ints(get("client"))
+    connection = _ints(get("connection"))
+    worker = _ints(get("worker"))
+    service = _names(get("service"))
+    reply = _ints(get("reply_bytes"))
+    more = _More(chunk, seq)
+    told = more.told
+    first_at = more.first_dispatched(dispatched_at)
+    wait = _spans(accepted_at, np.where(first_at > 0, first_at, ended_at))
+    ran = np.where(dispatched_at > 0, _spans(dispatched_at, ended_at), 0)
+    total = _spans(accepted_at, ended_at)
+    dispatched = _moments(run, dispatched_at)
+    finished: Block = {
+        "seq": seq + told,
+        "time": time,
+        "request": _request_ids(run, accepted, number),
+        "number": number,
+        "service": more.asked(service, get("service")),
+        "last_service": service,
+        "client": client,
+        "worker": worker,
+        "accepted": accepted,
+        "first_dispatched": dispatched if first_at is dispatched_at else _moments(run, first_at),
+        "dispatched": dispatched,
+        "first_partial": _moments(run, more.floats("first_partial")),
+        "wait_us": wait,
+        "run_us": ran,
+        "total_us": total,
+        "wait_bucket": _buckets(wait),
+        "run_bucket": _buckets(ran),
+        "total_bucket": _buckets(total),
+        "attempts": more.attempt,
+        "max_attempts": more.max_attempts(run),
+        "dispatches": more.ints("attempts"),
+        "hops": more.ints("hops"),
+        "partials": more.ints("partials"),
+        "request_bytes": _ints(get("request_bytes")),
+        "reply_bytes": reply,
+        "outcome": more.texts("outcome"),
+        "reason": more.texts("reason"),
+        "trace": more.texts("trace"),
+        "parent": more.texts("parent"),
+    }
+    finished["client_peer"], finished["client_protocol"], _ = _peers(client, who)
+    finished["worker_peer"], finished["worker_protocol"], _ = _peers(connection, who)
+    if not told.any():
+        return (0, {}), (size, finished)
+    outcome = more.texts("outcome")
+    held = more.ints("held")
+    block: Block = {
+        "seq": seq,
+        "time": time,
+        "event": more.event(),
+        "connection": connection if held is USUAL_INTS["held"] else np.where(held, connection, client),
+        "client": client,
+        "service": service,
+        "number": number,
+        "attempt": more.attempt,
+        "hop": more.ints("hops"),
+        "worker": worker if held is USUAL_INTS["held"] else np.where(held, worker, 0),
+        "released": more.ints("released"),
+        "size": more.reply(reply),
+        "outcome": outcome,
+        "reason": more.texts("reason"),
+    }
+    if more.any:
+        bodies = [shapes.capped(run, one.body) for one in more.all]
+        block["body"] = pa.array([body for body, _ in bodies], pa.binary())
+        block["body_cut"] = np.array([cut for _, cut in bodies])
+    if not told.all():
+        return (int(told.sum()), _some(block, told.astype(bool))), (size, finished)
+    return (size, block), (size, finished)
+
+
+USUAL_INTS = {name: value for name, value in shapes.USUAL._asdict().items() if isinstance(value, int)}
+
+
+class _More:
+    """What some of the ENDEDs have besides, as columns; a single value where none has."""
+
+    def __init__(self, chunk: Chunk, seq: Ints) -> None:
+        self.any = bool(chunk.more)
+        self.size = len(seq)
+        self.all = [chunk.more.get(n, shapes.USUAL) for n in seq.tolist()] if self.any else []
+        if self.any:
+            self.told = np.array([chunk.told if one.told < 0 else one.told for one in self.all], np.int64)
+        else:
+            self.told = np.full(self.size, int(chunk.told), np.int64)
+
+    def ints(self, name: str) -> Any:
+        return np.array([getattr(one, name) for one in self.all], np.int64) if self.any else USUAL_INTS[name]
+
+    def floats(self, name: str) -> Any:
+        return np.array([getattr(one, name) for one in self.all]) if self.any else np.zeros(1)
+
+    def texts(self, name: str) -> Any:
+        if not self.any:
+            return getattr(shapes.USUAL, name)
+        return pa.array([getattr(one, name) for one in self.all], pa.string()).dictionary_encode()
+
+    @property
+    def attempt(self) -> Any:
+        return self.ints("attempts") - self.ints("spent")
+
+    def max_attempts(self, run: Run) -> Any:
+        return np.array([one.max_attempts or run.attempts for one in self.all]) if self.any else run.attempts
+
+    def first_dispatched(self, dispatched: Any) -> Any:
+        if not self.any:
+            return dispatched
+        first = self.floats("first_dispatched")
+        return np.where(first < 0, dispatched, first)
+
+    def asked(self, last: Any, names: list[bytes]) -> Any:
+        if not any(one.asked for one in self.all):
+            return last
+        return _names([one.asked or name for one, name in zip(self.all, names, strict=True)])
+
+    def event(self) -> Any:
+        if not self.any:
+            return schema.FINAL
+        return pa.array([schema.FINAL if one.outcome == OK else schema.FAILED for one in self.all], pa.string()).dictionary_encode()
+
+    def reply(self, sizes: Ints) -> Ints:
+        return np.where([one.outcome == OK for one in self.all], sizes, 0) if self.any else sizes
+
+
+def _steps(run: Run, steps: list[Step]) -> tuple[int, Block]:
+    columns = dict(zip(Step._fields, zip(*steps, strict=True), strict=True))
+    block: Block = {}
+    for name, values in columns.items():
+        if name == "time":
+            block[name] = _times(run, values)
+        elif name in ("service", "topic"):
+            block[name] = _names(values)
+        elif name == "body":
+            bodies = [shapes.capped(run, body) for body in values]
+            block["body"] = pa.array([body for body, _ in bodies], pa.binary())
+            block["body_cut"] = np.array([cut for _, cut in bodies])
+        elif isinstance(values[0], str):
+            block[name] = pa.array(values, pa.string()).dictionary_encode()
+        else:
+            block[name] = _ints(values)
+    return len(steps), block
+
+
+# --- from lists to arrays ---------------------------------------------------------------------------------------------
+
+
+def _fields(flat: list[Any], names: tuple[str, ...]) -> Callable[[str], list[Any]]:
+    width = len(names)
+    return lambda name: flat[names.index(name) :: width]
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.frombuffer(array("q", values), np.int64)
+
+
+def _times(run: Run, values: Sequence[float]) -> Ints:
+    """Microseconds since the epoch."""
+    return np.rint((np.frombuffer(array("d", values)) + run.wall) * 1e6).astype(np.int64)
+
+
+def _moments(run: Run, values: Any) -> Any:
+    """The same of times that may not have come, which are 0."""
+    never = values == 0
+    if never.all():
+        return None
+    made = pa.array(np.rint((values + run.wall) * 1e6).astype(np.int64), pa.int64(), mask=never)
+    return made.cast(pa.timestamp("us", tz="UTC"))
+
+
+def _spans(start: Any, end: Any) -> Ints:
+    return np.rint((end - start) * 1e6).astype(np.int64)
+
+
+def _buckets(us: Ints) -> Ints:
+    return (np.log(np.maximum(us, 1)) / _LOG).astype(np.int64)
+
+
+def _names(values: Sequence[bytes]) -> Any:
+    first = values[0]
+    if list(values).count(first) == len(values):
+        return text(first)
+    places: dict[bytes, int] = {}
+    for name in set(values):
+        places[name] = len(places)
+    indices = pa.array(np.frombuffer(array("i", map(places.__getitem__, values)), np.int32))
+    return pa.DictionaryArray.from_arrays(indices, pa.array([text(name) for name in places], pa.string()))
+
+
+def _peers(connections: Ints, who: Who) -> tuple[Any, Any, Any]:
+    """Address, protocol and dialect behind each connection's number."""
+    encoded = pa.array(connections).dictionary_encode()
+    known = [who(number) if number else NOBODY for number in encoded.dictionary.to_pylist()]
+    first = known[0]
+    found: list[Any] = []
+    for i in range(3):
+        if all(peer[i] == first[i] for peer in known):
+            found.append(first[i])
+        else:
+            found.append(pa.DictionaryArray.from_arrays(encoded.indices, pa.array([peer[i] for peer in known], pa.string())))
+    return found[0], found[1], found[2]
+
+
+def _with_peers(block: Block, who: Who) -> Block:
+    block["peer"], block["protocol"], block["dialect"] = _peers(block["connection"], who)
+    return block
+
+
+def _request_ids(run: Run, accepted: Ints, numbers: Ints) -> Any:
+    """``str(RequestId(...))`` for all rows at once: every character is a table lookup."""
+    width = TIME_CHARACTERS + len(run_name(run.run)) + NUMBER_CHARACTERS
+    digits = np.empty((len(numbers), width), np.uint8)
+    milliseconds = accepted // 1000
+    for i in range(TIME_CHARACTERS):
+        digits[:, i] = _DIGITS[milliseconds >> 5 * (TIME_CHARACTERS - 1 - i) & 31]
+    digits[:, TIME_CHARACTERS : width - NUMBER_CHARACTERS] = np.frombuffer(run_name(run.run).encode(), np.uint8)
+    for i in range(NUMBER_CHARACTERS):
+        digits[:, width - NUMBER_CHARACTERS + i] = _DIGITS[numbers >> 5 * (NUMBER_CHARACTERS - 1 - i) & 31]
+    offsets = np.arange(0, (len(numbers) + 1) * width, width, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(digits))
+
+
+def _some(block: Block, mask: Any) -> Block:
+    """The rows for which ``mask`` holds."""
+    if mask.all():
+        return dict(block)
+    picked = pa.array(mask)
+    return {
+        name: value[mask] if isinstance(value, np.ndarray) else value.filter(picked) if isinstance(value, pa.Array) else value
+        for name, value in block.items()
+    }
+
+
+# --- from arrays to a batch -------------------------------------------------------------------------------------------
+
+
+def _batch(run: Run, kind: str, size: int, block: Block) -> pa.RecordBatch:
+    block["broker"] = run.broker
+    block["run"] = run.run
+    arrays = [_column(column, block.get(column.name, column.nothing), size) for column in schema.COLUMNS[kind]]
+    return pa.RecordBatch.from_arrays(arrays, schema=_stored(kind))
+
+
+def _column(column: schema.Column, value: Any, size: int) -> Any:
+    wanted = _TYPES[column]
+    if isinstance(value, np.ndarray):
+        if column.type == TIME:
+            return pa.Array.from_buffers(wanted, size, [None, pa.py_buffer(value)])
+        if column.type != schema.LONG:
+            value = value.astype(np.int16 if column.type == SHORT else np.int32)
+        return pa.array(value)
+    if column.type == TEXT:
+        if isinstance(value, str):
+            return pa.DictionaryArray.from_arrays(_zeros(size), pa.array([value], pa.string()))
+        return value if pa.types.is_dictionary(value.type) or column.name == "request" else value.dictionary_encode()
+    if isinstance(value, pa.Array):
+        return value
+    return pa.nulls(size, wanted) if value is None else pa.repeat(pa.scalar(value, wanted), size)
+
+
+_ZEROS = pa.array(np.zeros(1, np.int32))
+
+
+def _zeros(size: int) -> Any:
+    global _ZEROS
+    if len(_ZEROS) < size:
+        _ZEROS = pa.array(np.zeros(size, np.int32))
+    return _ZEROS.slice(0, size)
+
+
+_STORED: dict[str, Any] = {}
+
+
+def _stored(kind: str) -> Any:
+    """The schema as it is kept until it is written: texts, the id aside, by a dictionary."""
+    if kind not in _STORED:
+        fields = [
+            pa.field(field.name, pa.dictionary(pa.int32(), pa.string()), nullable=False)
+            if column.type == TEXT and column.name != "request"
+            else field
+            for column, field in zip(schema.COLUMNS[kind], schema.arrow(kind), strict=True)
+        ]
+        _STORED[kind] = pa.schema(fields)
+    return _STORED[kind]

@@ -1,0 +1,124 @@
+"""A broker's journal as a whole: opened before it starts, ticked by its loop, closed after it has stopped."""
+
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from polydomo import limits
+from polydomo.broker.core import Broker
+from polydomo.broker.record import Recorder
+from polydomo.errors import SettingError
+from polydomo.journal import runs
+from polydomo.journal.chunk import Run
+from polydomo.journal.ids import RUN_BITS, run_name
+from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.journal.writer import LOG, Bounds, Writer
+from polydomo.server.logs import say
+
+CLOSE_TIME = 10.0  # seconds that the last segment may take when the broker leaves
+
+
+class Journal:
+    """``recorder`` is for the broker; ``attach`` begins the run."""
+
+    def __init__(
+        self,
+        directory: Path,
+        levels: Levels,
+        name: str,
+        wall: float,
+        inner: Recorder | None = None,
+        bounds: Bounds | None = None,
+        bodies: frozenset[bytes] = frozenset(),
+        attempts: int = limits.ATTEMPTS,
+    ) -> None:
+        self.directory = directory.absolute()
+        try:
+            self._lock = runs.lock(self.directory)
+            self._dead = runs.recover(self.directory)
+            run = secrets.randbits(RUN_BITS) or 1
+            self._file = runs.RunFile(self.directory, run)
+        except OSError as error:
+            raise SettingError(f"data: cannot keep a journal in {self.directory}: {error.strerror or error}") from None
+        self.run = Run(name, run, wall, attempts, limits.JOURNAL_BODY if bodies else 0)
+        self.recorder = JournalRecorder(self.run, levels, inner, self._file.mark, bodies)
+        self.writer = Writer(self.directory, self.recorder, self._file, bounds if bounds is not None else Bounds())
+        self._told_dropped = 0
+        self._ticks = 0
+
+    def attach(self, broker: Broker) -> None:
+        """The first rows: this run, and what the runs before it lost."""
+        recorder = self.recorder
+        recorder.attach(broker)
+        if self._dead:
+            *earlier, last = self._dead
+            for dead in earlier:
+                recorder.missing(dead.run, dead.first, dead.last, told(dead))
+            recorder.begin(told(last), last.run, last.first, last.last)
+        else:
+            recorder.begin("the first run")
+        for dead in self._dead:
+            if dead.lost:
+                say(LOG, logging.WARNING, "the journal lost rows", run=run_name(dead.run), rows=dead.lost, first=dead.first, last=dead.last)
+        self.writer.covered = [dead.path for dead in self._dead]
+        self.writer.start()
+
+    def tick(self) -> None:
+        """On the loop, every ``JOURNAL_TICK`` seconds: what was gathered goes to the writer, what it could not write is told."""
+        recorder, writer = self.recorder, self.writer
+        while writer.given_up:
+            first, last, why = writer.given_up.popleft()
+            recorder.dropped += last - first + 1
+            recorder.missing(self.run.run, first, last, why)
+        while recorder.again:
+            run, first, last = recorder.again.popleft()
+            recorder.missing(run, first, last, "told again: the row that said so was lost")
+        if recorder.dropped > self._told_dropped:
+            say(LOG, logging.ERROR, "journal rows dropped", rows=recorder.dropped - self._told_dropped, in_all=recorder.dropped)
+            self._told_dropped = recorder.dropped
+        closed = recorder.take_closed()
+        recorder.hand_over()
+        writer.forget_after(recorder.seq + 1, closed)  # once the next chunk is taken in, nothing is said of them any more
+        if recorder.line:
+            writer.wake()
+
+    def flush(self) -> int:
+        """Closes the segment soon; returns the last row that will be in it."""
+        self.tick()
+        self.writer.flush()
+        return self.recorder.seq
+
+    def stop(self, reason: str = "the broker is shutting down") -> None:
+        """The last row, and everything to the disk."""
+        self.tick()
+        self.recorder.end(reason)
+        done = self.writer.finish(CLOSE_TIME)
+        if done and self.writer.closed == self.recorder.seq:
+            self._file.stopped()
+        else:
+            lost = self.recorder.seq - self.writer.closed
+            say(LOG, logging.ERROR, "the journal's last rows could not be written", rows=lost, why=self.writer.trouble or "no time")
+        if done:
+            self._file.close()
+            os.close(self._lock)
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "directory": str(self.directory),
+            "level": self.recorder.levels.most,
+            "run": run_name(self.run.run),
+            "rows": self.recorder.seq,
+            "safe": self.writer.closed,
+            "dropped": self.recorder.dropped,
+            "trouble": self.writer.trouble,
+        }
+
+
+def told(dead: runs.Dead) -> str:
+    """What a run's successor says of it."""
+    if dead.lost:
+        ended = "ended in order" if dead.stopped else "ended without a word"
+        return f"run {run_name(dead.run)} before it {ended} and lost {dead.lost} rows"
+    return f"run {run_name(dead.run)} before it lost no rows"

@@ -1,0 +1,430 @@
+"""The journal's end on the broker's loop: an event costs an append, and nothing here waits for a disk.
+
+Events are gathered in a chunk; a full chunk, or what there is at every tick, is put in line for the writer's thread.
+The line is bounded: where the disk is too slow for what happens, the oldest chunk in it is dropped, and a row says
+which rows are missing.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+
+from polydomo import limits
+from polydomo.broker import liveness
+from polydomo.broker.ledger import Ledger
+from polydomo.broker.record import Recorder
+from polydomo.journal import chunk as shapes
+from polydomo.journal import schema
+from polydomo.journal.chunk import Chunk, More, Peer, Run, Step
+from polydomo.journal.schema import MESSAGES, OFF, REQUESTS
+from polydomo.protocols.verbs import OK, Request, Session, Worker
+from polydomo.wire.frames import Body
+
+SILENT = "silence"  # the ``outcome`` of a worker that was lost because it said nothing
+
+
+class Levels:
+    """How much is written: for all services, and for those that are named."""
+
+    def __init__(self, level: str = REQUESTS, services: Mapping[bytes, str] | None = None) -> None:
+        self.level = level
+        self.services = dict(services or {})
+
+    def of(self, service: bytes) -> str:
+        return self.services.get(service, self.level)
+
+    @property
+    def most(self) -> str:
+        return max([self.level, *self.services.values()], key=schema.LEVELS.index)
+
+
+class JournalRecorder(Recorder):
+    """Gathers what the broker tells. What it does not keep it passes on to ``inner``, the server's log."""
+
+    def __init__(
+        self,
+        run: Run,
+        levels: Levels,
+        inner: Recorder | None = None,
+        mark: "memoryview | list[int] | None" = None,
+        bodies: frozenset[bytes] = frozenset(),
+        chunk_rows: int = limits.JOURNAL_CHUNK,
+        max_chunks: int = limits.JOURNAL_CHUNKS,
+    ) -> None:
+        self.run = run
+        self.levels = levels
+        self.inner = inner if inner is not None else Recorder()
+        self.line: deque[Chunk] = deque()  # for the writer, oldest first
+        self.again: deque[tuple[int, int, int]] = deque()  # what rows that could not be written accounted for: run, first, last
+        self.dropped = 0  # rows, in all
+        self.wants_requests = levels.most != OFF
+        self.wants_messages = levels.most == MESSAGES
+        self.wants_bodies = bool(bodies) and self.wants_messages
+        self._mark = mark if mark is not None else [0]  # where the last sequence number is kept, safe from the end of the process
+        self._bodies = bodies
+        self._chunk_rows = chunk_rows
+        self._max_chunks = max_chunks
+        self._mixed = bool(levels.services)
+        self._unusual = self._mixed or self.wants_bodies  # no request is as usual
+        self._told = levels.level == MESSAGES
+        self._seq = 0
+        self._peers: dict[int, Session | Peer] = {}
+        self._closed: list[int] = []  # connections that went since the last tick
+        self._first_service: dict[int, bytes] = {}  # of requests that were passed on
+        self._lost: dict[int, tuple[int, int]] = {}  # requests given back -> the worker and connection that had them
+        self._known: set[int] = set()  # workers that have a row
+        self._body: Body = b""
+        self._open()
+
+    def attach(self, broker: Ledger) -> None:
+        """The broker whose clock this is. Called once, before anything is recorded."""
+        self._broker = broker
+
+    # --- the line to the writer ------------------------------------------------------------------------------------------
+
+    @property
+    def seq(self) -> int:
+        """The last sequence number."""
+        return self._seq
+
+    def _open(self) -> None:
+        self.chunk = Chunk(self._seq + 1, self._told)
+        self._full = self._seq + self._chunk_rows
+        self._accept = self.chunk.accepted.extend
+        self._dispatch = self.chunk.dispatched.extend
+        self._finish = self.chunk.ended.extend
+
+    def hand_over(self) -> None:
+        """What has been gathered is put in line."""
+        if self._seq >= self.chunk.first:
+            self.chunk.last = self._seq
+            self.line.append(self.chunk)
+            self._open()
+            while len(self.line) > self._max_chunks:
+                self._drop()
+
+    def _drop(self) -> None:
+        try:
+            chunk = self.line.popleft()
+        except IndexError:  # the writer was quicker
+            return
+        self.dropped += chunk.last - chunk.first + 1
+        self.missing(self.run.run, chunk.first, chunk.last, "the disk did not keep up")
+        for step in chunk.steps:
+            if step.covers_run:  # what a dropped row accounted for is still to be accounted for
+                self.missing(step.covers_run, step.covers_first, step.covers_last, step.reason)
+
+    def who(self, connection: int) -> Peer:
+        """Called by the writer's thread too."""
+        found = self._peers.get(connection)
+        if found is None:
+            return shapes.NOBODY
+        return found if isinstance(found, Peer) else _peer(found)
+
+    def forget(self, connections: list[int]) -> None:
+        """No row that is still to be written is about these."""
+        for connection in connections:
+            self._peers.pop(connection, None)
+
+    def take_closed(self) -> list[int]:
+        """The connections that have gone since the last call: to be forgotten once all that was in line by now is written."""
+        closed, self._closed = self._closed, []
+        return closed
+
+    # --- the run ---------------------------------------------------------------------------------------------------------
+
+    def begin(self, reason: str, before: int = 0, first: int = 1, last: int = 0) -> None:
+        """The first row: the run before this one, and which of its rows are lost."""
+        self._step(schema.STARTED, reason=reason, level=self.levels.most, covers_run=before, covers_first=first, covers_last=last)
+
+    def missing(self, run: int, first: int, last: int, reason: str) -> None:
+        self._step(schema.MISSING, reason=reason, covers_run=run, covers_first=first, covers_last=last)
+
+    def end(self, reason: str) -> None:
+        """The last row of a run that ends in order."""
+        self._step(schema.STOPPED, reason=reason)
+        self.hand_over()
+
+    # --- every message ---------------------------------------------------------------------------------------------------
+
+    def accepted(self, request: Request) -> None:
+        service = request.service
+        if self._mixed and self.levels.of(service.name) != MESSAGES:
+            return
+        seq = self._seq + 1
+        if service.length or not (service.idle or service.spare):
+            waits = 1
+            self._seq = self._mark[0] = seq + 1
+        else:
+            waits = 0
+            self._seq = self._mark[0] = seq
+        self._accept(
+            (
+                seq,
+                request.accepted,
+                request.number,
+                request.session.number,
+                service.name,
+                len(request.body),
+                service.length,
+                len(service.workers),
+                waits,
+            )
+        )
+        if self._bodies and service.name in self._bodies:
+            self.chunk.bodies[seq] = bytes(request.body[: self.run.max_body + 1])
+
+    def dispatched(self, request: Request, worker: Worker) -> None:
+        service = request.service
+        if self._mixed and not self._tells(request):
+            return
+        self._seq = self._mark[0] = seq = self._seq + 1
+        self._dispatch(
+            (
+                seq,
+                request.dispatched,
+                request.number,
+                request.session.number,
+                worker.session.number,
+                service.name,
+                worker.number,
+                request.attempts - request.spent,
+                request.hops,
+                len(request.body),
+                service.length,
+            )
+        )
+
+    def ended(self, request: Request) -> None:
+        worker = request.worker
+        if (
+            worker is None
+            or request.attempts != 1
+            or request.outcome != OK
+            or request.first_partial
+            or request.max_attempts
+            or self._unusual
+        ):
+            self._ended(request)
+            return
+        seq = self._seq + 1
+        self._seq = self._mark[0] = seq + 1 if self._told else seq
+        self._finish(
+            (
+                seq,
+                self._broker.now,
+                request.number,
+                request.session.number,
+                worker.session.number,
+                request.service.name,
+                worker.number,
+                request.accepted,
+                request.dispatched,
+                len(request.body),
+                request.reply_size,
+            )
+        )
+        if seq >= self._full:
+            self.hand_over()
+
+    def _ended(self, request: Request) -> None:
+        """One that was not answered at once by the first worker that had it, or of which more is wanted than usual."""
+        asked = self._first_service.pop(request.number, b"")
+        number, connection = self._lost.pop(request.number, (0, 0))
+        body, self._body = self._body, b""
+        level = self.levels.of(asked or request.service.name)
+        if level == OFF:
+            return
+        worker = request.worker
+        if worker is not None:
+            number, connection = worker.number, worker.session.number
+        told = int(level == MESSAGES)
+        seq = self._seq + 1
+        self._seq = self._mark[0] = seq + told
+        self.chunk.more[seq] = More(
+            told,
+            int(worker is not None),
+            int(worker is not None and request.token not in worker.held),
+            request.attempts,
+            request.spent,
+            request.max_attempts,
+            request.hops,
+            request.first_dispatched,
+            request.first_partial,
+            request.partials,
+            request.outcome,
+            request.reason,
+            asked,
+            body=bytes(body),
+        )
+        self._finish(
+            (
+                seq,
+                self._broker.now,
+                request.number,
+                request.session.number,
+                connection,
+                request.service.name,
+                number,
+                request.accepted,
+                request.dispatched,
+                len(request.body),
+                request.reply_size,
+            )
+        )
+        if seq >= self._full:
+            self.hand_over()
+
+    def _tells(self, request: Request) -> bool:
+        """Whether the request's messages are wanted: its first service decides, so that a story has all its rows or none."""
+        return self.levels.of(self._first_service.get(request.number, request.service.name)) == MESSAGES
+
+    def replied(self, request: Request, body: Body) -> None:
+        if self._first_service.get(request.number, request.service.name) in self._bodies:
+            self._body = body[: self.run.max_body + 1]
+
+    def partial(self, request: Request, worker: Worker, size: int) -> None:
+        if not self._mixed or self._tells(request):
+            body, self._body = self._body, b""
+            self._about(schema.PARTIAL, request, worker, size=size, body=bytes(body))
+
+    def unheard(self, request: Request, worker: Worker) -> None:
+        if not self._mixed or self._tells(request):
+            self._about(schema.UNHEARD, request, worker, released=1)
+
+    def granted(self, worker: Worker, count: int) -> None:
+        self._step(schema.GRANTED, connection=worker.session.number, worker=worker.number, credit=count)
+
+    def published(self, session: Session, topic: bytes, size: int) -> None:
+        self.inner.published(session, topic, size)
+        self._step(schema.PUBLISHED, connection=session.number, topic=topic, size=size)
+
+    # --- rare events -----------------------------------------------------------------------------------------------------
+
+    def opened(self, session: Session) -> None:
+        self.inner.opened(session)
+        self._peers[session.number] = session
+        self._step(schema.CONNECTED, connection=session.number)
+
+    def closed(self, session: Session, why: str) -> None:
+        self.inner.closed(session, why)
+        self._peers[session.number] = _peer(session)
+        self._closed.append(session.number)
+        self._step(schema.DISCONNECTED, connection=session.number, reason=why)
+
+    def registered(self, worker: Worker) -> None:
+        self.inner.registered(worker)
+        known = worker.number in self._known
+        self._known.add(worker.number)
+        self._step(
+            schema.REGISTERED,
+            connection=worker.session.number,
+            worker=worker.number,
+            service=_services(worker),
+            credit=0 if known else worker.credit,
+            auto=int(worker.auto_credit),
+            reason="one more service" if known else "",
+        )
+
+    def late(self, worker: Worker) -> None:
+        self.inner.late(worker)
+        self._worker(schema.LATE, worker, "a beat was missed")
+
+    def left(self, worker: Worker, state: str, why: str) -> None:
+        self.inner.left(worker, state, why)
+        self._known.discard(worker.number)
+        for request in worker.held.values():
+            self._lost[request.number] = (worker.number, worker.session.number)
+        self._worker(schema.LEFT if state == "left" else schema.LOST, worker, why)
+
+    def _worker(self, event: str, worker: Worker, why: str) -> None:
+        silence, allowed = liveness.silence(self._broker, worker)
+        self._step(
+            event,
+            connection=worker.session.number,
+            worker=worker.number,
+            service=_services(worker),
+            size=len(worker.held),
+            silence_us=max(0, round(silence * 1e6)),
+            allowed_us=round(allowed * 1e6),
+            outcome=SILENT if event == schema.LOST and why.startswith(liveness.NO_BEAT) else "",
+            reason=why,
+        )
+
+    def requeued(self, request: Request, worker: Worker, why: str) -> None:
+        self.inner.requeued(request, worker, why)
+        service = request.service
+        self._about(schema.REQUEUED, request, worker, queue=service.length, workers=len(service.workers), reason=why)
+
+    def forwarded(self, request: Request, worker: Worker, service: bytes) -> None:
+        self.inner.forwarded(request, worker, service)
+        self._first_service.setdefault(request.number, request.service.name)
+        known = self._broker.services.get(service)
+        waiting, workers = (known.length, len(known.workers)) if known is not None else (0, 0)
+        self._about(schema.FORWARDED, request, worker, service=service, released=1, queue=waiting + 1, workers=workers)
+
+    def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
+        self.inner.stale(worker, token, what, size)
+        self._step(
+            schema.STALE,
+            connection=worker.session.number,
+            worker=worker.number,
+            size=size,
+            reason=f"{what} for an attempt that w{worker.number} does not hold",
+        )
+
+    def refused(self, session: Session, what: str) -> None:
+        self.inner.refused(session, what)
+        self._step(schema.REFUSED, connection=session.number, client=session.number, outcome="refused", reason=what)
+
+    def violated(self, session: Session, what: str) -> None:
+        self.inner.violated(session, what)
+        self._step(schema.VIOLATED, connection=session.number, reason=what)
+
+    def _about(
+        self,
+        event: str,
+        request: Request,
+        worker: Worker,
+        service: bytes = b"",
+        released: int = 0,
+        size: int = 0,
+        queue: int = 0,
+        workers: int = 0,
+        reason: str = "",
+        body: bytes = b"",
+    ) -> None:
+        self._step(
+            event,
+            connection=worker.session.number,
+            client=request.session.number,
+            service=service or request.service.name,
+            number=request.number,
+            attempt=request.attempts - request.spent,
+            hop=request.hops,
+            worker=worker.number,
+            released=released,
+            size=size,
+            queue=queue,
+            workers=workers,
+            reason=reason,
+            body=body,
+        )
+
+    def _step(self, event: str, **fields: "int | str | bytes") -> None:
+        if not self.wants_requests:
+            return
+        self._seq = self._mark[0] = seq = self._seq + 1
+        self.chunk.steps.append(Step(seq, self._broker.now, event, **fields))  # type: ignore[arg-type]
+        if seq >= self._full:
+            self._full = seq + self._chunk_rows  # handing over may itself write a row
+            self.hand_over()
+
+
+def _peer(session: Session) -> Peer:
+    return Peer(session.link.peer, session.protocol, session.dialect)
+
+
+def _services(worker: Worker) -> bytes:
+    names = [service.name for service in worker.services]
+    shown = b",".join(names[: limits.JOURNAL_NAMES])
+    return shown if len(names) <= limits.JOURNAL_NAMES else shown + b",and %d more" % (len(names) - limits.JOURNAL_NAMES)

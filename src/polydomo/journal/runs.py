@@ -1,0 +1,139 @@
+"""What outlives the process: for each run a small memory-mapped file with its last sequence number, and what the next
+start makes of it.
+
+A killed process loses what it had not written, and nothing of what it had stored in mapped memory. So the next start
+can say exactly which rows are lost: those after the last one in a closed segment, up to the last one that was ever
+counted. A run's file is removed only once a row that says so is itself safe.
+"""
+
+import fcntl
+import mmap
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from polydomo.errors import SettingError
+from polydomo.journal.ids import decode, run_name
+
+RUNS = ".runs"  # readers of Parquet directories pass over names that begin with a dot
+SEGMENT = re.compile(r"(\.?)([0-9A-Z]{8})-(\d{12})-(\d{12})\.parquet")
+
+_MAGIC, _RUN, _SEQ, _CLOSED, _STOPPED = range(5)  # places in the file, each of 8 bytes
+_SIZE = 5 * 8
+_VALUE = int.from_bytes(b"pdjrnl\x00\x01", "little")
+
+
+class Segment(NamedTuple):
+    """A segment by its name."""
+
+    path: Path
+    hidden: bool  # not published yet
+    run: int
+    first: int
+    last: int
+
+    @property
+    def kind(self) -> str:
+        return self.path.parts[-4].removeprefix("kind=")
+
+    @property
+    def hour(self) -> str:
+        """When it begins, sorting by time: ``date=2026-01-31/hour=07``."""
+        return f"{self.path.parts[-3]}/{self.path.parts[-2]}"
+
+
+def segment_name(run: int, first: int, last: int) -> str:
+    return f"{run_name(run)}-{first:012d}-{last:012d}.parquet"
+
+
+def segments(directory: Path, run: int | None = None, hidden: bool = False) -> list[Segment]:
+    """The published segments (or the hidden ones) of all runs or of one, in no order."""
+    name = "*" if run is None else run_name(run)
+    found = []
+    for path in directory.glob(f"kind=*/date=*/hour=*/{'.' if hidden else ''}{name}-*.parquet"):
+        match = SEGMENT.fullmatch(path.name)
+        if match and bool(match[1]) == hidden:
+            found.append(Segment(path, hidden, decode(match[2]), int(match[3]), int(match[4])))
+    return found
+
+
+class RunFile:
+    """The mapped file of the run under way. ``mark[0]`` is its last sequence number."""
+
+    def __init__(self, directory: Path, run: int) -> None:
+        self.path = directory / RUNS / run_name(run)
+        with open(self.path, "x+b") as file:
+            file.truncate(_SIZE)
+            self._map = mmap.mmap(file.fileno(), _SIZE)
+        self._view = memoryview(self._map).cast("Q")
+        self._view[_RUN] = run
+        self._view[_MAGIC] = _VALUE
+        self.mark = self._view[_SEQ : _SEQ + 1]
+
+    def closed(self, seq: int) -> None:
+        """Every row up to this one is safe, or covered by one that is."""
+        self._view[_CLOSED] = seq
+
+    def stopped(self) -> None:
+        self._view[_STOPPED] = 1
+
+    def close(self) -> None:
+        self.mark.release()
+        self._view.release()
+        self._map.close()
+
+
+class Dead(NamedTuple):
+    """A run before this one, and which of its rows are lost: none if ``last`` is below ``first``."""
+
+    run: int
+    first: int
+    last: int
+    stopped: bool  # it ended in order
+    path: Path
+
+    @property
+    def lost(self) -> int:
+        return self.last - self.first + 1
+
+
+def lock(directory: Path) -> int:
+    """Holds the journal for this process. Raises SettingError if another one has it."""
+    (directory / RUNS).mkdir(parents=True, exist_ok=True)
+    handle = os.open(directory / RUNS / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise SettingError(f"data: another broker writes the journal in {directory}; give each its own with --data") from None
+    return handle
+
+
+def recover(directory: Path) -> list[Dead]:
+    """Tidies up after the runs before, oldest first: finishes publishing, removes what is torn, and counts what is lost."""
+    found = []
+    paths = [path for path in (directory / RUNS).iterdir() if path.name != "lock"]
+    for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns):
+        content = path.read_bytes()
+        words = [int.from_bytes(content[i : i + 8], "little") for i in range(0, len(content) - 7, 8)]
+        if len(words) != 5 or words[_MAGIC] != _VALUE:
+            path.unlink()  # killed while it was being made: nothing had been recorded
+            continue
+        run = words[_RUN]
+        last = _publish_rest(directory, run)
+        closed = max(words[_CLOSED], last)
+        found.append(Dead(run, closed + 1, words[_SEQ], bool(words[_STOPPED]), path))
+    return found
+
+
+def _publish_rest(directory: Path, run: int) -> int:
+    """The files of a batch are all whole before the first of them is published: where one is, the others follow. Returns the last row."""
+    published = segments(directory, run)
+    batches = {(segment.first, segment.last) for segment in published}
+    for segment in segments(directory, run, hidden=True):
+        if (segment.first, segment.last) in batches:
+            segment.path.rename(segment.path.with_name(segment.path.name[1:]))
+        else:
+            segment.path.unlink()
+    return max((segment.last for segment in published), default=0)

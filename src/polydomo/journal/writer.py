@@ -1,0 +1,198 @@
+"""The writer: a thread that turns chunks into Parquet segments, publishes them whole, and keeps the journal within its
+bounds.
+
+A segment is written under a name that begins with a dot, which every reader passes over, synced, and renamed. The files
+of one batch, one of each kind, are all on disk before the first is renamed. What cannot be written is tried again while
+there is room in the line, then given up and told.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from polydomo import limits
+from polydomo.journal.recorder import JournalRecorder
+from polydomo.journal.runs import RunFile, Segment, segments
+from polydomo.server import logs
+from polydomo.server.logs import say
+
+if TYPE_CHECKING:
+    from polydomo.journal.parquet import Batch
+
+LOG = logs.get("journal")
+
+class Bounds(NamedTuple):
+    roll_rows: int = limits.JOURNAL_ROLL_ROWS
+    roll_bytes: int = limits.JOURNAL_ROLL_BYTES
+    roll_seconds: float = limits.JOURNAL_ROLL_SECONDS
+    keep_bytes: int = limits.JOURNAL_KEEP_BYTES
+    keep_age: float = limits.JOURNAL_KEEP_AGE
+
+
+class Writer(threading.Thread):
+    def __init__(self, directory: Path, recorder: JournalRecorder, file: RunFile, bounds: Bounds) -> None:
+        super().__init__(name="polydomo-journal", daemon=True)
+        self.directory = directory
+        self.recorder = recorder
+        self.file = file
+        self.bounds = bounds
+        self.closed = 0  # the last row that is safe
+        self.written = 0  # rows, in all
+        self.given_up: deque[tuple[int, int, str]] = deque()  # rows that could not be written, to be told by the loop
+        self.trouble = ""  # why nothing can be written now
+        self.covered: list[Path] = []  # files of dead runs, to be removed once what is told of them is safe
+        self._batch: Batch | None = None  # rows for the next segment
+        self._wake = threading.Event()
+        self._flush = False
+        self._leave = False
+        self._kept = Kept(directory)
+        self._forget: deque[tuple[int, list[int]]] = deque()  # connections to forget once all rows up to a number are taken in
+
+    # --- for the loop ------------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def flush(self) -> None:
+        """Closes the segment early."""
+        self._flush = True
+        self._wake.set()
+
+    def finish(self, timeout: float) -> bool:
+        """Writes all that is in line and ends. False if it did not within the time."""
+        self._leave = True
+        self._wake.set()
+        self.join(timeout)
+        return not self.is_alive()
+
+    def forget_after(self, seq: int, connections: list[int]) -> None:
+        if connections:
+            self._forget.append((seq, connections))
+
+    # --- the thread --------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        from polydomo.journal import (
+            parquet,  # here, since pyarrow takes its time to be imported, and a broker should be up at once
+        )
+
+        self._parquet = parquet
+        self._kept.sweep(self.bounds)
+        while True:
+            leave = self._leave
+            if not self.recorder.line and not leave:
+                self._wake.wait(self._patience())
+            self._wake.clear()
+            try:
+                self._work()
+                if leave:
+                    self._close()
+                    return
+            except Exception as error:  # whatever it is, the broker goes on, and the loss is told
+                logs.trouble(LOG, "internal error", during="writing the journal")
+                self._give_up(str(error))
+                if leave:
+                    return
+
+    def _patience(self) -> float:
+        if self._batch is None:
+            return 3600.0
+        return max(0.0, self._batch.since + self.bounds.roll_seconds - time.monotonic())
+
+    def _work(self) -> None:
+        line = self.recorder.line
+        while line:
+            try:
+                chunk = line.popleft()
+            except IndexError:  # the loop dropped it
+                break
+            made = self._parquet.tables(self.recorder.run, chunk, self.recorder.who)
+            while self._forget and self._forget[0][0] <= chunk.last:
+                self.recorder.forget(self._forget.popleft()[1])
+            for part, first, last in self._parquet.by_hour(made, chunk.first, chunk.last):
+                if self._batch is not None and self._batch.hour != self._parquet.hour_of(part):
+                    self._close()
+                if self._batch is None:
+                    self._batch = self._parquet.Batch()
+                self._batch.add(part, first, last)
+                if self._batch.rows >= self.bounds.roll_rows or self._batch.bytes >= self.bounds.roll_bytes:
+                    self._close()
+        flush, self._flush = self._flush, False
+        if self._batch is not None and (flush or time.monotonic() >= self._batch.since + self.bounds.roll_seconds):
+            self._close()
+
+    def _close(self) -> None:
+        """Writes the batch and publishes it; waits and tries again as long as the line behind it is short."""
+        batch = self._batch
+        if batch is None:
+            return
+        while True:
+            try:
+                published = self._parquet.publish(self.directory, self.recorder.run.run, batch)
+            except Exception as error:
+                why = self._parquet.failure(error)
+                if not self.trouble:
+                    say(LOG, logging.ERROR, "cannot write the journal", why=why, directory=str(self.directory))
+                self.trouble = why
+                if self._leave or len(self.recorder.line) * 2 > limits.JOURNAL_CHUNKS:
+                    self._give_up(why)
+                    return
+                time.sleep(limits.JOURNAL_RETRY)
+                continue
+            break
+        if self.trouble:
+            say(LOG, logging.WARNING, "the journal is written again", directory=str(self.directory))
+            self.trouble = ""
+        self.closed = batch.last
+        self.file.closed(batch.last)
+        self.written += batch.rows
+        self._batch = None
+        for path in self.covered:
+            path.unlink(missing_ok=True)
+        self.covered = []
+        self._kept.add(published)
+        self._kept.sweep(self.bounds)
+
+    def _give_up(self, why: str) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            self.given_up.append((batch.first, batch.last, why))
+            self.recorder.again.extend(batch.accounts())
+
+
+class Kept:
+    """The segments on disk, oldest first, and how much they are."""
+
+    def __init__(self, directory: Path) -> None:
+        self._batches: dict[tuple[str, int, int], list[tuple[Path, int]]] = {}  # (hour, run, first) -> files and sizes
+        self.bytes = 0
+        known = segments(directory)
+        modified = {segment.path: segment.path.stat().st_mtime_ns for segment in known}
+        self.add(sorted(known, key=lambda segment: (segment.hour, modified[segment.path])))
+
+    def add(self, found: list[Segment]) -> None:
+        for segment in found:
+            size = segment.path.stat().st_size
+            self._batches.setdefault((segment.hour, segment.run, segment.first), []).append((segment.path, size))
+            self.bytes += size
+
+    def sweep(self, bounds: Bounds) -> None:
+        """Removes the oldest batches until the journal is within its bounds."""
+        oldest = datetime.fromtimestamp(max(0.0, time.time() - bounds.keep_age), UTC)
+        limit = f"date={oldest:%Y-%m-%d}/hour={oldest:%H}"
+        while self._batches:
+            key = next(iter(self._batches))
+            if self.bytes <= bounds.keep_bytes and key[0] >= limit:
+                return
+            for path, size in self._batches.pop(key):
+                self.bytes -= size
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+                for folder in (path.parent, path.parent.parent):
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()  # if it is empty
