@@ -59,7 +59,7 @@ class Broker(Floor):
     ) -> Request | None:
         target = self.services.get(service)
         self._requests += 1
-        if target is None or (fallback and not target.workers) or self.draining:
+        if target is None or (fallback and not target.workers) or not session.asks:
             request = self._unusual(session, service, body, ref, fallback)
             if request is None or request.state == DONE:
                 return request
@@ -106,7 +106,13 @@ class Broker(Floor):
         return request
 
     def _unusual(self, session: Session, name: bytes, body: Body, ref: object, fallback: bytes) -> Request | None:
-        """A request whose name is reserved, unknown or not allowed, or that comes while the broker is leaving."""
+        """A request whose name is reserved, unknown or not allowed, or that comes to the wrong listener or while the broker is leaving."""
+        if not session.role.requests:
+            self._refuse(
+                Request(self._requests, session, Service(name), body, ref, self.now),
+                f"no requests are taken at {session.role.name}",
+            )
+            return None
         if reserved.is_reserved(name):
             request = Request(self._requests, session, Service(name), body, ref, self.now)
             request.state = DONE
@@ -186,6 +192,8 @@ class Broker(Floor):
     def opened(self, session: Session) -> None:
         self._sessions += 1
         session.number = self._sessions
+        if self.draining:
+            session.asks = False
         self.sessions[session] = None
         self.monitor.opened(session)
         self.recorder.opened(session)
@@ -301,16 +309,21 @@ class Broker(Floor):
 
     def drain(self) -> None:
         """Accepts nothing more; what has no worker ends now, the rest may finish."""
-        self.draining = True
+        self._close_doors()
         for service in list(self.services.values()):
             if not service.workers:
                 for request in queues.waiting(service):
                     queues.remove(service, request)
                     self._fail(request, SHUTDOWN, "the broker is shutting down")
 
+    def _close_doors(self) -> None:
+        self.draining = True
+        for session in self.sessions:
+            session.asks = False
+
     def shutdown(self) -> None:
         """Ends everything that is still open and says goodbye to every worker."""
-        self.draining = True
+        self._close_doors()
         for session in list(self.sessions):
             for request in list(session.requests):
                 if request.state == QUEUED:

@@ -117,6 +117,9 @@ class Floor(Ledger):
         silence: float,
         weights: "list[int] | None" = None,
     ) -> Worker | None:
+        if services and not session.role.workers:
+            self.refusal = f"no workers are taken at {session.role.name}"
+            return None
         for name in services:
             if not self._allowed(name):
                 return None

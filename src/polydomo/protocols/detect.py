@@ -10,6 +10,7 @@ from polydomo.protocols.mdp2 import Mdp2Session
 from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.memo_session import MemoSession
 from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
+from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.verbs import Session, Verbs
 from polydomo.wire.frames import head, join, split
 from polydomo.wire.link import Handler, Link
@@ -39,8 +40,9 @@ def sessions(broker: Verbs) -> "list[tuple[bytes, type[Session]]]":
 class Detector(Handler):
     """The handler of a ZMTP or SP connection until its protocol is known."""
 
-    def __init__(self, broker: Verbs) -> None:
+    def __init__(self, broker: Verbs, role: Role = SHARED) -> None:
         self.broker = broker
+        self.role = role  # of the listener
         self.link: Link | None = None
 
     def attach(self, link: Link) -> None:
@@ -55,8 +57,8 @@ class Detector(Handler):
             self._become(SubscriberSession(self.broker, link))
         elif isinstance(link, ZmtpLink) and link.our_type == b"XSUB":
             publisher = PublisherSession(self.broker, link)
-            self._become(publisher)
-            publisher.on_open()
+            if self._become(publisher):
+                publisher.on_open()
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         link = self.link
@@ -64,8 +66,8 @@ class Detector(Handler):
         for beginning, kind in sessions(self.broker):
             if data.startswith(beginning, start):
                 session = kind(self.broker, link)
-                self._become(session)
-                session.on_message(data, start, end)
+                if self._become(session):
+                    session.on_message(data, start, end)
                 return
         frames = split(data[start:end])
         plain = join(frames)
@@ -75,7 +77,17 @@ class Detector(Handler):
         first = [frame[:12] for frame in frames[:3]]
         link.violation(ProtocolViolation(f"no protocol begins with the frames {first!r}"))
 
-    def _become(self, session: Session) -> None:
-        assert self.link is not None
-        self.link.handler = session
+    def _become(self, session: Session) -> bool:
+        """Hands the connection over; False if its listener is not for this protocol."""
+        link = self.link
+        role = self.role
+        assert link is not None
+        if not role.takes(session.protocol):
+            link.violation(ProtocolViolation(f"{session.protocol} is not taken at {role.name}"))
+            return False
+        if role is not SHARED:
+            session.role = role
+            session.asks = role.requests
+        link.handler = session
         self.broker.opened(session)
+        return True

@@ -9,6 +9,7 @@ Nothing here does I/O or reads a clock: ``Verbs.now`` is set by the owner of the
 
 from collections import deque
 
+from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.frames import Body, head
 from polydomo.wire.link import Handler, Link
@@ -148,6 +149,9 @@ class Session(Handler):
     takes_partials = False  # as a client; otherwise the broker holds partials and joins them in front of the final
 
     polls = False  # its workers ask for each request (memo01): one is delivered only while ``worker.waiting``
+
+    role: Role = SHARED  # of the listener it came in by
+    asks = True  # its requests are taken: not on a listener for workers, nor once the broker is leaving
 
     def __init__(self, broker: "Verbs", link: Link) -> None:
         self.broker = broker
