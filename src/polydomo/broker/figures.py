@@ -29,7 +29,9 @@ def figures(broker: "Ledger") -> Row:
         rows.append(_service(broker, service, recent.get(service.name, [])))
     for entry in list(broker.catalog.entries.values())[: MAX_LISTED - len(rows)]:
         if entry.state in (READY, LATE):
-            rows.append({**_nothing(entry.name), "protocols": ["dbp"], "state": entry.state, "cause": entry.cause, "workers": 1})
+            rows.append(
+                {**_nothing(entry.name), "protocols": ["dbp"], "state": entry.state, "cause": entry.cause, "workers": 1}
+            )
     everything: Counts = {}
     failed = 0
     for tallies in recent.values():

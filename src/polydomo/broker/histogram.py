@@ -4,8 +4,9 @@ Bucket ``n`` holds durations from ``1.02**n`` up to, but not including, ``1.02**
 
     bucket = floor(ln(max(microseconds, 1)) / ln(1.02))
 
-which reads the same in Python and in SQL (``floor(ln(greatest(us, 1)) / ln(1.02))``): histograms made by the broker, and those made from its
-journal, have the same buckets. Two are merged by adding counts; a quantile is right within 1 %, whatever the shape; a week is bucket 1,369.
+which reads the same in Python and in SQL (``floor(ln(greatest(us, 1)) / ln(1.02))``): histograms made by the broker, and those made from
+its journal, have the same buckets. Two are merged by adding counts; a quantile is right within 1 %, whatever the shape; a week is
+bucket 1,369.
 """
 
 import math
@@ -75,8 +76,8 @@ def cumulative(counts: Counts, bounds: "list[float]") -> "list[int]":
 class Tally:
     """What came of the requests of one service from clients of one protocol.
 
-    A request that ends only appends its duration to ``fresh``; ``fold``, about once a second, sorts what is there into buckets. Durations are
-    differences of a clock that is read once per turn of the loop, so many are equal, and each distinct one is sorted in once.
+    A request that ends only appends its duration to ``fresh``; ``fold``, about once a second, sorts what is there into buckets. Durations
+    are differences of a clock that is read once per turn of the loop, so many are equal, and each distinct one is sorted in once.
     """
 
     def __init__(self) -> None:

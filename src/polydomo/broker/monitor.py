@@ -1,11 +1,12 @@
 """Monitoring: what changed, who has gone, and figures, for whoever watches.
 
-Every change of a state that is kept (see ``states``) is one event. Events are published as JSON, each under the name of what it is about, to those
-who subscribed and to nobody else:
+Every change of a state that is kept (see ``states``) is one event. Events are published as JSON, each under the name of what it is about, to
+those who subscribed and to nobody else:
 
     monitor.worker.w12       monitor.service.echo       monitor.client.c7       monitor.figures (once a second)
 
-The last few hundred are remembered, and so are those who have gone. Requests that ended are counted by service and by the client's protocol.
+The last few hundred are remembered, and so are those who have gone. Requests that ended are counted by service and by the client's
+protocol.
 """
 
 import json
@@ -147,7 +148,8 @@ class Monitor:
             "state": state.state,
             "cause": state.cause,
         }
-        self.events.append(row)
+        if kind != CLIENT:  # clients come and go all the time
+            self.events.append(row)
         return row
 
     def _bury(self, kind: str, row: Row) -> None:
@@ -217,7 +219,7 @@ class Monitor:
         return found
 
     def reaped(self, service: Service) -> None:
-        """The name is forgotten. If nobody ever answered under it, its failures are counted among the others': names cost nothing to invent."""
+        """The name is forgotten. If nobody ever answered under it, its failures are the others': names cost nothing to invent."""
         for protocol in service.fresh:
             key = (service.name, protocol)
             tally = self.tallies.get(key)

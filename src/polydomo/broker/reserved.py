@@ -6,13 +6,17 @@
 ``polydomo.workers``   a JSON list: protocol, dialect, peer, services, state, held, ...
 ``polydomo.requests``  a JSON list of what is queued or running, since when, and why it waits; at most ``MAX_LISTED``
 ``polydomo.clients``   a JSON list of connections that are not workers
+``polydomo.gone``      workers, services and clients that have gone lately, and why, as a JSON object
+``polydomo.figures``   rates, latencies and states as a JSON object: what ``monitor.figures`` publishes
+``polydomo.logs``      a JSON list of log records; the body may be a JSON object that says which (see ``broker/logs.py``)
+``polydomo.journal``   how the journal is, as a JSON object; with the body ``flush``, what is in memory goes to the disk
 ``polydomo.window``    how many requests this client may usefully have outstanding for the service named in the body
 """
 
 import json
 from typing import TYPE_CHECKING
 
-from polydomo.broker import queues
+from polydomo.broker import figures, queues, states
 from polydomo.limits import MAX_LISTED
 from polydomo.protocols.verbs import HELD, Request, Service, Session, Worker
 from polydomo.wire.frames import Body, flat, frame
@@ -44,6 +48,14 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
         rows = requests(broker)
     elif name == b"polydomo.clients":
         rows = [client_row(broker, peer) for peer in broker.sessions if not peer.workers]
+    elif name == b"polydomo.gone":
+        rows = {kind: list(gone.values()) for kind, gone in broker.monitor.gone.items()}
+    elif name == b"polydomo.figures":
+        rows = figures.figures(broker)
+    elif name == b"polydomo.logs":
+        rows = broker.logs.answer(flat(body))
+    elif name == b"polydomo.journal":
+        rows = broker.recorder.journal(flat(body) == b"flush")
     else:
         return frame(b"501", False)  # "501 (Not implemented)"
     return frame(json.dumps(rows).encode(), False)
@@ -70,11 +82,14 @@ def status(broker: "Broker") -> Row:
         "open_requests": broker.open_requests,
         "held_bytes": broker.held_bytes,
         "draining": broker.draining,
+        "workers_by_state": figures.workers(broker),
+        **figures.totals(broker),
     }
 
 
 def service_row(broker: "Broker", service: Service) -> Row:
     first = queues.oldest(service) if service.length else None
+    state = states.of_service(broker, service)
     return {
         "name": text(service.name),
         "protocols": sorted({worker.session.protocol for worker in service.workers}),
@@ -86,17 +101,23 @@ def service_row(broker: "Broker", service: Service) -> Row:
         "answered": service.answered,
         "failed": service.failed,
         "requeued": service.requeued,
+        "state": state.state,
+        "state_since": round(broker.now - state.since, 3),
+        "cause": state.cause,
     }
 
 
 def worker_row(broker: "Broker", worker: Worker) -> Row:
+    state = states.of_worker(broker, worker)
     return {
         "worker": f"w{worker.number}",
         "protocol": worker.session.protocol,
         "dialect": worker.session.dialect,
         "peer": worker.session.link.peer,
         "services": [text(service.name) for service in worker.services],
-        "state": "busy" if worker.held else "ready",
+        "state": state.state,
+        "state_since": round(broker.now - state.since, 3),
+        "cause": state.cause,
         "held": len(worker.held),
         "credit": worker.credit,
         "done": worker.done,
@@ -106,6 +127,7 @@ def worker_row(broker: "Broker", worker: Worker) -> Row:
 
 
 def client_row(broker: "Broker", session: Session) -> Row:
+    state = states.of_client(session)
     return {
         "client": f"c{session.number}",
         "protocol": session.protocol,
@@ -113,6 +135,9 @@ def client_row(broker: "Broker", session: Session) -> Row:
         "peer": session.link.peer,
         "open_requests": len(session.requests),
         "paused": bool(session.link.paused),
+        "state": state.state,
+        "state_since": round(broker.now - state.since, 3),
+        "cause": state.cause,
     }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from polydomo.limits import CLOSE_TIME
 from polydomo.protocols.detect import Detector
-from polydomo.server import logs
+from polydomo.server import http, logs
 from polydomo.server.logs import say, trouble
 from polydomo.wire.link import CHOKED, Link
 from polydomo.wire.sp import SpLink
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
 LOG = logs.get("server")
 
-HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC")
-NO_HTTP = (
-    b"HTTP/1.1 501 Not Implemented\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
-    b"This is a polydomo broker. It speaks ZMTP and SP on this port, and no HTTP.\n"
-)
 NO_TLS = b"\x15\x03\x03\x00\x02\x02\x46"  # a fatal alert: protocol_version
 
 
@@ -54,6 +49,7 @@ class Connection(asyncio.Protocol):
         server = self.server
         if not server.awake:
             server.wake()
+        server.bytes_received += len(data)
         link = self.link
         try:
             if link is None:
@@ -93,8 +89,8 @@ class Connection(asyncio.Protocol):
             self._speak(link, detector, data)
         elif len(data) < 4 and (data == b"\x00SP\x00"[: len(data)] or data[0] == 0x16 or data[:1].isalpha()):
             self._first = data
-        elif data[:4] in HTTP:
-            self._turn_away("HTTP is not served here", NO_HTTP)
+        elif data[:4] in http.METHODS:
+            self._serve_http(data)
         elif data[:2] == b"\x16\x03":
             self._turn_away("TLS is not served here", NO_TLS)
         else:
@@ -107,7 +103,17 @@ class Connection(asyncio.Protocol):
         detector.attach(link)
         link.receive(data)
 
+    def _serve_http(self, data: bytes) -> None:
+        answer = http.answer(self.server, data)
+        if answer is None:
+            self._first = data
+        elif not self.transport.is_closing():
+            self.server.bytes_sent += len(answer)
+            self.transport.write(answer)
+            self.transport.close()  # one that does not read its answer is cut when its handshake would be over
+
     def _turn_away(self, why: str, answer: bytes) -> None:
+        self.server.broker.monitor.connections_refused += 1
         say(LOG, logging.WARNING, "connection refused", peer=self.peer, why=why)
         if answer:
             self.transport.write(answer)
@@ -122,14 +128,18 @@ class Connection(asyncio.Protocol):
         out = link.out
         if out:
             if len(out) == 1:
+                self.server.bytes_sent += len(out[0])
                 transport.write(out[0])
                 link.out = []
             elif link.big:
+                self.server.bytes_sent += sum(map(len, out))
                 link.out = []
                 link.big = False
                 transport.writelines(out)
             else:
-                transport.write(b"".join(out))
+                joined = b"".join(out)
+                self.server.bytes_sent += len(joined)
+                transport.write(joined)
                 out.clear()
             if self.choked and transport.get_write_buffer_size() > self.server.max_unsent:
                 link.close(f"left over {self.server.max_unsent} bytes unread", abort=True)
@@ -142,6 +152,8 @@ class Connection(asyncio.Protocol):
         if self in self.server.closing:
             return
         self.server.closing[self] = time.monotonic() + CLOSE_TIME
+        if link.closing is not None and link.closing.startswith("protocol violation"):
+            self.server.broker.monitor.violations += 1
         level = logging.DEBUG if link.closing == "closed after DISCONNECT" else logging.WARNING
         session = link.handler
         say(LOG, level, "connection closed", peer=self.peer, protocol=getattr(session, "protocol", link.wire), why=link.closing)

@@ -64,6 +64,8 @@ class BrokerServer:
         self.publishers = Publishers(self)
         self.urls: list[str] = []
         self.ipc_peers = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
         self.awake = False  # this turn's flush is scheduled
         self._listening: list[listening.Listening] = []
         self._servers: list[asyncio.Server] = []
@@ -219,7 +221,7 @@ class BrokerServer:
             trouble(LOG, "internal error", during="timers")
 
     def _sweep(self) -> None:
-        """Once a second: handshakes that take too long, peers that do not take their last bytes, and the end of log floods."""
+        """Once a second: handshakes that take too long, peers that do not take their last bytes, the end of log floods, and figures."""
         now = time.monotonic()
         for connection in _due(self.shaking, now):
             say(LOG, logging.WARNING, "handshake took too long", peer=connection.peer)
@@ -227,7 +229,18 @@ class BrokerServer:
         for connection in _due(self.closing, now):
             connection.transport.abort()
         logs.sweep()
+        self.wake()
+        try:
+            self.count()
+            self.broker.monitor.tick()
+        except Exception:
+            trouble(LOG, "internal error", during="monitoring")
         self._sweeper = self.loop.call_later(1.0, self._sweep)
+
+    def count(self) -> None:
+        """Tells the monitor what was counted at the sockets."""
+        self.broker.monitor.bytes_received = self.bytes_received
+        self.broker.monitor.bytes_sent = self.bytes_sent
 
     # --- connections --------------------------------------------------------------------------------------------------------
 
@@ -238,7 +251,9 @@ class BrokerServer:
             short = self.max_connections < self.settings.limits.max_connections
             why = "too few open files are allowed (ulimit -n)" if short else "limits.max_connections reached"
             say(LOG, logging.WARNING, "connection refused", peer=connection.peer, why=why)
+            self.broker.monitor.connections_refused += 1
             return False
+        self.broker.monitor.connections_accepted += 1
         self.connections[connection] = None
         self.shaking[connection] = time.monotonic() + self.settings.limits.handshake_time
         return True

@@ -1,0 +1,193 @@
+"""The broker's figures as Prometheus reads them: text format 0.0.4, one family after the other."""
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from polydomo import __version__
+from polydomo.broker import states
+from polydomo.broker.histogram import cumulative
+from polydomo.broker.monitor import text
+from polydomo.protocols.verbs import OK
+
+if TYPE_CHECKING:
+    from polydomo.server.server import BrokerServer
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# Bounds of the exported latency buckets, in seconds: three a decade, from what a loopback call takes to a call that nobody waits for.
+BOUNDS = [
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0),
+]
+
+Labels = Mapping[str, str]
+Sample = tuple[Labels, float]
+
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+
+
+class Page:
+    """Lines of the text format."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def family(self, name: str, kind: str, help: str, samples: Iterable[Sample]) -> None:
+        self._head(name, kind, help)
+        self.lines += [sample(name, labels, value) for labels, value in samples]
+
+    def histogram(self, name: str, help: str, rows: Iterable[tuple[Labels, list[int], int, float]]) -> None:
+        """Each row: labels, how many were within each of ``BOUNDS``, how many there were in all, and their sum."""
+        self._head(name, HISTOGRAM, help)
+        for labels, within, count, total in rows:
+            for bound, found in zip(BOUNDS, within, strict=True):
+                self.lines.append(sample(f"{name}_bucket", {**labels, "le": f"{bound:g}"}, found))
+            self.lines.append(sample(f"{name}_bucket", {**labels, "le": "+Inf"}, count))
+            self.lines.append(sample(f"{name}_sum", labels, total))
+            self.lines.append(sample(f"{name}_count", labels, count))
+
+    def _head(self, name: str, kind: str, help: str) -> None:
+        self.lines.append(f"# HELP {name} {help}")
+        self.lines.append(f"# TYPE {name} {kind}")
+
+
+def sample(name: str, labels: Labels, value: float) -> str:
+    """
+    >>> sample("up", {"service": 'a"b'}, 1)
+    'up{service="a\\\\"b"} 1'
+    """
+    shown = ",".join(f'{key}="{_escape(word)}"' for key, word in labels.items())
+    number = str(value) if isinstance(value, int) else repr(float(value))
+    return f"{name}{{{shown}}} {number}" if shown else f"{name} {number}"
+
+
+def _escape(word: str) -> str:
+    return word.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def render(server: "BrokerServer") -> str:
+    """The whole page."""
+    page = Page()
+    _broker(page, server)
+    _services(page, server)
+    _requests(page, server)
+    _traffic(page, server)
+    _process(page)
+    return "\n".join([*page.lines, ""])
+
+
+def _broker(page: Page, server: "BrokerServer") -> None:
+    broker = server.broker
+    page.family("polydomo_info", GAUGE, "The broker's version, always 1.", [({"version": __version__}, 1)])
+    uptime = time.monotonic() - broker.started
+    page.family("polydomo_uptime_seconds", GAUGE, "Since the broker started.", [({}, uptime)])
+    page.family(
+        "polydomo_stopping",
+        GAUGE,
+        "1 while the broker takes nothing more and lets requests finish.",
+        [({}, int(broker.draining))],
+    )
+    page.family("polydomo_connections", GAUGE, "Connections now, of every kind.", [({}, len(server.connections))])
+    by_protocol: dict[str, int] = {}
+    for session in broker.sessions:
+        if not session.workers:
+            by_protocol[session.protocol] = by_protocol.get(session.protocol, 0) + 1
+    clients = [({"protocol": protocol}, count) for protocol, count in sorted(by_protocol.items())]
+    page.family("polydomo_clients", GAUGE, "Connections now that carry no worker.", clients)
+    workers: dict[tuple[str, str], int] = {}
+    for worker in broker.workers:
+        key = (worker.session.protocol, states.of_worker(broker, worker).state)
+        workers[key] = workers.get(key, 0) + 1
+    shown = [({"protocol": protocol, "state": state}, count) for (protocol, state), count in sorted(workers.items())]
+    page.family("polydomo_workers", GAUGE, "Workers now, by state.", shown)
+    catalog: dict[str, int] = {}
+    for entry in broker.catalog.entries.values():
+        catalog[entry.state] = catalog.get(entry.state, 0) + 1
+    found = [({"state": state}, count) for state, count in sorted(catalog.items())]
+    page.family("polydomo_catalog_services", GAUGE, "Services that registered themselves (DBP), by state.", found)
+
+
+def _services(page: Page, server: "BrokerServer") -> None:
+    services = [({"service": text(service.name)}, service) for service in server.broker.services.values()]
+    page.family(
+        "polydomo_service_workers",
+        GAUGE,
+        "Workers that offer the service now.",
+        [(who, len(it.workers)) for who, it in services],
+    )
+    idle = [(who, len(it.idle)) for who, it in services]
+    page.family(
+        "polydomo_service_idle_workers", GAUGE, "... of which so many hold no request and have asked for one.", idle
+    )
+    page.family(
+        "polydomo_service_queue",
+        GAUGE,
+        "Requests that wait for a worker now.",
+        [(who, it.length) for who, it in services],
+    )
+
+
+def _requests(page: Page, server: "BrokerServer") -> None:
+    broker = server.broker
+    monitor = broker.monitor
+    monitor.fold()
+    page.family(
+        "polydomo_open_requests",
+        GAUGE,
+        "Requests that were accepted and have no outcome yet.",
+        [({}, broker.open_requests)],
+    )
+    page.family("polydomo_held_bytes", GAUGE, "Bodies of open requests.", [({}, broker.held_bytes)])
+    tallies = [
+        ({"service": text(name), "protocol": protocol}, tally) for (name, protocol), tally in monitor.tallies.items()
+    ]
+    outcomes: list[Sample] = []
+    for labels, tally in tallies:
+        outcomes.append(({**labels, "outcome": OK}, tally.answered))
+        outcomes += [({**labels, "outcome": outcome}, count) for outcome, count in sorted(tally.failed.items())]
+    page.family(
+        "polydomo_requests_total", COUNTER, "Requests that ended, by service, client's protocol and outcome.", outcomes
+    )
+    rows = [(labels, cumulative(tally.total(), BOUNDS), tally.answered, tally.seconds) for labels, tally in tallies]
+    page.histogram("polydomo_request_seconds", "From acceptance to the final reply, of answered requests.", rows)
+    page.family("polydomo_refused_requests_total", COUNTER, "Requests that were not accepted.", [({}, monitor.refused)])
+    page.family(
+        "polydomo_stale_replies_total",
+        COUNTER,
+        "Replies under an attempt that their worker did not hold.",
+        [({}, monitor.stale)],
+    )
+
+
+def _traffic(page: Page, server: "BrokerServer") -> None:
+    server.count()
+    monitor = server.broker.monitor
+    received, sent = monitor.bytes_received, monitor.bytes_sent
+    page.family("polydomo_received_bytes_total", COUNTER, "Bytes read from peers.", [({}, received)])
+    page.family("polydomo_sent_bytes_total", COUNTER, "Bytes written to peers.", [({}, sent)])
+    accepted, refused = monitor.connections_accepted, monitor.connections_refused
+    page.family("polydomo_connections_total", COUNTER, "Connections that were accepted.", [({}, accepted)])
+    page.family("polydomo_refused_connections_total", COUNTER, "Connections that were not.", [({}, refused)])
+    page.family("polydomo_violations_total", COUNTER, "Times a peer broke its protocol.", [({}, monitor.violations)])
+    datagrams = [({"kind": kind}, count) for kind, count in sorted(monitor.datagrams.items())]
+    page.family("polydomo_datagrams_total", COUNTER, "UDP datagrams, by what they were.", datagrams)
+    for name, count in sorted(server.broker.recorder.figures().items()):
+        page.family(f"polydomo_journal_{name}", GAUGE, f"The journal: {name.replace('_', ' ')}.", [({}, count)])
+
+
+def _process(page: Page) -> None:
+    """The process, under the names that every exporter uses."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = usage.ru_utime + usage.ru_stime
+    page.family("process_cpu_seconds_total", COUNTER, "CPU time, user and system.", [({}, cpu)])
+    if sys.platform == "linux":
+        with open("/proc/self/statm", encoding="ascii") as file:
+            resident = int(file.read().split()[1]) * resource.getpagesize()
+        page.family("process_resident_memory_bytes", GAUGE, "Resident memory.", [({}, resident)])
+        page.family("process_open_fds", GAUGE, "Open files.", [({}, len(os.listdir("/proc/self/fd")) - 1)])
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    page.family("process_max_fds", GAUGE, "Open files that are allowed.", [({}, soft)])
