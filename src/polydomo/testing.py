@@ -50,6 +50,11 @@ class Broker:
         """Where it listens; stays the same over ``stop`` and ``start``."""
         return self._settings.listen[0]
 
+    def place(self, role: str) -> str:
+        """Where the listener with a role, such as ``mdx.front``, listens now."""
+        assert self._server is not None
+        return self._server.places[role]
+
     def start(self) -> None:
         """Starts, or starts again. Raises SettingError if the address cannot be had."""
         if self._server is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from polydomo.limits import CLOSE_TIME
 from polydomo.protocols.detect import Detector
+from polydomo.protocols.roles import SHARED, Role
 from polydomo.server import http, logs
 from polydomo.server.logs import say, trouble
 from polydomo.wire.link import CHOKED, Link
@@ -33,9 +34,10 @@ class Connection(asyncio.Protocol):
     _shaking = True
     _first = b""
 
-    def __init__(self, server: "BrokerServer", ipc: bool) -> None:
+    def __init__(self, server: "BrokerServer", ipc: bool, role: Role = SHARED) -> None:
         self.server = server
         self.ipc = ipc
+        self.role = role  # of the listener
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -81,10 +83,10 @@ class Connection(asyncio.Protocol):
         """The first bytes tell the wire."""
         server = self.server
         if data[0] == 0xFF:
-            detector = Detector(server.broker)
+            detector = Detector(server.broker, self.role)
             self._speak(ZmtpLink(server.hub, detector, self.peer, bounds=server.bounds), detector, data)
         elif data[:4] == b"\x00SP\x00":
-            detector = Detector(server.broker)
+            detector = Detector(server.broker, self.role)
             link = SpLink(server.hub, detector, self.peer, ipc=self.ipc, max_message=server.bounds.max_message)
             self._speak(link, detector, data)
         elif len(data) < 4 and (data == b"\x00SP\x00"[: len(data)] or data[0] == 0x16 or data[:1].isalpha()):

@@ -150,6 +150,15 @@ class Urls(Words):
         return urls
 
 
+class Place(Kind[str]):
+    """One more address to listen on, or none."""
+
+    def read(self, value: object) -> str:
+        if not isinstance(value, str):
+            raise ValueError("must be an address, such as tcp://127.0.0.1:5247, or empty for none")
+        return str(parse_url(value.strip())) if value.strip() else ""
+
+
 class Header(Kind[bytes]):
     """The first frame of a protocol: a text, or its bytes in hex after ``0x``."""
 

@@ -14,6 +14,7 @@ from polydomo.broker.core import Broker, Entropy
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.errors import SettingError
+from polydomo.protocols.roles import SHARED, Role
 from polydomo.server import listening, logs
 from polydomo.server.connection import Connection
 from polydomo.server.logbook import Logbook
@@ -63,6 +64,7 @@ class BrokerServer:
         self.closing: dict[Connection, float] = {}  # told to close, oldest first, and when each is cut
         self.publishers = Publishers(self)
         self.urls: list[str] = []
+        self.places: dict[str, str] = {}  # the listeners with a role, by its name
         self.ipc_peers = 0
         self.bytes_received = 0
         self.bytes_sent = 0
@@ -85,13 +87,17 @@ class BrokerServer:
         self.loop = asyncio.get_running_loop()
         self._count_files()
         try:
-            for listener in self.settings.listeners():
+            listeners = self.settings.listeners()
+            for listener in listeners:
                 self._listening.append(await listening.bind(listener.address))
-            for bound in self._listening:
-                self.urls.append(str(bound.address))
+            for listener, bound in zip(listeners, self._listening, strict=True):
+                if listener.role is SHARED:
+                    self.urls.append(str(bound.address))
+                else:
+                    self.places[listener.role.name] = str(bound.address)
             self.broker.address = self.urls[0]
-            for bound in self._listening:
-                await self._listen(bound)
+            for listener, bound in zip(listeners, self._listening, strict=True):
+                await self._listen(bound, listener.role)
         except BaseException:
             self._close_listeners()
             raise
@@ -105,18 +111,23 @@ class BrokerServer:
             level = logging.WARNING if "limits.max_connections" in self.settings.sources else logging.DEBUG
             say(LOG, level, "fewer connections than limits.max_connections", max_connections=self.max_connections, open_files=files)
 
-    async def _listen(self, bound: listening.Listening) -> None:
+    async def _listen(self, bound: listening.Listening, role: Role) -> None:
         ipc = bound.address.kind == IPC
+
+        def make() -> Connection:
+            return Connection(self, ipc, role)
+
         try:
             for sock in bound.sockets:
                 if ipc:
-                    server = await self.loop.create_unix_server(lambda: Connection(self, True), sock=sock, backlog=limits.BACKLOG)
+                    server = await self.loop.create_unix_server(make, sock=sock, backlog=limits.BACKLOG)
                 else:
-                    server = await self.loop.create_server(lambda: Connection(self, False), sock=sock, backlog=limits.BACKLOG)
+                    server = await self.loop.create_server(make, sock=sock, backlog=limits.BACKLOG)
                 self._servers.append(server)
         except OSError as error:  # two programs may bind a port, but only one may listen there
             raise SettingError(f"cannot listen on {bound.address}: {listening.reason(error)}") from None
-        say(LOG, logging.INFO, "listening", address=str(bound.address))
+        more = {} if role is SHARED else {"role": role.name}
+        say(LOG, logging.INFO, "listening", address=str(bound.address), **more)
 
     async def stop(self, grace: float = 0.0) -> None:
         """Stops accepting, lets requests in flight finish within ``grace`` seconds, says DISCONNECT to workers, and closes everything."""

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from polydomo import limits
 from polydomo.errors import SettingError
+from polydomo.protocols.roles import ROLES, SHARED, Role
 from polydomo.protocols.tuning import Tuning
-from polydomo.server.kinds import Choice, Count, Flag, Header, Kind, Seconds, Size, Table, Text, Urls, Words
+from polydomo.server.kinds import Choice, Count, Flag, Header, Kind, Place, Seconds, Size, Table, Text, Urls, Words
 from polydomo.wire.address import Address, is_loopback, parse_url
 
 T = TypeVar("T")
@@ -77,6 +78,8 @@ class Mdx:
     beat: float = setting(limits.MDX_BEAT, _BEAT, "heartbeat interval of MDX")
     client_header: bytes = setting(Tuning.mdx_client_header, Header(*_OTHER_HEADERS), "frame 0 of MDX clients")
     worker_header: bytes = setting(Tuning.mdx_worker_header, Header(*_OTHER_HEADERS), "frame 0 of MDX workers")
+    front: str = setting("", Place(), "a further listener, for MDX clients alone")
+    back: str = setting("", Place(), "a further listener, for MDX workers alone")
 
 
 @dataclass
@@ -90,6 +93,7 @@ class Dbp:
     beat: float = setting(limits.DBP_BEAT, _BEAT, "heartbeat interval of DBP where a registration names none")
     silent: bool = setting(Tuning.dbp_silent, Flag(), "take registrations without heartbeat timing, which never expire")
     names: list[str] = setting([], Words(), "names that may register; empty allows every name")
+    listen: str = setting("", Place(), "a further listener, for DBP alone")
 
 
 @dataclass
@@ -97,6 +101,10 @@ class Emqp:
     beat: float = setting(limits.EMQP_BEAT, _BEAT, "heartbeat interval of eMQP")
     max_slots: int = setting(limits.EMQP_MAX_SLOTS, Count(), "READYs one worker may have outstanding")
     beats_missed: int = setting(limits.EMQP_BEATS_MISSED, Count(most=1000), "silent intervals after which an eMQP peer is lost")
+    front: str = setting("", Place(), "a further listener, for eMQP clients and schedulers; EventMQ's is tcp://127.0.0.1:47291")
+    back: str = setting("", Place(), "a further listener, for eMQP workers; EventMQ's is tcp://127.0.0.1:47290")
+    publish_in: str = setting("", Place(), "a further listener, for PUBLISH and PUB peers; EventMQ's is tcp://127.0.0.1:47298")
+    publish_out: str = setting("", Place(), "a further listener, for SUB peers; EventMQ's is tcp://127.0.0.1:47299")
 
 
 @dataclass
@@ -120,7 +128,8 @@ class Listener:
     """An address to listen on, and for whom."""
 
     address: Address
-    role: str = ""  # "": every protocol, told apart by its first bytes
+    role: Role = SHARED
+    key: str = "listen"
 
 
 class Described(NamedTuple):
@@ -159,7 +168,10 @@ class Settings:
     sources: dict[str, str] = field(default_factory=dict)  # key -> where its value came from; a default is not in it
 
     def listeners(self) -> list[Listener]:
-        return [Listener(parse_url(url)) for url in self.listen]
+        """The shared ones first; then those with a role, each opened by the setting of the role's name."""
+        shared = [Listener(parse_url(url)) for url in self.listen]
+        places = [(role, self.get(key)) for key, role in ROLES.items() if key]
+        return shared + [Listener(parse_url(url), role, role.name) for role, url in places if url]
 
     def tuning(self) -> Tuning:
         """What the protocols need to know."""
@@ -324,13 +336,18 @@ def _check(settings: Settings) -> None:
     for key in ("limits.max_unsent", "limits.max_held_bytes"):
         if settings.get(key) < bounds.max_message:
             raise _clash(settings, key, f"must not be under limits.max_message, {size.show(bounds.max_message)}")
-    if not settings.insecure:
-        for listener in settings.listeners():
-            if not is_loopback(listener.address):
-                raise SettingError(
-                    f"listen ({settings.sources.get('listen', DEFAULT)}): {listener.address} can be reached from other machines, and "
-                    "there is no authentication; listen on 127.0.0.1, [::1] or ipc://, or allow it with --insecure"
-                )
+    seen: dict[str, str] = {}
+    for listener in settings.listeners():
+        key, url = listener.key, str(listener.address)
+        source = settings.sources.get(key, DEFAULT)
+        if url in seen and not url.endswith(":0"):
+            raise SettingError(f"{key} ({source}): {url} is the address of {seen[url]}")
+        seen[url] = key
+        if not settings.insecure and not is_loopback(listener.address):
+            raise SettingError(
+                f"{key} ({source}): {url} can be reached from other machines, and there is no authentication; "
+                "listen on 127.0.0.1, [::1] or ipc://, or allow it with --insecure"
+            )
 
 
 def _clash(settings: Settings, key: str, what: str) -> SettingError:
