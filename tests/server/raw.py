@@ -41,8 +41,8 @@ def ready(socket_type: bytes) -> bytes:
 class Raw:
     """A plain TCP connection. ``shake`` makes it one of ZMTP's."""
 
-    def __init__(self, address: tuple[str, int], buffer: int = 0) -> None:
-        self.host = "::1" if ":" in address[0] else own_host()
+    def __init__(self, address: tuple[str, int], buffer: int = 0, host: str = "") -> None:
+        self.host = host or ("::1" if ":" in address[0] else own_host())
         self.socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         self.socket.bind((self.host, 0))
         if buffer:
@@ -96,7 +96,7 @@ class Raw:
     def closed(self) -> bytes:
         """Waits until the broker has closed the connection; returns what came before that."""
         found = b""
-        with contextlib.suppress(ConnectionResetError):
+        with contextlib.suppress(ConnectionError):
             while more := self.socket.recv(65536):
                 found += more
         return found
