@@ -1,9 +1,11 @@
 """How a command ends: exit statuses for scripts, and one clear line instead of a traceback."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -65,8 +67,45 @@ def not_there(url: str, why: str = "") -> str:
     return f"{text}; check the address, or start a broker there with `polydomo up`"
 
 
+def typed() -> str:
+    """What to type for this command: its name, or its place where a shell would not find it (``make up`` runs it from .venv)."""
+    beside = Path(sys.executable).with_name("polydomo")
+    if shutil.which("polydomo") or not beside.exists():
+        return "polydomo"
+    here = Path.cwd()
+    return str(beside.relative_to(here)) if beside.is_relative_to(here) and here != Path("/") else str(beside)
+
+
+def misuse(error: Any) -> str:
+    """What to say of a mistake in the words of a command; empty if the error is none.
+
+    Which class it has depends on typer's version: typer brings its own copy of click, or uses click's.
+    """
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    if "UsageError" not in kinds or "NoArgsIsHelpError" in kinds:
+        return ""
+    text: str = error.format_message()
+    path = error.ctx.command_path if error.ctx is not None else "polydomo"
+    return f"{text.rstrip('.')}{'' if text.endswith('?') else ';'} `{path} --help` tells more"
+
+
 class Commands(TyperGroup):
     """Where every command's errors end up: known ones as one line and their status, Ctrl-C without a word."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return without_values(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            without_values(command.get_params(ctx))
+        return command
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except Exception as error:
+            raise told(error) from None
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -80,3 +119,22 @@ class Commands(TyperGroup):
             # `polydomo workers | head`: the reader has seen enough. Python flushes standard output once more when it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(OK) from None
+        except Exception as error:
+            raise told(error) from None
+
+
+def told(error: Exception) -> Exception:
+    """A mistake in the words of a command as one line and its status; anything else as it is."""
+    text = misuse(error)
+    if not text:
+        return error
+    complain(text)
+    return typer.Exit(USAGE)
+
+
+def without_values(params: Any) -> Any:
+    """The help must not say that a flag takes a value."""
+    for param in params:
+        if getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""
+    return params

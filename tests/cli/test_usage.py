@@ -1,0 +1,60 @@
+"""What a newcomer gets wrong, and what the command line says then: one line, and where to read on."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from polydomo.cli.exits import typed
+from tests.cli.shell import complaint, run
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["upp"], "No such command 'upp'. Did you mean 'up'? `polydomo --help` tells more"),
+        (["call"], "Missing argument 'SERVICE'; `polydomo call --help` tells more"),
+        (["--loud"], "No such option: --loud; `polydomo --help` tells more"),
+        (["work", "echo"], "work: give a program after --, or --echo"),
+        (["up", "6000"], "'6000' is not a flag; `polydomo config` lists all settings"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], said: str) -> None:
+    result = run(*words)
+    assert complaint(result) == said
+    assert result.returncode == 2
+
+
+def test_a_wrong_number_names_its_option() -> None:
+    result = run("call", "echo", "--timeout", "soon")
+    assert "'--timeout'" in complaint(result)
+    assert result.returncode == 2
+
+
+@pytest.mark.parametrize("words", [["--help"], ["up", "--help"], ["work", "-h"]])
+def test_help_does_not_say_that_a_flag_takes_a_value(words: list[str]) -> None:
+    result = run(*words)
+    assert result.returncode == 0
+    assert b"--help" in result.stdout
+    assert b"bool" not in result.stdout
+
+
+def test_nothing_at_all_shows_the_help() -> None:
+    result = run()
+    assert b"Usage: polydomo" in result.stdout + result.stderr
+
+
+def test_the_greeting_names_a_command_that_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``make up`` starts a broker from .venv, where a new terminal does not look."""
+    program = tmp_path / ".venv" / "bin" / "polydomo"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(program.with_name("python")))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.devnull)
+    assert typed() == ".venv/bin/polydomo"
+    monkeypatch.chdir("/")
+    assert typed() == str(program)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert typed() == "polydomo"
