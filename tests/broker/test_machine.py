@@ -1,0 +1,268 @@
+"""The broker under any order of events: clients and workers of every kind come, speak, crash and go, and time passes.
+
+After every step the invariants hold; when everybody has gone, every request that was ever accepted has had exactly one outcome.
+"""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from polydomo.broker.policy import Policy
+from polydomo.protocols.verbs import DONE, Request, Worker
+from polydomo.wire.frames import join
+from tests.broker.rig import Peer, World
+
+SERVICES = [b"one", b"two"]
+POLICY = Policy(
+    attempts=2, queue_expiry=20.0, busy_timeout=30.0, max_outstanding=4, max_queue=5, max_held_bytes=400, max_services=2, max_message=120
+)
+
+some = st.integers(0, 1_000)
+services = st.sampled_from(SERVICES)
+sizes = st.sampled_from([0, 1, 30, 90])
+
+
+class Crew(Peer):
+    """A connection that may carry several workers, some of which poll. What each was given is known by its token."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.crew: list[Worker] = []
+        self.given: dict[bytes, Worker] = {}  # token -> worker, of everything ever delivered here
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        assert not self.over and worker.alive and worker.credit >= 0
+        assert not self.polls or worker.waiting, "a polling worker is spoken to while it does not wait"
+        assert request.token not in self.given and request.state != DONE
+        self.given[request.token] = worker
+        if self.polls:
+            worker.waiting = False
+
+    def beat(self, worker: Worker) -> None:
+        assert worker.alive and not self.over
+        assert not self.polls or worker.waiting
+        if self.polls:
+            worker.waiting = False
+
+    def cancel(self, worker: Worker, request: Request) -> bool:
+        assert worker.held[request.token] is request
+        return self.can_cancel
+
+    def gone(self, worker: Worker) -> None:
+        assert not worker.alive
+
+
+class BrokerMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(POLICY)
+        self.broker = self.world.broker
+        self.peers: list[Crew] = []
+        self.workers: list[Worker] = []  # ever registered
+        self.accepted: list[Request] = []
+        self.tokens: set[bytes] = set()
+        self.orphans: list[Worker] = []
+
+    def one(self, index: int) -> Crew:
+        return self.peers[index % len(self.peers)]
+
+    def worker(self, index: int) -> Worker:
+        return self.workers[index % len(self.workers)]
+
+    # --- connections
+
+    @initialize()
+    def begin(self) -> None:
+        self.peers = [Crew(self.world) for _ in range(3)]
+
+    @precondition(lambda self: len(self.peers) < 6)
+    @rule(partials=st.booleans(), cancels=st.booleans(), polls=st.booleans())
+    def connect(self, partials: bool, cancels: bool, polls: bool) -> None:
+        peer = Crew(self.world)
+        peer.takes_partials = partials
+        peer.polls = polls
+        peer.can_cancel = cancels
+        self.peers.append(peer)
+
+    @precondition(lambda self: len(self.peers) > 2)
+    @rule(index=some, seconds=st.sampled_from([0.0, 0.5, 5.0]))
+    def crash(self, index: int, seconds: float) -> None:
+        """A connection is lost; with ``seconds``, its workers may speak again from another one."""
+        peer = self.one(index)
+        self.peers.remove(peer)
+        for worker in peer.crew:
+            if seconds and worker.alive and worker.session is peer:
+                self.broker.orphan(worker, seconds)
+                self.orphans.append(worker)
+        peer.link.lost("crashed")
+
+    @precondition(lambda self: self.orphans and self.peers)
+    @rule(index=some, where=some)
+    def come_back(self, index: int, where: int) -> None:
+        worker = self.orphans.pop(index % len(self.orphans))
+        old, peer = worker.session, self.one(where)
+        if worker.alive and old.polls == peer.polls:
+            self.broker.adopt(worker, peer)
+            peer.crew.append(worker)
+
+    # --- clients
+
+    @precondition(lambda self: self.peers)
+    @rule(
+        index=some,
+        service=services,
+        size=sizes,
+        deadline=st.sampled_from([0.0, 0.0, 0.0, 3.0, 40.0]),
+        wait=st.sampled_from([0.0, 0.0, 10.0]),
+        run=st.sampled_from([0.0, 0.0, 15.0]),
+        attempts=st.sampled_from([0, 0, 1, 3]),
+        count=st.integers(1, 4),
+    )
+    def request(
+        self, index: int, service: bytes, size: int, deadline: float, wait: float, run: float, attempts: int, count: int
+    ) -> None:
+        peer, now = self.one(index), self.broker.now
+        body = join([bytes(size)]) if size else b""
+        for _ in range(count):
+            if peer.link.paused:
+                return  # it is not read
+            request = self.broker.request(
+                peer, service, body, b"", now + deadline if deadline else 0.0, wait, run, attempts
+            )
+            if request is not None:
+                self.accepted.append(request)
+            else:
+                assert peer.failures[-1] in ("refused", "shutdown")
+
+    @precondition(lambda self: self.broker.open_requests)
+    @rule(index=some)
+    def withdraw(self, index: int) -> None:
+        self.broker.withdraw(self.accepted[index % len(self.accepted)], "not wanted any more")
+
+    # --- workers
+
+    @precondition(lambda self: self.peers)
+    @rule(
+        index=some,
+        names=st.sampled_from([[b"one"], [b"two"], [b"one", b"two"], []]),
+        credit=st.sampled_from([1, 2, 3, 0]),
+        auto=st.booleans(),
+        liveness=st.sampled_from([(0.0, 0.0), (2.5, 7.5), (0.0, 7.5), (2.5, 0.0)]),
+        weighted=st.booleans(),
+    )
+    def register(
+        self, index: int, names: list[bytes], credit: int, auto: bool, liveness: tuple[float, float], weighted: bool
+    ) -> None:
+        peer = self.one(index)
+        weights = list(range(len(names))) if weighted else None
+        if peer.polls:
+            credit, auto = 1, False  # it waits for its first request
+        worker = self.broker.register(peer, names, None, credit, auto, liveness[0], liveness[1], weights)
+        if worker is not None:
+            self.workers.append(worker)
+            peer.crew.append(worker)
+
+    @precondition(lambda self: self.workers)
+    @rule(index=some, service=services)
+    def offer(self, index: int, service: bytes) -> None:
+        worker = self.worker(index)
+        if not worker.orphaned and not (worker.session.polls and not worker.waiting):
+            self.broker.offer(worker, service)
+
+    @precondition(lambda self: self.workers)
+    @rule(index=some, count=st.integers(1, 3))
+    def grant(self, index: int, count: int) -> None:
+        worker = self.worker(index)
+        if worker.alive and not worker.orphaned:
+            if worker.session.polls:
+                if worker.waiting or worker.held:
+                    return
+                worker.waiting = True
+                count = 1
+            self.broker.grant(worker, count)
+
+    @precondition(lambda self: self.broker.workers)
+    @rule(index=some, what=st.sampled_from(["revoke", "beat", "beat", "leave"]))
+    def say(self, index: int, what: str) -> None:
+        worker = list(self.broker.workers)[index % len(self.broker.workers)]
+        if what == "revoke":
+            self.broker.revoke(worker)
+        elif what == "beat":
+            self.broker.heard(worker)
+        else:
+            self.broker.leave(worker, "DISCONNECT")
+
+    def held(self) -> list[tuple[Worker, bytes]]:
+        return [(worker, token) for worker in self.broker.workers if not worker.orphaned for token in worker.held]
+
+    @precondition(lambda self: self.held())
+    @rule(which=some, size=sizes)
+    def final(self, which: int, size: int) -> None:
+        worker, token = self.held()[which % len(self.held())]
+        assert self.broker.final(worker, token, join([bytes(size)]) if size else b"")
+
+    @precondition(lambda self: self.held())
+    @rule(which=some, what=st.sampled_from(["partial", "partial", "fail", "forward"]), size=sizes, service=services)
+    def answer(self, which: int, what: str, size: int, service: bytes) -> None:
+        worker, token = self.held()[which % len(self.held())]
+        body = join([bytes(size)]) if size else b""
+        if what == "partial":
+            assert self.broker.partial(worker, token, body)
+        elif what == "fail":
+            assert self.broker.fail(worker, token, "code", "text")
+        else:
+            assert self.broker.forward(worker, token, service, body, b"")
+
+    @precondition(lambda self: self.workers)
+    @rule(index=some, which=some, final=st.booleans())
+    def late(self, index: int, which: int, final: bool) -> None:
+        """A worker answers something that somebody was given, now or long ago; it counts only if it is its own and it holds it."""
+        worker = self.worker(index)
+        tokens = [token for peer in self.known() for token in peer.given]
+        token = tokens[which % len(tokens)] if tokens else b"undefined"
+        if not worker.orphaned:
+            holds = token in worker.held
+            assert (self.broker.final if final else self.broker.partial)(worker, token, b"") == holds
+
+    def known(self) -> "list[Crew]":
+        return [peer for peer in {worker.session: None for worker in self.workers} if isinstance(peer, Crew)]
+
+    # --- time
+
+    @rule(seconds=st.sampled_from([1.0, 0.01, 1.0, 2.5, 2.5, 8.0, 31.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.wait(seconds)
+
+    @rule()
+    def turn(self) -> None:
+        self.broker.turn()
+
+    @invariant()
+    def holds(self) -> None:
+        self.broker.check_invariants()
+        for peer in self.peers:
+            assert len(peer.requests) <= POLICY.max_outstanding
+
+    def teardown(self) -> None:
+        for peer in self.peers:
+            peer.link.lost("the end")
+        self.world.wait(6.0)  # orphans are given up
+        broker, notes = self.broker, self.world.notes
+        assert not broker.services and not broker.workers and not broker.sessions and not broker.crews
+        assert not broker.open_requests and not broker.held_bytes and not len(broker.timers)
+        assert not notes.open, "a request was accepted and never ended"
+        numbers = [number for number, _ in notes.outcomes]
+        assert len(numbers) == len(set(numbers)), "a request ended twice"
+        assert set(numbers) == {request.number for request in self.accepted}
+        for request in self.accepted:
+            assert request.state == DONE and request.outcome
+
+
+TestBroker = BrokerMachine.TestCase
+TestBroker.settings = settings(max_examples=120, stateful_step_count=50)
+
+
+@pytest.mark.long
+class TestBrokerLong(BrokerMachine.TestCase):  # type: ignore[misc, valid-type]
+    settings = settings(max_examples=20_000, stateful_step_count=80)
