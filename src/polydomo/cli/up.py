@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from polydomo.cli.keeping import Keeper
     from polydomo.server.server import BrokerServer
 
 Loop = Callable[[], asyncio.AbstractEventLoop]
@@ -40,6 +41,10 @@ def up(
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.  [default: info]")
     ] = None,
+    journal: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="What is recorded: off, requests or messages.  [default: requests]"),
+    ] = None,
     grace: Annotated[
         str | None,
         typer.Option(
@@ -60,7 +65,7 @@ def up(
     - `polydomo up --listen tcp://127.0.0.1:6000 --listen ipc:///run/polydomo.sock`
     - `polydomo up --config /etc/polydomo.toml --log-json`
     """
-    from polydomo.cli import flags
+    from polydomo.cli import flags, keeping
     from polydomo.server import logs
     from polydomo.server.server import BrokerServer, prepare_data
 
@@ -73,6 +78,7 @@ def up(
             "log_json": log_json or None,
             "log_level": log_level,
             "grace": grace,
+            "journal.level": journal,
         },
         ctx.args,
     )
@@ -80,7 +86,8 @@ def up(
     prepare_data(settings.data)
     raise_file_limit()
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        runner.run(serve(BrokerServer(settings)))
+        with keeping.journal(settings) as kept:
+            runner.run(serve(BrokerServer(settings, kept.recorder), kept))
 
 
 def fast_loop() -> Loop | None:
@@ -92,7 +99,7 @@ def fast_loop() -> Loop | None:
     return uvloop.new_event_loop
 
 
-async def serve(server: "BrokerServer") -> None:
+async def serve(server: "BrokerServer", kept: "Keeper") -> None:
     """Runs the broker until a signal comes; a second one does not wait."""
     from polydomo import __version__
     from polydomo.server import logs
@@ -112,6 +119,7 @@ async def serve(server: "BrokerServer") -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    kept.begin(server.broker, loop)
     await server.start()
     logs.say(log, logging.INFO, "ready", version=__version__, pid=os.getpid(), loop=type(loop).__module__)
     if sys.stderr.isatty() and not server.settings.log_json:
@@ -122,6 +130,7 @@ async def serve(server: "BrokerServer") -> None:
     gc.freeze()
     await stop.wait()
     await server.stop(server.settings.grace)
+    await kept.end()
     logs.say(log, logging.INFO, "stopped")
 
 

@@ -3,8 +3,8 @@
 import logging
 import os
 import secrets
+import time
 from pathlib import Path
-from typing import Any
 
 from polydomo import limits
 from polydomo.broker.core import Broker
@@ -46,7 +46,8 @@ class Journal:
         self.recorder = JournalRecorder(self.run, levels, inner, self._file.mark, bodies)
         self.writer = Writer(self.directory, self.recorder, self._file, bounds if bounds is not None else Bounds())
         self._told_dropped = 0
-        self._ticks = 0
+        self._flushed = 0.0
+        self.recorder.status = self.status
 
     def attach(self, broker: Broker) -> None:
         """The first rows: this run, and what the runs before it lost."""
@@ -104,7 +105,10 @@ class Journal:
             self._file.close()
             os.close(self._lock)
 
-    def status(self) -> dict[str, Any]:
+    def status(self, flush: bool = False) -> dict[str, object]:
+        if flush and time.monotonic() >= self._flushed + limits.JOURNAL_FLUSH:
+            self._flushed = time.monotonic()
+            self.flush()
         return {
             "directory": str(self.directory),
             "level": self.recorder.levels.most,

@@ -6,7 +6,7 @@ which rows are missing.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from polydomo import limits
 from polydomo.broker import liveness
@@ -59,6 +59,7 @@ class JournalRecorder(Recorder):
         self.wants_requests = levels.most != OFF
         self.wants_messages = levels.most == MESSAGES
         self.wants_bodies = bool(bodies) and self.wants_messages
+        self.status: Callable[[bool], dict[str, object]] | None = None  # how the journal is; set by its owner
         self._mark = mark if mark is not None else [0]  # where the last sequence number is kept, safe from the end of the process
         self._bodies = bodies
         self._chunk_rows = chunk_rows
@@ -129,6 +130,12 @@ class JournalRecorder(Recorder):
         """The connections that have gone since the last call: to be forgotten once all that was in line by now is written."""
         closed, self._closed = self._closed, []
         return closed
+
+    def figures(self) -> dict[str, float]:
+        return {**self.inner.figures(), "journal_rows": self._seq, "journal_rows_dropped": self.dropped}
+
+    def journal(self, flush: bool) -> dict[str, object]:
+        return self.status(flush) if self.status is not None else super().journal(flush)
 
     # --- the run ---------------------------------------------------------------------------------------------------------
 

@@ -127,6 +127,22 @@ class Values:
 class Listener:
     """An address to listen on, and for whom."""
 
+_LEVELS = ("off", "requests", "messages")
+
+
+@dataclass
+class Journal:
+    level: str = setting("requests", Choice(*_LEVELS), "what is recorded: nothing, every request, or every message too")
+    services: dict[str, str] = setting({}, Table(*_LEVELS), "service to its own level")
+    name: str = setting("", Text(), "the broker's name in its journal; empty: the machine's name and the port")
+    bodies: list[str] = setting([], Words(), "services whose payloads are recorded too, at level messages")
+    roll_rows: int = setting(limits.JOURNAL_ROLL_ROWS, Count(), "rows after which a segment is closed, and safe")
+    roll_bytes: int = setting(limits.JOURNAL_ROLL_BYTES, Size(least=limits.KIB), "bytes in memory after which it is")
+    roll_seconds: float = setting(limits.JOURNAL_ROLL_SECONDS, Seconds(least=0.1), "time after which it is")
+    keep_bytes: int = setting(limits.JOURNAL_KEEP_BYTES, Size(least=limits.MIB), "size past which the oldest segments are removed")
+    keep_age: float = setting(limits.JOURNAL_KEEP_AGE, Seconds(least=3600.0), "age past which segments are removed")
+
+
     address: Address
     role: Role = SHARED
     key: str = "listen"
@@ -169,6 +185,7 @@ class Settings:
 
     def listeners(self) -> list[Listener]:
         """The shared ones first; then those with a role, each opened by the setting of the role's name."""
+    journal: Journal = field(default_factory=Journal)
         shared = [Listener(parse_url(url)) for url in self.listen]
         places = [(role, self.get(key)) for key, role in ROLES.items() if key]
         return shared + [Listener(parse_url(url), role, role.name) for role, url in places if url]

@@ -1,0 +1,97 @@
+"""The broker's journal, from ``up``'s side: opened if it is wanted and can be had, ticked by the loop, closed at the end."""
+
+import asyncio
+import importlib.util
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polydomo.broker.core import Broker
+from polydomo.broker.record import Recorder
+from polydomo.errors import SettingError
+from polydomo.limits import JOURNAL_TICK
+from polydomo.server import logs
+from polydomo.server.logbook import Logbook
+from polydomo.server.settings import DEFAULT, Settings
+
+if TYPE_CHECKING:
+    from polydomo.journal.journal import Journal
+
+LOG = logs.get("journal")
+NEEDED = ("numpy", "pyarrow")
+
+
+class Keeper:
+    """A journal, or none."""
+
+    def __init__(self, journal: "Journal | None" = None) -> None:
+        self.journal = journal
+        self.recorder: Recorder = Logbook() if journal is None else journal.recorder
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        if self.journal is not None:
+            broker.now = time.monotonic()
+            self.journal.attach(broker)
+            self._loop = loop
+            self._tick()
+
+    def _tick(self) -> None:
+        assert self.journal is not None
+        self.journal.tick()
+        self._timer = self._loop.call_later(JOURNAL_TICK, self._tick)
+
+    async def end(self) -> None:
+        """Writes what is left; the loop goes on meanwhile, so that a second signal is heard."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.journal is not None:
+            journal, self.journal = self.journal, None
+            await asyncio.get_running_loop().run_in_executor(None, journal.stop)
+
+
+@contextmanager
+def journal(settings: Settings) -> Iterator[Keeper]:
+    """The journal that the settings ask for. Raises SettingError if it was asked for and cannot be had."""
+    kept = Keeper(_open(settings))
+    try:
+        yield kept
+    finally:
+        if kept.journal is not None:  # the broker did not start, or something went wrong
+            kept.journal.stop("the broker ended early")
+
+
+def _open(settings: Settings) -> "Journal | None":
+    wanted = settings.journal
+    if wanted.level == "off" and not any(level != "off" for level in wanted.services.values()):
+        return None
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        remedy = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed (pip install 'polydomo[journal]')"
+        asked = settings.sources.get("journal.level", DEFAULT)
+        if asked != DEFAULT:
+            raise SettingError(f"journal.level ({asked}): {wanted.level} cannot be had, {remedy}")
+        logs.say(LOG, logging.INFO, "no journal is kept", why=remedy)
+        return None
+    from polydomo.journal.journal import Journal
+    from polydomo.journal.recorder import Levels
+    from polydomo.journal.writer import Bounds
+
+    return Journal(
+        Path(settings.data) / "journal",
+        Levels(wanted.level, {encoded(name): level for name, level in wanted.services.items()}),
+        wanted.name or f"{socket.gethostname()}:{settings.listeners()[0].address.port}",
+        time.time() - time.monotonic(),
+        Logbook(),
+        Bounds(wanted.roll_rows, wanted.roll_bytes, wanted.roll_seconds, wanted.keep_bytes, wanted.keep_age),
+        frozenset(encoded(name) for name in wanted.bodies),
+        settings.attempts,
+    )
+
+
+def encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
