@@ -169,6 +169,10 @@ class Socket(Peer):
     def receive(self) -> list[bytes]:
         return [bytes.fromhex(frame) for frame in self.next()]
 
+    def has_something(self) -> bool:
+        """Something has come that was not received yet."""
+        return not self._printed.empty()
+
     def call(self, service: bytes, *body: bytes) -> list[bytes]:
         """One MDP/0.1 call on a DEALER; nothing else may come before its answer."""
         self.send(b"", b"MDPC01", service, *body)

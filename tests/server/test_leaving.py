@@ -1,0 +1,139 @@
+"""SIGTERM: no more are let in, what is in flight is finished within the grace time, workers are told to go, and nothing is left."""
+
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.server.harness import Broker, Socket, Worker, wait_for
+from tests.server.raw import dealer, raw
+
+DISCONNECT = {"mdp1": [b"", b"MDPW01", b"\x05"], "mdp2": [b"MDPW02", b"\x06"]}
+
+
+@pytest.mark.parametrize("protocol", ["mdp1", "mdp2"])
+def test_requests_in_flight_are_finished_and_workers_told(tmp_path: Path, protocol: str) -> None:
+    with (
+        Broker(tmp_path, "--grace=60s") as broker,
+        Worker(broker, "slow", "--gate", "--once", "--protocol", protocol) as worker,
+        Worker(broker, "idle", "--once", "--protocol", protocol) as idle,
+        Socket("DEALER", broker.url) as client,
+        Socket("DEALER", broker.url) as waiting,
+    ):
+        client.send(b"", b"MDPC01", b"slow", b"x")
+        worker.event("job")
+        waiting.send(b"", b"MDPC01", b"nobody", b"x")  # it has no worker: it is not waited for
+        wait_for(lambda: len(broker.ask("requests")) == 2, "both requests")
+        broker.send(signal.SIGTERM)
+        broker.logged("stopping")
+        with pytest.raises(OSError):
+            socket.create_connection(broker.address)
+        worker.say("go")
+        assert client.receive() == [b"", b"MDPC01", b"slow", b"worker", b"x"]
+        worker.event("disconnected")
+        idle.event("disconnected")
+        assert broker.status() == 0
+        broker.logged("stopped")
+        assert not broker.lines("grace time is over")
+        for peer in (worker, idle):
+            assert peer.process.wait(10) == 0
+
+
+def test_queued_requests_are_still_handed_out(tmp_path: Path) -> None:
+    with (
+        Broker(tmp_path, "--grace=60s") as broker,
+        Worker(broker, "slow", "--gate", "--once") as worker,
+        Socket("DEALER", broker.url) as client,
+    ):
+        for number in range(3):
+            client.send(b"", b"MDPC01", b"slow", b"%d" % number)
+        worker.event("job")
+        wait_for(lambda: len(broker.ask("requests")) == 3, "all three")
+        broker.send(signal.SIGTERM)
+        broker.logged("stopping")
+        for number in range(3):
+            worker.say("go")
+            assert client.receive()[4] == b"%d" % number
+        assert broker.status() == 0
+
+
+def test_no_new_request_is_taken(tmp_path: Path) -> None:
+    with (
+        Broker(tmp_path, "--grace=60s") as broker,
+        Worker(broker, "slow", "--gate", "--once") as worker,
+        Socket("DEALER", broker.url) as client,
+        dealer(broker.address) as late,
+    ):
+        assert late.call(b"mmi.service", b"slow") == [b"200"]
+        client.send(b"", b"MDPC01", b"slow", b"x")
+        worker.event("job")
+        broker.send(signal.SIGTERM)
+        broker.logged("stopping")
+        late.send(b"", b"MDPC01", b"slow", b"too late")
+        assert broker.complaint(late)["why"] == "the broker is shutting down"
+        worker.say("go")
+        assert client.receive()[4] == b"x"
+        assert broker.status() == 0
+
+
+def test_the_grace_time_ends_the_wait(tmp_path: Path) -> None:
+    with (
+        Broker(tmp_path, "--grace=0.2s") as broker,
+        Worker(broker, "slow", "--gate", "--once") as worker,
+        Socket("DEALER", broker.url) as client,
+    ):
+        client.send(b"", b"MDPC01", b"slow", b"x")
+        worker.event("job")
+        broker.send(signal.SIGTERM)
+        assert broker.status() == 0
+        assert broker.logged("grace time is over")["open_requests"] == 1
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_does_not_wait(tmp_path: Path, second: signal.Signals) -> None:
+    with (
+        Broker(tmp_path, "--grace=1h") as broker,
+        Worker(broker, "slow", "--gate", "--once") as worker,
+        Socket("DEALER", broker.url) as client,
+    ):
+        client.send(b"", b"MDPC01", b"slow", b"x")
+        worker.event("job")
+        broker.send(signal.SIGTERM)
+        broker.logged("stopping")
+        broker.send(second)
+        assert broker.status() == 128 + second
+
+
+def test_peers_of_every_kind_do_not_hold_it_up(tmp_path: Path) -> None:
+    """One that never shook hands, one that is paused, one that does not read, a subscriber, and one in the middle of a message."""
+    with (
+        Broker(tmp_path, "--limits-max-outstanding=4") as broker,
+        Worker(broker, "echo"),
+        raw(broker.address),
+        raw(broker.address, buffer=4096) as deaf,
+        dealer(broker.address) as paused,
+        raw(broker.address) as reader,
+        dealer(broker.address) as slow,
+    ):
+        paused.write(b"\x01\x00\x01\x06MDPC01\x01\x06nobody\x00\x01x" * 10)
+        reader.shake(b"SUB")
+        slow.write(b"\x01\x00\x01\x06MDPC01\x01\x04echo\x02" + (1 << 20).to_bytes(8, "big") + bytes(1000))
+        deaf.shake()
+        deaf.send(b"", b"MDPC01", b"echo", bytes(20 << 20))
+        wait_for(lambda: any(row["paused"] for row in broker.ask("clients")), "the pause")
+        wait_for(lambda: all(row["service"] == "nobody" for row in broker.ask("requests")), "the large answer")
+        broker.send(signal.SIGTERM)
+        assert broker.status() == 0
+        broker.logged("stopped")
+
+
+def test_a_peer_told_to_go_that_reads_nothing_is_cut_off(tmp_path: Path) -> None:
+    """It breaks the protocol while a large reply waits for it: it has a second to take that, and no more."""
+    with Broker(tmp_path) as broker, Worker(broker, "echo"), raw(broker.address, buffer=4096) as deaf:
+        deaf.shake()
+        deaf.send(b"", b"MDPC01", b"echo", bytes(900_000))  # less than what makes the broker stop reading from it
+        wait_for(lambda: not broker.ask("requests") and broker.ask("services")[0]["answered"] == 1, "the answer")
+        deaf.write(b"\x08\x00")
+        assert "frame flags 0x08" in broker.complaint(deaf)["why"]
+        wait_for(lambda: broker.ask("status")["connections"] == 2, "its end", patience=10)
