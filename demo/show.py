@@ -73,7 +73,10 @@ class Show:
 
     def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         for number, line in enumerate(render.aligned([Column(title) for title in titles], rows)):
-            self.line(INDENT + line, "bold" if number == 0 else "")
+            text = Text(INDENT + line, "bold" if number == 0 else "")
+            text.highlight_words([self.tick], "green")
+            text.highlight_words([self.cross], "bold red")
+            self.console.print(text, soft_wrap=True)
 
     # --- promises --------------------------------------------------------------------------------------------------------
 
