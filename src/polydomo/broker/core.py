@@ -236,22 +236,31 @@ class Broker(Floor):
 
     def advance(self) -> None:
         """Does everything that is due at ``now``."""
+        fault: Exception | None = None
         for key, item in self.timers.due(self.now):
-            # What comes first may end what comes later, or set it a new time: then its key is another.
-            if isinstance(item, Request):
-                if item.timer == key:
-                    self._request_due(item)
-            elif isinstance(item, Worker):
-                if item.timer == key:
-                    item.timer = 0
-                    liveness.judge(self, item)
-            elif isinstance(item, Service):
-                if item.timer == key:
-                    self._service_due(item)
-            elif isinstance(item, Alarm) and not item.session.over:
-                item.session.on_timer(item.key)
+            try:
+                self._item_due(key, item)
+            except Exception as error:  # a fault met in one must not cost the others their time
+                fault = error
         self.catalog.advance(self.now)
         self._catalogued("")
+        if fault is not None:
+            raise fault
+
+    def _item_due(self, key: int, item: object) -> None:
+        # What comes first may end what comes later, or set it a new time: then its key is another.
+        if isinstance(item, Request):
+            if item.timer == key:
+                self._request_due(item)
+        elif isinstance(item, Worker):
+            if item.timer == key:
+                item.timer = 0
+                liveness.judge(self, item)
+        elif isinstance(item, Service):
+            if item.timer == key:
+                self._service_due(item)
+        elif isinstance(item, Alarm) and not item.session.over:
+            item.session.on_timer(item.key)
 
     def _catalog_changed(self) -> None:
         changed = self.catalog.changed
