@@ -7,6 +7,7 @@ from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
+from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.tuning import Tuning
 from polydomo.protocols.verbs import Request
 from polydomo.wire import frames, sp
@@ -77,7 +78,7 @@ class World:
 class Line(Handler):
     """One connection: the peer's end, its link, and the broker's link."""
 
-    def __init__(self, world: World, end: ClientEnd | WorkerEnd) -> None:
+    def __init__(self, world: World, end: ClientEnd | WorkerEnd, role: Role = SHARED) -> None:
         self.world = world
         self.end = end
         self.open = True
@@ -86,7 +87,7 @@ class Line(Handler):
         self.messages = 0  # that came, understood or not
         self.beat_at = world.broker.now + end.interval if isinstance(end, WorkerEnd) else 0.0
         hub = Hub()
-        detector = Detector(world.broker)
+        detector = Detector(world.broker, role)
         self.near: Link  # the peer's
         self.far: Link  # the broker's
         if end.wire == "sp":
