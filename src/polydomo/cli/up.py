@@ -136,16 +136,18 @@ async def serve(server: "BrokerServer", kept: "Keeper") -> None:
 
 def greet(urls: list[str]) -> None:
     """How to go on, for a person at a terminal."""
+    from polydomo.cli.exits import typed
     from polydomo.server.settings import Settings
 
     to = "" if urls[0] == Settings().listen[0] else f" --to {urls[0]}"
+    name = typed()
     lines = [
         "",
         f"  The broker is up at {' and '.join(urls)}. In another terminal:",
         "",
-        f"    polydomo work echo --echo{to}     offers a service",
-        f"    polydomo call echo hello{to}      calls it",
-        f"    polydomo services{to}             shows what there is",
+        f"    {name} work echo --echo{to}     offers a service",
+        f"    {name} call echo hello{to}      calls it",
+        f"    {name} services{to}             shows what there is",
         "",
         "  Ctrl-C stops it.",
         "",
