@@ -91,6 +91,12 @@ JOURNAL_RETRY: Final = 1.0  # Seconds between two tries to write a segment: a fu
 JOURNAL_FLUSH: Final = 1.0  # ... and at least between two segments that are closed early because somebody asked.
 JOURNAL_NAMES: Final = 20  # Services of one worker that its rows name.
 
+MAX_LOG_RECORD: Final = 16 * KIB  # One record that a peer publishes, as JSON; a traceback fits.
+MAX_LOG_RECORDS: Final = 10_000  # Records the broker remembers, the oldest make room,
+MAX_LOG_BYTES: Final = 16 * MIB  # ... and their size in all.
+LOG_QUEUE: Final = 10_000  # Records that a program's handler holds while the broker cannot be reached; then they are dropped, and counted,
+LOG_QUEUE_BYTES: Final = 8 * MIB  # ... and their size in all.
+
 # --- heartbeats, per protocol -----------------------------------------------------------------------------------------
 
 MDP_BEAT: Final = 2.5  # The Guide's and majortomo's interval.
@@ -126,8 +132,9 @@ EMQP_WEIGHT: Final = 10  # EventMQ's weight for a queue that names none (seen).
 EMQP_MAX_WEIGHT: Final = 1_000_000  # Weights are only compared; this keeps a number of any length out.
 DBP_BEAT_LEAST: Final = 0.1  # Heartbeat timings are brought between these two, and APPROVED tells the service so:
 DBP_BEAT_MOST: Final = 3_600.0  # an hour is long enough to be useless, and a tenth of a second busy enough.
-BEACON: Final = "255.255.255.255:5245"  # Where the published clients listen for a broker (seen).
-BEACON_LOCAL: Final = "127.255.255.255:5245"  # ... and where only this machine does.
+BEACON_PORT: Final = 5245  # UDP, where the published clients listen for a broker (seen).
+BEACON: Final = "255.255.255.255:5245"  # Beacons go to every machine of the network, as the published broker's do (seen);
+BEACON_LOCAL: Final = "127.255.255.255:5245"  # of a broker that only its own machine can reach, no farther than that.
 BEACON_INTERVAL: Final = 1.0  # The published broker's (seen).
 DISCOVER_TIME: Final = 2.5  # How long a person waits for beacons: two of them, and a margin.
 DBP_BROADCAST: Final = "255.255.255.255:5247"  # Our beats; not to 5245, where the published client takes every datagram for a beacon.

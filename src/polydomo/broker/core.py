@@ -9,10 +9,10 @@ is what a worker answers to, and it counts only from the worker that holds it.
 """
 
 from polydomo import limits
-from polydomo.broker import invariants, liveness, queues, reserved
+from polydomo.broker import invariants, liveness, logs, queues, reserved
 from polydomo.broker.catalog import Entry
 from polydomo.broker.floor import Floor
-from polydomo.broker.ledger import Entropy
+from polydomo.broker.ledger import Entropy, number_of
 from polydomo.broker.timers import HAIR
 from polydomo.protocols.verbs import (
     CANCELLED,
@@ -30,7 +30,7 @@ from polydomo.protocols.verbs import (
     Session,
     Worker,
 )
-from polydomo.wire.frames import Body, head
+from polydomo.wire.frames import Body, flat, frame, head
 from polydomo.wire.link import AT_BOUND
 
 __all__ = ["Broker", "Entropy"]
@@ -269,9 +269,9 @@ class Broker(Floor):
             self.monitor.catalogued(entry)
             if entry.state == LATE and entry.datagram:
                 # "In the event of a missing beat, heartbeats will switch over to reliable TCP connections"
-                self._probe(entry)
+                self.probe(entry)
 
-    def _probe(self, entry: Entry) -> None:
+    def probe(self, entry: Entry) -> None:
         """Asks the service itself, over the connection that registered it, if there still is one."""
         if entry.session is not None and not entry.session.over:
             entry.session.probe(entry.name)
@@ -368,16 +368,30 @@ class Broker(Floor):
         if topic.startswith(RESERVED_TOPIC):
             self.recorder.refused(session, f"topics under {RESERVED_TOPIC.decode()} are the broker's own")
             return 0
+        if topic.startswith(logs.TOPIC):
+            return self._log(session, topic, body)
         if self._wants_messages:
             self.recorder.published(session, topic, len(body))
         return self.announce(topic, body)
 
-    def announce(self, topic: bytes, body: Body) -> int:
+    def _log(self, session: Session, topic: bytes, body: Body) -> int:
+        """A log record: it is kept in the ring of records, not as a value, and subscribers get it with the request it belongs to."""
+        try:
+            record = logs.read(topic, flat(body), self.now + self.wall)
+        except ValueError as error:
+            self.violated(session, f"a log record under {topic[:64]!r}: {error}")
+            return 0
+        record.request = number_of(record.attempt.encode(), self._requests)
+        self.logs.add(record)
+        self.recorder.log_record(session, record)
+        return self.announce(topic, frame(record.content, False), keep=False)
+
+    def announce(self, topic: bytes, body: Body, keep: bool = True) -> int:
         """A message to every subscriber of the topic; it becomes the topic's last value. One without a body is no value, and ends
         the one there was. Returns how many it reached."""
         message = head(len(topic), bool(body)) + topic + body
         values = self.values
-        kept = bool(body) and values.put(topic, message)
+        kept = keep and bool(body) and values.put(topic, message)
         if not body:
             values.clear(topic)
         subscribers = self.subscriptions.match(topic)
@@ -416,6 +430,10 @@ class Broker(Floor):
         known = self.catalog.delist(self.now, name, address, why)
         self._catalogued("")
         return known
+
+    def beaten_by_datagram(self, name: str, address: str) -> None:
+        self.catalog.beaten_by_datagram(self.now, name, address)
+        self._catalogued("")
 
     def by_datagram(self, name: str) -> bool:
         return self.catalog.by_datagram(self.now, name)

@@ -7,6 +7,7 @@ from polydomo import limits
 from polydomo.broker import queues
 from polydomo.broker.catalog import Catalog
 from polydomo.broker.monitor import Monitor
+from polydomo.broker.logs import Logs
 from polydomo.broker.policy import Policy
 from polydomo.broker.pubsub import Subscriptions
 from polydomo.broker.record import Recorder
@@ -91,6 +92,7 @@ class Ledger(Verbs):
         self.catalog = Catalog(self.tuning)
         self.subscriptions = Subscriptions()
         self.values = Values(self.policy.max_values, self.policy.max_value_bytes)
+        self.logs = Logs()
         self.memo_workers = {}
         self.schedulers = {}
         self.refusal = ""

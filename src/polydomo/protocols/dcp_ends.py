@@ -125,7 +125,7 @@ class DcpWorkerEnd(WorkerEnd):
         if kind != REQUEST or len(message) < 4:
             raise ProtocolViolation(f"type {kind} with {len(message)} parts from a broker to a worker")
         metadata, data = parts_of(message, 4)
-        job = Job(message[3], data, Held(message[4], metadata))
+        job = Job(message[3], data, Held(message[4], metadata), attempt=message[4])
         self.held[message[4]] = job
         if len(self.held) < self.wanted and self.window < self.wanted:
             self.beat()  # "Respond with a heartbeat to ask for more work"

@@ -113,7 +113,7 @@ class EmqpWorkerEnd(WorkerEnd):
             if msgid in self.jobs:
                 raise ProtocolViolation("a second REQUEST under an id that is still held")
             headers = {name: value or "" for name, value in emqp_headers.items(message[5])}
-            job = Job(message[4], [message[6]], msgid, emqp_headers.read(message[5]).timeout, headers)
+            job = Job(message[4], [message[6]], msgid, emqp_headers.read(message[5]).timeout, headers, msgid)
             self.jobs[msgid] = job
             return [job]
         if command == b"HEARTBEAT" or command == b"ACK":

@@ -39,6 +39,7 @@ class Job:
     ref: object = None  # the end's own
     timeout: float = 0.0  # seconds the broker will wait for the result, where the protocol tells; 0: unknown
     headers: dict[str, str] = field(default_factory=dict)  # where the protocol has them
+    attempt: bytes = b""  # what the broker calls this attempt, for whatever is written down about it; memo01 does not tell
 
 
 @dataclass
@@ -48,7 +49,15 @@ class Dismissed:
     why: str = "DISCONNECT"
 
 
-Event = Reply | Failure | Job | Dismissed
+@dataclass
+class Published:
+    """To a subscriber: a message, or a last value, of a topic it asked for."""
+
+    topic: bytes
+    body: Frames
+
+
+Event = Reply | Failure | Job | Dismissed | Published
 
 
 class ClientEnd:

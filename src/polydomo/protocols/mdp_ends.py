@@ -117,7 +117,7 @@ class MdpWorkerEnd(WorkerEnd):
             raise ProtocolViolation("a REQUEST without client address, empty frame and body")
         if self.job is not None:
             raise ProtocolViolation("a REQUEST to a worker that holds one")
-        self.job = Job(self.service, rest[2:], rest[0])
+        self.job = Job(self.service, rest[2:], rest[0], attempt=rest[0])
         return [self.job]
 
     def beat(self) -> None:

@@ -101,7 +101,8 @@ class MdxWorkerEnd(WorkerEnd):
             raise ProtocolViolation("a REQUEST without client address, empty frame and request id")
         if self.job is not None:
             raise ProtocolViolation("a REQUEST to a worker that holds one")
-        self.job = Job(self.service, message[5:], message[2:5])  # the envelope goes back as it came
+        # the envelope goes back as it came
+        self.job = Job(self.service, message[5:], message[2:5], attempt=message[2])
         return [self.job]
 
     def beat(self) -> None:

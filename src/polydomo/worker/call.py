@@ -12,11 +12,12 @@ class Call(Message):
     ('echo', b'onetwo', 'onetwo', b'two')
     """
 
-    __slots__ = ("headers", "service", "timeout")
+    __slots__ = ("headers", "request", "service", "timeout")
 
     def __init__(self, job: Job) -> None:
         super().__init__(job.body)
         self.service = job.service.decode(errors="replace")
+        self.request = job.attempt.decode(errors="replace")  # what the broker knows the request by
         self.headers = job.headers  # where the protocol has them (eMQP, DCP)
         self.timeout = job.timeout  # seconds the broker will wait, where the protocol tells; 0 otherwise
 

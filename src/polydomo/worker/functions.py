@@ -5,6 +5,7 @@ that does not end in time must not keep the process from leaving.
 """
 
 import asyncio
+import contextvars
 import inspect
 import queue
 import threading
@@ -77,10 +78,11 @@ class Threads:
 
     async def run(self, loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> object:
         future: asyncio.Future[object] = loop.create_future()
+        context = contextvars.copy_context()  # what the caller's task knows, the thread knows, too
 
         def task() -> None:
             try:
-                result, error = function(), None
+                result, error = context.run(function), None
             except BaseException as problem:
                 # A coroutine cannot raise StopIteration, and a function's SystemExit is its own failure, not the worker's end.
                 error = (

@@ -17,6 +17,7 @@ from polydomo.protocols.ends import Dismissed, Event, Job, WorkerEnd
 from polydomo.protocols.verbs import FAILED
 from polydomo.wire.address import Address
 from polydomo.worker.call import Call
+from polydomo.worker.context import RUNNING, Running
 from polydomo.worker.functions import Abandoned, Function, Threads, execute
 
 log = logging.getLogger("polydomo.worker")
@@ -211,6 +212,7 @@ class Seat:
                 raise Abandoned
             post.partial(job, body)
 
+        mark = RUNNING.set(Running(name, job.attempt.decode(errors="replace")))
         try:
             # An eMQP broker gives requests for a queue that nobody serves to a worker of "default".
             function = self.functions.get(job.service) or self.functions.get(b"default")
@@ -230,3 +232,5 @@ class Seat:
             log.warning("a call of %s failed", name, exc_info=error)
             if not post.ended.done():
                 post.fail(job, code, text)
+        finally:
+            RUNNING.reset(mark)

@@ -1,0 +1,168 @@
+"""Log records that services publish under ``log.``: checked, tied to the request they belong to, and the last of them remembered.
+
+A record is a JSON object, published under ``log.`` and the service's name:
+
+    {"service": "upper", "level": "warning", "time": 1794724735.65, "message": "too long", "fields": {"size": 70000},
+     "request": "00000002a001"}
+
+Only ``message`` is needed. ``request`` is what the worker knows the request by: the token of its attempt (see ``ledger.number_of``), or
+the request's number. Whoever reads the record gets the number as ``request``, the token as ``attempt``, and the record's own number as
+``record``.
+"""
+
+import json
+import math
+from collections import deque
+
+from polydomo.limits import MAX_LISTED, MAX_LOG_BYTES, MAX_LOG_RECORD, MAX_LOG_RECORDS
+
+TOPIC = b"log."
+LEVELS = ("debug", "info", "warning", "error", "critical")
+OTHER_NAMES = {"trace": "debug", "notice": "info", "warn": "warning", "err": "error", "fatal": "critical"}
+
+Row = dict[str, object]
+
+
+class LogRecord:
+    """One record. ``content`` is what subscribers get."""
+
+    __slots__ = ("attempt", "fields", "level", "message", "number", "request", "service", "size", "time")
+
+    def __init__(self, time: float, service: str, level: str, message: str, fields: Row, attempt: str, size: int) -> None:
+        self.time = time  # seconds since the epoch, by the clock of whoever wrote it
+        self.service = service
+        self.level = level
+        self.message = message
+        self.fields = fields
+        self.attempt = attempt  # "": it belongs to no request
+        self.size = size  # bytes, as it was published
+        self.request = 0  # the broker's, as is the next
+        self.number = 0
+
+    def row(self) -> Row:
+        return {
+            "record": self.number,
+            "time": self.time,
+            "service": self.service,
+            "level": self.level,
+            "message": self.message,
+            "fields": self.fields,
+            "request": self.request,
+            "attempt": self.attempt,
+        }
+
+    @property
+    def content(self) -> bytes:
+        return json.dumps(self.row()).encode()
+
+
+def read(topic: bytes, content: bytes, now: float) -> LogRecord:
+    """Raises ValueError, which says what is wrong."""
+    if len(content) > MAX_LOG_RECORD:
+        raise ValueError(f"{len(content)} bytes, the bound is {MAX_LOG_RECORD}")
+    try:
+        found = json.loads(content, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON") from None
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    message = found.get("message")
+    if not isinstance(message, str):
+        raise ValueError("it has no message")
+    service = found.get("service", topic[len(TOPIC) :].decode(errors="replace"))
+    if not isinstance(service, str):
+        raise ValueError("its service is no text")
+    fields = found.get("fields", {})
+    if not isinstance(fields, dict):
+        raise ValueError("its fields are no object")
+    return LogRecord(
+        _time(found.get("time"), now), service, level_of(found.get("level", "info")), message, fields, _attempt(found), len(content)
+    )
+
+
+def level_of(value: object) -> str:
+    """A level by name, in any case and under its usual names, or by Python's numbers. Raises ValueError."""
+    if isinstance(value, str):
+        name = value.strip().lower()
+        name = OTHER_NAMES.get(name, name)
+        if name in LEVELS:
+            return name
+    elif isinstance(value, int) and not isinstance(value, bool):
+        return LEVELS[min(max(value // 10, 1), 5) - 1]
+    raise ValueError(f"a level is one of {', '.join(LEVELS)}")
+
+
+def _time(value: object, now: float) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value < 1e11:
+        return float(value)
+    if value is None:
+        return now
+    raise ValueError("its time is not in seconds since the epoch")
+
+
+def _attempt(found: "dict[str, object]") -> str:
+    value = found.get("request")
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 36:
+        return f"{value:09x}000"
+    if value is None or value == "" or value == 0:
+        return ""
+    if isinstance(value, str) and len(value) <= 255:
+        return value
+    raise ValueError("its request is neither a number nor an attempt")
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")  # Python would read NaN, and write it to everybody who reads the record
+
+
+class Logs:
+    """The last records, bounded in number and bytes."""
+
+    def __init__(self, max_records: int = MAX_LOG_RECORDS, max_bytes: int = MAX_LOG_BYTES) -> None:
+        self.max_records = max_records
+        self.max_bytes = max_bytes
+        self.records: deque[LogRecord] = deque()  # the newest last
+        self.size = 0
+        self.taken = 0  # records ever
+
+    def add(self, record: LogRecord) -> None:
+        self.taken += 1
+        record.number = self.taken
+        self.records.append(record)
+        self.size += record.size
+        while len(self.records) > self.max_records or self.size > self.max_bytes:
+            self.size -= self.records.popleft().size
+
+    def select(self, service: str = "", level: str = "debug", request: int = 0, after: int = 0, most: int = MAX_LISTED) -> list[LogRecord]:
+        """The newest that fit, the oldest of them first."""
+        least = LEVELS.index(level)
+        found: list[LogRecord] = []
+        for record in reversed(self.records):
+            if len(found) == most or record.number <= after:
+                break
+            if (
+                (not service or record.service == service)
+                and LEVELS.index(record.level) >= least
+                and (not request or record.request == request)
+            ):
+                found.append(record)
+        found.reverse()
+        return found
+
+    def answer(self, wanted: bytes) -> object:
+        """To a request for ``polydomo.logs``: a JSON object with any of service, level (the least), request, after (a record's number) and
+        most, or nothing."""
+        try:
+            found = json.loads(wanted) if wanted else {}
+            if not isinstance(found, dict):
+                raise ValueError("not a JSON object")
+            records = self.select(
+                str(found.get("service") or ""),
+                level_of(found.get("level") or "debug"),
+                int(found.get("request") or 0),
+                int(found.get("after") or 0),
+                min(max(int(found.get("most") or MAX_LISTED), 1), MAX_LISTED),
+            )
+        except (ValueError, TypeError, RecursionError, OverflowError) as error:
+            return {"error": f"which records are wanted: {error}"}
+        return [record.row() for record in records]

@@ -1,0 +1,136 @@
+"""``polydomo logs``: the log records that the broker has collected, and those that come."""
+
+import asyncio
+import json as json_module
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from polydomo.cli import options
+from polydomo.cli.options import To
+from polydomo.cli.render import clean, on_terminal
+
+Row = dict[str, Any]
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+COLOURS = {"debug": "bright_black", "warning": "yellow", "error": "red", "critical": "bright_red"}
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(logs)
+
+
+def logs(
+    to: To = None,
+    service: Annotated[str | None, typer.Option(metavar="NAME", help="Only records of this service.")] = None,
+    level: Annotated[str | None, typer.Option(metavar="LEVEL", help="Only records of this level and above.")] = None,
+    request: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only records of this request.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new records as they come.")] = False,
+    most: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, max=1000, help="At most so many old ones.")] = 100,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
+    timeout: Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds to wait for the answer.")] = 5.0,
+) -> None:
+    """Show the log records that services have published, with the requests they belong to.
+
+    **Examples**
+
+    - `polydomo logs --follow`
+    - `polydomo logs --service billing --level warning`
+    - `polydomo logs --request 42 --json`
+    """
+    from polydomo.cli.exits import needs_broker
+    from polydomo.errors import SettingError
+
+    if level is not None and level.lower() not in LEVELS:
+        raise SettingError(f"--level: {level!r} is not one of {', '.join(LEVELS)}")
+    wanted = Wanted(service or "", (level or "debug").lower(), request or 0, most)
+    url = options.address(to)
+    with needs_broker(url):
+        asyncio.run(show(url, wanted, follow, json, timeout))
+
+
+class Wanted:
+    """Which records."""
+
+    def __init__(self, service: str, level: str, request: int, most: int) -> None:
+        self.service = service
+        self.level = level
+        self.request = request
+        self.most = most
+
+    def question(self) -> str:
+        return json_module.dumps({"service": self.service, "level": self.level, "request": self.request, "most": self.most})
+
+    def __contains__(self, row: object) -> bool:
+        return (
+            isinstance(row, dict)
+            and (not self.service or row["service"] == self.service)
+            and LEVELS.index(row["level"]) >= LEVELS.index(self.level)
+            and (not self.request or row["request"] == self.request)
+        )
+
+
+async def show(url: str, wanted: Wanted, follow: bool, json: bool, timeout: float) -> None:
+    from polydomo.client.subscriber import AsyncSubscriber
+
+    if not follow:
+        for row in await collected(url, wanted, timeout):
+            tell(row, json)
+        return
+    # Subscribed first, asked then: what comes in between comes twice, and is told once.
+    async with AsyncSubscriber(url, "log.", connect_timeout=options.connect_time(url)) as subscriber:
+        last = 0
+        for row in await collected(url, wanted, timeout):
+            tell(row, json)
+            last = row["record"]
+        async for _, message in subscriber:
+            row = message.json()
+            if row["record"] > last and row in wanted:
+                tell(row, json)
+
+
+async def collected(url: str, wanted: Wanted, timeout: float) -> list[Row]:
+    from polydomo.client.aio import AsyncClient
+    from polydomo.errors import CallFailed, CallTimeout
+
+    if not wanted.most:
+        return []
+    async with AsyncClient(url, "mdp1", timeout=timeout, connect_timeout=options.connect_time(url)) as client:
+        try:
+            result = await client.call("polydomo.logs", wanted.question())
+        except CallTimeout:
+            raise CallTimeout(f"{url} did not answer within {timeout:g} s; is it a polydomo broker?") from None
+    try:
+        answer = result.json()
+    except ValueError:
+        answer = None
+    if not isinstance(answer, list):
+        raise CallFailed("not-implemented", f"{url} does not know polydomo.logs; is it a polydomo broker of this version?")
+    return answer
+
+
+def tell(row: Row, json: bool) -> None:
+    typer.echo(json_module.dumps(row) if json else line(row, on_terminal()))
+
+
+def line(row: Row, colours: bool = False) -> str:
+    """One record for people: when, how bad, who and for which request, what, and the fields.
+
+    >>> line({"time": 0, "level": "info", "service": "upper", "message": "done", "fields": {"n": 1}, "request": 7})[24:]
+    ' info     upper #7  done  n=1'
+    """
+    moment = datetime.fromtimestamp(row["time"])
+    today = moment.date() == datetime.now().date()
+    level = f"{row['level']:<8}"
+    if colours and row["level"] in COLOURS:
+        level = typer.style(level, fg=COLOURS[row["level"]])
+    who = clean(row["service"]) + (f" #{row['request']}" if row["request"] else "")
+    rest = "".join(f"  {clean(str(name))}={clean(_shown(value))}" for name, value in row["fields"].items() if name != "exception")
+    trace = str(row["fields"].get("exception", ""))
+    shown = f"{moment.strftime('%H:%M:%S' if today else '%Y-%m-%d %H:%M:%S')}.{moment.microsecond // 1000:03d}  {level} {who}  "
+    return shown + clean(row["message"]) + rest + "".join(f"\n    {clean(part)}" for part in trace.splitlines())
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json_module.dumps(value)

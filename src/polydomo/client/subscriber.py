@@ -1,0 +1,72 @@
+"""A subscriber for asyncio: last values first, then what is published."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+from polydomo.client.connection import Connection, connect
+from polydomo.client.message import Message
+from polydomo.errors import NotConnected, PolydomoError
+from polydomo.limits import CONNECT_TIME, STREAM_BACKLOG
+from polydomo.protocols.ends import Event, Published
+from polydomo.protocols.pubsub_ends import SubscriberEnd
+from polydomo.wire.address import parse_url
+
+
+class AsyncSubscriber:
+    """Hears what is published under some prefixes, until its connection is lost.
+
+    ```python
+    async with AsyncSubscriber("tcp://127.0.0.1:5246", "weather.") as subscriber:
+        async for topic, message in subscriber:
+            print(topic, message.text)
+    ```
+    """
+
+    def __init__(self, to: str, *prefixes: str | bytes, connect_timeout: float = CONNECT_TIME) -> None:
+        self._address = parse_url(to, connect=True)
+        self.url = str(self._address)
+        self._prefixes = [prefix.encode() if isinstance(prefix, str) else prefix for prefix in prefixes]
+        self._connect_timeout = connect_timeout
+        self._heard: asyncio.Queue[Published | PolydomoError] = asyncio.Queue()
+        self._waiting = 0  # bytes of what was heard and not taken
+        self._connection: Connection | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connects and subscribes. Raises NotConnected."""
+        end = SubscriberEnd()
+        self._connection = await connect(self._address, end, self._on_event, self._heard.put_nowait, self._connect_timeout)
+        for prefix in self._prefixes:
+            end.subscribe(prefix)
+        self._connection.flush_soon()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._connection is not None:
+            self._connection.close("the subscriber leaves")
+            await self._connection.gone
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, Published):
+            self._waiting += sum(map(len, event.body))
+            self._heard.put_nowait(event)
+            if self._waiting > STREAM_BACKLOG and self._connection is not None:
+                self._connection.close("the subscriber does not keep up", abort=True)
+
+    async def next(self) -> tuple[str, Message]:
+        """The next message. Raises ConnectionLost."""
+        if self._connection is None:
+            raise NotConnected(f"{self.url}: not connected; use `async with`")
+        event = await self._heard.get()
+        if isinstance(event, PolydomoError):
+            self._heard.put_nowait(event)  # it stays lost
+            raise event
+        self._waiting -= sum(map(len, event.body))
+        return event.topic.decode(errors="backslashreplace"), Message(event.body)
+
+    async def __aiter__(self) -> AsyncIterator[tuple[str, Message]]:
+        while True:
+            yield await self.next()
