@@ -8,6 +8,7 @@ only counted, and told once as "and M more like it", so that a peer that sends g
 are not counted: who asks for them wants them.
 """
 
+import asyncio
 import json
 import logging
 import math
@@ -15,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Any, TextIO
 
 from polydomo.limits import LOG_KEYS, LOG_LINES, LOG_VALUE
 
@@ -40,6 +41,12 @@ def say(log: logging.Logger, level: int, text: str, /, **fields: object) -> None
 def trouble(log: logging.Logger, text: str, /, **fields: object) -> None:
     """Logs the exception that is being handled, with its traceback: a fault of ours."""
     log.error("%s", text, extra={"fields": fields}, exc_info=True, stacklevel=2)
+
+
+def uncaught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What nobody caught, told like everything else: for ``loop.set_exception_handler``."""
+    fields = {"during": context.get("message")}
+    get("server").error("%s", "internal error", extra={"fields": fields}, exc_info=context.get("exception"))
 
 
 def setup(json: bool = False, level: str = "info", stream: TextIO | None = None) -> None:
