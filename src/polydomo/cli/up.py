@@ -117,6 +117,7 @@ async def serve(server: "BrokerServer", kept: "Keeper") -> None:
         logs.say(log, logging.INFO, "stopping", signal=name, grace=server.settings.grace)
         stop.set()
 
+    loop.set_exception_handler(logs.uncaught)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     kept.begin(server.broker, loop)
