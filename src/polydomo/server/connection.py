@@ -199,7 +199,10 @@ class Connection(asyncio.Protocol):
         server.wake()
         server.forget(self)
         if self.link is not None:
-            self.link.lost("connection closed" if exc is None else f"connection lost: {exc}")
+            try:
+                self.link.lost("connection closed" if exc is None else f"connection lost: {exc}")
+            except Exception:
+                trouble(LOG, "internal error", peer=self.peer, during="the end of a connection")
 
 
 def _name(transport: asyncio.BaseTransport, server: "BrokerServer", ipc: bool) -> str:
