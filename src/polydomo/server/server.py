@@ -190,7 +190,10 @@ class BrokerServer:
         """The end of a turn: stalled peers go on where they may, everything gathered is written, the timer is set."""
         self.awake = False
         hub = self.hub
-        self.broker.turn()
+        try:
+            self.broker.turn()
+        except Exception:
+            trouble(LOG, "internal error", during="a turn")
         if self.broker.catalog.publishers_version != self.publishers.version:
             self.publishers.follow()
         while hub.resumed:
