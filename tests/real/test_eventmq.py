@@ -1,5 +1,6 @@
 """EventMQ 0.3.13: its job manager and its scheduler, as its own commands start them, run what its own client sends, through our broker."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import polydomo
 from polydomo import testing
 from polydomo.server.settings import Settings
 from tests.real.peers import PATIENCE, Program, needs
-from tests.real.waiting import until
+from tests.real.waiting import free_port, until
 
 pytestmark = needs("eventmq")
 
@@ -158,3 +159,42 @@ def test_what_the_client_publishes_reaches_subscribers(broker: testing.Broker, c
         client.say("publish", "news.today", {"all": "well"})
         assert subscriber.poll(int(PATIENCE * 1000))
         assert subscriber.recv_multipart() == [b"news.today", b'{"all": "well"}']
+
+
+@pytest.mark.parametrize("whose", ["theirs", "ours"])
+def test_its_own_ports_with_its_own_router_and_with_ours(whose: str, tmp_path: Path) -> None:
+    """Job manager, scheduler and client know nothing but EventMQ's front end and back end, and do the same with both brokers."""
+    front, back, admin = (f"tcp://127.0.0.1:{free_port()}" for _ in range(3))
+    variables = {
+        "EVENTMQ_FRONTEND_ADDR": front,
+        "EVENTMQ_BACKEND_ADDR": back,
+        "EVENTMQ_ADMINISTRATIVE_ADDR": admin,
+        "EVENTMQ_SCHEDULER_ADDR": front,
+        "EVENTMQ_WORKER_ADDR": back,
+        "EVENTMQ_REDIS_STARTUP_ERROR_HARD_KILL": "False",
+    }
+    deferred, scheduled = tmp_path / "deferred", tmp_path / "scheduled"
+    with contextlib.ExitStack() as stack:
+        if whose == "ours":
+            settings = Settings()
+            settings.emqp.front, settings.emqp.back = front, back
+            stack.enter_context(testing.broker(settings=settings))
+        else:
+            router = stack.enter_context(Program("emq-router", **variables))
+            router.logged("Listening for requests")
+        stack.enter_context(Program("emq-jobmanager", "-J", "2", **variables))
+        stack.enter_context(Program("emq-scheduler", **variables))
+        client = stack.enter_context(Program("eventmq_ask.py", front))
+
+        def runs(path: Path, interval: dict[str, int]) -> bool:
+            """EventMQ's router drops what comes before the job manager and the scheduler are there: it is sent again."""
+            client.say(
+                "schedule" if interval else "defer", {"func": "eventmq_jobs.note", "args": [str(path)], **interval}
+            )
+            with contextlib.suppress(AssertionError):
+                until(lambda: noted(path) >= 1, "a run", 2.0)
+            return noted(path) >= 1
+
+        until(lambda: runs(deferred, {}), "a deferred job")
+        until(lambda: runs(scheduled, {"interval_secs": 1}), "a scheduled job")
+        until(lambda: noted(scheduled) >= 3, "three runs of it")
