@@ -1,7 +1,7 @@
 """Monitoring: what changed, who has gone, and figures, for whoever watches.
 
-Every change of a state that is kept (see ``states``) is one event. Events are published as JSON, each under the name of what it is about, to
-those who subscribed and to nobody else:
+Every change of a state that is kept (see ``states``) is one event. Events are published as JSON, each under the name of what it is about,
+to those who subscribed and to nobody else:
 
     monitor.worker.w12       monitor.service.echo       monitor.client.c7       monitor.figures (once a second)
 

@@ -57,6 +57,8 @@ def not_there(url: str, why: str = "") -> str:
     from polydomo.wire.address import is_loopback, parse_url
 
     reason = why.removeprefix(f"{url}: ")
+    if url.startswith("discover://"):
+        return f"{reason or 'no broker was discovered'}; start one with `polydomo up --beacon`"
     text = f"no broker answers at {url}"
     if reason and not any(plain in reason for plain in NOBODY):
         text += f" ({reason})"
@@ -105,7 +107,10 @@ class Commands(TyperGroup):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except Exception as error:
-            raise told(error) from None
+            if not misuse(error):
+                raise
+            complain(misuse(error))
+            raise typer.Exit(USAGE) from None
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -120,16 +125,10 @@ class Commands(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(OK) from None
         except Exception as error:
-            raise told(error) from None
-
-
-def told(error: Exception) -> Exception:
-    """A mistake in the words of a command as one line and its status; anything else as it is."""
-    text = misuse(error)
-    if not text:
-        return error
-    complain(text)
-    return typer.Exit(USAGE)
+            if not misuse(error):
+                raise
+            complain(misuse(error))
+            raise typer.Exit(USAGE) from None
 
 
 def without_values(params: Any) -> Any:

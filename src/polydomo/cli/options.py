@@ -9,7 +9,10 @@ CLIENT_VARIABLE = "POLYDOMO_TO"  # where clients and workers of this command lin
 To = Annotated[
     str | None,
     typer.Option(
-        "--to", metavar="URL", envvar=CLIENT_VARIABLE, help="Address of the broker.  [default: tcp://127.0.0.1:5246]"
+        "--to",
+        metavar="URL",
+        envvar=CLIENT_VARIABLE,
+        help="Address of the broker; discover:// finds one by its beacon.  [default: tcp://127.0.0.1:5246]",
     ),
 ]
 Protocol = Annotated[
@@ -40,6 +43,7 @@ def protocol_name(protocol: str | None) -> str:
 def connect_time(url: str) -> float:
     """How long to wait for a connection: a broker on this machine is there or not, one far away may be slow to answer."""
     from polydomo.limits import CONNECT_TIME, CONNECT_TIME_LOCAL
-    from polydomo.wire.address import is_loopback, parse_url
+    from polydomo.wire.address import DISCOVER, is_loopback, parse_url
 
-    return CONNECT_TIME_LOCAL if is_loopback(parse_url(url)) else CONNECT_TIME
+    address = parse_url(url, connect=True)
+    return CONNECT_TIME_LOCAL if is_loopback(address) and address.kind != DISCOVER else CONNECT_TIME

@@ -9,11 +9,12 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
+from polydomo.client import discovery
 from polydomo.errors import ConnectionLost, NotConnected, PolydomoError, ProtocolViolation
 from polydomo.limits import KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL
 from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
 from polydomo.wire import frames, sp
-from polydomo.wire.address import IPC, Address
+from polydomo.wire.address import DISCOVER, IPC, Address
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
@@ -188,6 +189,10 @@ async def connect(
 ) -> Connection:
     """Connects, and waits until the wire's handshake is done. Raises NotConnected, or ProtocolViolation if what answers is no broker."""
     loop = asyncio.get_running_loop()
+    if address.kind == DISCOVER:
+        began = loop.time()
+        address = await discovery.find(address, timeout)
+        timeout = max(timeout + began - loop.time(), 0.001)
     connection = Connection(address, end, on_event, on_lost)
     try:
         async with asyncio.timeout(timeout):

@@ -14,7 +14,7 @@ from polydomo.client.retry import Backoff
 from polydomo.errors import CallTimeout, NotConnected, PolydomoError
 from polydomo.limits import CLOSE_TIME
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Reply
-from polydomo.wire.address import Address
+from polydomo.wire.address import DISCOVER, Address
 
 
 class Line:
@@ -162,7 +162,8 @@ class SharedLine(Lines):
             # Not wait_for: one caller's cancellation or deadline must not end the dialing for the others.
             await asyncio.wait([dialing], timeout=max(limit - loop.time(), 0))
             if not dialing.done():
-                raise NotConnected(self._trouble or f"{self.address}: no answer in time")
+                missing = "no broker's beacon was heard" if self.address.kind == DISCOVER else "no answer"
+                raise NotConnected(self._trouble or f"{self.address}: {missing} in time")
             if dialing.cancelled():
                 raise NotConnected("the client was closed")
             error = dialing.exception()

@@ -5,6 +5,7 @@ would be right and to which the caller adds the value, or a SettingError that is
 that ``read`` takes again.
 """
 
+import ipaddress
 import math
 import re
 from typing import Generic, TypeVar
@@ -157,6 +158,29 @@ class Place(Kind[str]):
         if not isinstance(value, str):
             raise ValueError("must be an address, such as tcp://127.0.0.1:5247, or empty for none")
         return str(parse_url(value.strip())) if value.strip() else ""
+
+
+class Broadcast(Kind[str]):
+    """Where datagrams are broadcast to: HOST:PORT, or ``on`` for the usual address, or ``off``."""
+
+    def read(self, value: object) -> str:
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        if isinstance(value, str):
+            word = value.strip().lower()
+            if word in _TRUE or word in _FALSE:
+                return "on" if word in _TRUE else "off"
+            host, _, port = word.rpartition(":")
+            if _is_ipv4(host) and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535:
+                return f"{host}:{int(port)}"
+        raise ValueError("must be an IPv4 address and a port, such as 255.255.255.255:5245, or on, or off")
+
+
+def _is_ipv4(text: str) -> bool:
+    try:
+        return bool(ipaddress.IPv4Address(text))
+    except ValueError:
+        return False
 
 
 class Header(Kind[bytes]):

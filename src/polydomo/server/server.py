@@ -15,13 +15,14 @@ from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.errors import SettingError
 from polydomo.protocols.roles import SHARED, Role
-from polydomo.server import listening, logs
+from polydomo.server import beacon, listening, logs
 from polydomo.server.connection import Connection
 from polydomo.server.logbook import Logbook
 from polydomo.server.logs import say, trouble
 from polydomo.server.outgoing import Publishers
 from polydomo.server.settings import Settings
-from polydomo.wire.address import IPC
+from polydomo.server.udp import Heartbeats
+from polydomo.wire.address import IPC, TCP, Address, is_loopback
 from polydomo.wire.link import Hub
 from polydomo.wire.zmtp import Bounds
 
@@ -65,6 +66,8 @@ class BrokerServer:
         self.publishers = Publishers(self)
         self.urls: list[str] = []
         self.places: dict[str, str] = {}  # the listeners with a role, by its name
+        self.beacon: beacon.Beacon | None = None
+        self.heartbeats: Heartbeats | None = None
         self.ipc_peers = 0
         self.bytes_received = 0
         self.bytes_sent = 0
@@ -98,10 +101,38 @@ class BrokerServer:
             self.broker.address = self.urls[0]
             for listener, bound in zip(listeners, self._listening, strict=True):
                 await self._listen(bound, listener.role)
+            places = zip(listeners, self._listening, strict=True)
+            await self._open_datagrams([bound for listener, bound in places if listener.role.takes("dbp")])
         except BaseException:
             self._close_listeners()
             raise
         self._sweep()
+
+    async def _open_datagrams(self, routers: list[listening.Listening]) -> None:
+        """The beacon, and heartbeats by UDP beside every listener that speaks DBP over TCP."""
+        dbp = self.settings.dbp
+        routers = [bound for bound in routers if bound.address.kind == TCP]
+        if not routers:
+            if dbp.beacon != "off":
+                raise SettingError("dbp.beacon: no listener that a beacon could name; it needs one at tcp://")
+            return
+        near = all(is_loopback(bound.address) for bound in routers)
+        if dbp.udp:
+            to = beacon.place(dbp.broadcast, limits.DBP_BROADCAST_LOCAL if near else limits.DBP_BROADCAST)
+            self.heartbeats = Heartbeats(self, to)
+            for bound in routers:
+                for sock in bound.sockets:
+                    await self.heartbeats.listen(sock)
+        place = beacon.place(dbp.beacon, limits.BEACON_LOCAL if near else limits.BEACON)
+        if place is not None:
+            host, port = next(sock.getsockname()[:2] for sock in routers[0].sockets)
+            if near and not is_loopback(Address(TCP, place[0], place[1])):
+                say(LOG, logging.WARNING, "other machines hear the beacon and cannot reach the broker", address=str(routers[0].address))
+            try:
+                self.beacon = beacon.Beacon(place, host, port, dbp.beacon_interval)
+            except OSError as error:
+                raise SettingError(f"dbp.beacon: cannot send to {place[0]}:{place[1]}: {listening.reason(error)}") from None
+            self.beacon.start()
 
     def _count_files(self) -> None:
         """Every connection is a file; one that could not be opened would be cut without a word."""
@@ -173,6 +204,12 @@ class BrokerServer:
         for server in self._servers:
             server.close()
         self._servers.clear()
+        if self.beacon is not None:
+            self.beacon.stop()
+            self.beacon = None
+        if self.heartbeats is not None:
+            self.heartbeats.stop()
+            self.heartbeats = None
         for bound in self._listening:
             bound.close()
         self._listening.clear()

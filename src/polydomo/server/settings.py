@@ -23,7 +23,21 @@ from polydomo import limits
 from polydomo.errors import SettingError
 from polydomo.protocols.roles import ROLES, SHARED, Role
 from polydomo.protocols.tuning import Tuning
-from polydomo.server.kinds import Choice, Count, Flag, Header, Kind, Place, Seconds, Size, Table, Text, Urls, Words
+from polydomo.server.kinds import (
+    Broadcast,
+    Choice,
+    Count,
+    Flag,
+    Header,
+    Kind,
+    Place,
+    Seconds,
+    Size,
+    Table,
+    Text,
+    Urls,
+    Words,
+)
 from polydomo.wire.address import Address, is_loopback, parse_url
 
 T = TypeVar("T")
@@ -94,6 +108,10 @@ class Dbp:
     silent: bool = setting(Tuning.dbp_silent, Flag(), "take registrations without heartbeat timing, which never expire")
     names: list[str] = setting([], Words(), "names that may register; empty allows every name")
     listen: str = setting("", Place(), "a further listener, for DBP alone")
+    beacon: str = setting("off", Broadcast(), "UDP address to tell where the broker is; on: every machine that can reach it")
+    beacon_interval: float = setting(limits.BEACON_INTERVAL, _BEAT, "time between two beacons")
+    udp: bool = setting(True, Flag(), "take heartbeats by UDP, at the ports of the listeners")
+    broadcast: str = setting("on", Broadcast(), "UDP address of the broker's beats to services that beat by UDP")
 
 
 @dataclass
@@ -123,10 +141,6 @@ class Values:
     dial: bool = setting(True, Flag(), "subscribe to the publishers that DBP registrations name")
 
 
-@dataclass
-class Listener:
-    """An address to listen on, and for whom."""
-
 _LEVELS = ("off", "requests", "messages")
 
 
@@ -142,6 +156,10 @@ class Journal:
     keep_bytes: int = setting(limits.JOURNAL_KEEP_BYTES, Size(least=limits.MIB), "size past which the oldest segments are removed")
     keep_age: float = setting(limits.JOURNAL_KEEP_AGE, Seconds(least=3600.0), "age past which segments are removed")
 
+
+@dataclass
+class Listener:
+    """An address to listen on, and for whom."""
 
     address: Address
     role: Role = SHARED
@@ -181,11 +199,11 @@ class Settings:
     emqp: Emqp = field(default_factory=Emqp)
     memo: Memo = field(default_factory=Memo)
     values: Values = field(default_factory=Values)
+    journal: Journal = field(default_factory=Journal)
     sources: dict[str, str] = field(default_factory=dict)  # key -> where its value came from; a default is not in it
 
     def listeners(self) -> list[Listener]:
         """The shared ones first; then those with a role, each opened by the setting of the role's name."""
-    journal: Journal = field(default_factory=Journal)
         shared = [Listener(parse_url(url)) for url in self.listen]
         places = [(role, self.get(key)) for key, role in ROLES.items() if key]
         return shared + [Listener(parse_url(url), role, role.name) for role, url in places if url]

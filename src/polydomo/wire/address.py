@@ -1,8 +1,10 @@
 """Where a peer is: the addresses polydomo listens on and connects to.
 
     tcp://127.0.0.1:5246   tcp://[::1]:5246   tcp://broker.example:5246   tcp://*:5246   ipc:///run/polydomo.sock
+    discover://            discover://127.255.255.255:6245
 
-As in ZeroMQ, ``*`` is every interface, and port ``0`` (or ``*``) lets the system choose one.
+``discover://`` is wherever a broker's beacon comes from, heard on UDP port 5245 or at the address that is named. As in ZeroMQ, ``*`` is
+every interface, and port ``0`` (or ``*``) lets the system choose one.
 """
 
 import ipaddress
@@ -10,10 +12,11 @@ import re
 from dataclasses import dataclass
 
 from polydomo.errors import SettingError
-from polydomo.limits import MAX_IPC_PATH
+from polydomo.limits import BEACON_PORT, MAX_IPC_PATH
 
 TCP = "tcp"
 IPC = "ipc"
+DISCOVER = "discover"
 
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?", re.ASCII)
 _LIKE_IPV4 = re.compile(r"[0-9.]+", re.ASCII)
@@ -24,7 +27,7 @@ _WRITE = "write tcp://HOST:PORT or ipc:///PATH"
 class Address:
     """One address; ``str()`` gives its URL back."""
 
-    kind: str  # TCP or IPC
+    kind: str  # TCP, IPC or DISCOVER
     host: str = ""  # an IPv4 or IPv6 address without brackets, a name, or "*"
     port: int = 0  # 0: the system chooses
     path: str = ""  # IPC only
@@ -33,7 +36,7 @@ class Address:
         if self.kind == IPC:
             return f"ipc://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"tcp://{host}:{self.port}"
+        return f"{self.kind}://{host}:{self.port}"
 
 
 def parse_url(text: str, connect: bool = False) -> Address:
@@ -50,6 +53,8 @@ def parse_url(text: str, connect: bool = False) -> Address:
         return _parse_tcp(text, rest, connect)
     if scheme == IPC:
         return _parse_ipc(text, rest)
+    if scheme == DISCOVER:
+        return _parse_discover(text, rest, connect)
     raise _wrong(text, f"polydomo does not know {scheme + '://'!r}; {_WRITE}")
 
 
@@ -79,6 +84,17 @@ def _parse_tcp(text: str, rest: str, connect: bool) -> Address:
     if connect and port == 0:
         raise _wrong(text, "port 0 is only for listening; name the port to connect to")
     return Address(TCP, host=host, port=port)
+
+
+def _parse_discover(text: str, rest: str, connect: bool) -> Address:
+    if not connect:
+        raise _wrong(text, f"a broker is discovered, it does not listen there; {_WRITE}")
+    if not rest:
+        return Address(DISCOVER, "*", BEACON_PORT)
+    host, colon, port_text = rest.rpartition(":")
+    if not colon or "[" in rest:
+        raise _wrong(text, "write discover://, or discover://HOST:PORT to listen for beacons elsewhere (IPv4: beacons are broadcast)")
+    return Address(DISCOVER, _parse_host(text, host), _parse_port(text, port_text) or BEACON_PORT)
 
 
 def _parse_host(text: str, host: str) -> str:

@@ -1,0 +1,60 @@
+"""Heartbeats by UDP, as the broker takes and gives them: pure, the sockets are the server's.
+
+"A datagram is a hint": it can keep a registered service alive, from its registered address alone, and it can end nothing by itself. What is
+malformed or forged is counted and ignored.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker.timers import HAIR
+from polydomo.protocols import dbp, dbp_udp
+from polydomo.protocols.verbs import LEFT, LOST
+
+if TYPE_CHECKING:
+    from polydomo.broker.core import Broker
+
+BEAT, GOODBYE, MALFORMED, FORGED, SENT = "beat", "goodbye", "malformed", "forged", "sent"
+
+
+class Datagrams:
+    """``receive`` takes what came in; at ``due`` whoever owns the sockets broadcasts what ``beats`` returns."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self.broker = broker
+        self.told = float("-inf")  # when we last broadcast
+        for kind in (BEAT, GOODBYE, MALFORMED, FORGED, SENT):
+            broker.monitor.datagrams.setdefault(kind, 0)
+
+    def receive(self, data: bytes, host: str) -> str:
+        """Takes a datagram from the IP address ``host``; returns what it was, which is also counted."""
+        kind = self._judge(dbp_udp.read(data), host)
+        self.broker.monitor.datagrams[kind] += 1
+        return kind
+
+    def _judge(self, datagram: "dbp_udp.Datagram | None", host: str) -> str:
+        if datagram is None:
+            return MALFORMED
+        entry = self.broker.catalog.entries.get(datagram.name)
+        if entry is None or entry.address != host or entry.state in (LOST, LEFT):
+            return FORGED
+        if datagram.command == dbp.DISCONNECT:
+            # "confirmed over TCP": it is asked there, and only its silence or its word there ends anything
+            self.broker.probe(entry)
+            return GOODBYE
+        self.broker.beaten_by_datagram(datagram.name, host)
+        return BEAT
+
+    def due(self) -> float | None:
+        """When the next broadcast is due; None while nobody beats by UDP."""
+        interval = self.broker.catalog.broadcast_interval(self.broker.now)
+        return max(self.broker.now, self.told + interval) if interval else None
+
+    def beats(self, ports: "list[int]") -> "list[bytes]":
+        """The datagrams to broadcast now, if they are due: one for each router port that services may know us by."""
+        broker = self.broker
+        when = self.due()
+        if when is None or broker.now + HAIR < when:
+            return []
+        self.told = broker.now
+        broker.monitor.datagrams[SENT] += len(ports)
+        return [dbp_udp.write(dbp.HEARTBEAT, str(port), broker.now + broker.wall) for port in ports]

@@ -1,0 +1,50 @@
+"""``polydomo discover``: the brokers whose beacons can be heard."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from polydomo.cli.options import Json
+from polydomo.cli.render import Column, show, show_json
+from polydomo.limits import BEACON_PORT, DISCOVER_TIME
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(discover)
+
+
+def discover(
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=0.01, help="How long to listen; brokers beacon once a second.")
+    ] = DISCOVER_TIME,
+    port: Annotated[int, typer.Option(metavar="PORT", min=1, max=65535, help="UDP port to listen on.")] = BEACON_PORT,
+    json: Json = False,
+) -> None:
+    """List the brokers that tell where they are (`polydomo up --beacon`).
+
+    Ends with status 5 if none is heard. Clients and workers find a broker the same way with `--to discover://`.
+
+    **Examples**
+
+    - `polydomo discover`
+    - `polydomo discover --seconds 5 --json | jq -r '.[].address'`
+    - `polydomo call echo hello --to discover://`
+    """
+    from polydomo.client import discovery
+    from polydomo.errors import NotConnected
+    from polydomo.wire.address import DISCOVER, Address
+
+    heard = asyncio.run(discovery.listen(seconds, Address(DISCOVER, "*", port)))
+    if not heard:
+        raise NotConnected(
+            f"no broker's beacon was heard on UDP port {port} within {seconds:g} s; start one with `polydomo up --beacon`"
+        )
+    rows = [{"address": str(found.address), "beacons": found.count} for found in heard]
+    if json:
+        show_json(rows)
+    else:
+        show(
+            [Column("broker"), Column("beacons", right=True)],
+            [[str(row["address"]), str(row["beacons"])] for row in rows],
+        )

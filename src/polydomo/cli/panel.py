@@ -1,0 +1,273 @@
+"""What ``polydomo watch`` shows: the same figures as a screen full of colour, and as plain lines for a pipe.
+
+Names and causes come from peers, so everything passes ``clean`` and nothing is read as markup.
+"""
+
+from collections import deque
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from polydomo.cli.render import Column, aligned, clean, size, span
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+Row = dict[str, Any]
+
+BARS = " ▁▂▃▄▅▆▇█"
+WIDTH = 30  # looks that a sparkline shows
+
+COLOURS = {"ready": "green", "busy": "cyan", "late": "yellow", "lost": "red", "left": "dim", "registering": "magenta"}
+
+SERVICES = [
+    Column("service"),
+    Column("state"),
+    Column("protocols"),
+    Column("workers", right=True),
+    Column("busy", right=True),
+    Column("queued", right=True),
+    Column("oldest", right=True),
+    Column("rate/s", right=True),
+    Column("p50", right=True),
+    Column("p99", right=True),
+    Column("failed/s", right=True),
+    Column("answered", right=True),
+    Column("failed", right=True),
+]
+
+WORKERS = [
+    Column("worker"),
+    Column("state"),
+    Column("protocol"),
+    Column("services"),
+    Column("held", right=True),
+    Column("done", right=True),
+    Column("since", right=True),
+    Column("cause"),
+    Column("peer"),
+]
+
+EVENTS = [Column("time"), Column("what"), Column("name"), Column("state"), Column("cause")]
+
+
+class History:
+    """The rates of the last looks, in all and by service."""
+
+    def __init__(self) -> None:
+        self.all: deque[float] = deque(maxlen=WIDTH)
+        self.services: dict[str, deque[float]] = {}
+        self._last = 0.0
+
+    def add(self, figures: Row) -> None:
+        if figures["time"] == self._last:
+            return  # the broker is away: nothing new
+        self._last = figures["time"]
+        self.all.append(figures["rate"])
+        now = {row["name"]: row["rate"] for row in figures["services"]}
+        self.services = {name: self.services.get(name, deque(maxlen=WIDTH)) for name in now}
+        for name, rate in now.items():
+            self.services[name].append(rate)
+
+
+def sparkline(values: "deque[float]") -> str:
+    """
+    >>> sparkline(deque([0.0, 1.0, 4.0, 8.0]))
+    ' ▁▄█'
+    """
+    most = max(values, default=0.0)
+    if not most:
+        return " " * len(values)
+    return "".join(BARS[0 if not value else max(1, round(value / most * 8))] for value in values)
+
+
+def headline(figures: Row) -> list[tuple[str, str]]:
+    workers = figures["workers"]
+    return [
+        ("up", span(figures["uptime"])),
+        ("connections", str(figures["connections"])),
+        ("workers", f"{workers['ready']} ready, {workers['busy']} busy, {workers['late']} late"),
+        ("open", str(figures["open_requests"])),
+        ("queued", str(figures["queued"])),
+        ("held", size(figures["held_bytes"])),
+        ("rate", f"{number(figures['rate'])}/s"),
+        ("failed", f"{number(figures['failed_rate'])}/s"),
+        ("p50", latency(figures["p50"])),
+        ("p99", latency(figures["p99"])),
+    ]
+
+
+def service_cells(row: Row) -> list[str]:
+    return [
+        clean(row["name"]),
+        row["state"],
+        ",".join(row["protocols"]),
+        str(row["workers"]),
+        str(row["busy"]),
+        str(row["queued"]),
+        span(row["oldest_wait"]) if row["queued"] else "-",
+        number(row["rate"]),
+        latency(row["p50"]),
+        latency(row["p99"]),
+        number(row["failed_rate"]),
+        str(row["answered"]),
+        str(row["failed"]),
+    ]
+
+
+def worker_cells(row: Row) -> list[str]:
+    return [
+        row["worker"],
+        row["state"],
+        row["protocol"],
+        clean(",".join(row["services"])),
+        str(row["held"]),
+        str(row["done"]),
+        span(row["state_since"]),
+        clean(row["cause"]),
+        clean(row["peer"]),
+    ]
+
+
+def event_cells(row: Row) -> list[str]:
+    when = datetime.fromtimestamp(row["time"]).strftime("%H:%M:%S")
+    return [when, row["kind"], clean(row["name"]), row["state"], clean(row["cause"])]
+
+
+def number(value: float) -> str:
+    """
+    >>> [number(n) for n in (0.0, 0.4, 12.3, 4567.8)]
+    ['-', '0.4', '12', '4568']
+    """
+    return "-" if not value else f"{value:.1f}" if value < 10 else f"{value:.0f}"
+
+
+def latency(seconds: float) -> str:
+    """
+    >>> [latency(n) for n in (0.0, 0.000083, 0.0042, 0.25, 3.2)]
+    ['-', '83 us', '4.2 ms', '250 ms', '3.2 s']
+    """
+    if not seconds:
+        return "-"
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 0.01:
+        return f"{seconds * 1e3:.1f} ms"
+    return span(seconds)
+
+
+def by_need(row: Row) -> tuple[float, float, str]:
+    """Services that wait for something come first, then the busiest."""
+    return -row["queued"], -row["rate"], row["name"]
+
+
+def by_trouble(row: Row) -> tuple[int, float]:
+    """Workers that are late come first, then the longest busy, then the rest."""
+    order = {"late": 0, "busy": 1}
+    return order.get(row["state"], 2), -row["state_since"]
+
+
+# --- plain ------------------------------------------------------------------------------------------------------------------
+
+
+def lines(figures: Row) -> list[str]:
+    """For a pipe: everything, uncoloured and aligned, with an empty line at the end."""
+    state = "stopping" if figures["draining"] else "serving"
+    first = f"{figures['address']} {state}: " + ", ".join(f"{name} {value}" for name, value in headline(figures))
+    found = [first]
+    if figures["services"]:
+        rows = [service_cells(row) for row in sorted(figures["services"], key=by_need)]
+        found += ["", *aligned(SERVICES, [[cell or "-" for cell in row] for row in rows])]
+    if figures["workers_list"]:
+        rows = [worker_cells(row) for row in sorted(figures["workers_list"], key=by_trouble)]
+        found += ["", *aligned(WORKERS, [[cell or "-" for cell in row] for row in rows])]
+    return [*found, ""]
+
+
+# --- a screen ---------------------------------------------------------------------------------------------------------------
+
+
+def screen(figures: Row, history: History, width: int, height: int, trouble: str) -> "RenderableType":
+    """As much as fits: services take what they need, events a few lines, workers the rest."""
+    from rich.console import Group
+    from rich.text import Text
+
+    rows = sorted(figures["services"], key=by_need)
+    workers = sorted(figures["workers_list"], key=by_trouble)
+    events = list(reversed(figures["events"]))
+    room = max(6, height - 14)  # lines that are no rows: titles, heads, edges
+    for_events = min(len(events), max(3, room // 5))
+    for_services = min(len(rows), max(3, (room - for_events) * 2 // 3))
+    for_workers = min(len(workers), max(0, room - for_events - for_services))
+    more_services = len(rows) + figures["more_services"] - for_services
+    parts: list[RenderableType] = [_head(figures, history, trouble)]
+    table = _table("services", SERVICES, more_services, width)
+    if width >= 130:
+        table.add_column("last half minute")
+    for row in rows[:for_services]:
+        cells = [_cell(column, cell) for column, cell in zip(SERVICES, service_cells(row), strict=True)]
+        if width >= 130:
+            cells.append(Text(sparkline(history.services.get(row["name"], deque())), style="green"))
+        table.add_row(*cells)
+    parts.append(table)
+    if for_workers:
+        table = _table("workers", WORKERS, len(workers) - for_workers, width)
+        for row in workers[:for_workers]:
+            table.add_row(*(_cell(column, cell) for column, cell in zip(WORKERS, worker_cells(row), strict=True)))
+        parts.append(table)
+    if for_events:
+        table = _table("what happened last", EVENTS, 0, width)
+        for row in events[:for_events]:
+            table.add_row(*(_cell(column, cell) for column, cell in zip(EVENTS, event_cells(row), strict=True)))
+        parts.append(table)
+    return Group(*parts)
+
+
+def _head(figures: Row, history: History, trouble: str) -> "Text":
+    from rich.text import Text
+
+    text = Text()
+    text.append("polydomo ", style="bold")
+    text.append(figures["address"], style="bold cyan")
+    if trouble:
+        text.append(f"   {clean(trouble)}; waiting for it", style="bold red")
+    elif figures["draining"]:
+        text.append("   stopping", style="bold yellow")
+    text.append("   Ctrl-C ends\n", style="dim")
+    for name, value in headline(figures):
+        text.append(f"{name} ", style="dim")
+        text.append(f"{value}   ")
+    text.append(sparkline(history.all), style="green")
+    text.append("\n")
+    return text
+
+
+def _table(title: str, columns: list[Column], more: int, width: int) -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        expand=True,
+        title=Text(f"{title} (and {more} more)" if more > 0 else title, style="bold"),
+        title_justify="left",
+        header_style="dim",
+    )
+    for column in columns:
+        table.add_column(
+            Text(column.title),
+            justify="right" if column.right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=2 if column.title == "cause" else None,
+        )
+    return table
+
+
+def _cell(column: Column, cell: str) -> "Text":
+    from rich.text import Text
+
+    return Text(cell or "-", style=COLOURS.get(cell, "") if column.title == "state" else "")

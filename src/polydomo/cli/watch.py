@@ -1,0 +1,128 @@
+"""``polydomo watch``: a broker, live."""
+
+import asyncio
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from polydomo.cli import options
+from polydomo.cli.options import To
+from polydomo.cli.render import on_terminal
+
+Row = dict[str, Any]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(watch)
+
+
+def watch(
+    to: To = None,
+    interval: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, for programs.")] = False,
+) -> None:
+    """Watch a broker: services, workers, queues, rates, latencies and what happened last, live.
+
+    Stays through restarts of the broker; Ctrl-C ends it. In a pipe, and with `--json`, it prints one look after the other.
+
+    **Examples**
+
+    - `polydomo watch`
+    - `polydomo watch --once`
+    - `polydomo watch --json | jq -c '{rate, p99, queued}'`
+    """
+    from polydomo.cli.exits import needs_broker
+
+    url = options.address(to)
+    with needs_broker(url):
+        if once:
+            tell(asyncio.run(Looker(url).once()), json)
+        elif json or not on_terminal():
+            asyncio.run(follow(url, interval, json))
+        else:
+            asyncio.run(live(url, interval))
+
+
+class Looker:
+    """Asks a broker how it is, over one connection."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    async def once(self) -> Row:
+        from polydomo.client.aio import AsyncClient
+
+        async with AsyncClient(self.url, "mdp1", timeout=5.0, connect_timeout=options.connect_time(self.url)) as client:
+            # the first tick of the broker's monitor may lie ahead: what it says then is not yet about a whole second
+            return await self.look(client)
+
+    async def look(self, client: Any) -> Row:
+        """The figures, and the workers that deserve to be shown."""
+        from polydomo.errors import CallFailed, CallTimeout
+
+        try:
+            figures = (await client.call("polydomo.figures")).json()
+            workers = (await client.call("polydomo.workers")).json()
+        except CallTimeout:
+            raise CallTimeout(f"{self.url} did not answer in time; is it a polydomo broker?") from None
+        except ValueError:
+            raise CallFailed(
+                "not-implemented", f"{self.url} does not know polydomo.figures; is it a polydomo broker?"
+            ) from None
+        if not isinstance(figures, dict) or not isinstance(workers, list):
+            raise CallFailed("not-implemented", f"{self.url} does not know polydomo.figures; is it a polydomo broker?")
+        return {**figures, "workers_list": workers}
+
+
+async def follow(url: str, interval: float, json: bool) -> None:
+    """One look after the other, for a pipe."""
+    from polydomo.client.aio import AsyncClient
+
+    looker = Looker(url)
+    async with AsyncClient(url, "mdp1", timeout=5.0, connect_timeout=options.connect_time(url)) as client:
+        while True:
+            tell(await looker.look(client), json)
+            sys.stdout.flush()
+            await asyncio.sleep(interval)
+
+
+def tell(figures: Row, json: bool) -> None:
+    import json as format
+
+    from polydomo.cli.panel import lines
+
+    if json:
+        typer.echo(format.dumps(figures))
+    else:
+        typer.echo("\n".join(lines(figures)))
+
+
+async def live(url: str, interval: float) -> None:
+    """The whole screen, as long as it is left open. The first look must succeed; later a broker that is away is waited for."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from polydomo.cli.panel import History, screen
+    from polydomo.client.aio import AsyncClient
+    from polydomo.errors import PolydomoError
+
+    looker = Looker(url)
+    history = History()
+    console = Console()
+    async with AsyncClient(url, "mdp1", timeout=5.0, connect_timeout=options.connect_time(url)) as client:
+        figures = await looker.look(client)
+        with Live(console=console, screen=True, auto_refresh=False, transient=True) as view:
+            trouble = ""
+            while True:
+                began = time.monotonic()
+                history.add(figures)
+                view.update(screen(figures, history, console.size.width, console.size.height, trouble), refresh=True)
+                await asyncio.sleep(max(0.05, interval - (time.monotonic() - began)))
+                try:
+                    figures = await looker.look(client)
+                    trouble = ""
+                except PolydomoError as error:
+                    trouble = str(error)

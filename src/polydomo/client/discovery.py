@@ -1,0 +1,91 @@
+"""Finding brokers by their beacons.
+
+A beacon is a broadcast that anybody can send: whoever discovers a broker trusts the network it is on.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from polydomo.errors import NotConnected
+from polydomo.limits import BEACON_PORT
+from polydomo.protocols.dbp_udp import read_beacon
+from polydomo.wire.address import DISCOVER, TCP, Address
+
+ANYWHERE = Address(DISCOVER, "*", BEACON_PORT)
+
+
+@dataclass
+class Heard:
+    """A broker, and how often its beacon came."""
+
+    address: Address
+    count: int = 0
+
+
+class Ear(asyncio.DatagramProtocol):
+    """Gathers beacons; anything else on the port is ignored."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[Address, Heard] = {}
+        self.first: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        port = read_beacon(data)
+        if port:
+            address = Address(TCP, addr[0], port)
+            self.brokers.setdefault(address, Heard(address)).count += 1
+            if not self.first.done():
+                self.first.set_result(address)
+
+
+async def find(at: Address = ANYWHERE, timeout: float = 5.0) -> Address:
+    """The broker whose beacon is heard first. Raises NotConnected if there is none in time.
+
+    ``at`` is the address to listen at; on Linux it may be the broadcast address itself, such as 127.255.255.255.
+    """
+    async with _listening(at) as ear:
+        try:
+            async with asyncio.timeout(timeout):
+                return await ear.first
+        except TimeoutError:
+            raise NotConnected(f"{at}: no broker's beacon was heard within {timeout:g} s") from None
+
+
+async def listen(seconds: float, at: Address = ANYWHERE) -> list[Heard]:
+    """Every broker that is heard within that time."""
+    async with _listening(at) as ear:
+        await asyncio.sleep(seconds)
+        return list(ear.brokers.values())
+
+
+@asynccontextmanager
+async def _listening(at: Address) -> AsyncIterator[Ear]:
+    loop = asyncio.get_running_loop()
+    try:
+        sock = _socket(at)
+    except OSError as error:
+        raise NotConnected(f"{at}: cannot listen for beacons: {error.strerror or error}") from None
+    transport, ear = await loop.create_datagram_endpoint(Ear, sock=sock)
+    try:
+        yield ear
+    finally:
+        ear.first.cancel()
+        transport.abort()
+
+
+def _socket(at: Address) -> socket.socket:
+    """Bound so that several programs may listen there at once, as every published one does."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        for option in ("SO_REUSEADDR", "SO_REUSEPORT"):
+            if hasattr(socket, option):
+                sock.setsockopt(socket.SOL_SOCKET, getattr(socket, option), 1)
+        sock.bind(("" if at.host == "*" else at.host, at.port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
