@@ -1,0 +1,169 @@
+"""A fault of our own, wherever it is met, ends at most one connection, is told with its traceback, and leaves everybody else served."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+import polydomo.testing
+from polydomo.broker.core import Broker
+from polydomo.protocols.mdp1 import Mdp1Session
+from polydomo.server.connection import Connection
+from polydomo.server.settings import Settings
+from tests.server.raw import Raw, dealer
+
+
+class Fault(Exception):
+    pass
+
+
+@pytest.fixture
+def broker() -> Iterator[polydomo.testing.Broker]:
+    settings = Settings()
+    settings.mdp.beat = 0.1
+    settings.beats_missed = 1000
+    settings.limits.max_outstanding = 4
+    with polydomo.testing.broker(settings=settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def other(broker: polydomo.testing.Broker) -> Iterator[Raw]:
+    """Somebody who must not notice."""
+    with dealer(address(broker)) as peer:
+        yield peer
+        assert peer.call(b"mmi.service", b"x") == [b"404"]
+
+
+def address(broker: polydomo.testing.Broker) -> tuple[str, int]:
+    return "127.0.0.1", int(broker.url.rpartition(":")[2])
+
+
+def faults(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.getMessage() == "internal error"]
+
+
+def told(broker: polydomo.testing.Broker, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
+    """The line about the fault, once it is there."""
+    broker.wait_until(lambda server: bool(faults(caplog)))
+    record = faults(caplog)[0]
+    assert record.exc_info is not None and record.exc_info[0] is Fault
+    return record
+
+
+def test_in_a_message(
+    broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = Mdp1Session.on_message
+
+    def on_message(self: Mdp1Session, data: bytes, start: int, end: int) -> None:
+        if b"boom" in data:
+            raise Fault
+        plain(self, data, start, end)
+
+    monkeypatch.setattr(Mdp1Session, "on_message", on_message)
+    with dealer(address(broker)) as peer:
+        assert peer.call(b"mmi.service", b"x") == [b"404"]
+        peer.send(b"", b"MDPC01", b"boom", b"x")
+        assert peer.closed() == b""
+        assert peer.host in vars(told(broker, caplog))["fields"]["peer"]
+    broker.wait_until(lambda server: len(server.connections) == 1)
+
+
+def test_in_a_message_that_was_put_aside(
+    broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The sender was paused, and the fault comes when it may go on, in the middle of everybody's turn."""
+    plain = Mdp1Session.on_message
+
+    def on_message(self: Mdp1Session, data: bytes, start: int, end: int) -> None:
+        if data.startswith(b"boom", end - 4):
+            raise Fault
+        plain(self, data, start, end)
+
+    monkeypatch.setattr(Mdp1Session, "on_message", on_message)
+    with dealer(address(broker)) as peer, dealer(address(broker)) as worker:
+        for body in (b"1", b"2", b"3", b"4", b"boom"):
+            peer.send(b"", b"MDPC01", b"slow", body)
+        broker.wait_until(lambda server: server.broker.open_requests == 4)
+        worker.send(b"", b"MDPW01", b"\x01", b"slow")
+        for _ in range(2):
+            *_, token, _, body = receive(worker)
+            worker.send(b"", b"MDPW01", b"\x03", token, b"", body)
+        assert told(broker, caplog)
+        peer.closed()
+        broker.wait_until(lambda server: len(server.connections) == 2)
+
+
+def receive(worker: Raw) -> list[bytes]:
+    """The next message that is no heartbeat."""
+    while (message := worker.receive()) == [b"", b"MDPW01", b"\x04"]:
+        pass
+    return message
+
+
+def test_in_writing(
+    broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = Connection.flush
+
+    def flush(self: Connection) -> None:
+        if self.link is not None and any(b"mine" in piece for piece in self.link.out if isinstance(piece, bytes)):
+            raise Fault
+        plain(self)
+
+    monkeypatch.setattr(Connection, "flush", flush)
+    with dealer(address(broker)) as peer, dealer(address(broker)) as worker:
+        worker.send(b"", b"MDPW01", b"\x01", b"echo")
+        broker.wait_for("echo")
+        peer.send(b"", b"MDPC01", b"echo", b"x")
+        *_, token, _, _ = receive(worker)
+        worker.send(b"", b"MDPW01", b"\x03", token, b"", b"mine")
+        assert peer.closed() == b""
+        assert told(broker, caplog)
+        broker.wait_for("echo")  # the worker has not gone with it
+
+
+def test_at_a_deadline(
+    broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = Mdp1Session.beat
+    with dealer(address(broker)) as bad, dealer(address(broker)) as good:
+
+        def beat(self: Mdp1Session, worker: object) -> None:
+            if bad.host in self.link.peer:
+                raise Fault
+            plain(self, worker)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Mdp1Session, "beat", beat)
+        for peer in (bad, good):
+            peer.send(b"", b"MDPW01", b"\x01", b"echo")
+        assert told(broker, caplog)
+        for _ in range(3):
+            assert good.receive() == [b"", b"MDPW01", b"\x04"]
+
+
+def test_at_the_end_of_a_connection(
+    broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def on_close(self: Mdp1Session, reason: str) -> None:
+        raise Fault
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Mdp1Session, "on_close", on_close)
+        with dealer(address(broker)) as peer:
+            assert peer.call(b"mmi.service", b"x") == [b"404"]
+        assert told(broker, caplog)
+    broker.wait_until(lambda server: len(server.connections) == 1)
+
+
+def test_between_turns(
+    broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def turn(self: object) -> None:
+        raise Fault
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Broker, "turn", turn)
+        assert other.call(b"mmi.service", b"x") == [b"404"]
+    assert told(broker, caplog)
