@@ -7,6 +7,7 @@ which rows are missing.
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from polydomo import limits
 from polydomo.broker import liveness
@@ -102,6 +103,11 @@ class JournalRecorder(Recorder):
             self._open()
             while len(self.line) > self._max_chunks:
                 self._drop()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What is gathered and not taken by a writer, in order: all there is, where there is no writer."""
+        chunks = [*self.line, self.chunk]
+        return [row for chunk in chunks for row in shapes.rows(self.run, chunk, self.who)]
 
     def _drop(self) -> None:
         try:

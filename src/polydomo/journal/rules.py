@@ -32,6 +32,7 @@ RUN = ("run",)
 EACH, TOTAL, RUNNING, SEQUENCE = "each", "total", "running", "sequence"
 
 SUM, MAX, LAST = "sum", "max", "last"
+LAST_BASE = 1 << 28  # above any number of a connection, worker or attempt; a run may have 34 billion rows with it
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,10 @@ class Counter:
 
 
 COUNTERS = (
-    Counter("accepted", REQUEST, MESSAGES, (schema.ACCEPTED,)),
-    Counter("dispatches", REQUEST, MESSAGES, (schema.DISPATCHED,)),
+    Counter("acceptances", REQUEST, MESSAGES, (schema.ACCEPTED,)),
+    Counter("handouts", REQUEST, MESSAGES, (schema.DISPATCHED,)),
     Counter("requeues", REQUEST, MESSAGES, (schema.REQUEUED,)),
     Counter("forwards", REQUEST, MESSAGES, (schema.FORWARDED,)),
-    Counter("finals", REQUEST, MESSAGES, (schema.FINAL,)),
     Counter("outcomes", REQUEST, MESSAGES, (schema.FINAL, schema.FAILED)),
     Counter("finished", REQUEST, REQUESTS),
     Counter("asker", REQUEST, MESSAGES, (schema.ACCEPTED,), value="client", how=LAST),
@@ -122,7 +122,7 @@ RULES = (
         MESSAGES,
         TOTAL,
         REQUEST,
-        broken="accepted == 1 and outcomes == 0 and run_stopped == 1 and run_missing == 0",
+        broken="acceptances == 1 and outcomes == 0 and run_stopped == 1 and run_missing == 0",
     ),
     Rule(
         "outcome-recorded",
@@ -130,7 +130,7 @@ RULES = (
         MESSAGES,
         TOTAL,
         REQUEST,
-        broken="accepted == 1 and outcomes == 1 and finished == 0 and run_stopped == 1 and run_missing == 0",
+        broken="acceptances == 1 and outcomes == 1 and finished == 0 and run_stopped == 1 and run_missing == 0",
     ),
     Rule(
         "nothing-after-outcome",
@@ -148,7 +148,7 @@ RULES = (
         RUNNING,
         REQUEST,
         events=(schema.DISPATCHED,),
-        broken="accepted == 1 and dispatches > 1 + requeues + forwards and run_missing == 0",
+        broken="acceptances == 1 and handouts > 1 + requeues + forwards and run_missing == 0",
     ),
     Rule(
         "fenced",
@@ -157,7 +157,7 @@ RULES = (
         RUNNING,
         REQUEST,
         events=(schema.PARTIAL, schema.FINAL, schema.FORWARDED),
-        broken="accepted == 1 and run_missing == 0 and (worker != holder or dispatches == 0)",
+        broken="acceptances == 1 and run_missing == 0 and (worker != holder or attempt != held_attempt)",
     ),
     Rule(
         "to-the-asker",
@@ -166,7 +166,7 @@ RULES = (
         RUNNING,
         REQUEST,
         events=(*ANY_STEP, schema.FINAL, schema.FAILED),
-        broken="accepted == 1 and client != asker",
+        broken="acceptances == 1 and client != asker",
     ),
     Rule(
         "attempts-bounded",
@@ -285,18 +285,22 @@ def looked_at(rule: Rule) -> str:
 
 
 def total(counter: Counter) -> str:
-    """The counter as an aggregate. LAST is of RUNNING rules only."""
-    if counter.how == LAST:
-        raise ValueError(f"{counter.name} is the last of something: it needs an order")
-    return f"{counter.how}(CASE WHEN {counted(counter)} THEN {counter.value} ELSE 0 END)"
+    """The counter as an aggregate."""
+    return _aggregate(counter, "")
 
 
 def running(counter: Counter) -> str:
     """The counter as it stands with each row, as a window function."""
-    window = f"OVER (PARTITION BY {', '.join(counter.scope)} ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+    order = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    return _aggregate(counter, f" OVER (PARTITION BY {', '.join(counter.scope)} {order})")
+
+
+def _aggregate(counter: Counter, over: str) -> str:
     if counter.how == LAST:
-        return f"coalesce(last_value(CASE WHEN {counted(counter)} THEN {counter.value} END) IGNORE NULLS {window}, 0)"
-    return f"{counter.how}(CASE WHEN {counted(counter)} THEN {counter.value} ELSE 0 END) {window}"
+        # the last is the greatest of sequence number and value packed into one integer: fixed in width, and merged by max()
+        packed = f"seq * {LAST_BASE} + {counter.value}"
+        return f"(max(CASE WHEN {counted(counter)} THEN {packed} ELSE 0 END){over} % {LAST_BASE})"
+    return f"{counter.how}(CASE WHEN {counted(counter)} THEN {counter.value} ELSE 0 END){over}"
 
 
 def _among(events: tuple[str, ...]) -> str:
