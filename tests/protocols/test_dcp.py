@@ -128,6 +128,27 @@ def test_empty_service_name(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("name", [b"mmi.service", b"polydomo.anything", b"n" * 256])
+def test_a_name_of_any_bytes(rig: Rig) -> None:
+    name = bytes(range(255))
+    client, worker = client_of(rig), worker_of(rig, name)
+    ask(client, [b"body"], [b"m"], name)
+    assert job_of(worker)[3] == name
+
+
+def test_a_client_may_become_a_worker(rig: Rig) -> None:
+    """A connection that has asked registers, is given work, and still gets the reply to its own request."""
+    both, other, client = client_of(rig), worker_of(rig, b"other"), client_of(rig)
+    ask(both, [b"mine"], [b"own"], b"other")
+    both.say(*H, REGISTER, b"echo")
+    assert both.heard() == [[*H, REGISTER, b"echo"]]
+    ask(client, [b"yours"], [b"m"])
+    job = job_of(both)
+    answer(other, job_of(other), b"reply")
+    assert parts(both.heard()[0]) == ([b"own"], [b"reply"])
+    answer(both, job, b"done")
+    assert parts(client.heard()[0]) == ([b"m"], [b"done"])
+
+
 def test_refused_registration_is_not_confirmed(rig: Rig, name: bytes) -> None:
     worker = client_of(rig)
     worker.say(*H, REGISTER, name)
@@ -392,6 +413,21 @@ def test_silent_worker_is_dropped_without_a_message_and_may_register_again(rig: 
     assert echo == [*H, REGISTER, b"echo"] and again[4] != job[4]
     answer(worker, again, b"done")
     assert parts(client.heard()[0]) == ([b"m"], [b"done"])
+
+
+def test_any_message_of_a_worker_counts_as_a_beat(rig: Rig) -> None:
+    """ "If the worker has sent any other message to the broker in this interval, it MAY skip a heartbeat message." """
+    client, worker = client_of(rig), worker_of(rig)
+    allowed = limits.DCP_BEAT * limits.BEATS_MISSED
+    for number in range(3):
+        rig.wait(allowed - 0.5)
+        ask(client, [b"body"], [b"%d" % number])
+        answer(worker, job_of(worker), b"done")
+    rig.wait(allowed - 0.5)
+    ask(worker, [b"own"], [b"m"], b"nobody")  # its own request, too
+    rig.wait(allowed - 0.5)
+    worker.say(*H, PING)
+    assert worker.heard() == [[*H, PONG]]
 
 
 def test_lost_connection_gives_everything_held_to_others(rig: Rig) -> None:
