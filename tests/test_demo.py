@@ -28,6 +28,7 @@ KEY_LINES = [
     r"^   ✓ clients of a service are served in turn",
     r"^   ✓ metadata comes back untouched$",
     r"^   ✓ the catalog lists services of every protocol",
+    r"^   ✓ a late subscriber is given the last value \(20\.4\)$",
     r"^   \$ polydomo services$",
     r"^   ✓ no process is left behind",
     r"^All \d+ promises were kept \(\d+ s\)\.$",

@@ -4,7 +4,7 @@ does it, and checks what was promised with ``stage.show.check``. A further step 
 from collections.abc import Callable
 
 from demo.stage import Stage
-from demo.steps import catalog, chain, death, failure, fair, leave, matrix, stale, start, stream, views
+from demo.steps import catalog, chain, death, failure, fair, leave, matrix, publish, stale, start, stream, views
 
 Step = tuple[str, Callable[[Stage], None]]
 
@@ -18,6 +18,7 @@ STEPS: list[Step] = [
     (fair.TITLE, fair.run),
     (chain.TITLE, chain.run),
     (catalog.TITLE, catalog.run),
+    (publish.TITLE, publish.run),
     (views.TITLE, views.run),
     (leave.TITLE, leave.run),
 ]
