@@ -1,7 +1,7 @@
 """What published MDP peers say and expect to hear, as dialogues: the shape is theirs, the words are ours.
 
-A step is ``(peer, direction, frames)``: ``>`` the peer says it to the broker, ``<`` it hears it from the broker. A frame that is a ``Client``
-is the address of a client: what the broker gave there must come back the same. ``wait`` lets time pass.
+A step is ``(peer, direction, frames)``: ``>`` the peer says it to the broker, ``<`` it hears it from the broker. A frame that is a
+``Client`` is the address of a client: what the broker gave there must come back the same. ``wait`` lets time pass.
 """
 
 from dataclasses import dataclass
