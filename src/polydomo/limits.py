@@ -144,6 +144,7 @@ DBP_LATE: Final = 1.5  # Intervals without a beat after which a service is late:
 
 # --- the client and worker libraries ------------------------------------------------------------------------------------
 
+DBP_ANSWER_TIME: Final = 5.0  # The catalog answers at once; what takes longer does not speak DBP.
 CALL_TIME: Final = 30.0  # A call that names no timeout: a person would have given up by then.
 CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: a broker restarts well within it.
 CONNECT_TIME_LOCAL: Final = 1.0  # ... and a command to a broker on its own machine: a person wants to be told that there is none.

@@ -61,6 +61,13 @@ class Connection(asyncio.Protocol, Handler):
         return self._transport is not None and not self._link.closed and self._link.closing is None
 
     @property
+    def local_host(self) -> str:
+        """The address of this end of the connection; empty on a local socket."""
+        if self.address.kind == IPC or self._transport is None:
+            return ""
+        return str(self._transport.get_extra_info("sockname", ("",))[0])
+
+    @property
     def choked(self) -> bool:
         """The broker reads more slowly than we write: wait for ``writable`` before adding to it."""
         return self._choked is not None

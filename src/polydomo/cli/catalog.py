@@ -1,0 +1,140 @@
+"""``polydomo catalog`` and ``polydomo register``: the catalog of services, over DBP.
+
+They work with any broker that speaks DBP; of ours they see the services of all protocols.
+"""
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polydomo.cli import options
+from polydomo.cli.options import Json, To
+from polydomo.cli.render import Column, show, show_json
+
+if TYPE_CHECKING:
+    from polydomo.errors import PolydomoError
+
+COLUMNS = [
+    Column("service"),
+    Column("protocol"),
+    Column("address"),
+    Column("function"),
+    Column("heartbeat", right=True),
+]
+
+Timeout = Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds to wait for the answer.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(catalog)
+    app.command()(register)
+
+
+def catalog(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Services to look up; none: all.")] = None,
+    to: To = None,
+    json: Json = False,
+    timeout: Timeout = 5.0,
+) -> None:
+    """List what the catalog has, or look services up by name, over DBP.
+
+    Ends with status 4 if a name is not in the catalog.
+
+    **Examples**
+
+    - `polydomo catalog`
+    - `polydomo catalog weather --json`
+    - `polydomo catalog --to tcp://127.0.0.1:5246`
+    """
+    from polydomo.cli.exits import needs_broker
+    from polydomo.errors import NoSuchService
+
+    url = options.address(to)
+    with needs_broker(url):
+        found, warning = asyncio.run(look(url, names or [], timeout))
+    if json:
+        show_json(found)
+    elif found or not names:
+        show(COLUMNS, [cells(name, entry) for name, entry in found.items()])
+    if warning:
+        raise NoSuchService(warning)
+
+
+async def look(url: str, names: list[str], timeout: float) -> "tuple[dict[str, object], str]":
+    from polydomo.client.catalog import AsyncCatalog
+
+    async with AsyncCatalog(url, timeout=timeout, connect_timeout=options.connect_time(url)) as catalog:
+        return await catalog.look(*names)
+
+
+def cells(name: str, entry: object) -> list[str]:
+    """What there is to say of a service in one line. Everybody writes into its own entry what it likes."""
+    told: dict[str, Any] = entry if isinstance(entry, dict) else {}
+    ip, port = told.get("ip"), told.get("port")
+    address = told.get("address") or (f"{ip}:{port}" if ip and port else ip or "")
+    beat = told.get("heartbeat", "")
+    return [name, *(str(word) for word in (told.get("protocol", "dbp"), address, told.get("function", ""), beat))]
+
+
+def register(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the service.")],
+    port: Annotated[int, typer.Option(metavar="PORT", min=1, max=65535, help="Where the service listens.")],
+    ip: Annotated[
+        str | None, typer.Option(metavar="IP", help="Its IP address.  [default: this machine's, towards the broker]")
+    ] = None,
+    function: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
+    beat: Annotated[float, typer.Option(metavar="S", min=0.0, help="Seconds between heartbeats; 0: none.")] = 5.0,
+    to: To = None,
+    timeout: Timeout = 5.0,
+) -> None:
+    """Enter a service into the catalog over DBP, and keep it there with heartbeats until SIGTERM or Ctrl-C.
+
+    The service itself runs elsewhere. Where the broker is lost, it is registered again once one is back. Ends with status 1 if the broker
+    denies it.
+
+    **Examples**
+
+    - `polydomo register weather --port 8080 --function "the weather, over HTTP"`
+    - `polydomo register weather --ip 192.0.2.7 --port 8080 --beat 1`
+    """
+    information: dict[str, object] = {"name": name, "port": port, "function": function}
+    if ip is not None:
+        information["ip"] = ip
+    if beat:
+        information["heartbeat"] = beat
+    asyncio.run(stay(options.address(to), information, timeout))
+
+
+async def stay(url: str, information: dict[str, object], timeout: float) -> None:
+    from polydomo.cli.exits import complain, not_there
+    from polydomo.client import catalog
+    from polydomo.errors import NotConnected
+
+    class Person(catalog.Tell):
+        """Whoever started the command: is told each change once."""
+
+        missing = False
+
+        def registered(self, interval: float) -> None:
+            self.missing = False
+            typer.echo(f"registered {information['name']}" + (f", beating every {interval:g} s" if interval else ""))
+
+        def lost(self, error: "PolydomoError") -> None:
+            if not self.missing:
+                self.missing = True
+                absent = isinstance(error, NotConnected)
+                complain(f"{not_there(url, str(error))}; waiting for it" if absent else f"{error}; registering again")
+
+    place = catalog.AsyncCatalog(url, timeout=timeout, connect_timeout=options.connect_time(url))
+    staying = asyncio.ensure_future(catalog.stay_registered(place, information, Person()))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, staying.cancel)
+    try:
+        await staying
+    except asyncio.CancelledError:
+        place.leave()
+    finally:
+        await place.close()

@@ -1,0 +1,185 @@
+"""The catalog over DBP: asking it which services there are, and standing in it."""
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from polydomo.client.aio import DEFAULT_URL
+from polydomo.client.connection import Connection, connect
+from polydomo.client.retry import Backoff
+from polydomo.errors import CallFailed, CallTimeout, ConnectionLost, PolydomoError
+from polydomo.limits import CONNECT_TIME, DBP_ANSWER_TIME
+from polydomo.protocols import dbp_ends, ends
+from polydomo.protocols.dbp_ends import Approved, DbpEnd, Denied, Disconnected, Info
+from polydomo.wire.address import parse_url
+
+Registration = dict[str, object]  # ``name`` at least; ``ip``, ``port``, ``function`` and ``heartbeat`` by the document
+
+
+class AsyncCatalog:
+    """One connection to the catalog of a broker, of ours or of another's that speaks DBP.
+
+    ```python
+    async with AsyncCatalog("tcp://127.0.0.1:5246") as catalog:
+        found, warning = await catalog.look("weather")
+    ```
+
+    Raises NotConnected, ConnectionLost, CallTimeout where no answer comes in time, and CallFailed with the code ``denied`` and the broker's
+    reason.
+    """
+
+    def __init__(
+        self, to: str = DEFAULT_URL, *, timeout: float = DBP_ANSWER_TIME, connect_timeout: float = CONNECT_TIME
+    ) -> None:
+        self.address = parse_url(to, connect=True)
+        self.timeout = timeout
+        self.connect_timeout = connect_timeout
+        self._dialog: Dialog | None = None
+        self._connection: Connection | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def connect(self) -> None:
+        dialog = Dialog()
+        self._connection = await connect(self.address, dialog, lambda event: None, dialog.lost, self.connect_timeout)
+        self._dialog = dialog
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close("done")
+            await connection.gone
+
+    async def look(self, *names: str) -> tuple[dict[str, object], str]:
+        """These services, or all, by name; and the broker's warning about names it does not know."""
+        self._said().info(list(names), time.time())
+        info = await self._answer()
+        if not isinstance(info, Info):
+            raise CallFailed("unexpected", f"{type(info).__name__} instead of an info reply")
+        return info.services, info.error
+
+    async def register(self, information: Registration) -> float:
+        """Registers, or registers anew. Returns the heartbeat interval that was agreed; 0 if none was."""
+        self._said().register(information, time.time())
+        approved = await self._answer()
+        if not isinstance(approved, Approved):
+            raise CallFailed("unexpected", f"{type(approved).__name__} instead of APPROVED")
+        agreed = approved.changes.get("heartbeat", information.get("heartbeat", 0.0))
+        return float(agreed) if isinstance(agreed, int | float) else 0.0
+
+    async def update(self, changes: Registration) -> None:
+        self._said().update(changes, time.time())
+        await self._answer()
+
+    async def beat(self) -> None:
+        """One heartbeat, and its acknowledgement."""
+        self._said().beat(time.time())
+        await self._answer()
+
+    def leave(self) -> None:
+        """ "DISCONNECT": there is no answer, and nothing more can be said on this connection."""
+        if self._connection is not None:
+            self._said().disconnect(time.time())
+
+    async def lost(self) -> PolydomoError:
+        """Waits until the connection is lost or the broker says DISCONNECT."""
+        assert self._dialog is not None
+        return await asyncio.shield(self._dialog.over)
+
+    @property
+    def host(self) -> str:
+        """The address of this machine as the broker sees it; empty on a local socket."""
+        return self._connection.local_host if self._connection is not None else ""
+
+    def _said(self) -> DbpEnd:
+        if self._dialog is None or self._connection is None:
+            raise ConnectionLost(f"{self.address}: not connected")
+        self._connection.flush_soon()
+        return self._dialog.dbp
+
+    async def _answer(self) -> dbp_ends.Event:
+        """On one connection answers come in the order of the questions."""
+        assert self._dialog is not None
+        try:
+            async with asyncio.timeout(self.timeout):
+                event = await self._dialog.next()
+        except TimeoutError:
+            raise CallTimeout(f"{self.address}: no answer within {self.timeout:g} s; does it speak DBP?") from None
+        if isinstance(event, Denied):
+            raise CallFailed("denied", event.reason)
+        return event
+
+
+class Dialog(ends.ClientEnd):
+    """DBP's end in the shape that a connection knows. It carries no requests, so its events are kept here."""
+
+    protocol = "dbp"
+
+    def __init__(self) -> None:
+        self.dbp = DbpEnd()
+        self.out = self.dbp.out
+        self.over: asyncio.Future[PolydomoError] = asyncio.get_running_loop().create_future()
+        self._heard: asyncio.Queue[dbp_ends.Event] = asyncio.Queue()
+
+    def receive(self, message: ends.Frames) -> list[ends.Event]:
+        for event in self.dbp.receive(message, time.time()):
+            if isinstance(event, Disconnected):
+                self.lost(ConnectionLost("the broker said DISCONNECT"))
+            else:
+                self._heard.put_nowait(event)
+        return []
+
+    def lost(self, error: PolydomoError) -> None:
+        if not self.over.done():
+            self.over.set_result(error)
+
+    async def next(self) -> dbp_ends.Event:
+        heard = asyncio.ensure_future(self._heard.get())
+        try:
+            first: list[asyncio.Future[Any]] = [heard, self.over]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            if heard.done():
+                return heard.result()
+            raise self.over.result()
+        finally:
+            heard.cancel()
+
+
+class Tell:
+    """Who wants to know how a registration fares."""
+
+    def registered(self, interval: float) -> None: ...
+
+    def lost(self, error: PolydomoError) -> None: ...
+
+
+async def stay_registered(catalog: AsyncCatalog, information: Registration, tell: Tell) -> None:
+    """Registers and beats at the agreed interval until cancelled; where the broker is lost, it registers anew.
+
+    A registration that is denied is not tried again: raises CallFailed.
+    """
+    backoff = Backoff()
+    while True:
+        try:
+            await catalog.connect()
+            interval = await catalog.register({"ip": catalog.host or "127.0.0.1", **information})
+            backoff.reset()
+            tell.registered(interval)
+            while True:
+                try:
+                    async with asyncio.timeout(interval or None):
+                        raise await catalog.lost()
+                except TimeoutError:
+                    await catalog.beat()
+        except (ConnectionLost, CallTimeout) as error:
+            tell.lost(error)
+            await catalog.close()
+            await asyncio.sleep(backoff.next())
