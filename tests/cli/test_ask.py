@@ -42,8 +42,8 @@ def test_services(served: Broker) -> None:
     assert rows["echo"]["workers"] == 1
     assert rows["seq"]["protocols"] == ["mdp2"]
     lines = text(served, "services")
-    assert lines[0][:3] == ["SERVICE", "PROTOCOLS", "WORKERS"]
-    assert ["seq", "mdp2", "1", "1", "0", "-"] in [line[:6] for line in lines]
+    assert lines[0][:4] == ["SERVICE", "STATE", "PROTOCOLS", "WORKERS"]
+    assert ["seq", "ready", "mdp2", "1", "1", "0", "-"] in [line[:7] for line in lines]
 
 
 def test_services_count_what_became_of_requests(broker: Broker) -> None:
@@ -61,7 +61,8 @@ def test_workers_name_protocol_and_dialect(served: Broker) -> None:
     assert "dialect" in rows["seq"]
     lines = text(served, "workers")
     assert lines[0][:5] == ["WORKER", "PROTOCOL", "DIALECT", "SERVICES", "STATE"]
-    assert all(len(line) == len(lines[0]) + line.count("ms") + line.count("s") for line in lines[1:])
+    assert {line[4] for line in lines[1:]} == {"ready"}
+    assert all("registered from tcp://127.0.0.1:" in " ".join(line) for line in lines[1:])
 
 
 def test_requests_tell_since_when_and_why(broker: Broker, tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_clients(served: Broker) -> None:
 def test_status(served: Broker) -> None:
     answer = served.ask("status")
     assert (answer["address"], answer["workers"], answer["draining"]) == (served.url, 4, False)
-    assert ["workers", "4"] in text(served, "status")
+    assert ["workers", "4", "(4", "ready)"] in text(served, "status")
 
 
 def test_a_terminal_gets_a_table(served: Broker) -> None:

@@ -6,6 +6,7 @@ set or changed about the other protocols, every broker of the family answers tha
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from polydomo.cli.render import Column, clock, show, show_json, size, span
 
 Row = dict[str, Any]
 
+Gone = Annotated[bool, typer.Option("--gone", help="Those that have gone lately instead, and why.")]
 Timeout = Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds to wait for the answer.")]
 
 
@@ -27,25 +29,33 @@ def add_to(app: typer.Typer) -> None:
     app.command()(status)
 
 
-def services(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+def services(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = 5.0) -> None:
     """List the services: who offers them and what waits for them.
 
     **Examples**
 
     - `polydomo services`
+    - `polydomo services --gone`
     - `polydomo services --json | jq -r '.[] | select(.queued > 0) | .name'`
     """
+    if gone:
+        departed(to, "service", json, timeout)
+        return
     listing(to, "services", json, timeout, SERVICES, service_cells)
 
 
-def workers(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+def workers(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = 5.0) -> None:
     """List the workers: protocol and dialect, what they offer, and how they are.
 
     **Examples**
 
     - `polydomo workers`
+    - `polydomo workers --gone`
     - `polydomo workers --to tcp://127.0.0.1:6000 --json`
     """
+    if gone:
+        departed(to, "worker", json, timeout)
+        return
     listing(to, "workers", json, timeout, WORKERS, worker_cells)
 
 
@@ -64,13 +74,16 @@ def requests(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         typer.echo(f"polydomo: only the first {MAX_LISTED} are listed", err=True)
 
 
-def clients(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+def clients(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = 5.0) -> None:
     """List the connections that are not workers: this command's own is one of them.
 
     **Examples**
 
     - `polydomo clients`
     """
+    if gone:
+        departed(to, "client", json, timeout)
+        return
     listing(to, "clients", json, timeout, CLIENTS, client_cells)
 
 
@@ -92,9 +105,17 @@ def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         "state": "stopping" if answer["draining"] else "serving",
         "connections": str(answer["connections"]),
         "services": str(answer["services"]),
-        "workers": str(answer["workers"]),
+        "workers": with_parts(answer["workers"], answer["workers_by_state"]),
         "open requests": str(answer["open_requests"]),
         "bytes held": size(answer["held_bytes"]),
+        "answered": str(answer["answered"]),
+        "failed": with_parts(sum(answer["failed"].values()), answer["failed"]),
+        "refused": str(answer["refused"]),
+        "stale replies": str(answer["stale"]),
+        "violations": str(answer["violations"]),
+        "connections refused": str(answer["connections_refused"]),
+        "received, sent": f"{size(answer['bytes_received'])}, {size(answer['bytes_sent'])}",
+        "datagrams": with_parts(sum(answer["datagrams"].values()), answer["datagrams"]),
     }
     show([Column("broker"), Column("")], [[name, value] for name, value in shown.items()])
 
@@ -114,6 +135,24 @@ def listing(
     else:
         show(columns, [cells(row) for row in rows])
     return len(rows)
+
+
+def departed(to: str | None, kind: str, json: bool, timeout: float) -> None:
+    """Prints who has gone, the last first."""
+    rows: list[Row] = list(reversed(ask(to, "gone", timeout)[kind]))
+    if json:
+        show_json(rows)
+    else:
+        show(GONE, [gone_cells(row) for row in rows])
+
+
+def with_parts(count: int, parts: dict[str, int]) -> str:
+    """
+    >>> with_parts(3, {"ready": 1, "busy": 2, "late": 0})
+    '3 (1 ready, 2 busy)'
+    """
+    shown = ", ".join(f"{number} {name}" for name, number in parts.items() if number)
+    return f"{count} ({shown})" if shown else str(count)
 
 
 def ask(to: str | None, what: str, timeout: float) -> Any:
@@ -145,8 +184,18 @@ async def fetch(url: str, what: str, timeout: float) -> Any:
 
 # --- how each row is told ---------------------------------------------------------------------------------------------
 
+GONE = [Column("name"), Column("protocol"), Column("state"), Column("time"), Column("cause"), Column("services"), Column("peer")]
+
+
+def gone_cells(row: Row) -> list[str]:
+    when = datetime.fromtimestamp(row["time"]).strftime("%Y-%m-%d %H:%M:%S")
+    services = ",".join(row.get("services", []))
+    return [row["name"], row["protocol"], row["state"], when, row["cause"], services, row.get("peer", row.get("address", ""))]
+
+
 SERVICES = [
     Column("service"),
+    Column("state"),
     Column("protocols"),
     Column("workers", right=True),
     Column("idle", right=True),
@@ -161,6 +210,7 @@ SERVICES = [
 def service_cells(row: Row) -> list[str]:
     return [
         row["name"],
+        row["state"],
         ",".join(row["protocols"]),
         str(row["workers"]),
         str(row["idle"]),
@@ -178,11 +228,13 @@ WORKERS = [
     Column("dialect"),
     Column("services"),
     Column("state"),
+    Column("for", right=True),
     Column("held", right=True),
     Column("done", right=True),
     Column("since"),
     Column("silent", right=True),
     Column("peer"),
+    Column("cause"),
 ]
 
 
@@ -193,11 +245,13 @@ def worker_cells(row: Row) -> list[str]:
         row["dialect"],
         ",".join(row["services"]),
         row["state"],
+        span(row["state_since"]),
         str(row["held"]),
         str(row["done"]),
         clock(row["since"]),
         span(row["silent"]),
         row["peer"],
+        row["cause"],
     ]
 
 
@@ -236,6 +290,8 @@ CLIENTS = [
     Column("client"),
     Column("protocol"),
     Column("dialect"),
+    Column("state"),
+    Column("for", right=True),
     Column("open requests", right=True),
     Column("paused"),
     Column("peer"),
@@ -247,6 +303,8 @@ def client_cells(row: Row) -> list[str]:
         row["client"],
         row["protocol"],
         row["dialect"],
+        row["state"],
+        span(row["state_since"]),
         str(row["open_requests"]),
         "yes" if row["paused"] else "no",
         row["peer"],
