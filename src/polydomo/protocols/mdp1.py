@@ -26,6 +26,30 @@ BODY_AT = len(REPLY) + 12 + 2  # after a token and the delimiter
 
 class Mdp1Session(WorkerRole):
     protocol = "mdp1"
+    hasty = True
+
+    def ordinary(self, data: bytes, start: int, size: int) -> int:
+        """A request or a reply of one short frame."""
+        if data.startswith(CLIENT, start):
+            at = start + SERVICE_AT
+            if at + 2 < size and data[at] == 1:
+                after = at + 2 + data[at + 1]
+                if after + 2 <= size and data[after] == 0:
+                    end = after + 2 + data[after + 1]
+                    if end <= size:
+                        self.broker.request(self, data[at + 2 : after], data[after:end], data[at:after])
+                        return end
+        elif data.startswith(REPLY, start):
+            body = start + BODY_AT
+            if body + 2 <= size and data[body] == 0 and data[body - 1] == 0 and data[body - 2] == 1:
+                end = body + 2 + data[body + 1]
+                worker = self.worker
+                if end <= size and worker is not None and worker.alive:
+                    token = data[body - 14 : body - 2]
+                    if token in worker.held:
+                        self.broker.final(worker, token, data[body:end])
+                        return end
+        return start
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         if data.startswith(CLIENT, start):

@@ -245,7 +245,16 @@ class ZmtpLink(Link):
         last = size - 1
         handler = self.handler
         bounds = self.bounds
+        hasty = handler.hasty
         while position < last:
+            if hasty and position == start:
+                start = handler.ordinary(data, position, size)
+                if start != position:
+                    position = start
+                    if self.halted:
+                        self._put_aside(data, start, 0, 0, 0)
+                        return
+                    continue
             flags = data[position]
             if flags == 1:  # a short frame with MORE, by far the most common: whether it is all there, the next step sees
                 position += 2 + data[position + 1]
@@ -288,6 +297,7 @@ class ZmtpLink(Link):
                 self._put_aside(data, start, 0, 0, 0)
                 return
             handler = self.handler  # the first message may have chosen another
+            hasty = handler.hasty
         if start < size:
             if count >= bounds.max_frames:
                 raise ProtocolViolation(f"message of more than {bounds.max_frames} frames")
