@@ -27,6 +27,9 @@ def run(stage: Stage) -> None:
         show.check("what was being done is finished", reply == (True, "scene 9, rendered by Jo"), reply[1])
         status = stage.broker.popen.wait(PATIENCE)
         show.check("the broker ends with status 0", status == 0, f"status {status}")
+    faults = [entry for entry in stage.broker.log if entry["level"] == "error"]
+    last = str(faults[-1].get("exception", faults[-1]["message"])).splitlines()[-1] if faults else ""
+    show.check("the broker met no fault of its own", not faults, last)
     for process in stage.processes:
         process.end()
     show.check("no process is left behind", not stage.left_over(), f"{len(stage.processes)} were started")
