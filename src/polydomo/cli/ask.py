@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from polydomo.cli import options
+from polydomo.cli import options, past
 from polydomo.cli.options import Json, To
 from polydomo.cli.render import Column, clock, show, show_json, size, span
 
@@ -59,14 +59,34 @@ def workers(to: To = None, gone: Gone = False, json: Json = False, timeout: Time
     listing(to, "workers", json, timeout, WORKERS, worker_cells)
 
 
-def requests(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """List the requests that wait or run: since when, and why they wait.
+def requests(
+    to: To = None,
+    json: Json = False,
+    timeout: Timeout = 5.0,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Finished ones, from the journal, that long back: 10m.")] = None,
+    service: Annotated[str | None, typer.Option(metavar="NAME", help="Finished ones of this service.")] = None,
+    outcome: Annotated[
+        str | None, typer.Option(metavar="WORD", help="Finished ones that ended so: ok, failed (in any way), timeout, ...")
+    ] = None,
+    slower: Annotated[str | None, typer.Option(metavar="TIME", help="Finished ones that took at least this long: 500ms.")] = None,
+    most: Annotated[int, typer.Option(metavar="N", min=1, help="The last so many of the finished ones.")] = 100,
+    journal: past.Directory = None,
+) -> None:
+    """List the requests that wait or run: since when, and why they wait. Or, with any filter, those that ended.
+
+    Finished requests are found in the broker's journal, up to this moment; `polydomo trace` tells the story of each.
 
     **Examples**
 
     - `polydomo requests`
+    - `polydomo requests --since 10m --service resize --outcome failed`
+    - `polydomo requests --since 1h --slower 500ms`
     - `polydomo requests --json | jq 'map(select(.state == "queued")) | length'`
     """
+    wanted = past.Wanted(past.seconds("--since", since), service, outcome, past.seconds("--slower", slower), most)
+    if wanted.any() or journal is not None:
+        past.show_found(journal, to, wanted, json)
+        return
     rows = listing(to, "requests", json, timeout, REQUESTS, request_cells)
     from polydomo.limits import MAX_LISTED
 

@@ -89,11 +89,11 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
     size = len(chunk.ended) // len(ENDED)
     get = _fields(chunk.ended, ENDED)
     seq = _ints(get("seq"))
-    time = _times(run, get("time"))
-    accepted = _times(run, get("accepted"))
-    ended_at = np.frombuffer(array("d", get("time")))
-    accepted_at = np.frombuffer(array("d", get("accepted")))
-    dispatched_at = np.frombuffer(array("d", get("dispatched")))
+    ended_at = _floats(get("time"))
+    accepted_at = _floats(get("accepted"))
+    dispatched_at = _floats(get("dispatched"))
+    time = _since_epoch(run, ended_at)
+    accepted = _since_epoch(run, accepted_at)
     number = _ints(get("number"))
     client = _ints(get("client"))
     connection = _ints(get("connection"))
@@ -253,9 +253,17 @@ def _ints(values: Sequence[int]) -> Ints:
     return np.frombuffer(array("q", values), np.int64)
 
 
+def _floats(values: Sequence[float]) -> Any:
+    return np.frombuffer(array("d", values))
+
+
 def _times(run: Run, values: Sequence[float]) -> Ints:
-    """Microseconds since the epoch."""
-    return np.rint((np.frombuffer(array("d", values)) + run.wall) * 1e6).astype(np.int64)
+    return _since_epoch(run, _floats(values))
+
+
+def _since_epoch(run: Run, values: Any) -> Ints:
+    """The clock's times as microseconds since the epoch."""
+    return np.rint((values + run.wall) * 1e6).astype(np.int64)
 
 
 def _moments(run: Run, values: Any) -> Any:
@@ -263,8 +271,9 @@ def _moments(run: Run, values: Any) -> Any:
     never = values == 0
     if never.all():
         return None
-    made = pa.array(np.rint((values + run.wall) * 1e6).astype(np.int64), pa.int64(), mask=never)
-    return made.cast(pa.timestamp("us", tz="UTC"))
+    if not never.any():
+        return _since_epoch(run, values)
+    return pa.array(_since_epoch(run, values), pa.int64(), mask=never).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _spans(start: Any, end: Any) -> Ints:

@@ -12,6 +12,7 @@ from typing import Any
 from polydomo import limits
 from polydomo.broker import liveness
 from polydomo.broker.ledger import Ledger
+from polydomo.broker.logs import LogRecord
 from polydomo.broker.record import Recorder
 from polydomo.journal import chunk as shapes
 from polydomo.journal import schema
@@ -307,9 +308,14 @@ class JournalRecorder(Recorder):
     def granted(self, worker: Worker, count: int) -> None:
         self._step(schema.GRANTED, connection=worker.session.number, worker=worker.number, credit=count)
 
-    def published(self, session: Session, topic: bytes, size: int) -> None:
-        self.inner.published(session, topic, size)
-        self._step(schema.PUBLISHED, connection=session.number, topic=topic, size=size)
+    def published(self, session: Session, topic: bytes, body: Body) -> None:
+        self.inner.published(session, topic, body)
+        kept = bytes(body[: self.run.max_body + 1]) if self._bodies and self._records(topic) else b""
+        self._step(schema.PUBLISHED, connection=session.number, topic=topic, size=len(body), body=kept)
+
+    def _records(self, topic: bytes) -> bool:
+        """Whether the topic is named among the payloads to record, or is under a name there that ends with a dot."""
+        return topic in self._bodies or any(name.endswith(b".") and topic.startswith(name) for name in self._bodies)
 
     # --- rare events -----------------------------------------------------------------------------------------------------
 
@@ -392,6 +398,22 @@ class JournalRecorder(Recorder):
     def violated(self, session: Session, what: str) -> None:
         self.inner.violated(session, what)
         self._step(schema.VIOLATED, connection=session.number, reason=what)
+
+    def lagged(self, session: Session, what: str) -> None:
+        self.inner.lagged(session, what)
+        self._step(schema.LAGGED, connection=session.number, reason=what)
+
+    def log_record(self, session: Session, record: LogRecord) -> None:
+        self.inner.log_record(session, record)
+        self._step(
+            schema.LOG,
+            connection=session.number,
+            number=record.request,
+            service=record.service.encode("utf-8", "backslashreplace"),
+            size=record.size,
+            outcome=record.level,
+            reason=record.message,
+        )
 
     def _about(
         self,

@@ -93,12 +93,13 @@ UNHEARD = "unheard"  # its worker ended it after its outcome was settled: nobody
 STALE = "stale"  # a reply from a worker that does not hold that attempt: dropped
 
 # other
-LOG = "log"  # a log record of a peer: ``topic`` is its level and logger, ``reason`` its text
+LOG = "log"  # a log record of a service: ``outcome`` is its level, ``reason`` its text, ``number`` the request it was written for
 PUBLISHED = "published"  # a value published under ``topic``
+LAGGED = "lagged"  # a subscriber reads too slowly
 
 EVENTS = (
     STARTED, STOPPED, MISSING, CONNECTED, DISCONNECTED, REFUSED, VIOLATED, REGISTERED, GRANTED, LATE, LEFT, LOST, ACCEPTED, QUEUED,
-    DISPATCHED, PARTIAL, FINAL, FAILED, REQUEUED, FORWARDED, UNHEARD, STALE, LOG, PUBLISHED,
+    DISPATCHED, PARTIAL, FINAL, FAILED, REQUEUED, FORWARDED, UNHEARD, STALE, LOG, PUBLISHED, LAGGED,
 )  # fmt: skip
 
 # These are written at level ``messages`` only, the others at level ``requests`` too.
@@ -134,10 +135,10 @@ _MESSAGES = (
     Column("auto", SHORT, 1, "`registered`: 1 if the worker takes one more whenever it holds none"),
     Column("silence_us", LONG, 1, "`late`, `lost`: since when the worker had said nothing"),
     Column("allowed_us", LONG, 1, "`late`, `lost`: how much silence it was allowed; 0 is any"),
-    Column("outcome", TEXT, 1, "`final`, `failed`: how the request ended; `refused`: with which code; `lost`: `silence`, or nothing"),
+    Column("outcome", TEXT, 1, "`final`, `failed`: how the request ended; `refused`: a code; `lost`: `silence`; `log`: the level"),
     Column("reason", TEXT, 1, "why, in words"),
-    Column("topic", TEXT, 1, "of `published` and `log`"),
-    Column("body", BYTES, 1, "the payload as framed, only of services that the settings name, cut at a bound"),
+    Column("topic", TEXT, 1, "of `published`"),
+    Column("body", BYTES, 1, "the payload as framed, only of services and topics that the settings name, cut at a bound"),
     Column("body_cut", SHORT, 1, "1 if `body` is only the beginning"),
     Column("level", TEXT, 1, "`started`: the level of the run"),
     Column("covers_run", LONG, 1, "`started`, `missing`: the run whose missing rows this row accounts for"),

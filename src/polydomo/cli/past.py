@@ -1,0 +1,304 @@
+"""What has been: ``polydomo trace``, and ``polydomo requests`` with a span of time, from the journal.
+
+A running broker is asked where its journal is, and to put what it has in memory to the disk, so that the newest is found too.
+"""
+
+import asyncio
+import json as json_text
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polydomo.cli import options
+from polydomo.cli.options import Json, To
+from polydomo.cli.render import Column, clean, clock, show, show_json, size
+from polydomo.errors import CallFailed, CallTimeout, NotConnected, SettingError
+
+if TYPE_CHECKING:
+    from polydomo.journal.reader import Reader
+    from polydomo.journal.story import Story
+
+Row = dict[str, Any]
+
+FLUSH_TIME = 5.0  # seconds that a broker may take to put its memory to the disk
+DEFAULT_DATA = Path("polydomo-data")
+
+Directory = Annotated[
+    Path | None,
+    typer.Option("--journal", metavar="DIR", help="Directory of the journal, where no broker is to be asked for it."),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(trace)
+
+
+def trace(
+    request: Annotated[str, typer.Argument(metavar="REQUEST", help="Id of the request, or its number in the last run.")],
+    journal: Directory = None,
+    to: To = None,
+    json: Json = False,
+) -> None:
+    """Tell the story of one request: every step, who had it, how long it waited, and why.
+
+    **Examples**
+
+    - `polydomo trace 01M7F9Y9XBAXCJK5RP00000002`
+    - `polydomo trace 17`
+    - `polydomo trace 17 --journal /var/lib/polydomo/journal`
+    """
+    from polydomo.journal import ids
+
+    found = find(journal, to)
+    if request.isdecimal() and len(request) < ids.LENGTH:
+        run = found.run or found.reader.last_run()
+        if run is None:
+            raise CallFailed("no-such-request", f"the journal in {found.directory} is empty")
+        number, since = int(request), None
+    else:
+        known = ids.parse(request)
+        run, number = known.run, known.number
+        from polydomo.journal.reader import moment
+
+        since = moment(known.accepted_ms / 1000 - 1)
+    story = story_of(found.reader, run, number, since)
+    complain_of(found.reader)
+    if story is None:
+        raise CallFailed("no-such-request", f"the journal in {found.directory} has nothing of request {request}")
+    if json:
+        show_json(
+            {
+                "request": story.request,
+                "summary": story.head,
+                "steps": [
+                    {"time": step.time.isoformat(), "after": step.after, "event": step.what, "text": step.text}
+                    for step in story.steps
+                ],
+                "notes": story.notes,
+            }
+        )
+        return
+    for line in lines(story):
+        typer.echo(clean(line))
+
+
+def lines(story: "Story") -> list[str]:
+    """The story for a terminal."""
+    made = [f"{story.request} {story.head}", ""]
+    for step in story.steps:
+        local = step.time.astimezone()
+        made.append(f"  {local:%H:%M:%S}.{local.microsecond // 1000:03d}  {f'+{step.after:.3f}':>9} s  {step.text}")
+    return [*made, *([""] if story.notes else []), *story.notes]
+
+
+def story_of(reader: "Reader", run: int, number: int, since: Any = None) -> "Story | None":
+    from polydomo.journal import schema
+    from polydomo.journal.story import tell
+
+    finished = next(iter(reader.about(schema.REQUESTS, run, [number], since)), None)
+    messages = reader.about(schema.MESSAGES, run, [number], since)
+    if finished is None and not messages:
+        return None
+    workers = {row["worker"] for row in messages} | ({finished["worker"]} if finished is not None else set())
+    workers.discard(0)
+    others: list[Row] = []
+    if workers and any(row["event"] == schema.REQUEUED for row in messages):
+        import pyarrow.compute as pc
+
+        events = [schema.LATE, schema.LEFT, schema.LOST]
+        where = pc.field("worker").isin(list(workers)) & pc.field("event").isin(events)
+        begin = min(row["time"] for row in messages)
+        others = reader.rows(schema.MESSAGES, begin, finished["time"] if finished else None, run, where)
+    return tell(run, number, messages, finished, others)
+
+
+# --- searching ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Wanted:
+    """Which of the finished requests; None is any."""
+
+    since: float | None = None  # seconds ago
+    service: str | None = None
+    outcome: str | None = None
+    slower: float | None = None  # seconds
+    most: int = 100
+
+    def any(self) -> bool:
+        return not (self.since is None and self.service is None and self.outcome is None and self.slower is None)
+
+
+def search(reader: "Reader", wanted: Wanted) -> list[Row]:
+    """The newest that fit, oldest first."""
+    import pyarrow.compute as pc
+
+    from polydomo.journal import schema
+    from polydomo.journal.reader import moment
+
+    conditions = []
+    if wanted.service is not None:
+        conditions.append((pc.field("service") == wanted.service) | (pc.field("last_service") == wanted.service))
+    if wanted.outcome == "failed":
+        conditions.append(pc.field("outcome") != "ok")
+    elif wanted.outcome is not None:
+        conditions.append(pc.field("outcome") == wanted.outcome)
+    if wanted.slower is not None:
+        conditions.append(pc.field("total_us") >= round(wanted.slower * 1e6))
+    where = None
+    for condition in conditions:
+        where = condition if where is None else where & condition
+    since = moment(time.time() - wanted.since) if wanted.since is not None else None
+    found: list[Row] = []
+    for table in reader.tables(schema.REQUESTS, since, where=where):
+        found += table.to_pylist()
+        if len(found) > 4 * wanted.most:
+            found = sorted(found, key=lambda row: row["time"])[-wanted.most :]
+    return sorted(found, key=lambda row: row["time"])[-wanted.most :]
+
+
+def show_found(journal: Path | None, to: str | None, wanted: Wanted, json: bool) -> None:
+    known = ("ok", "failed", *(outcome for outcome in _outcomes() if outcome not in ("ok", "failed")))
+    if wanted.outcome is not None and wanted.outcome not in known:
+        raise SettingError(f"--outcome: must be one of {', '.join(known)}, not {wanted.outcome!r}")
+    found = find(journal, to)
+    rows = search(found.reader, wanted)
+    complain_of(found.reader)
+    if json:
+        typer.echo(json_text.dumps([{name: _plain(value) for name, value in row.items()} for row in rows]))
+        return
+    show(FOUND, [found_cells(row) for row in rows])
+    if len(rows) == wanted.most:
+        typer.echo(f"polydomo: only the last {wanted.most} are listed; --most shows more", err=True)
+
+
+FOUND = [
+    Column("request"),
+    Column("ended"),
+    Column("service"),
+    Column("outcome"),
+    Column("took", right=True),
+    Column("waited", right=True),
+    Column("workers", right=True),
+    Column("size", right=True),
+    Column("reply", right=True),
+    Column("client"),
+    Column("reason"),
+]
+
+
+def found_cells(row: Row) -> list[str]:
+    from polydomo.journal.story import took
+
+    return [
+        row["request"],
+        clock(time.time() - row["time"].timestamp()),
+        row["service"] if row["service"] == row["last_service"] else f"{row['service']}>{row['last_service']}",
+        row["outcome"],
+        took(row["total_us"]),
+        took(row["wait_us"]),
+        str(row["dispatches"]),
+        size(row["request_bytes"]),
+        size(row["reply_bytes"]),
+        f"c{row['client']} {row['client_protocol']}",
+        row["reason"],
+    ]
+
+
+def seconds(flag: str, text: str | None) -> float | None:
+    """``10m``, ``500ms``."""
+    from polydomo.server.kinds import Seconds
+
+    if text is None:
+        return None
+    try:
+        return Seconds(least=0.0).read(text)
+    except ValueError as error:
+        raise SettingError(f"{flag}: {error}, not {text!r}") from None
+
+
+def _outcomes() -> tuple[str, ...]:
+    from polydomo.protocols.verbs import OUTCOMES
+
+    return OUTCOMES
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+# --- where the journal is ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Found:
+    reader: "Reader"
+    directory: Path
+    run: int = 0  # the run under way, where a broker was asked
+
+
+def find(journal: Path | None, to: str | None) -> Found:
+    """The journal that is meant: the one named, the broker's, or, if none answers, that of a broker that was started here."""
+    try:
+        from polydomo.journal.reader import Reader
+    except ImportError:
+        raise SettingError("reading a journal needs pyarrow (pip install 'polydomo[journal]')") from None
+    if journal is not None:
+        return Found(Reader([_journal_in(journal)]), journal)
+    url = options.address(to)
+    try:
+        status = asyncio.run(_flushed(url))
+    except NotConnected:
+        if to is None and (DEFAULT_DATA / "journal").is_dir():
+            return Found(Reader([DEFAULT_DATA / "journal"]), DEFAULT_DATA / "journal")
+        from polydomo.cli.exits import not_there
+
+        raise NotConnected(f"{not_there(url)}, or name the journal with --journal DIR") from None
+    if "directory" not in status:
+        raise CallFailed("no-journal", f"the broker at {url} keeps no journal; start it with --journal requests or messages")
+    directory = Path(status["directory"])
+    if not directory.is_dir():
+        raise CallFailed("no-journal", f"the journal of {url} is in {directory} on its own machine; look there, with --journal {directory}")
+    from polydomo.journal.ids import decode
+
+    return Found(Reader([directory]), directory, decode(status["run"]))
+
+
+def _journal_in(directory: Path) -> Path:
+    """The directory itself, or the one inside a broker's data directory."""
+    for candidate in (directory, directory / "journal"):
+        if any(candidate.glob("kind=*")):
+            return candidate
+    if not directory.is_dir():
+        raise SettingError(f"--journal: there is no directory {directory}")
+    return directory
+
+
+async def _flushed(url: str) -> Row:
+    """How the broker's journal is, once all that had happened when it was asked is on the disk."""
+    from polydomo.client.aio import AsyncClient
+
+    async with AsyncClient(url, "mdp1", timeout=FLUSH_TIME, connect_timeout=options.connect_time(url)) as client:
+        end = time.monotonic() + FLUSH_TIME
+        wanted = 0
+        while True:
+            try:
+                status: Any = (await client.call("polydomo.journal", b"flush")).json()
+            except (CallTimeout, ValueError):
+                status = None
+            if not isinstance(status, dict):
+                raise CallFailed("not-implemented", f"{url} does not know polydomo.journal; is it a polydomo broker?")
+            wanted = wanted or status.get("rows", 0)
+            if status.get("safe", 0) >= wanted or status.get("trouble") or time.monotonic() >= end:
+                return status
+            await asyncio.sleep(0.05)
+
+
+def complain_of(reader: "Reader") -> None:
+    from polydomo.cli.exits import complain
+
+    for problem in reader.problems:
+        complain(problem)

@@ -1,0 +1,127 @@
+"""The reader: every segment of every schema version as rows of today's, and one clear line about each that cannot be read.
+
+Segments are found by their names: kind, date, hour and run stand there, so a question about ten minutes opens the files of an hour.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from polydomo.journal import schema
+from polydomo.journal.runs import Segment, segments
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Reader:
+    """One or more journals. ``problems`` gathers what could not be read, a line each."""
+
+    directories: Sequence[Path]
+    problems: list[str] = field(default_factory=list)
+
+    def find(self, kind: str, since: datetime | None = None, until: datetime | None = None, run: int | None = None) -> list[Segment]:
+        """The segments that may hold rows of this kind from ``since`` until ``until``, oldest first."""
+        found = []
+        first = f"date={since:%Y-%m-%d}/hour={since:%H}" if since else ""
+        last = f"date={until:%Y-%m-%d}/hour={until:%H}" if until else "~"
+        for directory in self.directories:
+            for segment in segments(directory, run):
+                if segment.kind == kind and first <= segment.hour <= last:
+                    found.append(segment)
+        return sorted(found, key=lambda segment: (segment.hour, segment.run, segment.first))
+
+    def tables(
+        self, kind: str, since: datetime | None = None, until: datetime | None = None, run: int | None = None, where: Any = None
+    ) -> Iterator[pa.Table]:
+        """Segment by segment, the rows for which ``where`` (an expression of pyarrow.compute) holds."""
+        condition = where
+        for bound in (pc.field("time") >= pa.scalar(since) if since else None, pc.field("time") <= pa.scalar(until) if until else None):
+            if bound is not None:
+                condition = bound if condition is None else condition & bound
+        for segment in self.find(kind, since, until, run):
+            table = self._read(segment, kind, condition)
+            if table is not None and table.num_rows:
+                yield table
+
+    def rows(
+        self, kind: str, since: datetime | None = None, until: datetime | None = None, run: int | None = None, where: Any = None
+    ) -> list[Row]:
+        """The same as rows in the order of run and sequence."""
+        found = [row for table in self.tables(kind, since, until, run, where) for row in table.to_pylist()]
+        found.sort(key=lambda row: (row["run"], row["seq"]))
+        return found
+
+    def last_run(self) -> int | None:
+        """The run of which there is the newest segment."""
+        known = [segment for directory in self.directories for segment in segments(directory)]
+        newest = max(known, key=lambda segment: (segment.hour, segment.path.stat().st_mtime_ns), default=None)
+        return newest.run if newest is not None else None
+
+    def about(self, kind: str, run: int, numbers: Sequence[int], since: datetime | None = None) -> list[Row]:
+        """The rows about these requests of a run; segments whose statistics rule them out are not read."""
+        found = []
+        where = pc.field("number").isin(list(numbers))
+        for segment in self.find(kind, since, run=run):
+            table = self._read(segment, kind, where, numbers)
+            if table is not None:
+                found += table.to_pylist()
+        found.sort(key=lambda row: int(row["seq"]))
+        return found
+
+    def _read(self, segment: Segment, kind: str, where: Any, numbers: Sequence[int] = ()) -> pa.Table | None:
+        try:
+            file = pq.ParquetFile(segment.path)
+            written = int((file.metadata.metadata or {}).get(b"polydomo.version", b"1"))
+            if written > schema.VERSION:
+                self.problems.append(f"{segment.path}: version {written} of the schema is newer than this program's, {schema.VERSION}")
+            if numbers and not _may_hold(file.metadata, min(numbers), max(numbers)):
+                return None
+            table = conform(file.read(), kind)
+        except FileNotFoundError:
+            return None  # retention has taken it since it was found
+        except (OSError, ValueError, pa.ArrowException) as error:
+            self.problems.append(f"{segment.path}: cannot be read: {str(error).splitlines()[0]}")
+            return None
+        return table.filter(where) if where is not None else table
+
+
+def _may_hold(metadata: Any, least: int, most: int) -> bool:
+    """Whether a segment may have rows about a request with a number from ``least`` to ``most``."""
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for i in range(row_group.num_columns):
+            column = row_group.column(i)
+            if column.path_in_schema == "number":
+                known = column.statistics
+                if known is None or not known.has_min_max or (known.min <= most and known.max >= least):
+                    return True
+    return metadata.num_row_groups > 0 and not any(
+        metadata.row_group(0).column(i).path_in_schema == "number" for i in range(metadata.row_group(0).num_columns)
+    )
+
+
+def conform(table: pa.Table, kind: str) -> pa.Table:
+    """A table of an earlier (or later) version with today's columns: what it lacks is nothing, what is not known is left out."""
+    columns = []
+    for column, wanted in zip(schema.COLUMNS[kind], schema.arrow(kind), strict=True):
+        if column.name in table.schema.names:
+            values = table[column.name].cast(wanted.type)
+            if values.null_count and column.type != schema.TIME:
+                values = values.fill_null(column.nothing)
+        elif column.type == schema.TIME:
+            values = pa.nulls(table.num_rows, wanted.type)
+        else:
+            values = pa.repeat(pa.scalar(column.nothing, wanted.type), table.num_rows)
+        columns.append(values)
+    return pa.table(columns, schema=schema.arrow(kind))
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
