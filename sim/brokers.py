@@ -6,13 +6,14 @@ flushes once per turn, keeps one timer, obeys the links' flags, and closes what 
 
 import traceback
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from polydomo.broker.core import Broker, Entropy
 from polydomo.broker.policy import Policy
+from polydomo.journal.chunk import Run
 from polydomo.limits import HANDSHAKE_TIME
-from polydomo.protocols.detect import Detector
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.link import CHOKED, Hub, Link
 from polydomo.wire.sp import SpLink
@@ -22,12 +23,13 @@ from sim.network import Endpoint, Listener, Owner
 from sim.options import Options
 from sim.record import SimRecorder
 from sim.watch import Watcher
-from sim.wiretap import Tap
+from sim.wiretap import Tap, TappedDetector
 
 if TYPE_CHECKING:
     from sim.world import World
 
 MAX_MESSAGE = 1 << 20  # a simulated broker's bound on one message
+SYNC = 1.5  # seconds between two times that the journal reaches the disk
 GRACE = 2.0  # seconds that a broker which leaves gives to requests in flight
 
 
@@ -113,7 +115,7 @@ class ServerConnection(Owner):
 
     def _sniff(self, data: bytes) -> None:
         node = self.node
-        detector = Detector(node.broker)
+        detector = TappedDetector(node.broker)
         link: Link
         if data[0] == 0xFF:
             link = ZmtpLink(node.hub, detector, self.endpoint.name, bounds=node.bounds)
@@ -129,17 +131,12 @@ class ServerConnection(Owner):
         self.link = link
         link.owner = self
         detector.attach(link)
-        self.tap = Tap(node.watcher, link, self.endpoint.name)
+        self.tap = detector.tap = Tap(node.watcher, link, self.endpoint.name, self._drain)
         self._receive(data)
 
     def _receive(self, data: bytes) -> None:
         assert self.link is not None and self.tap is not None
-        # A goodbye is taken by itself, so that what was said before it and what after it can be told apart.
-        for piece, messages in self.tap.pieces(data):
-            self._drain()
-            self.tap.came(messages)
-            self.link.receive(piece)
-            self.tap.taken()
+        self.link.receive(data)
         self._drain()
 
     def _drain(self) -> None:
@@ -196,6 +193,8 @@ class BrokerNode(Listener):
         self.inbox: list[tuple[ServerConnection, bytes | None]] = []
         self.outbox: dict[ServerConnection, bytearray] = {}
         self.stopping = False
+        self.disk_full = False
+        self._lost_rows: tuple[int, list[tuple[int, int]]] = (0, [])  # of the run before: its number, and which are lost
         self._awake = False
         self._timer: Event | None = None
         self._start()
@@ -219,18 +218,46 @@ class BrokerNode(Listener):
         self.outbox = {}
         self._awake = False
         self._timer = None
-        self.recorder = SimRecorder(self, self.world.record)
+        run = Run(self.name, 1000 * int(self.name[1:]) + self.runs, self.wall, self.options.attempts)
+        self.recorder = SimRecorder(self, self.world.record, run, self.rng.choice((20, 100, 1000)))
         self.hub.now = self.clock
         self.broker = Broker(
             self.clock, Dice(self.rng), policy_of(self.options), tuning_of(self.options), self.recorder, self.wall, f"tcp://{self.name}:5246"
         )
         self.watcher = Watcher(self)
+        self.recorder.attach(self.broker)
+        run_before, ranges = self._lost_rows
+        first, last = ranges[-1] if ranges else (1, 0)
+        self.recorder.begin("started", run_before, first, last)
+        for first, last in ranges[:-1]:
+            self.recorder.missing(run_before, first, last, "the row that said so was lost")
+        self.later(SYNC, self._sync)
         self.world.record.add(self.now, self.run_name, "started")
+
+    def _sync(self) -> None:
+        self.recorder.disk_full = self.disk_full
+        self.recorder.sync()
+        self.later(SYNC, self._sync)
+
+    def finish(self) -> None:
+        """The journal of a run that ends in order is on the disk as a whole."""
+        recorder = self.recorder
+        recorder.end("the broker is shutting down")
+        recorder.disk_full = False
+        recorder.sync()
+        self._keep()
+
+    def _keep(self) -> None:
+        """What the disk has of this run, and what the next run will say of the rest."""
+        recorder = self.recorder
+        self.world.record.journal += recorder.safe
+        self._lost_rows = (recorder.run.run, recorder.lost())
 
     def crash(self, restart_after: float) -> None:
         if not self.up:
             return
         self.world.record.add(self.now, self.run_name, "crashed")
+        self._keep()
         self.die()
         for connection in self.connections:
             connection.endpoint.abort()
@@ -257,6 +284,7 @@ class BrokerNode(Listener):
         self._guard("shutdown", self.broker.shutdown)
         self._turn()
         self.watcher.emptied()
+        self.finish()
         self.die()
         for connection in self.connections:
             connection.endpoint.close()
@@ -298,6 +326,7 @@ class BrokerNode(Listener):
     def forget(self, connection: ServerConnection) -> None:
         self.connections.pop(connection, None)
         self.outbox.pop(connection, None)
+        self.watcher.dialogs.pop(connection.endpoint.name, None)
 
     # --- turns of the loop
 
@@ -317,17 +346,16 @@ class BrokerNode(Listener):
         when = broker.next_deadline()
         if when is not None and when <= broker.now:
             self._guard("timers", broker.advance)
-            self.watcher.look_at_time()
         inbox, self.inbox = self.inbox, []
         for connection, data in inbox:
             if connection in self.connections:
-                self._guard(connection.endpoint.name, lambda c=connection, d=data: c.take(d))
+                self._guard(connection.endpoint.name, partial(connection.take, data))
                 self.watcher.step()
         broker.turn()
         while hub.resumed:
             link = hub.resumed.pop()
             if not link.closed and isinstance(link.owner, ServerConnection):
-                self._guard(link.owner.endpoint.name, lambda c=link.owner: c._receive(b""))
+                self._guard(link.owner.endpoint.name, partial(link.owner.take, b""))
         while hub.dirty:
             dirty, hub.dirty = hub.dirty, []
             for link in dirty:
@@ -336,7 +364,7 @@ class BrokerNode(Listener):
                 else:
                     link.owner.flush()
         self.watcher.step()
-        self.watcher.turned()
+        self.watcher.turned(when is not None and when <= broker.now)
         self._set_timer()
 
     def _guard(self, during: str, action: Callable[[], None]) -> None:

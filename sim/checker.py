@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from polydomo.journal.audit import audit
+from polydomo.journal.rules import RULES
 from polydomo.limits import MEMO_ANSWER_TIME
 from polydomo.protocols.verbs import OUTCOMES
 from sim.record import PART
@@ -29,6 +31,7 @@ def check(world: "World") -> list[Breach]:
     _outcomes(world, found)
     _replies(world, found)
     _journal(world, found)
+    _audit(world, found)
     return found
 
 
@@ -132,6 +135,26 @@ def _journal(world: "World", found: list[Breach]) -> None:
             found.append(Breach("journal", f"{run}: request {number} was accepted and never ended", life.tag))
 
 
+def _audit(world: "World", found: list[Breach]) -> None:
+    """The audit of real journals, on this world's."""
+    rules = [rule.id for rule in RULES]
+    if world.options.broker_freeze or world.options.clock_jump:
+        rules.remove("silence-acted-on")  # a broker that does not run gives nobody up
+    for breach in audit(world.record.journal, rules):
+        tag = ""
+        number = breach.about.get("number")
+        for row in world.record.rows:
+            if row[2] == "accepted" and row[4] == number and _run_number(str(row[1])) == breach.run:
+                tag = str(row[3])
+        found.append(Breach(f"audit:{breach.rule}", str(breach), tag))
+
+
+def _run_number(name: str) -> int:
+    """``b1.3`` is run 1003."""
+    broker, _, run = name[1:].partition(".")
+    return 1000 * int(broker) + int(run)
+
+
 class Life:
     """One request in one run of a broker."""
 
@@ -139,6 +162,7 @@ class Life:
         self.tag = tag
         self.worker: object = 0  # who holds it
         self.attempts = 0
+        self.spent = 0  # before it was passed on
         self.outcome = ""
         self.partials = 0
 
@@ -153,8 +177,8 @@ class Life:
             self.attempts += 1
             if row[7] != self.attempts:
                 return f"was given away for the {self.attempts}. time and says {row[7]}"
-            if self.attempts > most:
-                return f"was given away {self.attempts} times, and {most} are allowed"
+            if self.attempts - self.spent > most:
+                return f"was given away {self.attempts - self.spent} times, and {most} are allowed"
         elif what == "partial":
             if row[5] != self.worker:
                 return f"took a partial of worker {row[5]} while {self.worker or 'nobody'} had it"
@@ -167,15 +191,15 @@ class Life:
             if row[5] != self.worker:
                 return f"was passed on by {row[5]}, and {self.worker or 'nobody'} had it"
             self.worker = 0
-            self.attempts = 0
+            self.spent = self.attempts
         elif what == "ended":
             self.outcome = str(row[5])
             if self.outcome not in OUTCOMES:
                 return f"ended as {self.outcome!r}"
             if self.outcome == "ok" and (not self.worker or row[6] != self.worker):
                 return f"was answered by {row[6]} while {self.worker or 'nobody'} had it"
-            if self.outcome == "gave-up" and self.attempts < most:
-                return f"was given up after {self.attempts} of {most} attempts"
+            if self.outcome == "gave-up" and self.attempts - self.spent < most:
+                return f"was given up after {self.attempts - self.spent} of {most} attempts"
         return ""
 
 

@@ -281,12 +281,12 @@ class Client(Peer):
             self.socket.close(abort=True)
             self.socket = None
         self.die()
-        for call in list(self.calls):
-            self._end(call, "died")
         self.open = {}
         self.waiting.clear()
         self.lines = {}
         self.dialing = 0
+        for call in list(self.calls):
+            self._end(call, "died")
         self.world.scheduler.at(self.now + restart_after, self.restart)
 
     def restart(self) -> None:

@@ -58,7 +58,6 @@ class Dialog:
         self.name = name
         self.parted = ""  # who said DISCONNECT
         self.garbled = name.startswith("g")  # a peer that talks nonsense: what it is told is not judged
-        self.paused = False  # it was not read for a while: what it said may have been heard later than it came
         self.last_heard = watcher.node.clock
         self.last_said = watcher.node.clock
         self.asked = 0  # requests a worker may still be given
@@ -176,16 +175,13 @@ class MdxDialog(Dialog):
     def __init__(self, watcher: "Watcher", name: str) -> None:
         super().__init__(watcher, name)
         self.open: dict[bytes, bytes] = {}  # id -> service
-        self.again: dict[bytes, int] = {}  # ids that came again while they were open
         self.ready = False
         self.pings = 0
 
     def heard(self, frames: Message) -> None:
         super().heard(frames)
         if frames[0] == b"MDXC01" and frames[1] == b"\x01" and len(frames) > 4:
-            if frames[3] in self.open:
-                self.again[frames[3]] = self.again.get(frames[3], 0) + 1
-            self.open[frames[3]] = frames[2]
+            self.open.setdefault(frames[3], frames[2])
         elif frames[0] == b"MDXW01":
             if frames[1] == b"\x01" and not self.ready:
                 self.ready = True
@@ -206,11 +202,7 @@ class MdxDialog(Dialog):
             elif self.open[frames[3]] != frames[2]:
                 self.breach("unasked", f"a reply from {frames[2]!r} to a request for {self.open[frames[3]]!r}")
             elif frames[1] == b"\x03":
-                again = self.again.pop(frames[3], 0)
-                if again and self.paused:  # the repeat may have been read after this answer, as a request of its own
-                    self.again[frames[3]] = again - 1
-                else:
-                    del self.open[frames[3]]
+                del self.open[frames[3]]
         elif frames[1] == b"PONG":
             self.pings -= 1
         elif frames[1] == b"\x02":

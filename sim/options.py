@@ -47,6 +47,7 @@ class Options:
     broker_freeze: float = 0.0
     broker_stop: float = 0.0  # leaves in order, as on SIGTERM
     clock_jump: float = 0.0  # of a broker's clock, forward, as after a machine was suspended; its wall clock either way
+    disk_full: float = 0.0  # a broker's journal cannot be written for a while; what a crash finds unwritten is lost anyway
     slow_turn: float = 0.0  # longest turn of a broker's loop, in seconds
 
     # the peers' behaviour
@@ -98,6 +99,7 @@ FAULTS: dict[str, tuple[float, float]] = {
     "broker_freeze": (0.01, 0.1),
     "broker_stop": (0.01, 0.06),
     "clock_jump": (0.01, 0.1),
+    "disk_full": (0.02, 0.2),
     "slow_turn": (0.001, 0.05),
     "partials": (0.1, 0.8),
     "failing": (0.02, 0.4),

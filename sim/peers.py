@@ -45,6 +45,17 @@ class Peer(clock.Process):
             super().thaw()
             self.world.network.wake()
 
+    def crash(self, restart_after: float) -> None:
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        """After a crash; does nothing if it is up."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Goes for good."""
+        raise NotImplementedError
+
 
 class Line(Owner, Handler):
     """One connection, from dialing to its end."""

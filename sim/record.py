@@ -6,9 +6,12 @@ execution it comes from, so that the record can tell whose is what without trust
 
 import hashlib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from polydomo.broker.record import Recorder
+from polydomo.journal import chunk as shapes
+from polydomo.journal.chunk import Run
+from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.journal.schema import MESSAGES
 from polydomo.protocols.verbs import Request, Session, Worker
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 Row = tuple[object, ...]
 
 TAG = re.compile(rb"<([a-z0-9.]+)>")
+MAX_CHUNKS = 4  # that wait for the disk
 PART = re.compile(rb"\{([a-z0-9.]+)\|(\d+)\|(\w+)\}")
 
 
@@ -31,13 +35,14 @@ class Record:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
+        self.journal: list[dict[str, Any]] = []  # what the brokers' disks have kept
 
     def add(self, when: float, who: str, what: str, tag: str = "", *more: object) -> None:
         self.rows.append((round(when, 6), who, what, tag, *more))
 
     def digest(self) -> str:
         """The same seed gives the same record, byte for byte."""
-        return hashlib.sha256("\n".join(map(repr, self.rows)).encode()).hexdigest()
+        return hashlib.sha256("\n".join(map(repr, [*self.rows, *self.journal])).encode()).hexdigest()
 
     def story(self, tag: str, most: int = 200) -> list[str]:
         """The rows about one request, and about the workers that had it."""
@@ -45,16 +50,46 @@ class Record:
         return lines if len(lines) <= most else [*lines[: most // 2], "...", *lines[-most // 2 :]]
 
 
-class SimRecorder(Recorder):
-    """The journal of one run of one broker, kept in memory. ``seq`` is the row's number in the record."""
+class SimRecorder(JournalRecorder):
+    """The real journal of one run of one broker, kept in memory, and a row in the record for what people read.
 
-    wants_requests = True
-    wants_messages = True
+    ``safe`` is what has reached the disk: a crash loses the rest, and the next run says so. While the disk is full nothing reaches it, and what
+    does not fit into the line any more is dropped, as in a real broker.
+    """
 
-    def __init__(self, node: "BrokerNode", record: Record) -> None:
+    def __init__(self, node: "BrokerNode", record: Record, run: Run, chunk_rows: int) -> None:
+        super().__init__(run, Levels(MESSAGES), chunk_rows=chunk_rows, max_chunks=MAX_CHUNKS)
         self.node = node
         self.record = record
         self.tags: dict[int, str] = {}  # of open requests, by number
+        self.safe: list[dict[str, Any]] = []
+        self.disk_full = False
+
+    # --- the disk
+
+    def sync(self) -> None:
+        """What is in line reaches the disk."""
+        self.hand_over()
+        if not self.disk_full:
+            while self.line:
+                self.safe += shapes.rows(self.run, self.line.popleft(), self.who)
+
+    def lost(self) -> list[tuple[int, int]]:
+        """The rows that are neither safe nor accounted for by one that is, as ranges."""
+        there = {int(row["seq"]) for row in self.safe}
+        for row in self.safe:
+            if row.get("covers_run") == self.run.run:
+                there.update(range(row["covers_first"], row["covers_last"] + 1))
+        found: list[tuple[int, int]] = []
+        for seq in range(1, self.seq + 1):
+            if seq not in there:
+                if found and found[-1][1] == seq - 1:
+                    found[-1] = (found[-1][0], seq)
+                else:
+                    found.append((seq, seq))
+        return found
+
+    # --- rows for people
 
     def _row(self, what: str, tag: str, *more: object) -> None:
         self.record.add(self.node.now, self.node.run_name, what, tag, *more)
@@ -63,12 +98,14 @@ class SimRecorder(Recorder):
         return self.tags.get(request.number, "")
 
     def accepted(self, request: Request) -> None:
+        super().accepted(request)
         tag = tag_of(request.body)
         self.tags[request.number] = tag
         self._row("accepted", tag, request.number, _name(request.service.name), _peer(request.session))
         self.node.watcher.accepted(request)
 
     def dispatched(self, request: Request, worker: Worker) -> None:
+        super().dispatched(request, worker)
         self._row(
             "dispatched",
             self._tag(request),
@@ -82,9 +119,11 @@ class SimRecorder(Recorder):
         self.node.watcher.dispatched(request, worker)
 
     def partial(self, request: Request, worker: Worker, size: int) -> None:
+        super().partial(request, worker, size)
         self._row("partial", self._tag(request), request.number, worker.number, size)
 
     def ended(self, request: Request) -> None:
+        super().ended(request)
         worker = request.worker
         number = worker.number if worker is not None else 0
         holder = _peer(worker.session) if worker is not None else ""
@@ -93,34 +132,43 @@ class SimRecorder(Recorder):
         self.node.watcher.ended(request)
 
     def opened(self, session: Session) -> None:
+        super().opened(session)
         self._row("opened", "", session.number, session.protocol, _peer(session))
 
     def closed(self, session: Session, why: str) -> None:
+        super().closed(session, why)
         self._row("closed", "", session.number, _peer(session), why)
 
     def registered(self, worker: Worker) -> None:
+        super().registered(worker)
         names = sorted(_name(service.name) for service in worker.services)
         self._row("registered", "", worker.number, worker.session.protocol, _peer(worker.session), *names)
 
     def left(self, worker: Worker, state: str, why: str) -> None:
+        super().left(worker, state, why)
         self._row("left", "", worker.number, _peer(worker.session), state, why)
-        self.node.watcher.hasty(worker, why)
         for request in worker.held.values():
             self._row("lost", self._tag(request), request.number, worker.number, why)
+        self.node.watcher.hasty(worker, why)
 
     def requeued(self, request: Request, worker: Worker, why: str) -> None:
+        super().requeued(request, worker, why)
         self._row("requeued", self._tag(request), request.number, _name(request.service.name), worker.number, request.attempts)
 
     def forwarded(self, request: Request, worker: Worker, service: bytes) -> None:
+        super().forwarded(request, worker, service)
         self._row("forwarded", self._tag(request), request.number, worker.number, _name(service))
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
+        super().stale(worker, token, what, size)
         self._row("stale", "", worker.number, token.decode(errors="backslashreplace"), what, size)
 
     def refused(self, session: Session, what: str) -> None:
+        super().refused(session, what)
         self._row("refused", "", session.number, _peer(session), what)
 
     def violated(self, session: Session, what: str) -> None:
+        super().violated(session, what)
         self._row("violated", "", session.number, session.protocol, _peer(session), what)
 
 

@@ -90,10 +90,13 @@ class Watcher:
         if self.steps % EVERY == 0:
             self.look()
 
-    def turned(self) -> None:
-        """A turn of the loop is over."""
+    def turned(self, timers: bool) -> None:
+        """A turn of the loop is over; ``timers``: the broker has done what was due."""
         for dialog in self.dialogs.values():
             dialog.settled()
+        if timers:
+            self._workers_heard()
+            self._requests_in_time()
 
     def look(self) -> None:
         """Everything, against everything else and against its bound."""
@@ -102,11 +105,6 @@ class Watcher:
         except AssertionError as error:
             self.breach("invariant", str(error))
         self._bounds()
-
-    def look_at_time(self) -> None:
-        """Nothing is overdue. Called when the broker has done what is due."""
-        self._workers_heard()
-        self._requests_in_time()
 
     def _bounds(self) -> None:
         broker = self.node.broker
@@ -134,7 +132,7 @@ class Watcher:
         now = broker.now
         for worker in broker.workers:
             dialog = self.dialogs.get(worker.session.link.peer)
-            if dialog is None or worker.orphaned:
+            if dialog is None or dialog.garbled or worker.orphaned:
                 continue
             beat = self.node.options.beat
             if dialog.protocol == "memo":
@@ -197,7 +195,7 @@ class Watcher:
     def hasty(self, worker: Worker, why: str) -> None:
         """A worker was given up for its silence: it must have been silent for as long as it may be."""
         dialog = self.dialogs.get(worker.session.link.peer)
-        if dialog is None or dialog.protocol == "memo" or not why.startswith("no beat"):
+        if dialog is None or dialog.garbled or dialog.protocol == "memo" or not why.startswith("no beat"):
             return
         silent = self.node.broker.now - dialog.last_heard
         if silent < self.allowed(dialog) - 0.001:

@@ -4,8 +4,11 @@
 broker took and gave them.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from polydomo.protocols.detect import Detector
+from polydomo.protocols.verbs import Session
 from polydomo.wire.link import Link
 from sim import dialogs
 
@@ -90,55 +93,93 @@ class Stream:
         return head + size
 
 
+def take_apart(data: bytes, start: int, end: int, wire: str) -> Message:
+    """The frames of the message that begins at ``start``; none if it is not all there by ``end``."""
+    if wire == "sp":
+        return [data[start : start + 4], data[start + 4 : end]]
+    frames: Message = []
+    while start + 2 <= end:
+        flags = data[start]
+        head = 9 if flags & 2 else 2
+        size = int.from_bytes(data[start + 1 : start + head], "big")
+        if flags > 3 or start + head + size > end:
+            break
+        frames.append(data[start + head : start + head + size])
+        start += head + size
+        if not flags & 1:
+            return frames
+    return []
+
+
 class Tap:
-    def __init__(self, watcher: "Watcher", link: Link, name: str) -> None:
+    """Hears each message at the moment at which the broker takes it, and what the broker said before that."""
+
+    def __init__(self, watcher: "Watcher", link: Link, name: str, drain: Callable[[], None]) -> None:
         self.watcher = watcher
         self.link = link
         self.name = name
-        self.incoming = Stream(link.wire)
+        self.drain = drain  # hands over what the link has gathered so far
         self.outgoing = Stream(link.wire)
         self.dialog: dialogs.Dialog | None = None
+        self._within = False
 
-    def pieces(self, data: bytes) -> "list[tuple[bytes, list[Message]]]":
-        """``data`` cut around every goodbye in it, each piece with the messages that end in it."""
-        messages = self.incoming.feed(data)
-        cuts: list[int] = []
-        start = 0
-        for end, frames in messages:
-            if dialogs.is_goodbye(frames):
-                cuts += [start, end]
-            start = end
-        if not cuts:
-            return [(data, [frames for _, frames in messages])]
-        found: list[tuple[bytes, list[Message]]] = []
-        last = 0
-        for cut in [*cuts, len(data)]:
-            if cut > last:
-                found.append((data[last:cut], [frames for end, frames in messages if last < end <= cut]))
-                last = cut
-        return found
+    def listen(self, session: Session) -> None:
+        """Puts itself in front of the session."""
+        take = session.on_message
+        ordinary = session.ordinary
+        tried = (b"", -1)  # what was offered to ``ordinary`` and may come again, the long way
 
-    def came(self, messages: "list[Message]") -> None:
-        for frames in messages:
-            if self.dialog is None:
-                self.dialog = dialogs.recognise(frames, self.watcher, self.link, self.name)
-                self.watcher.dialogs[self.name] = self.dialog
-            self.dialog.last_heard = self.watcher.node.clock
-            if not self.dialog.garbled:
-                self.dialog.heard(frames)
+        def on_message(data: bytes, start: int, end: int) -> None:
+            nonlocal tried
+            if self._within or (tried[0] is data and tried[1] == start):
+                tried = (b"", -1)
+                take(data, start, end)  # ... or the session takes the same message again, in a shorter form
+                return
+            self._within = True
+            try:
+                self.drain()
+                self._came(take_apart(data, start, end, self.link.wire))
+                take(data, start, end)
+            finally:
+                self._within = False
 
-    def taken(self) -> None:
-        """The link has taken what came, or has put it aside."""
-        if self.link.paused and self.dialog is not None:
-            self.dialog.paused = True
+        def on_ordinary(data: bytes, start: int, size: int) -> int:
+            nonlocal tried
+            frames = take_apart(data, start, size, self.link.wire)
+            if not frames:
+                return start
+            self.drain()
+            self._came(frames)
+            end = ordinary(data, start, size)
+            tried = (data, start) if end == start else (b"", -1)
+            return end
+
+        session.on_message = on_message  # type: ignore[method-assign]
+        session.ordinary = on_ordinary  # type: ignore[method-assign]
+
+    def _came(self, frames: Message) -> None:
+        if self.dialog is None:
+            self.dialog = dialogs.recognise(frames, self.watcher, self.link, self.name)
+            self.watcher.dialogs[self.name] = self.dialog
+        self.dialog.last_heard = self.watcher.node.clock
+        if not self.dialog.garbled:
+            self.dialog.heard(frames)
 
     def went(self, data: bytes) -> None:
         for _, frames in self.outgoing.feed(data):
             if self.dialog is None:
-                if frames[0][:1] in (b"\x00", b"\x01") and self.link.wire == "zmtp":
-                    return  # a subscription of the broker's own, to a publisher
                 self.watcher.breach("unasked", f"{self.name} was told {frames!r} before it said anything")
                 return
             self.dialog.last_said = self.watcher.node.clock
             if not self.dialog.garbled:
                 self.dialog.said(frames)
+
+
+class TappedDetector(Detector):
+    """Tells the tap which session it found."""
+
+    tap: Tap
+
+    def _become(self, session: Session) -> bool:
+        self.tap.listen(session)
+        return super()._become(session)

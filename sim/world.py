@@ -5,11 +5,12 @@ from random import Random
 
 from sim.brokers import BrokerNode
 from sim.checker import Breach, check
-from sim.clock import Scheduler
 from sim.clients import Call, Client
+from sim.clock import Process, Scheduler
 from sim.garbage import Garbler
 from sim.network import Network
 from sim.options import FORWARD_TO, Options
+from sim.peers import Peer
 from sim.record import Record
 from sim.workers import SEVERAL, Worker
 
@@ -88,6 +89,8 @@ class World:
             phase()
             if self.breaches:
                 return
+        for node in self.nodes:
+            node.finish()
         self.breaches += check(self)
 
     def _trouble(self) -> None:
@@ -140,11 +143,9 @@ class World:
         rng = self.rng
         options = self.options
 
-        def peer() -> Client | Worker:
-            return rng.choice([*self.clients, *self.workers])
-
-        def way() -> tuple[Client | Worker, BrokerNode]:
-            one = peer()
+        def way() -> tuple[Peer, BrokerNode]:
+            peers: list[Peer] = [*self.clients, *self.workers]
+            one = rng.choice(peers)
             return one, one.node
 
         def one_way() -> None:
@@ -171,10 +172,14 @@ class World:
             if alive:
                 rng.choice(alive).cut(rng, options.half_open)
 
-        def freeze(process: Client | Worker | BrokerNode, mean: float) -> None:
+        def freeze(process: Process, mean: float) -> None:
             if process.up and not process.frozen:
                 process.freeze()
                 self.scheduler.at(self.scheduler.now + rng.expovariate(1.0 / mean), process.thaw)
+
+        def fill_disk(node: BrokerNode) -> None:
+            node.disk_full = True
+            self.scheduler.at(self.scheduler.now + rng.expovariate(0.2), lambda: setattr(node, "disk_full", False))
 
         self._rate("clog", options.clog, clog)
         self._rate("partition", options.partition, partition)
@@ -188,6 +193,7 @@ class World:
         self._rate("broker freeze", options.broker_freeze, lambda: freeze(rng.choice(self.nodes), 3.0))
         self._rate("broker stop", options.broker_stop, lambda: rng.choice(self.nodes).stop(rng.expovariate(1.0)))
         self._rate("clock jump", options.clock_jump, lambda: rng.choice(self.nodes).jump(rng.expovariate(0.2), rng.gauss(0, 1e6)))
+        self._rate("disk full", options.disk_full, lambda: fill_disk(rng.choice(self.nodes)))
         self._rate("client stops reading", options.mute_reader, lambda: rng.choice(self.clients).mute(rng.expovariate(0.3)))
         self._rate("client closes", options.client_crash, lambda: rng.choice(self.clients).hang_up())
         self._rate("garbage", options.garbage, lambda: Garbler(self, rng.choice(self.nodes)).start())
