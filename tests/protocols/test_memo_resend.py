@@ -189,3 +189,45 @@ def test_nothing_is_left_of_a_connection_that_is_gone(world: World) -> None:
     broker = world.broker
     assert not broker.workers and not broker.memo_workers and not broker.services and broker.open_requests == 0
     assert not peer.session.open and not peer.session.answers and not peer.session.mine
+
+
+def test_a_result_repeated_on_a_new_connection_is_not_taken_for_the_next_jobs(world: World) -> None:
+    """The JOB that answered the RESULT was lost with the connection: NNG repeats the RESULT, and the worker gets that JOB again."""
+    one, two, old, new = world.connect(), world.connect(), world.connect(), world.connect()
+    worker = old.worker(10, "echo")
+    one.job(1, "echo", b"for one")
+    old.result(12, worker, b"to one")
+    assert one.heard() == [(1, [RESULT, b""], b"to one")]
+    two.job(1, "echo", b"for two")
+    old.heard()
+    old.close()
+    new.result(12, worker, b"to one")
+    assert two.heard() == []
+    assert new.heard() == [(12, [JOB, worker, "echo", 5000], b"for two")]
+    new.result(13, worker, b"to two")
+    assert two.heard() == [(1, [RESULT, b""], b"to two")]
+    assert world.notes.outcomes == ["ok", "ok"]
+
+
+def test_a_heartbeat_repeated_on_a_new_connection_gets_the_lost_job_again(world: World) -> None:
+    client, old, new = world.connect(), world.connect(), world.connect()
+    worker = old.worker(10, "echo")
+    old.heartbeat(12, worker)
+    client.job(1, "echo", b"x")
+    old.close()
+    new.heartbeat(12, worker)
+    assert new.heard() == [(12, [JOB, worker, "echo", 5000], b"x")]
+    new.result(13, worker, b"y")
+    assert client.heard() == [(1, [RESULT, b""], b"y")]
+
+
+def test_a_repeat_whose_job_has_ended_meanwhile_starts_anew(world: World) -> None:
+    client, old, new = world.connect(), world.connect(), world.connect()
+    worker = old.worker(10, "echo")
+    old.heartbeat(12, worker)
+    client.job(1, "echo", b"x")
+    old.close()
+    client.close()
+    new.heartbeat(12, worker)
+    assert new.heard() == [(12, [DISCONNECT, worker], b"")]
+    assert not world.broker.workers

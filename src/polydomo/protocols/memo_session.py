@@ -17,7 +17,7 @@ from polydomo.limits import (
     MEMO_MAX_WORKERS,
 )
 from polydomo.protocols import memo
-from polydomo.protocols.verbs import Request, Service, Session, Verbs, Worker
+from polydomo.protocols.verbs import DONE, Request, Service, Session, Verbs, Worker
 from polydomo.wire import cbor
 from polydomo.wire.frames import Body
 from polydomo.wire.sp import ID_BIT, WORD, SpLink, body_at
@@ -31,6 +31,7 @@ class MemoWorker:
     def __init__(self, worker_id: bytes, poll: bytes) -> None:
         self.id = worker_id
         self.poll = poll
+        self.taken = b""  # the request id of the poll that its last JOB answered: what comes under it again was said before that JOB
         # The header of its last JOB, and of what it was made: most jobs of a worker are alike.
         self.service: Service | None = None
         self.milliseconds = 0
@@ -155,6 +156,8 @@ class MemoSession(Session):
         if not worker.held:
             self._out_of_step(worker, rid, "RESULT without a job, or after the job's timeout")
             return
+        if self._repeats(worker, rid):
+            return
         self.broker.final(worker, next(iter(worker.held)), body)
         if disconnecting:
             # "the worker cannot handle any more jobs and the server should reply with DISCONNECT"
@@ -168,11 +171,29 @@ class MemoSession(Session):
         if worker is None:
             return
         if worker.held:
-            # It asks for a job while it has one: it never got it, or has given it up.
+            if self._repeats(worker, rid):
+                return
+            # It asks for a job while it has one: it has given it up.
             self._out_of_step(worker, rid, "HEARTBEAT instead of a RESULT")
             return
         self.broker.heard(worker)
         self._poll(worker, rid)
+
+    def _repeats(self, worker: Worker, rid: bytes) -> bool:
+        """Whether a worker that holds a job says again what it said before it got the job: NNG repeats a request until it has its answer, on
+        every new connection. A RESULT among it belongs to the job before; the one it holds got lost with its connection and is sent again."""
+        ref = worker.ref
+        assert isinstance(ref, MemoWorker)
+        if rid != ref.taken:
+            return False
+        request = next(iter(worker.held.values()))
+        if request.state == DONE:
+            self._out_of_step(worker, rid, "its job has ended meanwhile")
+        else:
+            worker.seen = self.broker.now
+            ref.poll = rid
+            self.deliver(worker, request)
+        return True
 
     def _known(self, rid: bytes, worker_id: bytes) -> Worker | None:
         """The worker with this id, on this connection from now on. None, and DISCONNECT sent, if there is none."""
@@ -226,6 +247,7 @@ class MemoSession(Session):
             ref.service = request.service
             ref.milliseconds = milliseconds
             ref.job = memo.job(ref.id, request.service.name, milliseconds)
+        ref.taken = ref.poll
         self._answer_poll(worker, ref, ref.job, memo.to_payload(request.body))
 
     def beat(self, worker: Worker) -> None:
