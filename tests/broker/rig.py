@@ -166,7 +166,7 @@ class Peer(Session):
 
     def send_final(self, request: Request, body: Body) -> None:
         self._once(request)
-        assert request.session is self or not request.session
+        assert request.session is self
         self.finals.append(split(body))
 
     def send_failure(self, request: Request, code: str, text: str) -> None:
