@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polydomo.cli import options
-from polydomo.cli.options import Protocol, To
+from polydomo.cli.options import Frame0, Protocol, To, TypeSize
 from polydomo.cli.render import on_terminal
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ def call(
     wait: Annotated[
         float, typer.Option(metavar="S", min=0.0, help="Seconds to wait for a worker where nobody offers the service.")
     ] = 1.0,
+    ask: Annotated[
+        bool, typer.Option("--ask/--no-ask", help="Ask the broker whether anybody offers the service; not all brokers can tell.")
+    ] = True,
+    type_size: TypeSize = None,
+    frame0: Frame0 = None,
     raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the reply exactly as they came.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Write a JSON object per reply; a frame that is not text is in base64.")
@@ -54,6 +59,7 @@ def call(
     - `polydomo call echo hello`
     - `polydomo call resize - --raw <in.png >out.png`
     - `polydomo call sum 1 2 3 --protocol mdp2 --timeout 5`
+    - `polydomo call echo hello --protocol dcp --type-size 4 --no-ask --to tcp://127.0.0.1:6000`
     """
     from polydomo.cli.exits import needs_broker
     from polydomo.client.aio import AsyncClient
@@ -62,16 +68,17 @@ def call(
     if raw and json:
         raise SettingError("--raw and --json: choose one")
     url = options.address(to)
+    spoken = options.protocol_name(protocol)
+    more = options.of_protocol(spoken, type_size, frame0)
+    patience = min(wait, timeout / 2) if ask else timeout
     name = os.fsencode(service)
     frames = read_body(body or [])
     write = write_raw if raw else write_json if json else write_text
 
     async def run() -> None:
-        client = AsyncClient(
-            url, options.protocol_name(protocol), timeout=timeout, connect_timeout=options.connect_time(url)
-        )
+        client = AsyncClient(url, spoken, timeout=timeout, connect_timeout=options.connect_time(url), **more)
         async with client:
-            async for part in replies(client, name, frames, min(wait, timeout / 2)):
+            async for part in replies(client, name, frames, patience, ask):
                 write(part)
 
     with needs_broker(url):
@@ -87,7 +94,9 @@ def read_body(words: list[str]) -> list[bytes]:
     return [sys.stdin.buffer.read() if word == STDIN else os.fsencode(word) for word in words] or [b""]
 
 
-async def replies(client: "AsyncClient", service: bytes, frames: list[bytes], wait: float) -> "AsyncIterator[Result]":
+async def replies(
+    client: "AsyncClient", service: bytes, frames: list[bytes], wait: float, ask: bool
+) -> "AsyncIterator[Result]":
     """The replies as they come. If there is none after ``wait`` seconds, the broker is asked whether anybody offers the service at all.
 
     So a call of a service whose worker is just starting succeeds, and a misspelt one does not take until its timeout.
@@ -97,7 +106,7 @@ async def replies(client: "AsyncClient", service: bytes, frames: list[bytes], wa
         first = asyncio.ensure_future(anext(stream))
         try:
             await asyncio.wait([first], timeout=wait)
-            if not first.done():
+            if ask and not first.done():
                 await refuse_unknown(client, service, first)
             yield await first
         finally:

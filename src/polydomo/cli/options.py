@@ -1,6 +1,7 @@
 """Options that several commands share, and the address they all mean."""
 
-from typing import Annotated
+import os
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +19,13 @@ To = Annotated[
 Protocol = Annotated[
     str | None,
     typer.Option("--protocol", "-p", metavar="NAME", help="mdx, mdp1, mdp2, dcp, memo or emqp.  [default: mdx]"),
+]
+TypeSize = Annotated[
+    int | None,
+    typer.Option("--type-size", metavar="N", help="DCP: bytes of the message type, 1 or 4; DagBox's own broker reads 4.  [default: 1]"),
+]
+Frame0 = Annotated[
+    str | None, typer.Option("--frame0", metavar="TEXT", help="MDX: frame 0 of every message, where the broker has another.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -38,6 +46,25 @@ def protocol_name(protocol: str | None) -> str:
     from polydomo.protocols import registry
 
     return registry.find(protocol or registry.DEFAULT).name
+
+
+def of_protocol(protocol: str, type_size: int | None, frame0: str | None) -> dict[str, Any]:
+    """What a protocol can be told besides, for a broker that speaks it in its own way. Raises SettingError."""
+    from polydomo.errors import SettingError
+    from polydomo.protocols.dcp import TYPE_SIZES
+
+    found: dict[str, Any] = {}
+    if type_size is not None:
+        if protocol != "dcp":
+            raise SettingError(f"--type-size: is for dcp, not for {protocol}")
+        if type_size not in TYPE_SIZES:
+            raise SettingError(f"--type-size: must be 1 or 4, not {type_size}")
+        found["type_size"] = type_size
+    if frame0 is not None:
+        if protocol != "mdx":
+            raise SettingError(f"--frame0: is for mdx, not for {protocol}")
+        found["header"] = os.fsencode(frame0)
+    return found
 
 
 def connect_time(url: str) -> float:

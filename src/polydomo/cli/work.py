@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polydomo.cli import options
-from polydomo.cli.options import Protocol, To
+from polydomo.cli.options import Frame0, Protocol, To, TypeSize
 
 if TYPE_CHECKING:
     from polydomo.cli.command import Command
@@ -42,6 +42,8 @@ def work(
     grace: Annotated[
         float, typer.Option(metavar="S", min=0.0, help="On SIGTERM, how long calls that run may take to finish.")
     ] = 10.0,
+    type_size: TypeSize = None,
+    frame0: Frame0 = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Write logs as JSON lines.")] = False,
     log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
 ) -> None:
@@ -72,19 +74,27 @@ def work(
         raise SettingError(f"--log-level: {error}, not {log_level!r}") from None
     url = options.address(to)
     name = options.protocol_name(protocol)
+    more = options.of_protocol(name, type_size, frame0)
     logs.setup(log_json, level)
     logging.getLogger("polydomo.worker").addFilter(Plainly())
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        runner.run(serve(url, name, os.fsencode(service), command or [], lines, concurrency, grace))
+        runner.run(serve(url, name, os.fsencode(service), command or [], lines, concurrency, grace, more))
 
 
 async def serve(
-    url: str, protocol: str, service: bytes, words: list[str], lines: bool, concurrency: int, grace: float
+    url: str,
+    protocol: str,
+    service: bytes,
+    words: list[str],
+    lines: bool,
+    concurrency: int,
+    grace: float,
+    more: dict[str, object],
 ) -> None:
     from polydomo.cli.command import Command
     from polydomo.worker.aio import AsyncWorker
 
-    worker = AsyncWorker(url, protocol, concurrency=concurrency, grace=grace)
+    worker = AsyncWorker(url, protocol, concurrency=concurrency, grace=grace, **more)
     command = Command(words) if words else None
     if command is None:
         worker.add(service, echo_back)
