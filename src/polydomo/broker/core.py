@@ -371,7 +371,7 @@ class Broker(Floor):
         if topic.startswith(logs.TOPIC):
             return self._log(session, topic, body)
         if self._wants_messages:
-            self.recorder.published(session, topic, len(body))
+            self.recorder.published(session, topic, body)
         return self.announce(topic, body)
 
     def _log(self, session: Session, topic: bytes, body: Body) -> int:
