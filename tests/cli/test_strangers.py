@@ -217,6 +217,10 @@ def test_memo_with_an_nng_rep_socket() -> None:
         (["--type-size", "4"], "--type-size: is for dcp, not for mdx"),
         (["--type-size", "2", "--protocol", "dcp"], "--type-size: must be 1 or 4, not 2"),
         (["--frame0", "X", "--protocol", "memo"], "--frame0: is for mdx, not for memo"),
+        (
+            ["--protocol", "dbp"],
+            "--protocol: dbp carries no requests; `polydomo catalog` and `polydomo register` speak it",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", [["call", "echo", "x"], ["work", "echo", "--echo"]])

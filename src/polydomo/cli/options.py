@@ -43,8 +43,11 @@ def address(to: str | None) -> str:
 
 
 def protocol_name(protocol: str | None) -> str:
+    from polydomo.errors import SettingError
     from polydomo.protocols import registry
 
+    if protocol is not None and protocol.strip().lower() == "dbp":
+        raise SettingError("--protocol: dbp carries no requests; `polydomo catalog` and `polydomo register` speak it")
     return registry.find(protocol or registry.DEFAULT).name
 
 
