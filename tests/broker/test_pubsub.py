@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.broker.pubsub import Subscriptions
-from polydomo.protocols.verbs import Session
+from polydomo.protocols.verbs import Publication, Session
 from polydomo.wire.frames import join
 from tests.broker.rig import Peer, World
 
@@ -42,9 +42,9 @@ class Listener(Peer):
         super().__init__(world)
         self.heard: list[tuple[bytes, bytes]] = []
 
-    def send_message(self, topic: bytes, message: bytes) -> None:
-        if not topic.startswith(b"monitor."):
-            self.heard.append((topic, message))
+    def send_message(self, publication: Publication) -> None:
+        if not publication.topic.startswith(b"monitor."):
+            self.heard.append((publication.topic, publication.message))
 
 
 def test_publishing_through_the_broker() -> None:

@@ -7,6 +7,7 @@ from polydomo.limits import (
 )
 from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.tuning import Tuning
+from polydomo.protocols.verbs import Publication
 from polydomo.wire import frames
 from tests.protocols.emqp_dbp_fakes import HEAD, JOB, EchoSession, Peer, Table, inform, only, request, worker_at
 
@@ -265,8 +266,8 @@ def test_a_schedule_that_would_end_eventmq_s_scheduler_is_not_passed_on(interval
 
 
 class Listener(EchoSession):
-    def send_message(self, topic: bytes, message: bytes) -> None:
-        self.finals.append(message)
+    def send_message(self, publication: Publication) -> None:
+        self.finals.append(publication.message)
 
 
 def test_published_messages_reach_subscribers_as_topic_and_message() -> None:

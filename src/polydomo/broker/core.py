@@ -11,9 +11,10 @@ is what a worker answers to, and it counts only from the worker that holds it.
 from polydomo import limits
 from polydomo.broker import invariants, liveness, logs, queues, reserved
 from polydomo.broker.catalog import Entry
-from polydomo.broker.floor import Floor
+from polydomo.broker.crossing import Crossing
 from polydomo.broker.ledger import Entropy, number_of
 from polydomo.broker.timers import HAIR
+from polydomo.protocols.bridge import Journey
 from polydomo.protocols.verbs import (
     CANCELLED,
     DONE,
@@ -25,6 +26,7 @@ from polydomo.protocols.verbs import (
     REFUSED,
     SHUTDOWN,
     TIMEOUT,
+    Publication,
     Request,
     Service,
     Session,
@@ -38,7 +40,7 @@ __all__ = ["Broker", "Entropy"]
 RESERVED_TOPIC = b"monitor."  # what the broker tells of itself; nobody else may publish there
 
 
-class Broker(Floor):
+class Broker(Crossing):
     """See the module's text."""
 
     __slots__ = ()
@@ -59,7 +61,7 @@ class Broker(Floor):
     ) -> Request | None:
         target = self.services.get(service)
         self._requests += 1
-        if target is None or (fallback and not target.workers) or not session.asks:
+        if target is None or (fallback and not target.workers and not target.away) or not session.asks:
             request = self._unusual(session, service, body, ref, fallback)
             if request is None or request.state == DONE:
                 return request
@@ -97,8 +99,15 @@ class Broker(Floor):
         else:
             queues.push(target, request)
             self._await(request)
-            if not target.workers and not target.timer:
-                self._watch(target)
+            if not target.workers:
+                if target.away:
+                    self._pump_away(target)
+                elif isinstance(ref, Journey):
+                    queues.remove(target, request)
+                    self._fail(request, NO_WORKER, "nobody offers it here any more")
+                    return request
+                elif not target.timer:
+                    self._watch(target)
             if target.length >= self._max_queue:
                 self._stall(session, target)
         if len(session.requests) >= self._max_outstanding or self.held_bytes >= self._max_held_bytes:
@@ -120,7 +129,7 @@ class Broker(Floor):
             session.send_final(request, reserved.answer(self, session, name, body))
             return request
         target = self.services.get(name)
-        if fallback and (target is None or not target.workers):
+        if fallback and (target is None or not (target.workers or target.away)):
             other = self.services.get(fallback)
             if other is not None and any(worker.session.protocol == session.protocol for worker in other.workers):
                 target = other
@@ -300,7 +309,7 @@ class Broker(Floor):
 
     def _service_due(self, service: Service) -> None:
         service.timer = 0
-        if service.workers or self.services.get(service.name) is not service:
+        if service.workers or service.away or self.services.get(service.name) is not service:
             return
         limit = self.now + HAIR - self.policy.queue_expiry
         if service.empty_since <= limit:
@@ -320,13 +329,15 @@ class Broker(Floor):
         """Accepts nothing more; what has no worker ends now, the rest may finish."""
         self._close_doors()
         for service in list(self.services.values()):
-            if not service.workers:
+            if not service.workers and not service.away:
                 for request in queues.waiting(service):
                     queues.remove(service, request)
                     self._fail(request, SHUTDOWN, "the broker is shutting down")
 
     def _close_doors(self) -> None:
         self.draining = True
+        if self.bridges.told:
+            self.withdraw_offers()
         for session in self.sessions:
             session.asks = False
 
@@ -354,7 +365,7 @@ class Broker(Floor):
 
     def has_worker(self, service: bytes) -> bool:
         known = self.services.get(service)
-        return known is not None and bool(known.workers)
+        return known is not None and bool(known.workers or known.away)
 
     def window(self, session: Session, service: bytes) -> int:
         return reserved.window(self, session, service)
@@ -386,18 +397,37 @@ class Broker(Floor):
         self.recorder.log_record(session, record)
         return self.announce(topic, frame(record.content, False), keep=False)
 
-    def announce(self, topic: bytes, body: Body, keep: bool = True) -> int:
-        """A message to every subscriber of the topic; it becomes the topic's last value. One without a body is no value, and ends
-        the one there was. Returns how many it reached."""
-        message = head(len(topic), bool(body)) + topic + body
+    def relay(self, session: Session, topic: bytes, body: Body, origin: bytes, number: int) -> None:
+        if topic.startswith(RESERVED_TOPIC) or not self.first_seen(origin, topic, number):
+            return
+        if not topic.startswith(logs.TOPIC):
+            self.announce(topic, body, True, origin, number, session)
+            return
+        try:
+            record = logs.read(topic, flat(body), self.now + self.wall)
+        except ValueError as error:
+            self.violated(session, f"a log record under {topic[:64]!r}: {error}")
+            return
+        record.broker = origin.decode()
+        self.logs.add(record)
+        self.recorder.log_record(session, record)
+        self.announce(topic, frame(record.content, False), False, origin, number, session)
+
+    def announce(self, topic: bytes, body: Body, keep: bool = True, origin: bytes = b"", number: int = 0, via: "Session | None" = None) -> int:
+        """A message to every subscriber of the topic but ``via``; it becomes the topic's last value. One without a body is no value, and
+        ends the one there was. Returns how many it reached."""
+        if not number:
+            self.publications += 1
+            number = self.publications
+        publication = Publication(topic, head(len(topic), bool(body)) + topic + body, origin, number)
         values = self.values
-        kept = keep and bool(body) and values.put(topic, message)
+        kept = keep and bool(body) and values.put(publication)
         if not body:
             values.clear(topic)
         subscribers = self.subscriptions.match(topic)
         for subscriber in subscribers:
-            if not subscriber.late or not kept or not values.late[subscriber].expects(topic):
-                subscriber.send_message(topic, message)
+            if subscriber is not via and not (subscriber.late and kept and values.late[subscriber].expects(topic)):
+                subscriber.send_message(publication)
         return len(subscribers)
 
     def subscribe(self, session: Session, prefix: bytes) -> None:

@@ -103,6 +103,21 @@ class Floor(Ledger):
             self._dispatch(request, worker)
             if worker.credit > 0:
                 self._rest(worker)
+        if service.away and service.length and not service.workers:
+            self._pump_away(service)
+
+    def _pump_away(self, service: Service) -> None:
+        """Requests wait, and only other brokers offer the service. See ``crossing``, as for the next two."""
+
+    def _offer_changed(self, service: Service) -> None:
+        """The service has its first local worker, or no longer any."""
+
+    def _bridge_lost(self, worker: Worker) -> None:
+        """The worker was a bridge."""
+
+    def _home(self, request: Request) -> None:
+        """A request comes back from a bridge: its service may have been forgotten while it was away."""
+        request.service = self.services.setdefault(request.service.name, request.service)
 
     # --- coming ----------------------------------------------------------------------------------------------------------
 
@@ -165,6 +180,8 @@ class Floor(Ledger):
         worker.services[service] = weight
         worker.home = service if len(worker.services) == 1 else None
         service.workers[worker] = weight
+        if self.bridges.told and len(service.workers) == 1:
+            self._offer_changed(service)
         if weight:
             service.weighted = True
         if service.timer:
@@ -342,7 +359,7 @@ class Floor(Ledger):
         request.state = QUEUED
         queues.push(service, request)
         self._await(request)
-        if not service.workers and not service.timer:
+        if not service.workers and not service.away and not service.timer:
             self._watch(service)
         self._pump(service)
         self._reap(before)
@@ -369,21 +386,28 @@ class Floor(Ledger):
         self.recorder.left(worker, state, why)
         held = list(worker.held.values())
         worker.held.clear()
+        bridge = worker in self.bridges.learned
         for request in reversed(held):  # before its services lose it: one that ends here must not take its service along
+            if bridge:
+                self._home(request)
             self._give_back(request, worker, why)
         for service in worker.services:
             del service.workers[worker]
             if not service.workers:
                 service.empty_since = self.now
                 service.weighted = False
+                if self.bridges.told:
+                    self._offer_changed(service)
         self.monitor.left(worker)
         for service in list(worker.services):
             if service.length:
-                if not service.workers and not service.timer:
+                if not service.workers and not service.away and not service.timer:
                     self._watch(service)
                 self._pump(service)
             else:
                 self._reap(service)
+        if bridge:
+            self._bridge_lost(worker)
         worker.session.gone(worker)
 
     def _give_back(self, request: Request, worker: Worker, why: str) -> None:

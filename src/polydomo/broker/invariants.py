@@ -54,13 +54,18 @@ def _service(broker: "Broker", service: Service) -> None:
         assert worker in broker.workers, f"{who} has a worker {worker.number} that the broker does not know"
         assert worker.services.get(service) == weight, f"{who} and worker {worker.number} disagree about its weight"
         assert not weight or service.weighted, f"{who} has a weight and does not know it"
+    for worker in service.away:
+        assert broker.bridges.learned[worker].get(service.name) is service, f"{who} is offered by a bridge that knows nothing of it"
     for name, pool in (("idle", service.idle), ("spare", service.spare)):
         for worker in pool:
             assert worker in service.workers, f"{who} has a {name} worker {worker.number} that does not offer it"
     if service.length:
         assert not service.idle and not service.spare, f"requests wait in {who} while workers are free"
-    assert service.workers or service.length, f"{who} has neither workers nor requests and was not forgotten"
-    if service.length and not service.workers:
+    known = service.workers or service.length or service.away
+    assert known, f"{who} has neither workers nor requests and was not forgotten"
+    if service.length and not service.workers and service.away:
+        assert service in broker.bridges.waiting, f"requests wait in {who}, and no bridge will take them"
+    if service.length and not service.workers and not service.away:
         assert service.timer, f"requests wait in {who}, nobody offers it, and nothing ends their wait"
     else:
         assert not service.timer, f"{who} has a timer without a reason"

@@ -5,6 +5,7 @@
 
 from polydomo import limits
 from polydomo.broker import queues
+from polydomo.broker.bridges import Bridges
 from polydomo.broker.catalog import Catalog
 from polydomo.broker.monitor import Monitor
 from polydomo.broker.logs import Logs
@@ -93,6 +94,8 @@ class Ledger(Verbs):
         self.subscriptions = Subscriptions()
         self.values = Values(self.policy.max_values, self.policy.max_value_bytes)
         self.logs = Logs()
+        self.publications = 0  # ever
+        self.bridges = Bridges()
         self.memo_workers = {}
         self.schedulers = {}
         self.refusal = ""
@@ -153,7 +156,12 @@ class Ledger(Verbs):
 
     def _reap(self, service: Service) -> None:
         """A name that nobody offers and nobody waits for is forgotten."""
-        if not service.workers and not service.length and self.services.get(service.name) is service:
+        if (
+            not service.workers
+            and not service.length
+            and not service.away
+            and self.services.get(service.name) is service
+        ):
             if service.timer:
                 self.timers.remove(service.timer, service)
                 service.timer = 0

@@ -26,7 +26,7 @@ Row = dict[str, object]
 class LogRecord:
     """One record. ``content`` is what subscribers get."""
 
-    __slots__ = ("attempt", "fields", "level", "message", "number", "request", "service", "size", "time")
+    __slots__ = ("attempt", "broker", "fields", "level", "message", "number", "request", "service", "size", "time")
 
     def __init__(self, time: float, service: str, level: str, message: str, fields: Row, attempt: str, size: int) -> None:
         self.time = time  # seconds since the epoch, by the clock of whoever wrote it
@@ -36,6 +36,7 @@ class LogRecord:
         self.fields = fields
         self.attempt = attempt  # "": it belongs to no request
         self.size = size  # bytes, as it was published
+        self.broker = ""  # the one that it was published at, if it is not this one
         self.request = 0  # the broker's, as is the next
         self.number = 0
 
@@ -49,6 +50,7 @@ class LogRecord:
             "fields": self.fields,
             "request": self.request,
             "attempt": self.attempt,
+            "broker": self.broker,
         }
 
     @property

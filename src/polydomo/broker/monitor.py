@@ -18,7 +18,7 @@ from polydomo.broker import figures, states
 from polydomo.broker.catalog import Entry
 from polydomo.broker.histogram import Tally
 from polydomo.broker.states import State
-from polydomo.protocols.verbs import LATE, LEFT, LOST, READY, Service, Session, Worker
+from polydomo.protocols.verbs import LATE, LEFT, LOST, READY, Publication, Service, Session, Worker
 from polydomo.wire.frames import join
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Monitor:
         if subscribers:
             message = _message(topic, row)
             for subscriber in subscribers:
-                subscriber.send_message(topic, message)
+                subscriber.send_message(message)
 
     def greet(self, session: Session, prefix: bytes) -> None:
         """A new subscriber hears first how everything is, then what changes. One that subscribed to all topics only hears what changes."""
@@ -192,7 +192,7 @@ class Monitor:
             if topic.startswith(prefix):
                 self._show(session, topic, CLIENT, peer.protocol, states.of_client(peer))
         if FIGURES.startswith(prefix):
-            session.send_message(FIGURES, _message(FIGURES, figures.figures(broker)))
+            session.send_message(_message(FIGURES, figures.figures(broker)))
 
     def _show(self, session: Session, topic: bytes, kind: str, protocol: str, state: State) -> None:
         row: Row = {
@@ -203,7 +203,7 @@ class Monitor:
             "state": state.state,
             "cause": state.cause,
         }
-        session.send_message(topic, _message(topic, row))
+        session.send_message(_message(topic, row))
 
     # --- counting ----------------------------------------------------------------------------------------------------------
 
@@ -247,11 +247,11 @@ class Monitor:
         if subscribers:
             message = _message(FIGURES, figures.figures(self.broker))
             for subscriber in subscribers:
-                subscriber.send_message(FIGURES, message)
+                subscriber.send_message(message)
 
 
-def _message(topic: bytes, row: Row) -> bytes:
-    return join([topic, json.dumps(row).encode()])
+def _message(topic: bytes, row: Row) -> Publication:
+    return Publication(topic, join([topic, json.dumps(row).encode()]))
 
 
 def text(name: bytes) -> str:

@@ -38,6 +38,11 @@ def pop(service: Service) -> Request:
     return request
 
 
+def first(service: Service) -> Request:
+    """What ``pop`` would take; there must be one."""
+    return service.returned[0] if service.returned else service.queues[service.turns[0]][0]
+
+
 def remove(service: Service, request: Request) -> None:
     """Takes a request out of the line, wherever it stands."""
     service.length -= 1

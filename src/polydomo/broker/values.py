@@ -11,17 +11,7 @@ from itertools import islice
 from polydomo.broker.pubsub import Subscriptions
 from polydomo.broker.trie import Trie
 from polydomo.limits import VALUE_PIECE, VALUES_PER_TURN
-from polydomo.protocols.verbs import Session
-
-
-class Value:
-    """What was last published under one topic."""
-
-    __slots__ = ("message", "topic")
-
-    def __init__(self, topic: bytes, message: bytes) -> None:
-        self.topic = topic
-        self.message = message  # the topic's frame and the body, as they go over the wire
+from polydomo.protocols.verbs import Publication, Session
 
 
 class Latecomer:
@@ -56,14 +46,16 @@ class Values:
         self.size = 0  # bytes of all topics and messages
         self.forgotten = 0  # values that had to make room
         self.late: dict[Session, Latecomer] = {}  # in turn
-        self._trie: Trie[Value] = Trie()
-        self._order: dict[bytes, Value] = {}  # the longest unchanged first
+        self._trie: Trie[Publication] = Trie()
+        self._order: dict[bytes, Publication] = {}  # the longest unchanged first
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def put(self, topic: bytes, message: bytes) -> bool:
+    def put(self, publication: Publication) -> bool:
         """Keeps a value. False if it is too large to be kept at all: then the topic has none."""
+        topic = publication.topic
+        message = publication.message
         value = self._order.pop(topic, None)
         if len(topic) + len(message) > self.max_bytes:
             if value is not None:
@@ -72,10 +64,12 @@ class Values:
         if value is not None:
             self.size += len(message) - len(value.message)
             value.message = message
+            value.origin = publication.origin
+            value.number = publication.number
             self._order[topic] = value
         else:
-            value = self._order[topic] = Value(topic, message)
-            self._trie.set(topic, value)
+            self._order[topic] = publication
+            self._trie.set(topic, publication)
             self.size += len(topic) + len(message)
         while self.size > self.max_bytes or len(self._order) > self.max_topics:
             self._lose(self._order.pop(next(iter(self._order))))
@@ -88,14 +82,14 @@ class Values:
         if value is not None:
             self._lose(value)
 
-    def _lose(self, value: Value) -> None:
+    def _lose(self, value: Publication) -> None:
         self._trie.remove(value.topic)
         self.size -= len(value.topic) + len(value.message)
 
-    def get(self, topic: bytes) -> Value | None:
+    def get(self, topic: bytes) -> Publication | None:
         return self._order.get(topic)
 
-    def under(self, prefix: bytes, most: int) -> list[Value]:
+    def under(self, prefix: bytes, most: int) -> list[Publication]:
         """The values of topics under ``prefix``, in the order of the topics, ``most`` of them at most."""
         return list(islice(self._trie.under(prefix), most))
 
@@ -159,7 +153,7 @@ class Values:
                 latecomer.cursor = value.topic
                 budget -= 1
                 if not latecomer.has_had(prefix, value.topic):
-                    session.send_value(value.message)
+                    session.send_value(value)
                     budget -= len(value.message) // VALUE_PIECE
             latecomer.cursor = None
             del latecomer.prefixes[0]

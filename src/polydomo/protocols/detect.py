@@ -1,7 +1,8 @@
 """Which protocol a peer speaks: told by its socket type and its first message, never by the port."""
 
 from polydomo.errors import ProtocolViolation
-from polydomo.protocols import dbp
+from polydomo.protocols import bridge, dbp
+from polydomo.protocols.bridge import BridgeSession
 from polydomo.protocols.dbp import DbpSession
 from polydomo.protocols.dcp import DcpSession
 from polydomo.protocols.emqp import EmqpSession
@@ -32,6 +33,7 @@ def sessions(broker: Verbs) -> "list[tuple[bytes, type[Session]]]":
         (EMPTY + b"\x01\x06MDPC02", Mdp2Session),
         (EMPTY + b"\x01\x06MDPW02", Mdp2Session),
         (EMPTY + b"\x01\x05DGBX", DcpSession),
+        (bridge.BEGINNING, BridgeSession),
         (EMPTY + b"\x01\x08eMQP/1.0", EmqpSession),
         *((EMPTY + head(len(command), True) + command, DbpSession) for command in sorted(dbp.COMMANDS)),
     ]

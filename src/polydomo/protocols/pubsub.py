@@ -8,7 +8,7 @@ from collections import deque
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_SUBSCRIPTIONS, MAX_TOPIC
-from polydomo.protocols.verbs import Session, Verbs
+from polydomo.protocols.verbs import Publication, Session, Verbs
 from polydomo.wire.frames import MORE, bounds, cut, split
 from polydomo.wire.link import CHOKED, Link
 from polydomo.wire.mechanism import command
@@ -47,14 +47,14 @@ class SubscriberSession(Session):
 
     # --- what it is sent -------------------------------------------------------------------------------------------------
 
-    def send_message(self, topic: bytes, message: bytes) -> None:
+    def send_message(self, publication: Publication) -> None:
         if self.late or self.backlog or self.link.paused & CHOKED:
-            self._hold_back(message)
+            self._hold_back(publication.message)
         else:
-            self.link.send(message)
+            self.link.send(publication.message)
 
-    def send_value(self, message: bytes) -> None:
-        self.link.send(message)
+    def send_value(self, publication: Publication) -> None:
+        self.link.send(publication.message)
 
     def room(self) -> bool:
         return not self.link.paused & CHOKED

@@ -26,6 +26,10 @@ class Tuning:
     mdx_client_header: bytes = b"MDXC01"  # frame 0; both may be one value
     mdx_worker_header: bytes = b"MDXW01"
     mdp2_dialects: dict[bytes, str] = field(default_factory=dict)  # service -> "majortomo" or "libmdp": skips the guess
+    bridge_beat: float = limits.BRIDGE_BEAT
+    bridge_hops: int = limits.MAX_HOPS  # brokers on the way to a service that is learned
+    bridge_window: int = limits.BRIDGE_WINDOW  # requests taken from another broker at a time
+    bridge_topics: list[bytes] = field(default_factory=list)  # prefixes of topics that cross
     max_backlog: int = limits.MAX_BACKLOG  # bytes that wait for a slow subscriber
     skip_slow: bool = False  # past that, it misses messages; otherwise it is cut off
     dbp_silent: bool = True  # a registration that names no heartbeat timing is accepted and does not expire

@@ -84,6 +84,18 @@ class Request:
         self.reason = ""
 
 
+class Publication:
+    """A message published under a topic. Codecs read it, and do not keep it: the last value of a topic changes in place."""
+
+    __slots__ = ("message", "number", "origin", "topic")
+
+    def __init__(self, topic: bytes, message: bytes, origin: bytes = b"", number: int = 0) -> None:
+        self.topic = topic
+        self.message = message  # the topic's frame and the body, as they go over the wire
+        self.origin = origin  # the broker that it was published at; b"" is this one
+        self.number = number  # counts up there; 0: it is not for other brokers
+
+
 class Service:
     """One service by name. Codecs may read ``name``; everything else is the broker's."""
 
@@ -102,6 +114,7 @@ class Service:
         self.state_since = 0.0
         self.state_cause = ""
         self.workers: dict[Worker, int] = {}  # worker -> weight
+        self.away: dict[Worker, tuple[bytes, ...]] = {}  # bridge -> the brokers on the way to a worker there
         self.idle: dict[Worker, None] = {}  # with credit and nothing held, least recently used first
         self.spare: dict[Worker, None] = {}  # with credit but busy: second choice
         self.queues: dict[Session, deque[Request]] = {}  # what waits, by client
@@ -202,12 +215,12 @@ class Session(Handler):
 
     def send_published(self, topic: bytes, body: Body) -> None:
         """A published message whose topic begins with one of the session's prefixes; ``body`` is the frames after the topic."""
-        self.send_message(topic, head(len(topic), bool(body)) + topic + body)
+        self.send_message(Publication(topic, head(len(topic), bool(body)) + topic + body))
 
-    def send_message(self, topic: bytes, message: bytes) -> None:
-        """The same, framed already: one ``message`` for all subscribers."""
+    def send_message(self, publication: Publication) -> None:
+        """The same, framed already, one for all subscribers."""
 
-    def send_value(self, message: bytes) -> None:
+    def send_value(self, publication: Publication) -> None:
         """The last value of a topic, published before the session subscribed; not held back."""
 
     def room(self) -> bool:
@@ -380,6 +393,36 @@ class Verbs:
 
     def unsubscribe(self, session: Session, prefix: bytes) -> bool:
         """False if the session has not asked for this prefix."""
+        raise NotImplementedError
+
+    # --- bridges: another broker, which is a worker for what is offered there and a client for what is asked there
+    def bridge(self, session: Session, peer: bytes, window: int) -> Worker | None:
+        """The broker ``peer`` is at the other end, and takes ``window`` requests at a time. It is told of every service there is. None, with
+        ``refusal`` set, if there must be no such bridge."""
+        raise NotImplementedError
+
+    def learn(self, worker: Worker, service: bytes, path: "tuple[bytes, ...]") -> None:
+        """The service is offered behind the bridge: the brokers on the way, the nearest first. An empty path: it is no longer."""
+        raise NotImplementedError
+
+    def failed_away(self, worker: Worker, token: bytes, code: str, text: str) -> None:
+        """The other broker ended the request otherwise than with a reply. Where it only could not take it, the request is given back."""
+        raise NotImplementedError
+
+    def travelled(self, request: Request, route: "list[str]") -> None:
+        """An answer came over a bridge: the brokers it was at, the nearest first, each with the request's name there."""
+        raise NotImplementedError
+
+    def relay(self, session: Session, topic: bytes, body: Body, origin: bytes, number: int) -> None:
+        """A message that was published at another broker. One that came before, by whichever way, is dropped."""
+        raise NotImplementedError
+
+    def identity(self) -> bytes:
+        """What this run of the broker is called by other brokers: 16 hexadecimal digits."""
+        raise NotImplementedError
+
+    def name_of(self, request: Request) -> str:
+        """What the request is called, across brokers."""
         raise NotImplementedError
 
     # --- the catalog (DBP): services that register themselves, and everything else the broker knows

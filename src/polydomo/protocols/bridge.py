@@ -1,0 +1,298 @@
+"""The bridge: two brokers on one connection, each a worker and a client of the other. Both ends are this one session.
+
+    HELLO    identity window prefix*                       who I am, how many requests I take at a time, which topics cross
+    OFFER    service path                                  somebody offers it behind me: the brokers on the way, me first
+    RETRACT  service                                       nobody does any more
+    REQUEST  id service deadline trace parent path body*   milliseconds left, 0: none; path: the brokers it has been at, you are not among them
+    PARTIAL  id body*
+    FINAL    id route body*                                route: the brokers it went on to, and its name at each
+    FAILURE  id code text route
+    CANCEL   id
+    PUBLISH  origin number topic body*
+    BEAT
+
+Every message begins with the frames ``PDBR01`` and its word. docs/protocols/bridge.md tells the dialog.
+"""
+
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import (
+    MAX_BRIDGE_PREFIXES,
+    MAX_FAILURE_CODE,
+    MAX_FAILURE_TEXT,
+    MAX_HOPS,
+    MAX_OUTSTANDING,
+    MAX_SERVICE_NAME,
+    MAX_TOPIC,
+)
+from polydomo.protocols.verbs import DONE, Publication, Request, Session, Verbs, Worker
+from polydomo.wire.frames import MORE, Body, bounds, cut, frame, join, more
+from polydomo.wire.link import Link
+
+HEADER = b"PDBR01"
+PREFIX = b"\x01\x06" + HEADER
+IDENTITY_SIZE = 16
+MAX_WORD = 16
+MAX_NAME = 128  # characters of a trace, or of the name of a request at another broker
+
+Path = tuple[bytes, ...]
+
+
+class Journey:
+    """Where a request has been before it came over the bridge, and where it went from here. ``Request.ref`` of such a request."""
+
+    def __init__(self, key: bytes, path: Path, trace: str, parent: str) -> None:
+        self.key = key  # its id on the bridge it came over
+        self.path = path  # the brokers it has been at, the first one first
+        self.trace = trace
+        self.parent = parent  # its name at the broker that sent it
+        self.route: list[str] = []  # the brokers it went on to, as their answer told
+
+
+def path_of(request: Request) -> Path:
+    """The brokers that a request has been at before this one."""
+    return request.ref.path if isinstance(request.ref, Journey) else ()
+
+
+class BridgeSession(Session):
+    protocol = "bridge"
+    takes_partials = True
+
+    def __init__(self, broker: Verbs, link: Link, caller: bool = False) -> None:
+        super().__init__(broker, link)
+        self.caller = caller  # we made the connection: our HELLO comes first
+        self.peer = b""  # the other broker's identity, once it has said HELLO
+        self.worker: Worker | None = None
+        self.open: dict[bytes, Request] = {}  # the other side's requests, by their ids
+        self.prefixes: list[bytes] = []  # topics that cross
+
+    # --- from the other broker -----------------------------------------------------------------------------------------------
+
+    def on_open(self) -> None:
+        if self.caller:
+            self._hello(list(self.broker.tuning.bridge_topics))
+
+    def on_message(self, data: bytes, start: int, end: int) -> None:
+        try:
+            if not data.startswith(PREFIX, start):
+                raise ProtocolViolation("not a message of the bridge")
+            (word,), at = take(data, start + len(PREFIX), end, 1)
+            worker = self.worker
+            if worker is None:
+                if word != b"HELLO" or self.peer:
+                    raise ProtocolViolation(f"{word[:MAX_WORD]!r} before HELLO")
+                self._on_hello(take_all(data, at, end))
+                return
+            worker.seen = self.broker.now
+            if word == b"REQUEST":
+                self._on_request(data, at, end)
+            elif word == b"FINAL":
+                (key, route), body = take(data, at, end, 2)
+                self._answered(worker, key, route)
+                self.broker.final(worker, key, cut(data, body, end))
+                self.broker.grant(worker)
+            elif word == b"PARTIAL":
+                (key,), body = take(data, at, end, 1)
+                self.broker.partial(worker, key, cut(data, body, end))
+            elif word == b"PUBLISH":
+                self._on_publish(data, at, end)
+            else:
+                self._on_other(worker, word, take_all(data, at, end))
+        except ProtocolViolation as error:
+            self.link.violation(error)
+
+    def _on_other(self, worker: Worker, word: bytes, rest: "list[bytes]") -> None:
+        broker = self.broker
+        if word == b"BEAT" and not rest:
+            broker.heard(worker)
+        elif word == b"FAILURE" and len(rest) == 4:
+            self._answered(worker, rest[0], rest[3])
+            code = rest[1][:MAX_FAILURE_CODE].decode("utf-8", "replace")
+            broker.failed_away(worker, rest[0], code, rest[2][:MAX_FAILURE_TEXT].decode("utf-8", "replace"))
+        elif word == b"CANCEL" and len(rest) == 1:
+            request = self.open.get(rest[0])
+            if request is not None:  # else it crossed the answer
+                del self.open[rest[0]]
+                broker.withdraw(request, "the other broker took it back")
+        elif word == b"OFFER" and len(rest) == 2:
+            path = read_path(rest[1])
+            if not path or path[0] != self.peer:
+                raise ProtocolViolation("OFFER with a path that does not begin at the broker that sent it")
+            if len(rest[0]) <= MAX_SERVICE_NAME:
+                broker.learn(worker, rest[0], path)
+        elif word == b"RETRACT" and len(rest) == 1:
+            broker.learn(worker, rest[0], ())
+        else:
+            raise ProtocolViolation(f"{word[:MAX_WORD]!r} with {len(rest)} frames")
+
+    def _on_hello(self, rest: "list[bytes]") -> None:
+        if len(rest) < 2 or not is_identity(rest[0]) or not rest[1].isdigit() or len(rest[1]) > 9:
+            raise ProtocolViolation("a HELLO without identity and window")
+        wanted = rest[2:]
+        if len(wanted) > MAX_BRIDGE_PREFIXES or any(len(prefix) > MAX_TOPIC for prefix in wanted):
+            raise ProtocolViolation(f"a HELLO with over {MAX_BRIDGE_PREFIXES} topics, or one of over {MAX_TOPIC} bytes")
+        self.peer = rest[0]
+        if not self.caller:  # what either side names crosses both ways
+            mine = [prefix for prefix in self.broker.tuning.bridge_topics if prefix not in wanted]
+            wanted = wanted + mine
+            self._hello(wanted)
+        self.worker = self.broker.bridge(self, self.peer, min(int(rest[1]), MAX_OUTSTANDING))
+        if self.worker is None:
+            self.link.close(f"no bridge: {self.broker.refusal}")
+            return
+        self.prefixes = wanted
+        for prefix in wanted:
+            self.broker.subscribe(self, prefix)
+
+    def _on_request(self, data: bytes, at: int, end: int) -> None:
+        (key, service, left, trace, parent, way), body = take(data, at, end, 6)
+        path = read_path(way)
+        broker = self.broker
+        if not key or len(key) > 255 or not left.isdigit() or len(left) > 12 or len(trace) > MAX_NAME or len(parent) > MAX_NAME:
+            raise ProtocolViolation("a REQUEST without id, deadline, trace and parent")
+        if not path or path[-1] != self.peer or broker.identity() in path:
+            raise ProtocolViolation("a REQUEST with a path that does not lead here")
+        if key in self.open:
+            raise ProtocolViolation("a REQUEST under an id that is still open")
+        journey = Journey(key, path, trace.decode("ascii", "replace"), parent.decode("ascii", "replace"))
+        deadline = broker.now + int(left) / 1000 if int(left) else 0.0
+        request = broker.request(self, service, cut(data, body, end), journey, deadline)
+        if request is not None and request.state != DONE:
+            self.open[key] = request
+
+    def _on_publish(self, data: bytes, at: int, end: int) -> None:
+        (origin, number, topic), body = take(data, at, end, 3)
+        if not is_identity(origin) or not number.isdigit() or len(number) > 18 or len(topic) > MAX_TOPIC:
+            raise ProtocolViolation("a PUBLISH without origin, number and topic")
+        self.broker.relay(self, topic, cut(data, body, end), origin, int(number))
+
+    def _answered(self, worker: Worker, key: bytes, route: bytes) -> None:
+        """Where the answer comes from."""
+        request = worker.held.get(key)
+        if request is not None and route:
+            hops = [hop[: MAX_NAME + IDENTITY_SIZE + 1].decode("ascii", "replace") for hop in route.split(b",")[:MAX_HOPS]]
+            if isinstance(request.ref, Journey):
+                request.ref.route = hops
+            self.broker.travelled(request, hops)
+
+    # --- to the other broker, as a client ----------------------------------------------------------------------------------------
+
+    def send_partial(self, request: Request, body: Body) -> None:
+        journey = request.ref
+        assert isinstance(journey, Journey)
+        self._say(b"PARTIAL", [journey.key], body)
+
+    def send_final(self, request: Request, body: Body) -> None:
+        journey = request.ref
+        assert isinstance(journey, Journey)
+        self.open.pop(journey.key, None)
+        self._say(b"FINAL", [journey.key, self._route(request, journey)], body)
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        journey = request.ref
+        assert isinstance(journey, Journey)
+        self.open.pop(journey.key, None)
+        said = [code.encode("utf-8", "replace"), text.encode("utf-8", "replace")[:MAX_FAILURE_TEXT]]
+        self._say(b"FAILURE", [journey.key, *said, self._route(request, journey)])
+
+    def _route(self, request: Request, journey: Journey) -> bytes:
+        here = f"{self.broker.identity().decode()}:{self.broker.name_of(request)}"
+        return ",".join([here, *journey.route]).encode()
+
+    # --- to the other broker, as a worker ----------------------------------------------------------------------------------------
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        broker = self.broker
+        journey = request.ref
+        left = request.deadline - broker.now if request.deadline else request.run
+        if request.deadline and request.run:
+            left = min(left, request.run)
+        milliseconds = b"%d" % max(1, round(left * 1000)) if left else b"0"
+        identity = broker.identity()
+        if isinstance(journey, Journey):
+            trace = journey.trace
+            path = (*journey.path, identity)
+        else:
+            # W3C trace context: the request's number at its first broker makes the trace's id, and no state needs to be kept of it
+            trace = f"00-{identity.decode()}{request.number:016x}-{request.number:016x}-01"
+            path = (identity,)
+        envelope = [request.token, request.service.name, milliseconds, trace.encode(), broker.name_of(request).encode(), b",".join(path)]
+        self._say(b"REQUEST", envelope, request.body)
+
+    def cancel(self, worker: Worker, request: Request) -> bool:
+        self._say(b"CANCEL", [request.token])
+        return True
+
+    def beat(self, worker: Worker) -> None:
+        self._say(b"BEAT", [])
+
+    def expire(self, worker: Worker) -> None:
+        self.link.close("the other broker is silent", abort=True)
+
+    def gone(self, worker: Worker) -> None:
+        self.worker = None
+
+    def offer(self, service: bytes, path: Path) -> None:
+        """Somebody offers the service here, or behind us."""
+        self._say(b"OFFER", [service, b",".join(path)])
+
+    def retract(self, service: bytes) -> None:
+        self._say(b"RETRACT", [service])
+
+    # --- what is published ---------------------------------------------------------------------------------------------------
+
+    def send_message(self, publication: Publication) -> None:
+        if publication.number and publication.origin != self.peer:
+            origin = publication.origin or self.broker.identity()
+            self.link.send(more([HEADER, b"PUBLISH", origin, b"%d" % publication.number]), publication.message)
+
+    def send_value(self, publication: Publication) -> None:
+        self.send_message(publication)
+
+    def _hello(self, prefixes: "list[bytes]") -> None:
+        window = b"%d" % self.broker.tuning.bridge_window
+        self._say(b"HELLO", [self.broker.identity(), window, *prefixes])
+
+    def _say(self, word: bytes, rest: "list[bytes]", body: Body = b"") -> None:
+        if body:
+            self.link.send(more([HEADER, word, *rest]), body)
+        else:
+            self.link.send(join([HEADER, word, *rest]))
+
+
+def is_identity(word: bytes) -> bool:
+    return len(word) == IDENTITY_SIZE and word.isalnum()
+
+
+def read_path(word: bytes) -> Path:
+    """Identities with commas between them. Raises ProtocolViolation."""
+    path = tuple(word.split(b",")) if word else ()
+    if len(path) > MAX_HOPS or not all(is_identity(broker) for broker in path) or len(set(path)) != len(path):
+        raise ProtocolViolation("a path that is none")
+    return path
+
+
+def take(data: bytes, at: int, end: int, count: int) -> "tuple[list[bytes], int]":
+    """The next ``count`` frames, and where the rest begins. Raises ProtocolViolation if they are not there."""
+    found: list[bytes] = []
+    for _ in range(count):
+        if at >= end:
+            raise ProtocolViolation("a message that ends too soon")
+        start, after, flags = bounds(data, at)
+        found.append(data[start:after])
+        at = after
+        if not flags & MORE:
+            at = end
+    if len(found) < count:
+        raise ProtocolViolation("a message that ends too soon")
+    return found, at
+
+
+def take_all(data: bytes, at: int, end: int) -> "list[bytes]":
+    found: list[bytes] = []
+    while at < end:
+        start, at, _ = bounds(data, at)
+        found.append(data[start:at])
+    return found
+
+
+BEGINNING = frame(HEADER, True)
