@@ -1,4 +1,4 @@
-"""Heartbeats by UDP against the broker: a datagram keeps a service alive from its own address, and ends nothing. The clock is the test's."""
+"""Heartbeats by UDP: a datagram keeps a service alive from its own address, and ends nothing. The clock is the test's."""
 
 import pytest
 
