@@ -1,0 +1,115 @@
+"""The page that Prometheus reads: well formed, every family told once, and every figure the broker's own."""
+
+import re
+
+import pytest
+
+import polydomo
+from polydomo import testing
+from polydomo.broker.record import Recorder
+from polydomo.server import metrics
+from polydomo.server.server import BrokerServer
+from polydomo.server.settings import Settings
+
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+SAMPLE = re.compile(rf'({NAME})(?:\{{((?:{NAME}="(?:[^"\\\n]|\\["\\n])*",?)*)\}})? ([0-9.e+-]+|\+Inf)')
+LABEL = re.compile(rf'({NAME})="((?:[^"\\\n]|\\["\\n])*)"')
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def parse(text: str) -> tuple[dict[str, str], Samples]:
+    """Types by family, and the samples; fails on anything that the format does not allow."""
+    types: dict[str, str] = {}
+    samples: Samples = {}
+    helped: set[str] = set()
+    current = ""
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            current = line.split(" ", 3)[2]
+            assert current not in helped, "a family is told twice"
+            helped.add(current)
+            assert len(line.split(" ", 3)) == 4
+        elif line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name == current and kind in ("counter", "gauge", "histogram")
+            types[name] = kind
+        else:
+            match = SAMPLE.fullmatch(line)
+            assert match is not None, line
+            name = match[1]
+            family = re.sub("_(bucket|sum|count)$", "", name) if types[current] == "histogram" else name
+            assert family == current, f"{name} stands under {current}"
+            key = (name, tuple(LABEL.findall(match[2] or "")))
+            assert key not in samples, f"{key} is there twice"
+            samples[key] = float(match[3])
+    for name, kind in types.items():
+        assert (kind == "counter") <= name.endswith("_total"), name
+    return types, samples
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[(name, tuple(labels.items()))]
+
+
+def test_the_figures_of_a_broker_at_work() -> None:
+    with testing.broker(settings=Settings(queue_expiry=0.05)) as broker:
+        worker = polydomo.Worker(broker.url)
+        worker.add("shout", lambda call: call.text.upper())
+        with worker, polydomo.Client(broker.url) as client, polydomo.Client(broker.url, "mdp1") as other:
+            for _ in range(5):
+                client.call("shout", "x")
+            other.call("shout", "x")
+            with pytest.raises(polydomo.CallFailed, match="no worker"):
+                client.call("nobody", "x")
+            broker.wait_until(lambda server: not server.broker.open_requests)
+            pages: list[str] = []
+
+            def render(server: BrokerServer) -> bool:
+                pages.append(metrics.render(server))
+                return True
+
+            broker.wait_until(render)
+            types, samples = parse(pages[0])
+    assert value(samples, "polydomo_requests_total", service="shout", protocol="mdx", outcome="ok") == 5
+    assert value(samples, "polydomo_requests_total", service="shout", protocol="mdp1", outcome="ok") == 1
+    assert sum(count for (name, _), count in samples.items() if name == "polydomo_requests_total") == 7
+    assert value(samples, "polydomo_request_seconds_count", service="shout", protocol="mdx") == 5
+    assert value(samples, "polydomo_request_seconds_bucket", service="shout", protocol="mdx", le="+Inf") == 5
+    assert value(samples, "polydomo_request_seconds_sum", service="shout", protocol="mdx") > 0
+    assert value(samples, "polydomo_workers", protocol="mdx", state="ready") == 1
+    assert value(samples, "polydomo_service_workers", service="shout") == 1
+    assert value(samples, "polydomo_service_queue", service="shout") == 0
+    assert value(samples, "polydomo_connections") == 3
+    assert value(samples, "polydomo_connections_total") >= 3
+    assert value(samples, "polydomo_received_bytes_total") > 100
+    assert value(samples, "polydomo_sent_bytes_total") > 100
+    assert types["polydomo_request_seconds"] == "histogram"
+    buckets = [
+        count
+        for (name, labels), count in samples.items()
+        if name.endswith("_bucket") and ("service", "shout") in labels and ("protocol", "mdx") in labels
+    ]
+    assert buckets == sorted(buckets) and len(buckets) == len(metrics.BOUNDS) + 1
+
+
+class Journal(Recorder):
+    def figures(self) -> dict[str, float]:
+        return {"rows": 12, "segments": 3}
+
+
+def test_what_the_recorder_counts_is_told_too() -> None:
+    server = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"]), Journal())
+    _, samples = parse(metrics.render(server))
+    assert value(samples, "polydomo_journal_rows") == 12
+    assert value(samples, "polydomo_journal_segments") == 3
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "ä", "{}", ""])
+def test_any_name_is_written_so_that_it_can_be_read(name: str) -> None:
+    line = metrics.sample("polydomo_x", {"service": name}, 1)
+    match = SAMPLE.fullmatch(line)
+    assert match is not None
+    ((_, written),) = LABEL.findall(match[2])
+    assert written.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\") == name
