@@ -2,14 +2,17 @@
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import polydomo.testing
 from polydomo.broker.core import Broker
 from polydomo.protocols.mdp1 import Mdp1Session
+from polydomo.protocols.verbs import Request, Session
 from polydomo.server.connection import Connection
 from polydomo.server.settings import Settings
+from polydomo.wire.frames import Body
 from tests.server.raw import Raw, dealer
 
 
@@ -51,20 +54,25 @@ def told(broker: polydomo.testing.Broker, caplog: pytest.LogCaptureFixture) -> l
     return record
 
 
+def fail_at(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a request with this body meets a fault in the broker."""
+    plain = Broker.request
+
+    def request(self: Broker, session: Session, service: bytes, found: Body, *more: Any) -> Request | None:
+        if bytes(found).endswith(body):
+            raise Fault
+        return plain(self, session, service, found, *more)
+
+    monkeypatch.setattr(Broker, "request", request)
+
+
 def test_in_a_message(
     broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plain = Mdp1Session.on_message
-
-    def on_message(self: Mdp1Session, data: bytes, start: int, end: int) -> None:
-        if b"boom" in data:
-            raise Fault
-        plain(self, data, start, end)
-
-    monkeypatch.setattr(Mdp1Session, "on_message", on_message)
+    fail_at(b"boom", monkeypatch)
     with dealer(address(broker)) as peer:
         assert peer.call(b"mmi.service", b"x") == [b"404"]
-        peer.send(b"", b"MDPC01", b"boom", b"x")
+        peer.send(b"", b"MDPC01", b"echo", b"boom")
         assert peer.closed() == b""
         assert peer.host in vars(told(broker, caplog))["fields"]["peer"]
     broker.wait_until(lambda server: len(server.connections) == 1)
@@ -74,14 +82,7 @@ def test_in_a_message_that_was_put_aside(
     broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The sender was paused, and the fault comes when it may go on, in the middle of everybody's turn."""
-    plain = Mdp1Session.on_message
-
-    def on_message(self: Mdp1Session, data: bytes, start: int, end: int) -> None:
-        if data.startswith(b"boom", end - 4):
-            raise Fault
-        plain(self, data, start, end)
-
-    monkeypatch.setattr(Mdp1Session, "on_message", on_message)
+    fail_at(b"boom", monkeypatch)
     with dealer(address(broker)) as peer, dealer(address(broker)) as worker:
         for body in (b"1", b"2", b"3", b"4", b"boom"):
             peer.send(b"", b"MDPC01", b"slow", body)
