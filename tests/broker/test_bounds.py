@@ -199,13 +199,15 @@ def test_drain_lets_what_has_a_worker_finish() -> None:
     assert client.finals[-1] == [b"200"]
 
 
-def test_a_worker_lost_while_draining_ends_its_request() -> None:
+def test_a_worker_lost_while_draining_ends_its_request_and_those_behind_it() -> None:
     world = World()
     worker, client = world.worker(), world.client()
-    client.ask()
+    client.ask(b"held")
+    client.ask(b"queued")
     world.broker.drain()
     worker.close()
-    assert client.failures == ["shutdown"]
+    assert client.failures == ["shutdown"] * 2
+    assert world.broker.open_requests == 0
 
 
 def test_shutdown_ends_everything_and_says_goodbye() -> None:

@@ -269,6 +269,8 @@ def test_a_zombie_that_still_asks_is_not_cut_off(rig: Rig) -> None:
     peer.say(*W, DISCONNECT)
     rig.wait(6)
     assert peer.closed == ""
+    rig.wait(61)  # the request has expired
+    assert peer.closed == "closed after DISCONNECT"
 
 
 # --- invalid messages

@@ -329,10 +329,7 @@ class Broker(Crossing):
         """Accepts nothing more; what has no worker ends now, the rest may finish."""
         self._close_doors()
         for service in list(self.services.values()):
-            if not service.workers and not service.away:
-                for request in queues.waiting(service):
-                    queues.remove(service, request)
-                    self._fail(request, SHUTDOWN, "the broker is shutting down")
+            self._end_waiting(service)
 
     def _close_doors(self) -> None:
         self.draining = True

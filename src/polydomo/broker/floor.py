@@ -400,6 +400,8 @@ class Floor(Ledger):
                     self._offer_changed(service)
         self.monitor.left(worker)
         for service in list(worker.services):
+            if self.draining:
+                self._end_waiting(service)
             if service.length:
                 if not service.workers and not service.away and not service.timer:
                     self._watch(service)
@@ -409,6 +411,13 @@ class Floor(Ledger):
         if bridge:
             self._bridge_lost(worker)
         worker.session.gone(worker)
+
+    def _end_waiting(self, service: Service) -> None:
+        """The broker is leaving: what waits for a worker that will not come ends now."""
+        if not service.workers and not service.away:
+            for request in queues.waiting(service):
+                queues.remove(service, request)
+                self._fail(request, SHUTDOWN, "the broker is shutting down")
 
     def _give_back(self, request: Request, worker: Worker, why: str) -> None:
         request.worker = None

@@ -70,5 +70,8 @@ class WorkerRole(Session):
         self.finished = True
 
     def on_timer(self, key: object) -> None:
-        if key == ZOMBIE and not self.requests:
-            self.link.close("closed after DISCONNECT")
+        if key == ZOMBIE:
+            if self.requests:  # it is a client too, and waits for an answer
+                self.broker.later(ZOMBIE_TIME, self, ZOMBIE)
+            else:
+                self.link.close("closed after DISCONNECT")
