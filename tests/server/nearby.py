@@ -1,0 +1,33 @@
+"""UDP on loopback for tests: nothing here sends to any other network."""
+
+import socket
+
+from polydomo.server.settings import Settings
+
+LOOPBACK = "127.255.255.255"  # the broadcast address of loopback
+
+
+def free_port() -> int:
+    """A UDP port that nobody has: beacons and broadcasts name theirs, so the system cannot choose it when they are sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def listener(port: int) -> socket.socket:
+    """Hears what is broadcast to the port on loopback, as several programs at once may."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    sock.bind((LOOPBACK, port))
+    sock.settimeout(20.0)
+    return sock
+
+
+def settings(beacon: int = 0, broadcast: int = 0) -> Settings:
+    """Of a broker that beacons and broadcasts to these ports of loopback, and nowhere else."""
+    made = Settings(listen=["tcp://127.0.0.1:0"])
+    made.dbp.beacon = f"{LOOPBACK}:{beacon}" if beacon else "off"
+    made.dbp.broadcast = f"{LOOPBACK}:{broadcast}" if broadcast else "off"
+    return made

@@ -1,0 +1,191 @@
+"""Heartbeats by UDP over real sockets, on loopback alone: a service in the words of the document, with pyzmq and a UDP socket."""
+
+import json
+import select
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import zmq
+
+from polydomo import testing
+from polydomo.protocols import dbp, dbp_udp
+from polydomo.protocols.dbp_ends import Acknowledged, Approved, DbpEnd, Event
+from polydomo.protocols.dbp_udp import ServiceBeats
+from polydomo.server.server import BrokerServer
+from tests.server.nearby import free_port, listener, settings
+
+PATIENCE = 20.0
+INTERVAL = 0.1  # the least that may be agreed
+
+
+class Service:
+    """Registers on a DEALER, and beats by whichever way ``ServiceBeats`` says."""
+
+    def __init__(self, broker: testing.Broker, broadcasts: int) -> None:
+        self.port = int(broker.url.rpartition(":")[2])
+        self.context = zmq.Context()
+        self.dealer = self.context.socket(zmq.DEALER)
+        self.dealer.linger = 0
+        self.dealer.connect(broker.url)
+        self.ear = listener(broadcasts)
+        self.mouth = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.end = DbpEnd()
+        self.end.register({"name": "camera", "heartbeat": INTERVAL}, time.time())
+        assert isinstance(self.receive(), Approved)
+        self.beats = ServiceBeats("camera", INTERVAL, self.port, time.monotonic())
+        self.by_udp = 0
+        self.by_zmq = 0
+
+    def close(self) -> None:
+        self.context.destroy()
+        self.ear.close()
+        self.mouth.close()
+
+    def flush(self) -> None:
+        for message in self.end.out:
+            self.dealer.send_multipart(message)
+        self.end.out.clear()
+
+    def receive(self) -> Event:
+        """The next event from the broker; its beats are answered on the way."""
+        self.flush()
+        while True:
+            assert self.dealer.poll(int(PATIENCE * 1000)), "the broker says nothing"
+            events = self.end.receive(self.dealer.recv_multipart(), time.time())
+            self.flush()
+            if events:
+                return events[0]
+
+    def beat(self) -> None:
+        datagram = self.beats.beat(time.monotonic(), time.time())
+        if datagram is not None:
+            self.mouth.sendto(datagram, ("127.0.0.1", self.port))
+            self.by_udp += 1
+        else:
+            self.end.beat(time.time())
+            self.by_zmq += 1
+            assert isinstance(self.receive(), Acknowledged)
+
+    def hear_broadcast(self) -> None:
+        """Waits for a broadcast that is our broker's."""
+        end = time.monotonic() + PATIENCE
+        while not self.beats.receive(time.monotonic(), self.ear.recv(1024)):
+            assert time.monotonic() < end
+
+    def deaf(self) -> None:
+        """Whatever has been broadcast is not heard, and time passes until it is missed."""
+        while self.beats.by_datagram(time.monotonic()):
+            select.select([], [], [], INTERVAL / 4)
+        self.ear.setblocking(False)
+        try:
+            while True:
+                self.ear.recv(1024)
+        except BlockingIOError:
+            self.ear.settimeout(PATIENCE)
+
+
+@contextmanager
+def scene() -> Iterator[tuple[testing.Broker, Service]]:
+    broadcasts = free_port()
+    with testing.broker(settings=settings(broadcast=broadcasts)) as broker:
+        service = Service(broker, broadcasts)
+        try:
+            yield broker, service
+        finally:
+            service.close()
+
+
+def state(server: BrokerServer) -> str:
+    return server.broker.catalog.entries["camera"].state
+
+
+def count(server: BrokerServer, kind: str) -> int:
+    return server.broker.monitor.datagrams[kind]
+
+
+def test_beats_by_udp_are_answered_by_broadcast_and_both_go_on() -> None:
+    with scene() as (broker, service):
+        for number in range(1, 6):
+            service.beat()
+            service.hear_broadcast()
+            broker.wait_until(lambda server, n=number: count(server, "beat") == n)  # type: ignore[misc]
+        assert (service.by_udp, service.by_zmq) == (5, 0)
+        broker.wait_until(lambda server: state(server) == "ready")
+
+
+def test_a_service_that_misses_the_broadcast_goes_over_zeromq_and_back() -> None:
+    with scene() as (broker, service):
+        service.beat()
+        service.hear_broadcast()
+        service.deaf()
+        service.beat()
+        assert service.by_zmq == 1
+        broker.wait_until(lambda server: state(server) == "ready")
+        service.mouth.sendto(dbp_udp.write(dbp.HEARTBEAT, "camera", time.time()), ("127.0.0.1", service.port))
+        service.hear_broadcast()
+        service.beat()
+        assert (service.by_udp, service.by_zmq) == (2, 1)
+
+
+def test_a_broker_that_misses_a_beat_asks_over_zeromq() -> None:
+    with scene() as (broker, service):
+        service.beat()
+        broker.wait_until(lambda server: count(server, "beat") == 1)
+        assert service.dealer.poll(int(PATIENCE * 1000))
+        message = service.dealer.recv_multipart()
+        assert message[:2] == [b"", dbp.HEARTBEAT]
+        service.end.receive(message, time.time())
+        service.flush()  # u.u
+        broker.wait_until(lambda server: state(server) == "ready")
+
+
+def test_forged_and_malformed_datagrams_are_counted_and_change_nothing() -> None:
+    with scene() as (broker, service):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.bind(("127.0.0.2", 0))
+            for command in (dbp.HEARTBEAT, dbp.DISCONNECT):
+                stranger.sendto(dbp_udp.write(command, "camera", time.time()), ("127.0.0.1", service.port))
+            stranger.sendto(b"rubbish", ("127.0.0.1", service.port))
+            stranger.sendto(bytes(1400), ("127.0.0.1", service.port))
+        broker.wait_until(lambda server: (count(server, "forged"), count(server, "malformed")) == (2, 2))
+        broker.wait_until(lambda server: count(server, "beat") == 0 and count(server, "sent") == 0)
+        service.end.info(["camera"], time.time())
+        service.flush()
+        assert service.dealer.poll(int(PATIENCE * 1000))
+
+
+def test_it_can_be_switched_off() -> None:
+    made = settings()
+    made.dbp.udp = False
+    with testing.broker(settings=made) as broker:
+        broker.wait_until(lambda server: server.heartbeats is None)
+
+
+def test_a_udp_port_that_is_taken_is_told_and_done_without() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        made = settings()
+        try:
+            with testing.broker(f"tcp://127.0.0.1:{port}", made) as broker:
+                broker.wait_until(lambda server: server.heartbeats is not None and not server.heartbeats.mouths)
+        except Exception as error:  # somebody else has the TCP port of that number
+            if "already in use" not in str(error):
+                raise
+            pytest.skip(str(error))
+
+
+def test_the_catalog_tells_of_the_service_meanwhile() -> None:
+    with scene() as (_, service):
+        service.beat()
+        service.end.info(["camera"], time.time())
+        service.flush()
+        assert service.dealer.poll(int(PATIENCE * 1000))
+        while True:
+            message = service.dealer.recv_multipart()
+            if message[1] == dbp.INFO_REPLY:
+                break
+        assert json.loads(message[3])["camera"]["heartbeat"] == INTERVAL
