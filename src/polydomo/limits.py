@@ -93,6 +93,7 @@ JOURNAL_KEEP_AGE: Final = 30 * 86_400.0  # A month: long enough to ask what happ
 JOURNAL_BODY: Final = 4 * KIB  # Bytes of a payload that are recorded, where a setting names its service.
 JOURNAL_RETRY: Final = 1.0  # Seconds between two tries to write a segment: a full disk does not empty sooner.
 JOURNAL_FLUSH: Final = 1.0  # ... and at least between two segments that are closed early because somebody asked.
+TAP_ROWS: Final = 250  # Rows that watchers are shown per tick, 1,000 a second: more nobody reads, and making them takes 2 ms.
 JOURNAL_NAMES: Final = 20  # Services of one worker that its rows name.
 
 MAX_LOG_RECORD: Final = 16 * KIB  # One record that a peer publishes, as JSON; a traceback fits.

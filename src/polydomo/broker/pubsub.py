@@ -69,6 +69,13 @@ class Subscriptions:
             merged.update(sessions)
         return list(merged)
 
+    def under(self, prefix: bytes) -> list[Session]:
+        """Every session with a prefix that itself begins with ``prefix``, each once."""
+        merged: dict[Session, int] = {}
+        for sessions in self._by_prefix.under(prefix):
+            merged.update(sessions)
+        return list(merged)
+
     def covered(self, session: Session, prefix: bytes) -> bool:
         """Whether everything under ``prefix`` reaches the session through another, shorter prefix of its own."""
         return any(session in sessions for sessions in self._by_prefix.along(prefix[:-1])) if prefix else False

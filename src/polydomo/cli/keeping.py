@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polydomo.broker.core import Broker
 from polydomo.broker.record import Recorder
 from polydomo.errors import SettingError
-from polydomo.limits import JOURNAL_TICK
+from polydomo.limits import JOURNAL_BODY, JOURNAL_TICK
 from polydomo.server import logs
 from polydomo.server.logbook import Logbook
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import DEFAULT, Settings
 
 if TYPE_CHECKING:
@@ -28,21 +28,34 @@ NEEDED = ("numpy", "pyarrow")
 class Keeper:
     """A journal, or none."""
 
-    def __init__(self, journal: "Journal | None" = None) -> None:
+    def __init__(self, journal: "Journal | None" = None, bodies: frozenset[bytes] = frozenset()) -> None:
         self.journal = journal
+        self._bodies = bodies
         self.recorder: Recorder = Logbook() if journal is None else journal.recorder
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+    def begin(self, server: BrokerServer) -> None:
+        """In the running loop, before the broker listens."""
+        from polydomo.journal.chunk import Run
+        from polydomo.journal.tap import Tap
+
+        broker = server.broker
         if self.journal is not None:
             broker.now = time.monotonic()
             self.journal.attach(broker)
-            self._loop = loop
-            self._tick()
+        self._tap = Tap(broker, self.recorder, Run("", 0, broker.wall, max_body=JOURNAL_BODY), self._bodies)
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(JOURNAL_TICK, self._tick)
 
     def _tick(self) -> None:
-        assert self.journal is not None
-        self.journal.tick()
+        self._server.wake()  # what the tap says is sent at the end of this turn
+        try:
+            if self.journal is not None:
+                self.journal.tick()
+            self._tap.tick()
+        except Exception:
+            logs.trouble(LOG, "internal error", during="handing over to the journal")
         self._timer = self._loop.call_later(JOURNAL_TICK, self._tick)
 
     async def end(self) -> None:
@@ -57,7 +70,8 @@ class Keeper:
 @contextmanager
 def journal(settings: Settings) -> Iterator[Keeper]:
     """The journal that the settings ask for. Raises SettingError if it was asked for and cannot be had."""
-    kept = Keeper(_open(settings))
+    bodies = frozenset(encoded(name) for name in settings.journal.bodies)
+    kept = Keeper(_open(settings, bodies), bodies)
     try:
         yield kept
     finally:
@@ -65,7 +79,7 @@ def journal(settings: Settings) -> Iterator[Keeper]:
             kept.journal.stop("the broker ended early")
 
 
-def _open(settings: Settings) -> "Journal | None":
+def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | None":
     wanted = settings.journal
     if wanted.level == "off" and not any(level != "off" for level in wanted.services.values()):
         return None
@@ -88,7 +102,7 @@ def _open(settings: Settings) -> "Journal | None":
         time.time() - time.monotonic(),
         Logbook(),
         Bounds(wanted.roll_rows, wanted.roll_bytes, wanted.roll_seconds, wanted.keep_bytes, wanted.keep_age),
-        frozenset(encoded(name) for name in wanted.bodies),
+        bodies,
         settings.attempts,
     )
 

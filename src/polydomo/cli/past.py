@@ -15,7 +15,7 @@ import typer
 from polydomo.cli import options
 from polydomo.cli.options import Json, To
 from polydomo.cli.render import Column, clean, clock, show, show_json, size
-from polydomo.errors import CallFailed, CallTimeout, NotConnected, SettingError
+from polydomo.errors import CallFailed, CallTimeout, NotConnected, PolydomoError, SettingError
 
 if TYPE_CHECKING:
     from polydomo.journal.reader import Reader
@@ -56,7 +56,7 @@ def trace(
     if request.isdecimal() and len(request) < ids.LENGTH:
         run = found.run or found.reader.last_run()
         if run is None:
-            raise CallFailed("no-such-request", f"the journal in {found.directory} is empty")
+            raise PolydomoError(f"the journal in {found.directory} is empty")
         number, since = int(request), None
     else:
         known = ids.parse(request)
@@ -67,7 +67,7 @@ def trace(
     story = story_of(found.reader, run, number, since)
     complain_of(found.reader)
     if story is None:
-        raise CallFailed("no-such-request", f"the journal in {found.directory} has nothing of request {request}")
+        raise PolydomoError(f"the journal in {found.directory} has nothing of request {request}")
     if json:
         show_json(
             {
@@ -258,10 +258,10 @@ def find(journal: Path | None, to: str | None) -> Found:
 
         raise NotConnected(f"{not_there(url)}, or name the journal with --journal DIR") from None
     if "directory" not in status:
-        raise CallFailed("no-journal", f"the broker at {url} keeps no journal; start it with --journal requests or messages")
+        raise PolydomoError(f"the broker at {url} keeps no journal; start it with --journal requests or messages")
     directory = Path(status["directory"])
     if not directory.is_dir():
-        raise CallFailed("no-journal", f"the journal of {url} is in {directory} on its own machine; look there, with --journal {directory}")
+        raise PolydomoError(f"the journal of {url} is in {directory} on its own machine; look there, with --journal {directory}")
     from polydomo.journal.ids import decode
 
     return Found(Reader([directory]), directory, decode(status["run"]))

@@ -120,7 +120,7 @@ async def serve(server: "BrokerServer", kept: "Keeper") -> None:
     loop.set_exception_handler(logs.uncaught)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    kept.begin(server.broker, loop)
+    kept.begin(server)
     await server.start()
     logs.say(log, logging.INFO, "ready", version=__version__, pid=os.getpid(), loop=type(loop).__module__)
     if sys.stderr.isatty() and not server.settings.log_json:

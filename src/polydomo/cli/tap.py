@@ -1,0 +1,113 @@
+"""``polydomo tap``: the messages of a broker as they happen."""
+
+import asyncio
+import json as json_text
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from polydomo.cli import options
+from polydomo.cli.options import To
+from polydomo.cli.render import clean, size
+
+Row = dict[str, Any]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(tap)
+
+
+def tap(
+    service: Annotated[str | None, typer.Option(metavar="NAME", help="Only what is about this service.")] = None,
+    request: Annotated[int | None, typer.Option(metavar="NUMBER", help="Only what is about this request.")] = None,
+    peer: Annotated[str | None, typer.Option(metavar="TEXT", help="Only peers whose address contains this.")] = None,
+    protocol: Annotated[str | None, typer.Option("--protocol", "-p", metavar="NAME", help="Only peers of this protocol.")] = None,
+    event: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help="Only these events, such as final, failed or lost; several are allowed.")
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="End after so many.")] = None,
+    to: To = None,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, for programs.")] = False,
+) -> None:
+    """Follow the messages of a broker live, in the words of their protocols.
+
+    The broker shows a thousand a second at most, and says how many it left out. Payloads are shown only of services that its
+    setting `journal.bodies` names. Ctrl-C ends it.
+
+    **Examples**
+
+    - `polydomo tap`
+    - `polydomo tap --service resize --event failed --event requeued`
+    - `polydomo tap --json | jq -c 'select(.size > 100000)'`
+    """
+    from polydomo.cli.exits import needs_broker
+    from polydomo.errors import SettingError
+    from polydomo.journal import schema
+
+    unknown = sorted(set(event or ()) - set(schema.EVENTS))
+    if unknown:
+        raise SettingError(f"--event: there is no event {unknown[0]!r}; there are {', '.join(schema.EVENTS)}")
+
+    def wanted(row: Row) -> bool:
+        return (
+            (service is None or row["service"] == service)
+            and (request is None or row.get("number") == request)
+            and (peer is None or peer in row.get("peer", ""))
+            and (protocol is None or row.get("protocol") == protocol)
+            and (not event or row["event"] in event)
+        )
+
+    url = options.address(to)
+    with needs_broker(url):
+        asyncio.run(follow(url, service or "", wanted, count, json))
+
+
+async def follow(url: str, service: str, wanted: Any, count: int | None, json: bool) -> None:
+    from polydomo.client.subscriber import AsyncSubscriber
+    from polydomo.journal.tap import SKIPPED, TOPIC
+
+    shown = 0
+    prefixes = {TOPIC + service.encode(), TOPIC} if not service else {TOPIC + service.encode()}
+    async with AsyncSubscriber(url, *prefixes, connect_timeout=options.connect_time(url)) as subscriber:
+        async for _, message in subscriber:
+            row = message.json()
+            if row["event"] != SKIPPED and not wanted(row):
+                continue
+            typer.echo(json_text.dumps(row) if json else line(row))
+            shown += row["event"] != SKIPPED
+            if count is not None and shown >= count:
+                return
+
+
+def line(row: Row) -> str:
+    """
+    >>> line({"time": 0, "event": "skipped", "service": "", "size": 12})[-33:]
+    '... 12 more than could be shown'
+    """
+    from polydomo.journal import words
+    from polydomo.journal.tap import SKIPPED
+
+    when = datetime.fromtimestamp(row["time"] / 1e6)
+    stamp = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d}"
+    event = row["event"]
+    if event == SKIPPED:
+        return f"{stamp}  ... {row['size']} more than could be shown"
+    protocol = row.get("protocol", "")
+    word = words.word(protocol, event)
+    arrow = "  " if not word else "->" if event in words.FROM_US else "<-"
+    who = f"c{row['connection']}" if row.get("connection") else "broker"
+    if row.get("worker"):
+        who = f"w{row['worker']}"
+    parts = [stamp, f"{who:>5}", f"{protocol:5}", arrow, f"{word or '-':10}", f"{event:12}"]
+    details = [row["service"], f"#{row['number']}" if row.get("number") else ""]
+    if row.get("attempt", 0) > 1:
+        details.append(f"attempt {row['attempt']}")
+    if word and event not in ("registered", "left", "late", "granted"):
+        details.append(size(row["size"]))
+    details += [row.get("topic", ""), row.get("outcome", ""), row.get("reason", "")]
+    if row.get("body"):
+        details.append(repr(row["body"].encode("latin-1"))[:120])
+    if event in ("connected", "disconnected", "registered", "violated"):
+        details.append(row.get("peer", ""))
+    return clean(" ".join([*parts, " ".join(part for part in details if part)]))

@@ -1,0 +1,113 @@
+"""Two recorders as one: the journal, and whoever watches beside it."""
+
+from polydomo.broker.logs import LogRecord
+from polydomo.broker.record import Recorder
+from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.wire.frames import Body
+
+
+class Both(Recorder):
+    """Tells ``first`` what it wants and ``second`` everything."""
+
+    wants_requests = True
+    wants_messages = True
+
+    def __init__(self, first: Recorder, second: Recorder) -> None:
+        self.first = first
+        self.second = second
+        self.wants_bodies = first.wants_bodies or second.wants_bodies
+
+    def accepted(self, request: Request) -> None:
+        if self.first.wants_messages:
+            self.first.accepted(request)
+        self.second.accepted(request)
+
+    def dispatched(self, request: Request, worker: Worker) -> None:
+        if self.first.wants_messages:
+            self.first.dispatched(request, worker)
+        self.second.dispatched(request, worker)
+
+    def partial(self, request: Request, worker: Worker, size: int) -> None:
+        if self.first.wants_messages:
+            self.first.partial(request, worker, size)
+        self.second.partial(request, worker, size)
+
+    def replied(self, request: Request, body: Body) -> None:
+        if self.first.wants_bodies:
+            self.first.replied(request, body)
+        if self.second.wants_bodies:
+            self.second.replied(request, body)
+
+    def unheard(self, request: Request, worker: Worker) -> None:
+        if self.first.wants_messages:
+            self.first.unheard(request, worker)
+        self.second.unheard(request, worker)
+
+    def granted(self, worker: Worker, count: int) -> None:
+        if self.first.wants_messages:
+            self.first.granted(worker, count)
+        self.second.granted(worker, count)
+
+    def published(self, session: Session, topic: bytes, body: Body) -> None:
+        if self.first.wants_messages:
+            self.first.published(session, topic, body)
+        self.second.published(session, topic, body)
+
+    def ended(self, request: Request) -> None:
+        if self.first.wants_requests:
+            self.first.ended(request)
+        self.second.ended(request)
+
+    def figures(self) -> dict[str, float]:
+        return self.first.figures()
+
+    def journal(self, flush: bool) -> dict[str, object]:
+        return self.first.journal(flush)
+
+    def opened(self, session: Session) -> None:
+        self.first.opened(session)
+        self.second.opened(session)
+
+    def closed(self, session: Session, why: str) -> None:
+        self.first.closed(session, why)
+        self.second.closed(session, why)
+
+    def registered(self, worker: Worker) -> None:
+        self.first.registered(worker)
+        self.second.registered(worker)
+
+    def late(self, worker: Worker) -> None:
+        self.first.late(worker)
+        self.second.late(worker)
+
+    def left(self, worker: Worker, state: str, why: str) -> None:
+        self.first.left(worker, state, why)
+        self.second.left(worker, state, why)
+
+    def requeued(self, request: Request, worker: Worker, why: str) -> None:
+        self.first.requeued(request, worker, why)
+        self.second.requeued(request, worker, why)
+
+    def forwarded(self, request: Request, worker: Worker, service: bytes) -> None:
+        self.first.forwarded(request, worker, service)
+        self.second.forwarded(request, worker, service)
+
+    def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
+        self.first.stale(worker, token, what, size)
+        self.second.stale(worker, token, what, size)
+
+    def refused(self, session: Session, what: str) -> None:
+        self.first.refused(session, what)
+        self.second.refused(session, what)
+
+    def violated(self, session: Session, what: str) -> None:
+        self.first.violated(session, what)
+        self.second.violated(session, what)
+
+    def lagged(self, session: Session, what: str) -> None:
+        self.first.lagged(session, what)
+        self.second.lagged(session, what)
+
+    def log_record(self, session: Session, record: LogRecord) -> None:
+        self.first.log_record(session, record)
+        self.second.log_record(session, record)

@@ -1,0 +1,136 @@
+"""The tap: messages as they happen, to whoever subscribes under ``monitor.tap.``, and no cost while nobody does.
+
+Once somebody is there, events are gathered as for the journal, at most ``TAP_ROWS`` a tick, and published as JSON under
+the service's name: what is more is only counted, so that a tap on a busy broker cannot slow it.
+"""
+
+import json
+from typing import Any
+
+from polydomo import limits
+from polydomo.broker.core import Broker
+from polydomo.broker.record import Recorder
+from polydomo.journal import schema
+from polydomo.journal.both import Both
+from polydomo.journal.chunk import NOBODY, Peer, Run
+from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.wire.frames import Body, frame
+
+TOPIC = b"monitor.tap."
+SKIPPED = "skipped"  # the event that says how many were not shown
+
+Row = dict[str, Any]
+
+
+class Tap:
+    """Puts a watcher beside the broker's recorder while somebody subscribes. ``tick`` is called by the loop."""
+
+    def __init__(self, broker: Broker, recorder: Recorder, run: Run, bodies: frozenset[bytes] = frozenset()) -> None:
+        self._broker = broker
+        self._recorder = recorder
+        self._run = run
+        self._bodies = bodies
+        self._watcher: Watcher | None = None
+
+    @property
+    def watched(self) -> bool:
+        return self._watcher is not None
+
+    def tick(self) -> None:
+        watching = self._broker.subscriptions.under(TOPIC)
+        if self._watcher is not None:
+            if watching:
+                self._show(watching, self._watcher)
+            else:
+                self._watcher = None
+                self._broker.record_by(self._recorder)
+        elif watching:
+            self._watcher = Watcher(self._broker, self._run, self._bodies)
+            self._broker.record_by(Both(self._recorder, self._watcher))
+
+    def _show(self, watching: list[Session], watcher: "Watcher") -> None:
+        subscriptions = self._broker.subscriptions
+        for row in watcher.take():
+            topic = TOPIC + row["service"].encode("utf-8", "backslashreplace")
+            wanted = set(subscriptions.match(topic))
+            body = frame(json.dumps(row).encode(), False)
+            for session in watching:  # who subscribed to all topics has not asked for this
+                if session in wanted:
+                    session.send_published(topic, body)
+
+
+class Watcher(JournalRecorder):
+    """Gathers a tick's worth of events."""
+
+    def __init__(self, broker: Broker, run: Run, bodies: frozenset[bytes]) -> None:
+        super().__init__(run, Levels(schema.MESSAGES), bodies=bodies, chunk_rows=1 << 60)
+        self.attach(broker)
+        self.skipped = 0
+        self._room = limits.TAP_ROWS
+        self._begun = 0
+        self._names: dict[int, Peer] = {}
+
+    def take(self) -> list[Row]:
+        """What was gathered since the last time, ready for JSON; what is missing is told."""
+        rows = [plain(row) for row in self.rows() if "event" in row]
+        if self.skipped:
+            said = {"event": SKIPPED, "service": "", "size": self.skipped, "time": round((self.run.wall + self._broker.now) * 1e6)}
+            rows.append(said)
+        self.skipped = 0
+        self.forget(self.take_closed())
+        self._open()
+        self._begun = self._seq
+        return rows
+
+    def who(self, connection: int) -> Peer:
+        known = super().who(connection)
+        if known is not NOBODY:
+            return known
+        for session in self._broker.sessions:  # it was there before the tap
+            if session.number == connection:
+                self._peers[connection] = session
+                return super().who(connection)
+        return NOBODY
+
+    def _full_up(self) -> bool:
+        if self._seq - self._begun < self._room:
+            return False
+        self.skipped += 1
+        return True
+
+    def accepted(self, request: Request) -> None:
+        if not self._full_up():
+            super().accepted(request)
+
+    def dispatched(self, request: Request, worker: Worker) -> None:
+        if not self._full_up():
+            super().dispatched(request, worker)
+
+    def ended(self, request: Request) -> None:
+        if not self._full_up():
+            super().ended(request)
+        else:
+            self._lost.pop(request.number, None)
+            self._first_service.pop(request.number, None)
+            self._body = b""
+
+    def partial(self, request: Request, worker: Worker, size: int) -> None:
+        if not self._full_up():
+            super().partial(request, worker, size)
+
+    def granted(self, worker: Worker, count: int) -> None:
+        if not self._full_up():
+            super().granted(worker, count)
+
+    def published(self, session: Session, topic: bytes, body: Body) -> None:
+        if not topic.startswith(TOPIC) and not self._full_up():
+            super().published(session, topic, body)
+
+
+def plain(row: Row) -> Row:
+    """What of a row is worth sending: what says something, and payloads as text."""
+    made = {name: value for name, value in row.items() if value or name in ("time", "event", "service", "size")}
+    if "body" in made:
+        made["body"] = bytes(made["body"]).decode("latin-1")
+    return made
