@@ -257,7 +257,7 @@ class Client(Peer):
         end = line.end
         assert isinstance(end, ClientEnd)
         if isinstance(line, NngSocket) and isinstance(end, MemoClientEnd):
-            line.forget(end._rids.get(call.key, b""))
+            line.forget(end.ids.get(call.key, b""))
         end.forget(call.key)
         if isinstance(line, Line) and not self.concurrent and line in self.lines:
             self.lines[line] = None

@@ -3,10 +3,10 @@
 DagBox's own broker reads a type of 4 bytes only: talk to it with ``type_size=4``. Both sizes are understood.
 """
 
-from polydomo.errors import CallFailed, ProtocolViolation
-from polydomo.limits import DCP_BEAT, DCP_MAX_HELD, DCP_PATIENCE, MAX_BODY_FRAMES, MAX_MESSAGE
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import DCP_BEAT, DCP_MAX_HELD, DCP_PATIENCE, MAX_BODY_FRAMES
 from polydomo.protocols.dcp import PING, PONG, PROTOCOL, RECONNECT, REGISTER, REPLY, REQUEST, TYPE_SIZES
-from polydomo.protocols.ends import ClientEnd, Event, Frames, Job, Reply, WorkerEnd
+from polydomo.protocols.ends import Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
 
 
 def kind_of(message: Frames) -> int:
@@ -27,26 +27,20 @@ def parts_of(message: Frames, address: int) -> "tuple[Frames, Frames]":
     return message[address + 2 : delimiter], message[delimiter + 1 :]
 
 
-class DcpClientEnd(ClientEnd):
+class DcpClientEnd(NumberedClientEnd):
     """ "the client SHOULD use the metadata parts to track which reply corresponds to which request": one part, our id."""
 
     protocol = "dcp"
-    concurrent = True
 
     def __init__(self, type_size: int = 1) -> None:
         super().__init__()
         self.type_size = type_size
         self.last = 0  # ids count up, so that a late reply is never taken for another request's
-        self.keys: dict[bytes, int] = {}
-        self.ids: dict[int, bytes] = {}
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
-        if key in self.ids:
-            raise ValueError(f"the request {key} is still open")
         self.last += 1
         identity = self.last.to_bytes(8, "big")
-        self.keys[identity] = key
-        self.ids[key] = identity
+        self.track(key, identity)
         self.out.append([b"", PROTOCOL, REQUEST.to_bytes(self.type_size, "little"), service, b"", identity, b"", *body])
 
     def receive(self, message: Frames) -> list[Event]:
@@ -55,16 +49,8 @@ class DcpClientEnd(ClientEnd):
         metadata, data = parts_of(message, 3)
         if len(metadata) != 1:
             raise ProtocolViolation("a reply without the metadata of its request")
-        key = self.keys.get(metadata[0])
-        if key is None:
-            return []  # late: whoever asked has gone
-        self.forget(key)
-        return [Reply(key, data)]
-
-    def forget(self, key: int) -> None:
-        identity = self.ids.pop(key, None)
-        if identity is not None:
-            del self.keys[identity]
+        key = self.settle(metadata[0])
+        return [] if key is None else [Reply(key, data)]
 
 
 class Held:
@@ -73,8 +59,7 @@ class Held:
     def __init__(self, address: bytes, metadata: Frames) -> None:
         self.address = address
         self.metadata = metadata
-        self.parts: Frames = []  # DCP has one reply per request, so partials wait for the final and go in front of it
-        self.size = 0
+        self.parts = HeldParts("DCP", MAX_BODY_FRAMES)
 
 
 class DcpWorkerEnd(WorkerEnd):
@@ -137,18 +122,12 @@ class DcpWorkerEnd(WorkerEnd):
         self.say(PING, [])
 
     def partial(self, job: Job, body: Frames) -> None:
-        held = self.known(job)
-        held.parts += body
-        held.size += sum(map(len, body))
-        if held.size > MAX_MESSAGE or len(held.parts) > MAX_BODY_FRAMES:
-            raise CallFailed(
-                "too-large", "DCP sends partials with the final reply, and together they pass the message bound"
-            )
+        self.known(job).parts.add(body)
 
     def final(self, job: Job, body: Frames) -> None:
         held = self.known(job)
         self.held.pop(held.address, None)
-        self.say(REPLY, [held.address, b"", *held.metadata, b"", *held.parts, *body])
+        self.say(REPLY, [held.address, b"", *held.metadata, b"", *held.parts.join(body)])
 
     def forward(self, job: Job, service: bytes, body: Frames) -> None:
         """ "Complete the work only partially, then respond with a request for another service to complete the rest": that service's

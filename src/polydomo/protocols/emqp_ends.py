@@ -6,30 +6,26 @@ time frame, as in the document: EventMQ's router does not look at it, and an end
 
 import json
 
-from polydomo.errors import CallFailed, ProtocolViolation
-from polydomo.limits import EMQP_BEAT, EMQP_MAX_SLOTS, EMQP_PATIENCE, EMQP_WEIGHT, MAX_MESSAGE
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import EMQP_BEAT, EMQP_MAX_SLOTS, EMQP_PATIENCE, EMQP_WEIGHT
 from polydomo.protocols import emqp_headers
-from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Frames, Job, Reply, WorkerEnd
+from polydomo.protocols.ends import Dismissed, Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
 
 HEADER = b"eMQP/1.0"
 
 
-class EmqpClientEnd(ClientEnd):
+class EmqpClientEnd(NumberedClientEnd):
     """Any number of requests at a time, each under a message id of its own."""
 
     protocol = "emqp"
-    concurrent = True
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
-        self.keys: dict[bytes, int] = {}  # message id -> the caller's key
-        self.ids: dict[int, bytes] = {}  # and back
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
         msgid = self.new_id()
-        self.keys[msgid] = key
-        self.ids[key] = msgid
+        self.track(key, msgid)
         headers = b"reply-requested"
         if timeout > 0:
             headers += b",timeout:%d" % max(1, round(timeout))
@@ -61,16 +57,8 @@ class EmqpClientEnd(ClientEnd):
         # EventMQ's router answers each REQUEST with a REPLY of its own that says no more than that it was handed out: five frames under an
         # id that is not ours. The document's reply has five frames under ours.
         msgid = message[5] if len(message) == 6 else message[3]
-        key = self.keys.pop(msgid, None)
-        if key is None:
-            return []
-        del self.ids[key]
-        return [Reply(key, [message[4]])]
-
-    def forget(self, key: int) -> None:
-        msgid = self.ids.pop(key, None)
-        if msgid is not None:
-            del self.keys[msgid]
+        key = self.settle(msgid)
+        return [] if key is None else [Reply(key, [message[4]])]
 
     def new_id(self) -> bytes:
         self.count += 1
@@ -90,8 +78,7 @@ class EmqpWorkerEnd(WorkerEnd):
         super().__init__()
         self.count = 0
         self.jobs: dict[bytes, Job] = {}  # by the id of the REQUEST
-        self.parts: dict[bytes, list[bytes]] = {}  # partials, which eMQP does not have: they wait for the final
-        self.sizes: dict[bytes, int] = {}
+        self.parts: dict[bytes, HeldParts] = {}
         self.draining = False
         self.left = False
 
@@ -128,18 +115,14 @@ class EmqpWorkerEnd(WorkerEnd):
 
     def partial(self, job: Job, body: Frames) -> None:
         msgid = self.held(job)
-        self.parts.setdefault(msgid, []).extend(body)
-        size = self.sizes.get(msgid, 0) + sum(map(len, body))
-        self.sizes[msgid] = size
-        if size > MAX_MESSAGE:
-            raise CallFailed(
-                "too-large", "eMQP sends partials with the final reply, and together they pass the message bound"
-            )
+        if msgid not in self.parts:
+            self.parts[msgid] = HeldParts("eMQP")
+        self.parts[msgid].add(body)
 
     def final(self, job: Job, body: Frames) -> None:
         msgid = self.held(job)
-        whole = b"".join(self.parts.pop(msgid, []) + body)
-        self.sizes.pop(msgid, None)
+        parts = self.parts.pop(msgid, None)
+        whole = b"".join(body if parts is None else parts.join(body))
         del self.jobs[msgid]
         self.say(b"REPLY", [whole, msgid])
         if not self.draining:

@@ -9,6 +9,9 @@ the 4-byte request id and the payload.
 
 from dataclasses import dataclass, field
 
+from polydomo.errors import CallFailed
+from polydomo.limits import MAX_MESSAGE
+
 Frames = list[bytes]
 
 
@@ -82,6 +85,58 @@ class ClientEnd:
 
     def forget(self, key: int) -> None:
         """The caller no longer waits for ``key``: a late reply to it is dropped."""
+
+
+class NumberedClientEnd(ClientEnd):
+    """A client whose protocol tells replies apart by an id that goes out with each request: any number may be open, in any order."""
+
+    concurrent = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys: dict[bytes, int] = {}  # id -> the caller's key, of the requests that are open
+        self.ids: dict[int, bytes] = {}  # and back
+
+    def track(self, key: int, identity: bytes) -> None:
+        if key in self.ids:
+            raise ValueError(f"the request {key} is still open")
+        self.keys[identity] = key
+        self.ids[key] = identity
+
+    def settle(self, identity: bytes) -> int | None:
+        """The key of the request that ``identity`` answers for good. None: late, whoever asked has gone."""
+        key = self.keys.pop(identity, None)
+        if key is not None:
+            del self.ids[key]
+        return key
+
+    def forget(self, key: int) -> None:
+        identity = self.ids.pop(key, None)
+        if identity is not None:
+            del self.keys[identity]
+
+
+class HeldParts:
+    """Partials of a job whose protocol has none: they wait for the final and go in front of it, within the message bound."""
+
+    def __init__(self, title: str, frames: int = MAX_MESSAGE) -> None:
+        self.title = title  # of the protocol, for people
+        self.frames: Frames = []
+        self._most = frames
+        self._size = 0
+
+    def add(self, body: Frames) -> None:
+        self.frames += body
+        self._size += sum(map(len, body))
+        if self._size > MAX_MESSAGE or len(self.frames) > self._most:
+            raise CallFailed(
+                "too-large", f"{self.title} sends partials with the final reply, and together they pass the message bound"
+            )
+
+    def join(self, body: Frames) -> Frames:
+        """With the final's frames; nothing is held any more."""
+        frames, self.frames, self._size = self.frames, [], 0
+        return frames + body
 
 
 class WorkerEnd:

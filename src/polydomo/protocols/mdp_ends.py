@@ -5,9 +5,9 @@ MDP/0.2 has no such frame. MDP has no request ids: a connection carries one requ
 on must be thrown away, or its late reply would be taken for the next request's.
 """
 
-from polydomo.errors import CallFailed, ProtocolViolation
-from polydomo.limits import MAX_BODY_FRAMES, MAX_MESSAGE, MDP_BEAT, MDP_PATIENCE
-from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Frames, Job, Reply, WorkerEnd
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import MAX_BODY_FRAMES, MDP_BEAT, MDP_PATIENCE
+from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Frames, HeldParts, Job, Reply, WorkerEnd
 
 READY = b"\x01"
 REQUEST = b"\x02"
@@ -153,22 +153,14 @@ class Mdp1WorkerEnd(MdpWorkerEnd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parts: Frames = []
-        self.size = 0
+        self.parts = HeldParts("MDP/0.1", MAX_BODY_FRAMES)
 
     def partial(self, job: Job, body: Frames) -> None:
-        self.parts += body
-        self.size += sum(map(len, body))
-        if self.size > MAX_MESSAGE or len(self.parts) > MAX_BODY_FRAMES:
-            raise CallFailed(
-                "too-large", "MDP/0.1 sends partials with the final reply, and together they pass the message bound"
-            )
+        self.parts.add(body)
 
     def final(self, job: Job, body: Frames) -> None:
-        self.answer(b"\x03", job, self.parts + body)
+        self.answer(b"\x03", job, self.parts.join(body))
         self.job = None
-        self.parts = []
-        self.size = 0
 
 
 class Mdp2WorkerEnd(MdpWorkerEnd):

@@ -2,7 +2,7 @@
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MDX_BEAT, MDX_PATIENCE
-from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
+from polydomo.protocols.ends import Dismissed, Event, Failure, Frames, Job, NumberedClientEnd, Reply, WorkerEnd
 from polydomo.protocols.mdx import (
     DISCONNECT_HEADER,
     FINAL,
@@ -19,26 +19,20 @@ from polydomo.protocols.mdx import (
 from polydomo.protocols.verbs import FAILURE_MARK
 
 
-class MdxClientEnd(ClientEnd):
+class MdxClientEnd(NumberedClientEnd):
     """ "multiple requests to be sent without waiting for a reply": each has an id, and replies come in any order."""
 
     protocol = "mdx"
-    concurrent = True
 
     def __init__(self, header: bytes = b"MDXC01") -> None:
         super().__init__()
         self.header = header
         self.last = 0  # ids count up, so that a late reply is never taken for another request's
-        self.keys: dict[bytes, int] = {}  # "The client MUST keep track of REQUEST messages issued"
-        self.ids: dict[int, bytes] = {}
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
-        if key in self.ids:
-            raise ValueError(f"the request {key} is still open")
         self.last += 1
         identity = self.last.to_bytes(8, "big")
-        self.keys[identity] = key
-        self.ids[key] = identity
+        self.track(key, identity)  # "The client MUST keep track of REQUEST messages issued"
         self.out.append([self.header, REQUEST, service, identity, *(body or [b""])])  # "Frames 4+": one at least
 
     def receive(self, message: Frames) -> list[Event]:
@@ -54,11 +48,6 @@ class MdxClientEnd(ClientEnd):
         if len(body) == 4 and not body[0] and body[1] == FAILURE_MARK:
             return [Failure(key, body[2].decode("utf-8", "replace"), body[3].decode("utf-8", "replace"))]
         return [Reply(key, body)]
-
-    def forget(self, key: int) -> None:
-        identity = self.ids.pop(key, None)
-        if identity is not None:
-            del self.keys[identity]
 
 
 class MdxWorkerEnd(WorkerEnd):

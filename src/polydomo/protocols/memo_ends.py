@@ -4,10 +4,10 @@ Request ids are ours to choose on each connection: they count up, as NNG's do. A
 is a worker of its own to the broker, with its own id and its own request, as the document's contexts are.
 """
 
-from polydomo.errors import CallFailed, NoSuchService, ProtocolViolation
-from polydomo.limits import BUSY_TIMEOUT, MAX_MESSAGE, MEMO_IDLE, MEMO_SLOTS
+from polydomo.errors import NoSuchService, ProtocolViolation
+from polydomo.limits import BUSY_TIMEOUT, MEMO_IDLE, MEMO_SLOTS
 from polydomo.protocols import memo
-from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Frames, Job, Reply, WorkerEnd
+from polydomo.protocols.ends import Dismissed, Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
 
 FIRST_ID = 0x80000000  # "a request id with the top bit set"
 
@@ -41,26 +41,22 @@ def _is_text(name: bytes) -> bool:
     return bool(name)
 
 
-class MemoClientEnd(ClientEnd):
+class MemoClientEnd(NumberedClientEnd):
     """Any number of clients in the document's sense: each JOB under a request id of its own."""
 
     protocol = "memo"
     wire = "sp"
     socket_type = b"REQ"
-    concurrent = True
 
     def __init__(self) -> None:
         super().__init__()
         self._ids = RequestIds()
-        self._keys: dict[bytes, int] = {}  # request id -> the caller's key
-        self._rids: dict[int, bytes] = {}
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
         if not _is_text(service):
             raise NoSuchService(f"memo01 has no word for a service called {service!r}: a name is UTF-8 and not empty")
         rid = self._ids.take()
-        self._keys[rid] = key
-        self._rids[key] = rid
+        self.track(key, rid)
         milliseconds = max(1, int((timeout or BUSY_TIMEOUT) * 1000 + 0.5))
         self.out.append([rid, b"".join([memo.job(b"", service, milliseconds), *body])])
 
@@ -68,16 +64,8 @@ class MemoClientEnd(ClientEnd):
         rid, header, payload = _take_apart(message)
         if header.kind != memo.RESULT or header.worker:
             raise ProtocolViolation(f"{memo.NAMES[header.kind]} to a client that waits for a RESULT")
-        key = self._keys.pop(rid, None)
-        if key is None:
-            return []  # late: whoever asked has gone
-        del self._rids[key]
-        return [Reply(key, [payload])]
-
-    def forget(self, key: int) -> None:
-        rid = self._rids.pop(key, None)
-        if rid is not None:
-            del self._keys[rid]
+        key = self.settle(rid)
+        return [] if key is None else [Reply(key, [payload])]
 
 
 class Slot:
@@ -88,8 +76,7 @@ class Slot:
         self.again = again  # its READY follows a DISCONNECT, and nothing better has been heard since
         self.job: Job | None = None
         self.failed = False  # it has told the broker that it gave its job up
-        self.parts: Frames = []  # partials that wait for the final
-        self.size = 0
+        self.parts = HeldParts("memo01")
 
 
 class MemoWorkerEnd(WorkerEnd):
@@ -155,18 +142,13 @@ class MemoWorkerEnd(WorkerEnd):
     def partial(self, job: Job, body: Frames) -> None:
         slot = self._holder(job)
         if slot is not None:
-            slot.parts += body
-            slot.size += sum(map(len, body))
-            if slot.size > MAX_MESSAGE:
-                raise CallFailed(
-                    "too-large", "memo01 sends partials with the result, and together they pass the message bound"
-                )
+            slot.parts.add(body)
 
     def final(self, job: Job, body: Frames) -> None:
         slot = self._holder(job)
         if slot is not None:
             header = memo.result(slot.id, self._leaving)
-            self._say(slot, b"".join([header, *slot.parts, *body]))
+            self._say(slot, b"".join([header, *slot.parts.join(body)]))
             self._free(slot)
 
     def fail(self, job: Job, code: str, text: str) -> bool:
@@ -202,5 +184,4 @@ class MemoWorkerEnd(WorkerEnd):
 
     def _free(self, slot: Slot) -> None:
         slot.job = None
-        slot.parts = []
-        slot.size = 0
+        slot.parts.join([])

@@ -1,8 +1,8 @@
 """What a listener takes. The shared port takes everything; a listener with a role takes only what belongs there.
 
-A protocol that was laid out for two sockets, a front end for clients and a back end for workers, may be given both besides the shared port. Who
-comes to the wrong one is refused as its protocol says: a worker's READY or INFORM is answered with DISCONNECT, a client's request ends as
-refused, and another protocol's connection is closed.
+A protocol that was laid out for two sockets, a front end for clients and a back end for workers, may be given both besides the shared
+port. Who comes to the wrong one is refused as its protocol says: a worker's READY or INFORM is answered with DISCONNECT, a client's
+request ends as refused, and another protocol's connection is closed.
 """
 
 
