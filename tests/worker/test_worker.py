@@ -125,6 +125,31 @@ def test_a_silent_broker_is_taken_for_gone(router: Router, monkeypatch: pytest.M
         assert frames == [b"MDPW02", READY, b"echo"]
 
 
+@pytest.mark.parametrize("protocol", ["mdx", "mdp1", "mdp2", "dcp", "emqp"])
+def test_beat_sets_the_interval_and_the_patience(protocol: str) -> None:
+    usual, worker = registry.worker_end(protocol), AsyncWorker(protocol=protocol, beat=0.5)
+    end = worker._make_end()
+    assert end.interval == 0.5
+    assert end.patience / end.interval == pytest.approx(usual.patience / usual.interval)
+
+
+def test_a_beat_of_a_broker_in_a_hurry_keeps_the_worker(router: Router) -> None:
+    worker = Worker(router.url, "mdp2", beat=0.02)
+    worker.add("echo", answer)
+    with worker:
+        first, _ = router.expect()
+        assert router.expect() == (first, [b"MDPW02", BEAT])
+        while (found := router.expect(BEAT))[0] == first:  # nothing comes back: the broker is gone after four of them
+            pass
+        assert found[1] == [b"MDPW02", READY, b"echo"]
+
+
+@pytest.mark.parametrize("beat", [0.0, -1.0, float("nan")])
+def test_a_beat_that_is_none(beat: float) -> None:
+    with pytest.raises(SettingError, match="beat"):
+        Worker(beat=beat)
+
+
 def test_a_broker_that_beats_is_not(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mdp2WorkerEnd, "interval", 0.02)
     monkeypatch.setattr(Mdp2WorkerEnd, "patience", 1.0)

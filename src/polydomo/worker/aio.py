@@ -49,6 +49,9 @@ class AsyncWorker:
     ``concurrency`` calls run at once: of each service where a worker of the protocol has one service (``mdx``, ``mdp1``, ``mdp2``), of all
     of them together elsewhere. A lost connection is made again; the function that was running is let finish (a generator until its next
     ``yield``), but its result has nowhere to go and is thrown away.
+
+    ``beat`` is the heartbeat interval in seconds, for a broker whose own was set to something else than the protocol's default; the silence
+    after which the broker is taken for gone grows and shrinks with it.
     """
 
     def __init__(
@@ -58,10 +61,14 @@ class AsyncWorker:
         *,
         concurrency: int = 1,
         grace: float = GRACE,
+        beat: float | None = None,
         **options: object,
     ) -> None:
         if concurrency < 1:
             raise SettingError(f"concurrency: {concurrency} is no work at all; 1 or more")
+        if beat is not None and not beat > 0:
+            raise SettingError(f"beat: {beat} s is no interval; more than 0")
+        self.beat = beat
         self._address = parse_url(to, connect=True)
         self._dialer = registry.find(protocol)
         self._options = options
@@ -161,7 +168,11 @@ class AsyncWorker:
         await self._running
 
     def _make_end(self) -> WorkerEnd:
-        return self._dialer.worker(**self._options)
+        end = self._dialer.worker(**self._options)
+        if self.beat is not None:
+            end.patience *= self.beat / end.interval
+            end.interval = self.beat
+        return end
 
     def _make_seats(self) -> list[Seat]:
         if self._dialer.several:

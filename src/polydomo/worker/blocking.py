@@ -45,9 +45,10 @@ class Worker:
         *,
         concurrency: int = 1,
         grace: float = GRACE,
+        beat: float | None = None,
         **options: object,
     ) -> None:
-        self._worker = AsyncWorker(to, protocol, concurrency=concurrency, grace=grace, **options)
+        self._worker = AsyncWorker(to, protocol, concurrency=concurrency, grace=grace, beat=beat, **options)
         self._background: Background | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # while ``run`` runs
 
