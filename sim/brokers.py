@@ -161,6 +161,8 @@ class ServerConnection(Owner):
             if self.choked and self.endpoint.open and self.endpoint.out.size > self.node.options.max_unsent:
                 link.close("left too much unread", abort=True)
         if link.closing is not None:
+            if link.closing.startswith("protocol violation") and not self.endpoint.name.startswith("g"):
+                self.node.watcher.breach("accused", f"{self.endpoint.name}, which is honest: {link.closing}")
             if self.endpoint.open:
                 if link.abort:
                     self.endpoint.abort()
@@ -194,7 +196,7 @@ class BrokerNode(Listener):
         self.outbox: dict[ServerConnection, bytearray] = {}
         self.stopping = False
         self.disk_full = False
-        self._lost_rows: tuple[int, list[tuple[int, int]]] = (0, [])  # of the run before: its number, and which are lost
+        self._owed: list[tuple[int, int, int]] = []  # rows that no safe row accounts for: run, first, last
         self._awake = False
         self._timer: Event | None = None
         self._start()
@@ -219,18 +221,16 @@ class BrokerNode(Listener):
         self._awake = False
         self._timer = None
         run = Run(self.name, 1000 * int(self.name[1:]) + self.runs, self.wall, self.options.attempts)
-        self.recorder = SimRecorder(self, self.world.record, run, self.rng.choice((20, 100, 1000)))
+        self.recorder = SimRecorder(self, self.world.record, run, self.rng.choice((200, 1000)))
         self.hub.now = self.clock
         self.broker = Broker(
             self.clock, Dice(self.rng), policy_of(self.options), tuning_of(self.options), self.recorder, self.wall, f"tcp://{self.name}:5246"
         )
         self.watcher = Watcher(self)
         self.recorder.attach(self.broker)
-        run_before, ranges = self._lost_rows
-        first, last = ranges[-1] if ranges else (1, 0)
-        self.recorder.begin("started", run_before, first, last)
-        for first, last in ranges[:-1]:
-            self.recorder.missing(run_before, first, last, "the row that said so was lost")
+        self.recorder.begin("started")
+        for run_before, first, last in self._owed:
+            self.recorder.missing(run_before, first, last, "lost by a run before this one")
         self.later(SYNC, self._sync)
         self.world.record.add(self.now, self.run_name, "started")
 
@@ -251,7 +251,9 @@ class BrokerNode(Listener):
         """What the disk has of this run, and what the next run will say of the rest."""
         recorder = self.recorder
         self.world.record.journal += recorder.safe
-        self._lost_rows = (recorder.run.run, recorder.lost())
+        told = {(row["covers_run"], row["covers_first"], row["covers_last"]) for row in recorder.safe if row.get("covers_run")}
+        self._owed = [lost for lost in self._owed if lost not in told]
+        self._owed += [(recorder.run.run, first, last) for first, last in recorder.lost()]
 
     def crash(self, restart_after: float) -> None:
         if not self.up:

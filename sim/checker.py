@@ -98,6 +98,7 @@ def _journal(world: "World", found: list[Breach]) -> None:
     answered: dict[tuple[str, str], float] = {}  # tag and client connection -> when it was answered
     clients: dict[tuple[str, object], str] = {}
     most = world.options.attempts
+    within = 0.0 if world.options.clock_jump else MEMO_ANSWER_TIME  # which is the broker's time
     for row in world.record.rows:
         run, what, tag = str(row[1]), str(row[2]), str(row[3])
         if what == "crashed":
@@ -119,7 +120,7 @@ def _journal(world: "World", found: list[Breach]) -> None:
                     if other != key and before.tag == tag and clients[other] == client and not before.outcome and other[0] == run:
                         found.append(Breach("twice", f"{tag} runs as request {other[1]} and as {row[4]}", tag))
                 # memo01: "one shortly after its answer gets the same answer"; MDX: an id that was answered is free again.
-                if float(str(row[0])) - answered.get((tag, client), -LONG) < MEMO_ANSWER_TIME and client in memo:
+                if float(str(row[0])) - answered.get((tag, client), -LONG) < within and client in memo:
                     found.append(Breach("twice", f"{tag} was answered and then accepted again", tag))
             continue
         if life is None:

@@ -140,17 +140,23 @@ class Client(Peer):
     # --- connections
 
     def _dial(self) -> None:
-        most = 1 if self.concurrent else min(POOL, len(self.waiting) + sum(taken is not None for taken in self.lines.values()))
-        if self.dialing == 0 and self.waiting and sum(line.alive for line in self.lines) < most and not self.closed:
+        """One connection for all calls, or, without request ids, one for each call that waits, up to the pool's size."""
+        alive = sum(line.alive for line in self.lines)
+        wanted = 1 if self.concurrent else min(POOL, alive - self.dialing + len(self.waiting))
+        while self.waiting and alive < wanted and not self.closed:
+            alive += 1
             self.dialing += 1
-            line = Line(
-                self,
-                registry.client_end(self.protocol),
-                lambda: self._opened(line),
-                self._on_event,
-                lambda why: self._lost(line, why),
-            )
-            self.lines[line] = None
+            self._dial_once()
+
+    def _dial_once(self) -> None:
+        line = Line(
+            self,
+            registry.client_end(self.protocol),
+            lambda: self._opened(line),
+            self._on_event,
+            lambda why: self._lost(line, why),
+        )
+        self.lines[line] = None
 
     def _opened(self, line: Line) -> None:
         self.dialing -= 1

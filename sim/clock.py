@@ -7,10 +7,11 @@ from heapq import heappop, heappush
 class Event:
     """Something that will happen, unless it is called off."""
 
-    __slots__ = ("action", "order", "when")
+    __slots__ = ("action", "cancelled", "order", "when")
 
     def __init__(self, when: float, order: int, action: Callable[[], None]) -> None:
         self.when = when
+        self.cancelled = False
         self.order = order
         self.action: Callable[[], None] | None = action
 
@@ -18,6 +19,7 @@ class Event:
         return (self.when, self.order) < (other.when, other.order)
 
     def cancel(self) -> None:
+        self.cancelled = True
         self.action = None
 
 
@@ -71,13 +73,14 @@ class Process:
         life = self.life
 
         def happen() -> None:
-            if self.life == life:
+            if self.life == life and not event.cancelled:
                 if self.frozen:
                     self.deferred.append(happen)
                 else:
                     action()
 
-        return self.scheduler.at(self.scheduler.now + seconds, happen)
+        event = self.scheduler.at(self.scheduler.now + seconds, happen)
+        return event
 
     def freeze(self) -> None:
         self.frozen = True

@@ -87,6 +87,9 @@ class Watcher:
             if worker.credit > 0 and not worker.held:
                 idle[worker] = self._idle.get(worker, self.steps)
         self._idle = idle
+        self._empty = {
+            service: self._empty.get(service, broker.now) for service in broker.services.values() if not service.workers
+        }
         if self.steps % EVERY == 0:
             self.look()
 
@@ -94,6 +97,7 @@ class Watcher:
         """A turn of the loop is over; ``timers``: the broker has done what was due."""
         for dialog in self.dialogs.values():
             dialog.settled()
+        self._stalled()
         if timers:
             self._workers_heard()
             self._requests_in_time()
@@ -123,6 +127,13 @@ class Watcher:
             self.breach("bound", f"{len(broker.services)} services")
         if broker.held_bytes > policy.max_held_bytes + clients * self.node.world.largest * 8:
             self.breach("bound", f"{broker.held_bytes} bytes are held, the bound is {policy.max_held_bytes}")
+
+    def _stalled(self) -> None:
+        """Who is not read because of a bound is read again when there is room."""
+        broker = self.node.broker
+        for session, service in broker.stalled().items():
+            if not session.requests and not service.length and not broker.held_bytes:
+                self.breach("stalled", f"client {session.number} is not read, and nothing is in its way")
 
     # --- time ---------------------------------------------------------------------------------------------------------------
 
@@ -170,15 +181,10 @@ class Watcher:
     def _requests_in_time(self) -> None:
         broker = self.node.broker
         now = broker.now
-        empty: dict[Service, float] = {}
-        for service in broker.services.values():
-            if not service.workers:
-                empty[service] = self._empty.get(service, now)
-        self._empty = empty
         expiry = broker.policy.queue_expiry
         for session in broker.sessions:
             for request in session.requests:
-                since = empty.get(request.service)
+                since = self._empty.get(request.service)
                 late = ""
                 if request.deadline and now > _late(request.deadline - request.accepted) + request.accepted:
                     late = "is past its deadline"
@@ -214,6 +220,7 @@ class Watcher:
             "crews": len(broker.crews),
             "memo01 ids": len(broker.memo_workers),
             "stalled clients": len(broker.stalled()),
+            "tokens": sum(len(worker.held) for worker in broker.workers),
         }
         if connections:
             left["connections"] = len(broker.sessions)

@@ -1,0 +1,449 @@
+"""Small deliberate breakages of the broker and its codecs. The simulator must find each: one that it does not find is a hole in the checker.
+
+A mutant is a context manager that patches one method or function. ``changes`` are options that make its world likely; the seeds that find it and
+the rule that does are listed in docs/reliability.md.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from polydomo.broker import floor, liveness, queues
+from polydomo.broker.core import Broker
+from polydomo.broker.floor import Floor
+from polydomo.broker.ledger import Ledger
+from polydomo.protocols.dcp import DcpSession
+from polydomo.protocols.emqp import EmqpSession
+from polydomo.protocols.mdp1 import Mdp1Session
+from polydomo.protocols.mdp2 import Mdp2Session
+from polydomo.protocols.mdx import MdxSession
+from polydomo.protocols.memo_session import MemoSession
+from polydomo.protocols.verbs import DONE, QUEUED, Request, Service, Session, Worker
+from polydomo.protocols.worker_role import WorkerRole
+from polydomo.wire.zmtp import ZmtpLink
+
+Break = Callable[[ExitStack], None]
+
+LOSSES = ["worker_crash=0.6", "worker_freeze=0.2", "leaving=0.1"]
+BUSY = ["pace=0.2", "burst=4"]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    says: str  # what is broken
+    apply: Break
+    changes: tuple[str, ...] = ()
+
+    @contextmanager
+    def broken(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            self.apply(stack)
+            yield
+
+
+MUTANTS: list[Mutant] = []
+
+
+def mutant(says: str, *changes: str) -> Callable[[Break], Break]:
+    def keep(function: Break) -> Break:
+        MUTANTS.append(Mutant(function.__name__.replace("_", "-"), says, function, changes))
+        return function
+
+    return keep
+
+
+def swap(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Replaces ``owner.name`` by what ``make`` makes of it."""
+    stack.enter_context(patch.object(owner, name, make(getattr(owner, name))))
+
+
+def both(protocols: str) -> tuple[str, str]:
+    return f"clients={protocols}", f"workers={protocols}"
+
+
+# --- who may answer, and to whom -----------------------------------------------------------------------------------------
+
+
+@mutant(
+    "a late reply counts for whoever has the request now",
+    *both("mdx,mdx,mdx"),
+    *("services=1", "worker_freeze=1", "quiet=0", "slow=0.8", "beat=0.5", "pace=0.5"),
+)
+def no_fencing(stack: ExitStack) -> None:
+    def make(final: Any) -> Any:
+        def mutated(self: Broker, worker: Worker, token: bytes, body: Any) -> bool:
+            if token not in worker.held:
+                for other in self.workers:
+                    for current in other.held:
+                        if current[:9] == token[:9]:
+                            return bool(final(self, other, current, body))
+            return bool(final(self, worker, token, body))
+
+        return mutated
+
+    swap(stack, Broker, "final", make)
+
+
+@mutant("an attempt is named like the one before it", *both("dcp,dcp,dcp"), *LOSSES, "slow=0.3")
+def token_reused(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(floor, "ATTEMPT_MASK", 0))
+
+
+@mutant("a reply goes to another client of the same protocol", *both("mdp2,mdp2,mdp2"), *BUSY)
+def wrong_client(stack: ExitStack) -> None:
+    def make(reply: Any) -> Any:
+        def mutated(self: Mdp2Session, envelope: bytes, request: Request, body: Any) -> None:
+            others = [one for one in self.broker.sessions if isinstance(one, Mdp2Session) and one.requests]  # type: ignore[attr-defined]
+            reply(others[0] if others else self, envelope, request, body)
+
+        return mutated
+
+    swap(stack, Mdp2Session, "_reply", make)
+
+
+@mutant("the final reply is sent twice", *both("mdx,mdx"))
+def final_twice(stack: ExitStack) -> None:
+    def make(send: Any) -> Any:
+        def mutated(self: MdxSession, request: Request, body: Any) -> None:
+            send(self, request, body)
+            send(self, request, body)
+
+        return mutated
+
+    swap(stack, MdxSession, "send_final", make)
+
+
+@mutant("a repeated MDX request runs again", *both("mdx,mdx"), "repeating=0.5", "slow=0.2")
+def mdx_repeats_run(stack: ExitStack) -> None:
+    def make(take: Any) -> Any:
+        def mutated(self: MdxSession, data: bytes, start: int, end: int) -> None:
+            self.ids.clear()
+            take(self, data, start, end)
+
+        return mutated
+
+    swap(stack, MdxSession, "on_message", make)
+
+
+@mutant("a request that NNG repeats runs again", *both("memo,memo"), "nng=1", "resend=0.5", "slow=0.5")
+def nng_repeats_run(stack: ExitStack) -> None:
+    def make(take: Any) -> Any:
+        def mutated(self: MemoSession, data: bytes, start: int, end: int) -> None:
+            self.open.clear()
+            self.answers.clear()
+            take(self, data, start, end)
+
+        return mutated
+
+    swap(stack, MemoSession, "on_message", make)
+
+
+@mutant("a RESULT that NNG repeats on a new connection is taken for the next job's", *both("memo,memo"), "nng=1", "cut=2", *BUSY)
+def repeated_result(stack: ExitStack) -> None:
+    swap(stack, MemoSession, "_repeats", lambda repeats: lambda self, worker, rid: False)
+
+
+@mutant("memo01 workers are all called the same", *both("memo,memo"))
+def same_worker_id(stack: ExitStack) -> None:
+    swap(stack, Broker, "nonce", lambda nonce: lambda self, size: b"n" * size)
+
+
+# --- what is lost with a worker --------------------------------------------------------------------------------------------
+
+
+@mutant("what a lost worker gives back goes to the end of the line", *LOSSES, *BUSY)
+def requeue_to_the_tail(stack: ExitStack) -> None:
+    swap(stack, queues, "push_back", lambda push_back: queues.push)
+
+
+@mutant("a request is tried for ever", "failing=0.9", "attempts=2", *both("mdp2,mdp2"))
+def attempts_unbounded(stack: ExitStack) -> None:
+    def make(give_back: Any) -> Any:
+        def mutated(self: Broker, request: Request, worker: Worker, why: str) -> None:
+            request.max_attempts = 1_000_000
+            give_back(self, request, worker, why)
+
+        return mutated
+
+    swap(stack, Floor, "_give_back", make)
+
+
+@mutant("a request is tried again after a partial has reached its client", *both("mdx,mdx,mdx"), "partials=1", "slow=0.5", *LOSSES)
+def partials_mixed(stack: ExitStack) -> None:
+    def make(give_back: Any) -> Any:
+        def mutated(self: Broker, request: Request, worker: Worker, why: str) -> None:
+            request.partials = 0
+            give_back(self, request, worker, why)
+
+        return mutated
+
+    swap(stack, Floor, "_give_back", make)
+
+
+@mutant("held partials outlive their attempt", "clients=dcp,mdp1", "workers=mdx,mdp2", "partials=1", "slow=0.5", *LOSSES)
+def held_partials_kept(stack: ExitStack) -> None:
+    def make(give_back: Any) -> Any:
+        def mutated(self: Broker, request: Request, worker: Worker, why: str) -> None:
+            kept, size, count = request.parts, request.parts_size, request.parts_frames
+            give_back(self, request, worker, why)
+            if kept and request.state != DONE:
+                request.parts, request.parts_size, request.parts_frames = kept, size, count
+                self.held_bytes += size
+
+        return mutated
+
+    swap(stack, Floor, "_give_back", make)
+
+
+@mutant("a lost connection does not lose its workers", *LOSSES)
+def lost_connection_ignored(stack: ExitStack) -> None:
+    def make(closed: Any) -> Any:
+        def mutated(self: Broker, session: Session, why: str) -> None:
+            crew = self.crews.pop(session, None)
+            closed(self, session, why)
+            if crew is not None:
+                self.crews[session] = crew
+
+        return mutated
+
+    swap(stack, Broker, "closed", make)
+
+
+@mutant("a client that has gone leaves its requests behind", "client_crash=0.5", "slow=0.3", *BUSY)
+def client_not_cleaned(stack: ExitStack) -> None:
+    swap(stack, Broker, "_abandon", lambda abandon: lambda self, request, why: None)
+
+
+@mutant("a request that was taken back stays in the line", *both("mdp2,mdp2"), "give_up=0.5", "slow=0.5", *BUSY)
+def cancelled_still_queued(stack: ExitStack) -> None:
+    def make(abandon: Any) -> Any:
+        def mutated(self: Broker, request: Request, why: str) -> None:
+            if request.state == QUEUED:
+                self._end(request, "cancelled", why)
+            else:
+                abandon(self, request, why)
+
+        return mutated
+
+    swap(stack, Broker, "_abandon", make)
+
+
+@mutant("memo01's lost workers are never given up", *both("memo,memo"), *LOSSES)
+def orphans_kept(stack: ExitStack) -> None:
+    def make(orphan: Any) -> Any:
+        def mutated(self: Broker, worker: Worker, seconds: float) -> None:
+            orphan(self, worker, 1e6)
+
+        return mutated
+
+    swap(stack, Floor, "orphan", make)
+
+
+# --- who gets what -----------------------------------------------------------------------------------------------------------
+
+
+@mutant("the most recently used worker comes first", *both("mdp2,mdp2,mdp2,mdp2"), "services=1")
+def wrong_end_of_the_lru(stack: ExitStack) -> None:
+    def make(pick: Any) -> Any:
+        def mutated(self: Broker, service: Service, request: Request) -> Worker:
+            return next(reversed(service.idle if service.idle else service.spare))
+
+        return mutated
+
+    swap(stack, Floor, "_pick", make)
+
+
+@mutant("a client that is served keeps its turn", *both("mdx,mdx,mdx"), "services=1", "slow=0.2", "pace=0.2", "burst=10")
+def no_turns(stack: ExitStack) -> None:
+    def make(pop: Any) -> Any:
+        def mutated(service: Service) -> Request:
+            request: Request = pop(service)
+            if request.session in service.queues:
+                service.turns.remove(request.session)
+                service.turns.appendleft(request.session)
+            return request
+
+        return mutated
+
+    swap(stack, queues, "pop", make)
+
+
+@mutant("a worker that has answered gets nothing more", *both("mdp2,mdp2"))
+def credit_not_returned(stack: ExitStack) -> None:
+    def make(final: Any) -> Any:
+        def mutated(self: Broker, worker: Worker, token: bytes, body: Any) -> bool:
+            worker.auto_credit = False
+            return bool(final(self, worker, token, body))
+
+        return mutated
+
+    swap(stack, Broker, "final", make)
+
+
+@mutant("a worker that passed its request on is never free", *both("dcp,dcp"), "forwarding=0.8", "slots=1")
+def forward_keeps_busy(stack: ExitStack) -> None:
+    def make(forward: Any) -> Any:
+        def mutated(self: Broker, worker: Worker, token: bytes, service: bytes, body: Any, ref: object) -> bool:
+            worker.auto_credit = False
+            done = bool(forward(self, worker, token, service, body, ref))
+            worker.auto_credit = True
+            return done
+
+        return mutated
+
+    swap(stack, Broker, "forward", make)
+
+
+@mutant("a DCP ping asks for two", *both("dcp,dcp"), "slots=4", "slow=0.3", *BUSY)
+def ping_asks_for_two(stack: ExitStack) -> None:
+    def make(ping: Any) -> Any:
+        def mutated(self: DcpSession) -> None:
+            ping(self)
+            if self.worker is not None and self.worker.alive and self.worker.held:
+                self.broker.grant(self.worker, 1)
+
+        return mutated
+
+    swap(stack, DcpSession, "_ping", make)
+
+
+@mutant("an eMQP READY asks for two", *both("emqp,emqp"), *BUSY)
+def ready_asks_for_two(stack: ExitStack) -> None:
+    def make(ready: Any) -> Any:
+        def mutated(self: EmqpSession) -> None:
+            ready(self)
+            ready(self)
+
+        return mutated
+
+    swap(stack, EmqpSession, "_ready", make)
+
+
+# --- goodbyes and heartbeats ---------------------------------------------------------------------------------------------------
+
+
+@mutant("DISCONNECT from a worker is not heard", *both("mdp2,mdp2"), "leaving=0.5", "latency=0.05")
+def disconnect_ignored(stack: ExitStack) -> None:
+    swap(stack, WorkerRole, "part", lambda part: lambda self, why: None)
+
+
+@mutant("silence is never judged", "worker_freeze=0.5", *both("mdx,mdp2,emqp"))
+def silence_not_judged(stack: ExitStack) -> None:
+    swap(stack, liveness, "_allowed_silence", lambda allowed: lambda broker, worker: 0.0)
+
+
+@mutant("a busy worker must beat from the first moment", *both("mdp1,mdp2"), "quiet=1", "slow=0.5", "busy_timeout=20", "beat=0.5")
+def busy_timeout_ignored(stack: ExitStack) -> None:
+    swap(stack, liveness, "_allowed_silence", lambda allowed: lambda broker, worker: 0.0 if worker.waiting else worker.silence)
+
+
+@mutant("the broker does not beat", *both("mdp1,mdp1"))
+def no_beats(stack: ExitStack) -> None:
+    swap(stack, Mdp1Session, "beat", lambda beat: lambda self, worker: None)
+
+
+@mutant("a PING is not answered", *both("mdx,mdx"))
+def no_pongs(stack: ExitStack) -> None:
+    def make(ping: Any) -> Any:
+        def mutated(self: MdxSession) -> None:
+            if self.worker is not None:
+                self.broker.heard(self.worker)
+
+        return mutated
+
+    swap(stack, MdxSession, "_ping", make)
+
+
+# --- time ------------------------------------------------------------------------------------------------------------------
+
+
+@mutant("a request for a service that nobody offers waits for ever", "unknown=0.5", "queue_expiry=3", *both("mdx,mdx"))
+def expiry_skipped(stack: ExitStack) -> None:
+    def make(due: Any) -> Any:
+        def mutated(self: Broker, service: Service) -> None:
+            service.timer = 0
+            if service.length and not service.workers:
+                self._watch(service)
+
+        return mutated
+
+    swap(stack, Broker, "_service_due", make)
+
+
+@mutant("a request's own deadline is not kept", *both("emqp,memo"), "slow=0.8", "give_up=0.5")
+def deadline_skipped(stack: ExitStack) -> None:
+    def make(due: Any) -> Any:
+        def mutated(self: Broker, request: Request) -> None:
+            request.timer = 0
+
+        return mutated
+
+    swap(stack, Broker, "_request_due", make)
+
+
+# --- bounds ----------------------------------------------------------------------------------------------------------------
+
+
+@mutant("bytes of requests that ended are still counted")
+def held_bytes_kept(stack: ExitStack) -> None:
+    def make(end: Any) -> Any:
+        def mutated(self: Broker, request: Request, outcome: str, reason: str) -> None:
+            self.held_bytes += len(request.body)
+            end(self, request, outcome, reason)
+
+        return mutated
+
+    swap(stack, Ledger, "_end", make)
+
+
+@mutant("a client at a bound is still read", *both("mdx,mdx"), "max_outstanding=4", "slow=0.3", "burst=10", "pace=0.2")
+def bounds_ignored(stack: ExitStack) -> None:
+    swap(stack, Ledger, "_stall", lambda stall: lambda self, session, service: None)
+
+
+@mutant("a client that was paused is never read again", *both("mdx,mdx"), "max_outstanding=2", "burst=10", "pace=0.2")
+def never_resumed(stack: ExitStack) -> None:
+    swap(stack, Broker, "turn", lambda turn: lambda self: None)
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------------------
+
+
+@mutant("the second half of a message that came in two pieces is read a byte too far", "split=0.9", *both("mdp2,mdx"))
+def split_loses_a_byte(stack: ExitStack) -> None:
+    def make(aside: Any) -> Any:
+        def mutated(self: ZmtpLink, data: bytes, start: int, *more: int) -> None:
+            aside(self, data, min(start + 1, len(data)), *more)
+
+        return mutated
+
+    swap(stack, ZmtpLink, "_put_aside", make)
+
+
+@mutant("a partial is dropped", "clients=mdx,mdp2", "workers=mdx,mdp2", "partials=1")
+def partial_dropped(stack: ExitStack) -> None:
+    def make(partial: Any) -> Any:
+        def mutated(self: Broker, worker: Worker, token: bytes, body: Any) -> bool:
+            request = worker.held.get(token)
+            if request is not None and request.first_partial:
+                return True
+            return bool(partial(self, worker, token, body))
+
+        return mutated
+
+    swap(stack, Broker, "partial", make)
+
+
+@mutant("an eMQP client gets a reply that it did not ask for", "clients=emqp,emqp", "workers=mdx,mdp2")
+def wrong_message_id(stack: ExitStack) -> None:
+    def make(send: Any) -> Any:
+        def mutated(self: EmqpSession, request: Request, body: Any) -> None:
+            request.ref.msgid = b"\x01\x02c0"  # type: ignore[attr-defined]
+            send(self, request, body)
+
+        return mutated
+
+    swap(stack, EmqpSession, "send_final", make)
