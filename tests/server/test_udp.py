@@ -90,7 +90,9 @@ class Service:
 @contextmanager
 def scene() -> Iterator[tuple[testing.Broker, Service]]:
     broadcasts = free_port()
-    with testing.broker(settings=settings(broadcast=broadcasts)) as broker:
+    made = settings(broadcast=broadcasts)
+    made.beats_missed = 300  # half a minute: a machine that pauses is not what these tests are about
+    with testing.broker(settings=made) as broker:
         service = Service(broker, broadcasts)
         try:
             yield broker, service
