@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from polydomo.wire import frames
 from tests.server.harness import Broker, Socket, Worker, wait_for
 from tests.server.raw import NULL, SIGNATURE, Raw, dealer, raw, ready
 
@@ -211,12 +212,28 @@ def test_random_bytes(broker: Broker, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_bytes_in_traffic(broker: Broker, seed: int) -> None:
-    chance = random.Random(seed)
-    with dealer(broker.address) as peer:
-        for _ in range(50):
-            size = chance.randrange(300)
-            send_all(peer, bytes((chance.choice((0, 0, 1, 1, 2, 3, 4)), min(size, 255))) + chance.randbytes(size))
+    babble(broker, random.Random(seed))
     # whatever it was taken for, it is gone with its connection: see others_are_served
+
+
+@pytest.mark.long
+def test_random_bytes_in_traffic_for_long(broker: Broker) -> None:
+    for seed in range(20, 5000):
+        babble(broker, random.Random(seed))
+
+
+HEADS = [b"", b"MDPC01", b"MDPW01", b"MDPC02", b"MDPW02", b"MDXC01", b"MDXW01", b"DGBX\x01", b"eMQP/1.0", b"u_U", b"UwU"]
+
+
+def babble(broker: Broker, chance: random.Random) -> None:
+    """A peer that sends frames of no sense, some behind a beginning that has some."""
+    with dealer(broker.address) as peer:
+        for _ in range(chance.randrange(1, 20)):
+            parts = [chance.choice(HEADS) for _ in range(chance.randrange(3))]
+            parts += [chance.randbytes(chance.choice((0, 1, 1, 1, 4, 12, 30, 300))) for _ in range(chance.randrange(6))]
+            send_all(peer, frames.join(parts or [b""]))
+        size = chance.randrange(300)
+        send_all(peer, bytes((chance.choice((0, 0, 1, 1, 2, 3, 4)), min(size, 255))) + chance.randbytes(size))
 
 
 def send_all(peer: Raw, data: bytes) -> None:
