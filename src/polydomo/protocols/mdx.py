@@ -6,8 +6,9 @@ connection may be a client, a worker, or both. The other end is in ``mdx_ends.py
 
 from functools import lru_cache
 
-from polydomo.limits import MAX_FAILURE_CODE, MAX_FAILURE_TEXT, ZOMBIE_TIME
-from polydomo.protocols.verbs import FAILURE_MARK, REFUSED, Request, Session, Verbs, Worker
+from polydomo.limits import MAX_FAILURE_CODE, MAX_FAILURE_TEXT
+from polydomo.protocols.verbs import FAILURE_MARK, REFUSED, Request, Verbs, Worker
+from polydomo.protocols.worker_role import WorkerRole
 from polydomo.wire.frames import EMPTY_FRAME, Body, cut, frame, join, more, split
 from polydomo.wire.link import Link
 
@@ -56,14 +57,11 @@ def words_for(client: bytes, worker: bytes) -> Words:
     return Words(client, worker)
 
 
-class MdxSession(Session):
+class MdxSession(WorkerRole):
     """One MDX connection. ``Request.ref`` is its service and id frames as they came: what the replies' envelope needs."""
 
     protocol = "mdx"
     takes_partials = True
-
-    worker: Worker | None = None  # what READY registered; not alive any more once its silence was too long
-    dismissed = False  # DISCONNECT was sent or received: nothing more is said, and nothing heard
 
     def __init__(self, broker: Verbs, link: Link) -> None:
         super().__init__(broker, link)
@@ -74,7 +72,7 @@ class MdxSession(Session):
     # --- from the peer
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
-        if self.dismissed:
+        if self.finished:
             return
         words = self.words
         if data.startswith(words.request, start):
@@ -123,7 +121,7 @@ class MdxSession(Session):
         worker = self.worker
         broker = self.broker
         if worker is None:
-            self._unexpected("a reply before READY")
+            self.expel("a reply before READY")
             return True
         worker.seen = broker.now
         body: Body = b""
@@ -135,7 +133,7 @@ class MdxSession(Session):
                     code = report[2][:MAX_FAILURE_CODE].decode("utf-8", "replace")
                     text = report[3][:MAX_FAILURE_TEXT].decode("utf-8", "replace")
                     if not broker.fail(worker, data[token + 2 : mark], code, text) and not worker.alive:
-                        self._unexpected("a reply from a worker that was given up")
+                        self.expel("a reply from a worker that was given up")
                     return True
             body = cut(data, begin, end)
         # The token alone names the attempt: the client's id is put back from our own record, not from the worker's copy.
@@ -144,15 +142,15 @@ class MdxSession(Session):
         else:
             known = broker.partial(worker, data[token + 2 : mark], body)
         if not known and not worker.alive:
-            self._unexpected("a reply from a worker that was given up")
+            self.expel("a reply from a worker that was given up")
         return True
 
     def _ping(self) -> None:
         worker = self.worker
         if worker is None:
-            self._unexpected("PING before READY")  # "PING commands are valid at any time, after a READY command."
+            self.expel("PING before READY")  # "PING commands are valid at any time, after a READY command."
         elif not worker.alive:
-            self._unexpected("PING from a worker that was given up")
+            self.expel("PING from a worker that was given up")
         else:
             # "The router MUST send PONG (or other non-DISCONNECT) as a response to a worker PING."
             self.broker.heard(worker)
@@ -172,13 +170,14 @@ class MdxSession(Session):
         words = self.words
         if count == 2 and command == LEAVE and header in (DISCONNECT_HEADER, words.worker):
             # "When the broker receives DISCONNECT from a worker it MUST send no further commands to that worker."
-            self._end("DISCONNECT from the worker", say=False)
+            self.part("DISCONNECT from the worker")
         elif header == words.worker and command == READY and count == 3:
-            self._ready(frames[2])
+            tuning = self.broker.tuning
+            self.enroll(frames[2], tuning.mdx_beat, tuning.beats_missed, we_beat=False)
         elif header == words.worker and command == PONG and count == 2:
-            self._unexpected("PONG from a worker")
+            self.expel("PONG from a worker")
         elif header == words.worker and command == WORK and count > 4 and frames[2] and not frames[3] and frames[4]:
-            self._unexpected("REQUEST from a worker")
+            self.expel("REQUEST from a worker")
         elif header not in (words.client, words.worker):
             self._invalid(f"frame 0 is {header[:16]!r}")
         elif command in (REQUEST, READY):
@@ -198,64 +197,41 @@ class MdxSession(Session):
             return f"a service name of {len(frames[2])} bytes"
         return f"a request id of {len(frames[3])} bytes, not 1 to 255"
 
-    def _ready(self, service: bytes) -> None:
-        if self.worker is not None:
-            self._unexpected("a second READY")  # "The worker MUST NOT send a further READY."
-            return
-        tuning = self.broker.tuning
-        silence = tuning.mdx_beat * tuning.beats_missed
-        self.worker = self.broker.register(self, [service], None, 1, True, 0.0, silence)
-        if self.worker is None:
-            self._unexpected(f"READY refused: {self.broker.refusal}")
-
     # --- ends of the dialog
-
-    def _unexpected(self, what: str) -> None:
-        """ "The broker MUST respond to any valid but unexpected command by sending DISCONNECT and then no further commands to that
-        worker." """
-        self.broker.violated(self, what)
-        self._end(what, say=True)
 
     def _invalid(self, what: str) -> None:
         """ "The broker SHOULD respond to invalid messages by dropping them and treating that peer as invalid." """
-        self.broker.violated(self, what)
         if self.worker is not None:
-            self._end(what, say=True)
+            self.expel(what)
+        else:
+            self.broker.violated(self, what)
 
-    def _end(self, why: str, say: bool) -> None:
-        self.dismissed = True
-        worker = self.worker
-        self.worker = None
-        if say:
-            self.link.send(DISCONNECT)
-        broker = self.broker
-        if worker is not None and worker.alive:
-            broker.leave(worker, why)
-        for request in list(self.requests):  # this peer will hear no answer any more
-            broker.withdraw(request, why)
+    def part(self, why: str) -> None:
+        """In either role: this peer will hear no answer any more."""
+        super().part(why)
+        for request in list(self.requests):
+            self.broker.withdraw(request, why)
         self.ids.clear()
-        # Closing at once could reset the connection before the peer has read its DISCONNECT.
-        broker.later(ZOMBIE_TIME, self, "zombie")
 
-    def on_timer(self, key: object) -> None:
-        self.link.close("open too long after DISCONNECT")
+    def send_disconnect(self) -> None:
+        self.link.send(DISCONNECT)
 
     # --- to a client
 
     def send_partial(self, request: Request, body: Body) -> None:
         ref = request.ref
-        if isinstance(ref, bytes) and not self.dismissed:
+        if isinstance(ref, bytes) and not self.finished:
             self.link.send(self.words.partial + ref, body or EMPTY_FRAME)
 
     def send_final(self, request: Request, body: Body) -> None:
         ref = request.ref
-        if isinstance(ref, bytes) and not self.dismissed:
+        if isinstance(ref, bytes) and not self.finished:
             self.ids.pop(ref[2 + ref[1] :], None)
             self.link.send(self.words.final + ref, body or EMPTY_FRAME)  # "a multipart message of 5 or more frames"
 
     def send_failure(self, request: Request, code: str, text: str) -> None:
         ref = request.ref
-        if isinstance(ref, bytes) and not self.dismissed:
+        if isinstance(ref, bytes) and not self.finished:
             self._fail(ref, code, text)
 
     def _fail(self, ref: bytes, code: str, text: str) -> None:
@@ -279,8 +255,3 @@ class MdxSession(Session):
             self.link.send(self.words.work + address + DELIMITER + identity, body)
         else:
             self.link.send(self.words.work + address + DELIMITER + b"\x00" + identity[1:])
-
-    def dismiss(self, worker: Worker) -> None:
-        if not self.dismissed:
-            self.dismissed = True
-            self.link.send(DISCONNECT)

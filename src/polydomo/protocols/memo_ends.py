@@ -184,4 +184,4 @@ class MemoWorkerEnd(WorkerEnd):
 
     def _free(self, slot: Slot) -> None:
         slot.job = None
-        slot.parts.join([])
+        slot.parts = HeldParts("memo01")
