@@ -140,6 +140,10 @@ def test_every_protocol_key_reaches_the_tuning() -> None:
         "memo.reconnect": 1.8,
         "values.max_unsent": 4321,
         "values.slow": "skip",
+        "bridge.beat": 1.9,
+        "bridge.hops": 3,
+        "bridge.window": 77,
+        "bridge.topics": "weather.",
     }
     sections = {"mdp", "mdx", "dcp", "dbp", "emqp", "memo"}
     sockets = {*ROLES, "dbp.beacon", "dbp.beacon_interval", "dbp.udp", "dbp.broadcast"}  # the server's own
@@ -194,7 +198,7 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name() -> None:
         ("[limits]\nmax_mesage = 3", "limits.max_mesage ({file}): there is no such setting; did you mean limits.max_message?"),
         ("[limits]\nlisten = 3", "did you mean listen or dbp.listen?"),
         ("[limit]\nmax_message = 3", "[limit] ({file}): there is no such section; did you mean [limits]?"),
-        ("[zzz]\na = 3", "there is no such section; there are [dbp], [dcp], [emqp]"),
+        ("[zzz]\na = 3", "there is no such section; there are [bridge], [dbp], [dcp], [emqp]"),
         ("zzz = 3", "`polydomo config` lists them all"),
         ("sources = 3", "sources ({file}): there is no such setting"),
         ("mdx = 3", "mdx ({file}): must be a table, [mdx]"),

@@ -410,7 +410,15 @@ class Broker(Crossing):
         self.recorder.log_record(session, record)
         self.announce(topic, frame(record.content, False), False, origin, number, session)
 
-    def announce(self, topic: bytes, body: Body, keep: bool = True, origin: bytes = b"", number: int = 0, via: "Session | None" = None) -> int:
+    def announce(
+        self,
+        topic: bytes,
+        body: Body,
+        keep: bool = True,
+        origin: bytes = b"",
+        number: int = 0,
+        via: "Session | None" = None,
+    ) -> int:
         """A message to every subscriber of the topic but ``via``; it becomes the topic's last value. One without a body is no value, and
         ends the one there was. Returns how many it reached."""
         if not number:

@@ -1,15 +1,26 @@
 """The crossing: services of other brokers, and requests that go to them and come from them.
 
-A bridge is a worker that offers what was learned from the other side, used only where a service has no local worker, and a client that asks for
-what is offered here. What is offered is told onward with the brokers on the way, so that nobody is offered his own service by a detour: a
-broker that finds itself on the way takes no notice, and one that has lost a service does not believe whoever had it from there.
+A bridge is a worker that offers what was learned from the other side, used only where a service has no local worker, and a client that
+asks for what is offered here. What is offered is told onward with the brokers on the way, so that nobody is offered his own service by a
+detour: a broker that finds itself on the way takes no notice, and one that has lost a service does not believe whoever had it from there.
 """
 
 from polydomo.broker import queues, reserved
 from polydomo.broker.floor import Floor
 from polydomo.limits import MAX_HOPS, MAX_RELAYED, MAX_SERVICE_NAME
 from polydomo.protocols.bridge import BridgeSession, Journey, Path, path_of
-from polydomo.protocols.verbs import DONE, FAILED, NO_WORKER, OUTCOMES, REFUSED, SHUTDOWN, Request, Service, Session, Worker
+from polydomo.protocols.verbs import (
+    DONE,
+    FAILED,
+    NO_WORKER,
+    OUTCOMES,
+    REFUSED,
+    SHUTDOWN,
+    Request,
+    Service,
+    Session,
+    Worker,
+)
 
 NOT_TAKEN = (NO_WORKER, REFUSED, SHUTDOWN)  # the other broker has not worked on it: it may be tried elsewhere
 
@@ -205,7 +216,7 @@ class Crossing(Floor):
     # --- what is published elsewhere ---------------------------------------------------------------------------------------------
 
     def first_seen(self, origin: bytes, topic: bytes, number: int) -> bool:
-        """Whether a publication of another broker is new here. Of each topic they come in order on every way, so the last number is enough."""
+        """Whether a publication of another broker is new here. Of each topic they come in order on every way: the last number is enough."""
         if origin == self.identity():
             return False
         relayed = self.bridges.relayed

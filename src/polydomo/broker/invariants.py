@@ -87,7 +87,8 @@ def _worker(broker: "Broker", worker: Worker) -> None:
         if request.state != DONE:
             assert request.state == HELD, f"{who} holds request {request.number}, which is queued"
             assert request.worker is worker, f"{who} holds request {request.number}, which another worker has"
-            assert request.service in worker.services, f"{who} holds a request for a service it does not offer"
+            offers = request.service in worker.services or worker in broker.bridges.learned
+            assert offers, f"{who} holds a request for a service it does not offer"
     if worker.orphaned:
         assert not worker.credit, f"{who} has lost its connection and is still given requests"
         assert worker not in broker.crews.get(worker.session, {}), f"{who} has lost its connection and is still on it"

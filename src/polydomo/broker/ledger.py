@@ -7,8 +7,8 @@ from polydomo import limits
 from polydomo.broker import queues
 from polydomo.broker.bridges import Bridges
 from polydomo.broker.catalog import Catalog
-from polydomo.broker.monitor import Monitor
 from polydomo.broker.logs import Logs
+from polydomo.broker.monitor import Monitor
 from polydomo.broker.policy import Policy
 from polydomo.broker.pubsub import Subscriptions
 from polydomo.broker.record import Recorder

@@ -45,6 +45,10 @@ def up(
         str | None,
         typer.Option(metavar="LEVEL", help="What is recorded: off, requests or messages.  [default: requests]"),
     ] = None,
+    bridge: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="Another broker to be joined with; may be given several times."),
+    ] = None,
     grace: Annotated[
         str | None,
         typer.Option(
@@ -64,6 +68,7 @@ def up(
     - `polydomo up`
     - `polydomo up --listen tcp://127.0.0.1:6000 --listen ipc:///run/polydomo.sock`
     - `polydomo up --config /etc/polydomo.toml --log-json`
+    - `polydomo up --bridge tcp://other.example:5246`
     """
     from polydomo.cli import flags, keeping
     from polydomo.server import logs
@@ -73,6 +78,7 @@ def up(
         config,
         {
             "listen": listen or None,
+            "bridge.to": bridge or None,
             "data": data,
             "insecure": insecure or None,
             "log_json": log_json or None,

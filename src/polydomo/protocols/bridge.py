@@ -3,7 +3,7 @@
     HELLO    identity window prefix*                       who I am, how many requests I take at a time, which topics cross
     OFFER    service path                                  somebody offers it behind me: the brokers on the way, me first
     RETRACT  service                                       nobody does any more
-    REQUEST  id service deadline trace parent path body*   milliseconds left, 0: none; path: the brokers it has been at, you are not among them
+    REQUEST  id service deadline trace parent path body*   milliseconds left, 0: none; path: the brokers it has been at
     PARTIAL  id body*
     FINAL    id route body*                                route: the brokers it went on to, and its name at each
     FAILURE  id code text route

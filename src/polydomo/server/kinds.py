@@ -151,6 +151,13 @@ class Urls(Words):
         return urls
 
 
+class Targets(Words):
+    """Addresses to connect to, or none."""
+
+    def read(self, value: object) -> list[str]:
+        return [str(parse_url(url.strip(), connect=True)) for url in super().read(value)]
+
+
 class Place(Kind[str]):
     """One more address to listen on, or none."""
 

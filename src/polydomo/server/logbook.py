@@ -43,6 +43,10 @@ class Logbook(Recorder):
     def refused(self, session: Session, what: str) -> None:
         say(LOG, logging.WARNING, "request refused", peer=session.link.peer, protocol=session.protocol, why=what)
 
+    def travelled(self, request: Request, route: "list[str]") -> None:
+        name = text(request.service.name)
+        say(LOG, logging.DEBUG, "answered by other brokers", request=request.number, service=name, route=",".join(route))
+
     def lagged(self, session: Session, what: str) -> None:
         say(LOG, logging.WARNING, "slow subscriber", peer=session.link.peer, what=what)
 

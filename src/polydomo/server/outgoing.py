@@ -1,4 +1,4 @@
-"""Connections that the broker makes itself: to the publishers that DBP registrations name.
+"""Connections that the broker makes itself: to other brokers, and to the publishers that DBP registrations name.
 
 Each is tried again with backoff for as long as it is wanted; once its handshake is done it is a connection like any other.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from polydomo.limits import BACKOFF_FIRST, BACKOFF_MOST, CONNECT_TIME, SETTLED
+from polydomo.protocols.bridge import BridgeSession
 from polydomo.protocols.dbp_info import Publisher
 from polydomo.protocols.pubsub import PublisherSession
 from polydomo.protocols.verbs import Session
@@ -20,7 +21,7 @@ from polydomo.server import logs
 from polydomo.server.connection import Connection
 from polydomo.server.listening import KEEP_ALIVE
 from polydomo.server.logs import say
-from polydomo.wire.address import IPC, TCP, Address
+from polydomo.wire.address import IPC, TCP, Address, parse_url
 from polydomo.wire.link import Handler, Link
 from polydomo.wire.zmtp import ZmtpLink
 
@@ -143,6 +144,15 @@ class Call:
             self._caller = None
             with contextlib.suppress(AttributeError):
                 caller.transport.close()
+
+
+def bridge_to(server: "BrokerServer", url: str) -> Call:
+    """A bridge to another broker, which learns of this one by being called."""
+
+    def session(link: Link) -> Session:
+        return BridgeSession(server.broker, link, caller=True)
+
+    return Call(server, parse_url(url, connect=True), b"DEALER", "the other broker", session)
 
 
 class Publishers:

@@ -19,7 +19,7 @@ from polydomo.server import beacon, listening, logs
 from polydomo.server.connection import Connection
 from polydomo.server.logbook import Logbook
 from polydomo.server.logs import say, trouble
-from polydomo.server.outgoing import Publishers
+from polydomo.server.outgoing import Call, Publishers, bridge_to
 from polydomo.server.settings import Settings
 from polydomo.server.udp import Heartbeats
 from polydomo.wire.address import IPC, TCP, Address, is_loopback
@@ -64,6 +64,7 @@ class BrokerServer:
         self.shaking: dict[Connection, float] = {}  # handshakes under way, oldest first, and when each is over
         self.closing: dict[Connection, float] = {}  # told to close, oldest first, and when each is cut
         self.publishers = Publishers(self)
+        self.bridges: list[Call] = []  # to other brokers
         self.urls: list[str] = []
         self.places: dict[str, str] = {}  # the listeners with a role, by its name
         self.beacon: beacon.Beacon | None = None
@@ -106,6 +107,7 @@ class BrokerServer:
         except BaseException:
             self._close_listeners()
             raise
+        self.bridges = [bridge_to(self, url) for url in self.settings.bridge.to]
         self._sweep()
 
     async def _open_datagrams(self, routers: list[listening.Listening]) -> None:
@@ -176,6 +178,8 @@ class BrokerServer:
             say(LOG, logging.WARNING, "grace time is over", open_requests=self.broker.open_requests)
         self.wake()
         self.broker.shutdown()
+        for call in self.bridges:
+            call.stop()
         self.flush()
         for connection in list(self.connections):
             connection.transport.close()

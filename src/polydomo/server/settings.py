@@ -34,6 +34,7 @@ from polydomo.server.kinds import (
     Seconds,
     Size,
     Table,
+    Targets,
     Text,
     Urls,
     Words,
@@ -133,6 +134,15 @@ class Memo:
 
 
 @dataclass
+class Bridge:
+    to: list[str] = setting([], Targets(), "other brokers to connect to: each learns the other's services")
+    topics: list[str] = setting([], Words(), "prefixes of topics that cross, both ways: last values, and logs under log.")
+    beat: float = setting(limits.BRIDGE_BEAT, _BEAT, "heartbeat interval between brokers")
+    hops: int = setting(limits.MAX_HOPS, Count(most=limits.MAX_HOPS), "brokers on the way to a service that is still learned")
+    window: int = setting(limits.BRIDGE_WINDOW, Count(), "requests taken from one other broker at a time")
+
+
+@dataclass
 class Values:
     max_topics: int = setting(limits.MAX_VALUES, Count(), "topics whose last value is kept; the longest unchanged makes room")
     max_bytes: int = setting(limits.MAX_VALUE_BYTES, Size(), "topics and last values in all; the longest unchanged makes room")
@@ -199,6 +209,7 @@ class Settings:
     emqp: Emqp = field(default_factory=Emqp)
     memo: Memo = field(default_factory=Memo)
     values: Values = field(default_factory=Values)
+    bridge: Bridge = field(default_factory=Bridge)
     journal: Journal = field(default_factory=Journal)
     sources: dict[str, str] = field(default_factory=dict)  # key -> where its value came from; a default is not in it
 
@@ -223,6 +234,10 @@ class Settings:
             memo_queue_expiry=self.memo.queue_expiry,
             memo_reconnect=self.memo.reconnect,
             busy_timeout=self.busy_timeout,
+            bridge_beat=self.bridge.beat,
+            bridge_hops=self.bridge.hops,
+            bridge_window=self.bridge.window,
+            bridge_topics=[topic.encode("utf-8", "surrogateescape") for topic in self.bridge.topics],
             max_backlog=self.values.max_unsent,
             skip_slow=self.values.slow == "skip",
             dcp_max_held=self.dcp.max_held,

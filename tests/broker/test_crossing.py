@@ -1,0 +1,450 @@
+"""Bridges between brokers that are not there: services learned, requests that cross, cuts, rings, and what is published."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polydomo.broker.policy import Policy
+from polydomo.protocols.bridge import Journey
+from polydomo.protocols.tuning import Tuning
+from tests.broker.net import Bridge, Net, Node, Peer
+
+
+@pytest.fixture
+def net() -> Net:
+    return Net()
+
+
+# --- what is offered -----------------------------------------------------------------------------------------------------
+
+
+def test_each_learns_the_other_s_services_from_before_and_after(net: Net) -> None:
+    a, b = net.node("a"), net.node("b")
+    a.worker(b"one")
+    bridge = net.bridge(a, b)
+    net.settle()
+    assert b.knows(b"one") == 1
+    two = b.worker(b"two")
+    net.settle()
+    assert a.knows(b"two") == 1
+    assert a.broker.has_worker(b"two")
+    two.close()
+    net.settle()
+    assert a.knows(b"two") == -1 and not a.broker.services.get(b"two")
+    bridge.cut()
+    assert b.knows(b"one") == -1
+    net.check()
+
+
+def test_a_chain_tells_services_onward_up_to_the_hop_limit(net: Net) -> None:
+    nodes = net.chain(*"abcdefghij")
+    nodes[0].worker(b"far")
+    net.settle()
+    assert [node.knows(b"far") for node in nodes] == [0, 1, 2, 3, 4, 5, 6, 7, 8, -1]
+
+
+@pytest.mark.parametrize("names", ["abc", "abcd", "abcdefgh"])
+def test_a_ring_forgets_a_service_that_is_gone(net: Net, names: str) -> None:
+    nodes = net.ring(*names)
+    worker = nodes[0].worker(b"s")
+    net.settle()
+    assert max(node.knows(b"s") for node in nodes) == len(nodes) // 2
+    worker.close()
+    assert net.settle() < 100
+    assert [node.knows(b"s") for node in nodes] == [-1] * len(nodes)
+
+
+def test_a_broker_is_no_bridge_to_itself(net: Net) -> None:
+    a = net.node("a")
+    bridge = Bridge(a, a)
+    with pytest.raises(AssertionError, match="both ends"):
+        bridge.carry(0)
+
+
+# --- requests -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_crosses_with_partials_and_final(net: Net) -> None:
+    a, b = net.chain("a", "b")
+    worker, client = b.worker(b"count"), a.peer()
+    net.settle()
+    client.ask(b"count", "ref")
+    net.settle()
+    assert worker.jobs[0][1].body == b"\x00\x05hello"
+    worker.partial(b"1")
+    worker.partial(b"2")
+    net.settle()
+    assert client.answers == [("ref", "partial", b"1"), ("ref", "partial", b"2")]
+    worker.final(b"3")
+    net.settle()
+    assert client.answers[2:] == [("ref", "ok", b"3")]
+    assert a.notes.outcomes == {1: "ok"} and b.notes.outcomes == {1: "ok"}
+
+
+def test_local_workers_come_first(net: Net) -> None:
+    a, b = net.chain("a", "b")
+    far, client = b.worker(b"s"), a.peer()
+    net.settle()
+    near = a.worker(b"s")
+    client.ask(b"s", 1)
+    client.ask(b"s", 2)  # the local one is busy: it waits for it
+    net.settle()
+    assert len(near.jobs) == 1 and far.jobs == []
+    near.final()
+    near.close()  # with the second, which goes over the bridge now
+    net.settle()
+    assert len(far.jobs) == 1
+    far.final()
+    net.settle()
+    assert [(ref, outcome) for ref, outcome, _ in client.answers] == [(1, "ok"), (2, "ok")]
+
+
+def test_what_waits_goes_over_a_bridge_that_comes(net: Net) -> None:
+    a, b = net.node("a"), net.node("b")
+    client = a.peer()
+    client.ask(b"s")
+    b.worker(b"s")
+    net.bridge(a, b)
+    net.settle()
+    assert b.broker.open_requests == 1
+
+
+def test_a_failure_crosses_with_its_code(net: Net) -> None:
+    a, b, c = net.chain("a", "b", "c")
+    worker, client = c.worker(b"s"), a.peer()
+    net.settle()
+    client.ask(b"s")
+    net.settle()
+    worker.fail("my-code", "my text")
+    net.settle()
+    assert client.answers == [(None, "my-code", b"my text")]
+    assert [node.notes.outcomes[1] for node in (a, b, c)] == ["failed"] * 3
+
+
+def test_a_request_that_nobody_survives_is_given_up_over_the_bridge_too(net: Net) -> None:
+    a, b = net.chain("a", "b")
+    client = a.peer()
+    b.worker(b"s")
+    net.settle()
+    client.ask(b"s")
+    net.settle()
+    for _ in range(3):
+        workers = [worker.session for worker in b.broker.workers if worker.services]
+        b.worker(b"s")
+        for worker in workers:
+            assert isinstance(worker, Peer)
+            worker.close()
+        net.settle()
+    assert [outcome for _, outcome, _ in client.answers] == ["gave-up"]
+
+
+def test_the_deadline_crosses(net: Net) -> None:
+    a, b = net.chain("a", "b")
+    worker, client = b.worker(b"s"), a.peer()
+    net.settle()
+    client.ask(b"s", timeout=2.0)
+    net.wait(0.5)
+    net.settle()
+    request = worker.jobs[0][1]
+    assert 0 < request.deadline - net.now <= 2.0
+    net.wait(3.0)
+    assert [outcome for _, outcome, _ in client.answers] == ["timeout"]
+    assert b.notes.outcomes == {1: "timeout"}
+    worker.final()
+    net.settle()
+    assert len(client.answers) == 1
+    assert all(not worker.held for worker in a.broker.workers)
+
+
+def test_cancelling_crosses(net: Net) -> None:
+    a, b, c = net.chain("a", "b", "c")
+    worker, client = c.worker(b"s"), a.peer()
+    net.settle()
+    client.ask(b"s")
+    client.ask(b"s")
+    net.settle()
+    client.close()
+    net.settle()
+    assert c.notes.outcomes == {1: "cancelled", 2: "cancelled"}
+    assert not c.broker.services[b"s"].length and not b.broker.open_requests
+    worker.final()
+    net.settle()
+
+
+def test_an_answer_and_its_cancelling_may_cross(net: Net) -> None:
+    a, b = net.chain("a", "b")
+    worker, client = b.worker(b"s"), a.peer()
+    net.settle()
+    client.ask(b"s")
+    net.settle()
+    worker.final()
+    client.close()
+    net.settle()
+    assert a.notes.outcomes == {1: "cancelled"} and b.notes.outcomes == {1: "ok"}
+
+
+def test_in_a_ring_a_request_arrives_once_and_its_trace_shows_the_hops(net: Net) -> None:
+    a, b, c, d = net.ring("a", "b", "c", "d")
+    worker, client = c.worker(b"s"), a.peer()
+    net.settle()
+    for number in range(10):
+        client.ask(b"s", number)
+    net.settle()
+    seen = []
+    while worker.jobs:
+        request = worker.jobs[0][1]
+        seen.append(request)
+        worker.final()
+        net.settle()
+    assert len(seen) == 10 and [outcome for _, outcome, _ in client.answers] == ["ok"] * 10
+    for request in seen:
+        journey = request.ref
+        assert isinstance(journey, Journey)
+        between = b if journey.path[1] == b.identity else d
+        assert journey.path == (a.identity, between.identity)
+        assert journey.trace.startswith(f"00-{a.identity.decode()}") and len(journey.trace) == 55
+        first = int(journey.trace[19:35], 16)
+        assert a.notes.routes[first] == [
+            f"{between.identity.decode()}:{journey.parent}",
+            f"{c.identity.decode()}:{request.number}",
+        ]
+    assert b.broker._requests + d.broker._requests == 10
+
+
+def test_a_service_that_has_just_gone_sends_requests_back_to_be_tried_elsewhere(net: Net) -> None:
+    a, b, c = net.node("a"), net.node("b"), net.node("c")
+    net.bridge(a, b)
+    net.bridge(a, c)
+    gone, other, client = b.worker(b"s"), c.worker(b"s"), a.peer()
+    net.settle()
+    for number in range(4):
+        client.ask(b"s", number)
+    gone.close()  # before the requests arrive
+    net.settle()
+    while other.jobs:
+        other.final()
+        net.settle()
+    assert sorted(answer[:2] for answer in client.answers if isinstance(answer[0], int)) == [(n, "ok") for n in range(4)]
+
+
+def test_a_broker_that_leaves_takes_nothing_more(net: Net) -> None:
+    a, b = net.chain("a", "b")
+    worker, client = b.worker(b"s"), a.peer()
+    net.settle()
+    client.ask(b"s", 1)
+    net.settle()
+    b.broker.drain()
+    client.ask(b"s", 2)
+    net.settle()
+    assert a.knows(b"s") == -1
+    worker.final()
+    net.settle()
+    assert client.answers == [(1, "ok", b"done")]
+    a.worker(b"s")
+    assert a.broker.services[b"s"].length == 0
+
+
+def test_a_bridge_takes_no_more_than_its_window(net: Net) -> None:
+    a = net.node("a")
+    b = net.node("b", tuning=Tuning(bridge_window=2))
+    net.bridge(a, b)
+    worker, client = b.worker(b"s", credit=10), a.peer()
+    net.settle()
+    for number in range(5):
+        client.ask(b"s", number)
+    net.settle()
+    assert len(worker.jobs) == 2 and a.broker.services[b"s"].length == 3
+    while worker.jobs:
+        worker.final(again=False)
+        net.settle()
+    assert [ref for ref, _, _ in client.answers] == [0, 1, 2, 3, 4]
+
+
+def test_a_bridge_is_never_paused_but_refused(net: Net) -> None:
+    a = net.node("a", policy=Policy(attempts=1))
+    b = net.node("b", policy=Policy(max_outstanding=2))
+    net.bridge(a, b)
+    b.worker(b"s")
+    client = a.peer()
+    net.settle()
+    for number in range(4):
+        client.ask(b"s", number)
+    net.settle()
+    assert [(ref, outcome) for ref, outcome, _ in client.answers] == [(2, "gave-up"), (3, "gave-up")]
+    assert all(not session.link.paused for session in b.broker.sessions)
+
+
+def test_silence_ends_a_bridge(net: Net) -> None:
+    a, b = net.chain("a", "b")
+    b.worker(b"s")
+    net.settle()
+    net.wait(60.0)  # they beat
+    assert a.knows(b"s") == 1 and a.broker.bridges.learned
+    bridge = net.bridges[0]
+    net.wait(4.0, settle=False)  # nothing gets through
+    assert all(end.link.closing == "the other broker is silent" and end.link.abort for end in bridge.ends)
+
+
+# --- cuts -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_bridge_gives_back_what_it_held(net: Net) -> None:
+    a, b = net.chain("a", "b")
+    worker, client = b.worker(b"s", credit=10), a.peer()
+    net.settle()
+    for number in range(6):
+        client.ask(b"s", number)
+    net.settle()
+    worker.final(again=False)
+    worker.partial(b"half")
+    net.settle()
+    worker.final(again=False)  # this answer is lost on the way
+    net.bridges[0].cut()
+    net.check()
+    assert client.answers == [(0, "ok", b"done"), (1, "partial", b"half"), (1, "interrupted", client.answers[-1][2])]
+    assert a.broker.services[b"s"].length == 4 and a.notes.requeues == 4
+    assert b.broker.open_requests == 0  # whoever asked has gone
+    net.bridge(a, b)
+    net.settle()
+    again = b.worker(b"s", credit=10)
+    net.settle()
+    while again.jobs or worker.jobs:
+        for one in (again, worker):
+            if one.jobs:
+                one.final(again=False)
+        net.settle()
+    assert sorted(ref for ref, outcome, _ in client.answers if outcome == "ok" and isinstance(ref, int)) == [0, 2, 3, 4, 5]
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["chain", "ring"]),
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("ask"), st.integers(0, 2)),
+            st.tuples(st.just("carry"), st.integers(0, 5)),
+            st.tuples(st.just("answer"), st.integers(0, 5)),
+            st.tuples(st.just("cut"), st.integers(0, 2)),
+            st.tuples(st.just("restore"), st.integers(0, 2)),
+            st.tuples(st.just("worker"), st.integers(0, 2)),
+            st.tuples(st.just("kill"), st.integers(0, 5)),
+            st.tuples(st.just("cancel"), st.integers(0, 2)),
+            st.tuples(st.just("wait"), st.integers(1, 3)),
+        ),
+        max_size=60,
+    ),
+)
+def test_whatever_happens_every_request_has_one_outcome(shape: str, steps: list[tuple[str, int]]) -> None:
+    """Three brokers, bridges that come and go in the middle of anything, workers that die, clients that leave."""
+    net = Net()
+    nodes = net.ring("a", "b", "c") if shape == "ring" else net.chain("a", "b", "c")
+    clients = [node.peer() for node in nodes]
+    workers = [nodes[2].worker(b"s")]
+    asked: list[tuple[Node, int]] = []
+    for what, number in steps:
+        live = [bridge for bridge in net.bridges if bridge.up]
+        if what == "ask":
+            request = clients[number].ask(b"s", len(asked), timeout=20.0)
+            assert request is not None
+            asked.append((nodes[number], request.number))
+        elif what == "carry" and live:
+            live[number % len(live)].carry(number % 2, 1 + number)
+        elif what == "answer" and any(worker.jobs for worker in workers):
+            busy = [worker for worker in workers if worker.jobs]
+            busy[number % len(busy)].final()
+        elif what == "cut" and live:
+            live[number % len(live)].cut()
+        elif what == "restore" and len(live) < 4:
+            net.bridge(nodes[number], nodes[(number + 1) % 3])
+        elif what == "worker":
+            workers.append(nodes[number].worker(b"s"))
+        elif what == "kill" and workers:
+            workers.pop(number % len(workers)).close()
+        elif what == "cancel":
+            clients[number].close()
+            clients[number] = nodes[number].peer()
+        elif what == "wait":
+            net.wait(0.1 * number, settle=False)
+        net.check()
+    net.wait(30.0)
+    for node, number in asked:
+        assert number in node.notes.outcomes, f"request {number} of {node.name} never ended"
+    for node in nodes:
+        assert node.broker.open_requests == 0 and node.broker.held_bytes == 0
+
+
+# --- what is published ------------------------------------------------------------------------------------------------------
+
+
+def crossing(net: Net, names: str, shape: str = "chain") -> list[Node]:
+    tuning = Tuning(bridge_topics=[b"weather.", b"log."])
+    nodes = [net.node(name, tuning=tuning) for name in names]
+    pairs = list(itertools.pairwise(nodes)) + ([(nodes[-1], nodes[0])] if shape == "ring" else [])
+    for near, far in pairs:
+        net.bridge(near, far)
+    net.settle()
+    return nodes
+
+
+@pytest.mark.parametrize("shape", ["chain", "ring"])
+def test_values_cross_once_by_prefix_also_in_a_ring(net: Net, shape: str) -> None:
+    nodes = crossing(net, "abcd", shape)
+    listeners = [node.peer() for node in nodes]
+    for listener in listeners:
+        listener.broker.subscribe(listener, b"weather")
+        listener.broker.subscribe(listener, b"news")
+    publisher = nodes[1].peer()
+    for number in range(5):
+        nodes[1].broker.publish(publisher, b"weather.oslo", b"\x00\x01%d" % number)
+        nodes[1].broker.publish(publisher, b"news.none", b"\x00\x01%d" % number)
+        net.settle()
+    for node, listener in zip(nodes, listeners, strict=True):
+        heard = [message for message in listener.heard if message[0] == b"weather.oslo"]
+        assert heard == [(b"weather.oslo", b"%d" % number) for number in range(5)], node.name
+        assert len(listener.heard) == (10 if node is nodes[1] else 5)
+        assert (node.broker.values.get(b"news.none") is not None) is (node is nodes[1])
+
+
+def test_last_values_cross_a_bridge_that_comes_later(net: Net) -> None:
+    tuning = Tuning(bridge_topics=[b"weather."])
+    a, b = net.node("a", tuning=tuning), net.node("b")
+    publisher = a.peer()
+    a.broker.publish(publisher, b"weather.oslo", b"\x00\x04snow")
+    b.broker.publish(b.peer(), b"weather.bergen", b"\x00\x04rain")
+    net.bridge(a, b)
+    net.settle()
+    assert {value.topic for node in (a, b) for value in node.broker.values.under(b"", 9)} == {b"weather.oslo", b"weather.bergen"}
+    assert len(a.broker.values) == len(b.broker.values) == 2
+    net.bridge(b, a)  # a second one brings nothing new
+    listener = b.peer()
+    b.broker.subscribe(listener, b"weather.")
+    net.settle()
+    assert len(listener.heard) == 2
+
+
+def test_log_records_cross_with_the_broker_they_come_from(net: Net) -> None:
+    a, b = crossing(net, "ab")
+    record = json.dumps({"message": "hello", "request": 7}).encode()
+    a.broker.request(a.peer(), b"nobody", b"", None)
+    a.broker.publish(a.peer(), b"log.x", b"\x00" + bytes((len(record),)) + record)
+    net.settle()
+    (here,) = a.broker.logs.records
+    (there,) = b.broker.logs.records
+    assert (here.broker, there.broker) == ("", a.identity.decode())
+    assert there.message == "hello" and there.request == 0
+
+
+def test_what_the_broker_tells_of_itself_stays_at_home(net: Net) -> None:
+    tuning = Tuning(bridge_topics=[b""])
+    a, b = net.node("a", tuning=tuning), net.node("b", tuning=tuning)
+    net.bridge(a, b)
+    net.settle()
+    listener = b.peer()
+    b.broker.subscribe(listener, b"monitor.worker.")
+    before = len(listener.heard)
+    a.worker(b"s")
+    net.settle()
+    assert len(listener.heard) == before
