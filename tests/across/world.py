@@ -2,44 +2,20 @@
 
 from collections.abc import Callable
 
-from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.core import Broker
 from polydomo.broker.policy import Policy
-from polydomo.broker.record import Recorder
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Request
 from polydomo.wire import frames, sp
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
+from tests.protocols.mdx_dcp_rig import Counting, Notes
 
 BUSY_TIMEOUT = 30.0  # silence allowed to a busy worker; the default would only make the tests longer
 PIECE = 65536  # bytes that arrive at once, as from a socket
-
-
-class Counting(Entropy):
-    """Bytes that anybody could guess."""
-
-    def __init__(self) -> None:
-        self.taken = 0
-
-    def take(self, size: int) -> bytes:
-        self.taken += 1
-        return self.taken.to_bytes(size, "big")
-
-
-class Notes(Recorder):
-    """How each request ended."""
-
-    wants_requests = True
-
-    def __init__(self) -> None:
-        self.outcomes: list[str] = []
-
-    def ended(self, request: Request) -> None:
-        self.outcomes.append(request.outcome)
 
 
 class World:
