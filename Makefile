@@ -61,7 +61,7 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(PY)
 
 # Where they cannot be installed, there is no stamp: the tests that need them are skipped, and the next run tries again.
 $(REAL)/done: tests/real/install.py | $(PY)
-	@echo "==> Installing majortomo, EventMQ and pyzmq-mdp, which some tests run, into $(REAL) (once)"
+	@echo "==> Installing majortomo, EventMQ, pyzmq-mdp and Hermes, which some tests run, into $(REAL) (once)"
 	@$(PY) tests/real/install.py $(REAL)
 
 # The first interpreter that is new enough and can make a virtual environment. A name that is found may still not run

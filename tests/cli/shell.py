@@ -43,9 +43,11 @@ def complaint(result: subprocess.CompletedProcess[bytes]) -> str:
 class Running:
     """A process that goes on, with its JSON log. Whatever happens in the test, it is gone afterwards."""
 
+    inside: tuple[str, ...] = ()  # words that run it somewhere else, such as another network namespace
+
     def __init__(self, *words: str, cwd: Path | None = None, **variables: str) -> None:
         self.process = subprocess.Popen(
-            [*POLYDOMO, *words],
+            [*self.inside, *POLYDOMO, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

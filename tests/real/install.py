@@ -26,8 +26,8 @@ NEEDED = [
 ]
 # EventMQ pins versions from 2015 that no longer build: without its pins it runs.
 PACKAGES = ["majortomo==0.2.0", "eventmq==0.3.13"]
-# Its setup asks for 2to3, which setuptools had until 58 and Python until 3.13.
-OPTIONAL = ["pyzmq-mdp==0.2"]
+# pyzmq-mdp's setup asks for 2to3, which setuptools had until 58 and Python until 3.13; netifaces has to be compiled.
+OPTIONAL = ["pyzmq-mdp==0.2", "hermes-lnestelroad==1.0.2 netifaces==0.11.0"]
 
 
 def install(directory: Path, *words: str) -> None:
@@ -54,7 +54,7 @@ def main(directory: Path) -> None:
         return
     for package in OPTIONAL:
         try:
-            install(directory, "--no-deps", "--no-build-isolation", package)
+            install(directory, "--no-deps", "--no-build-isolation", *package.split())
         except RuntimeError as error:
             print(f"    without {package}, whose tests are skipped: {error}")
     (directory / "done").touch()

@@ -31,6 +31,8 @@ def needs(module: str) -> pytest.MarkDecorator:
 class Program:
     """A process that is gone when the test is over. ``words`` begin with a script of theirs, one of ours, or ``-m module``."""
 
+    inside: tuple[str, ...] = ()  # words that run it somewhere else, such as another network namespace
+
     def __init__(self, *words: str, **variables: str) -> None:
         first, *rest = words
         if first.endswith(".py"):
@@ -41,7 +43,7 @@ class Program:
             command = [str(HOME / "bin" / "python"), "-u", str(HOME / "bin" / first), *rest]
         # EventMQ's job manager starts processes of its own: they end with it, as a group.
         self.process = subprocess.Popen(
-            command,
+            [*self.inside, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
