@@ -1,0 +1,163 @@
+"""``polydomo replay``: the requests of a journal once more."""
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from polydomo.cli import options, past
+from polydomo.cli.options import Json, To
+from polydomo.cli.render import Column, show, show_json
+from polydomo.errors import PolydomoError, SettingError
+
+if TYPE_CHECKING:
+    from polydomo.client.aio import AsyncClient
+    from polydomo.journal.replay import Asked
+
+AT_ONCE = 256  # calls under way at a time, at most: what a recorded pace asks for beyond waits
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(replay)
+
+
+def replay(
+    journal: Annotated[Path, typer.Argument(metavar="DIR", help="The journal, of level messages and with bodies.")],
+    to: To = None,
+    speed: Annotated[str, typer.Option(metavar="N", help="Times the recorded pace; max: as fast as it goes.")] = "1",
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only what was asked that long back: 10m.")] = None,
+    service: Annotated[str | None, typer.Option(metavar="NAME", help="Only requests to this service.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", "-p", metavar="NAME", help="Ask over this protocol.  [default: the recorded one's]")
+    ] = None,
+    timeout: Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds that each call may take.")] = 30.0,
+    json: Json = False,
+) -> None:
+    """Send the requests of a journal to a broker again, at their own pace or faster.
+
+    The broker that wrote it must have recorded the payloads: `polydomo up --journal messages --journal-bodies resize`. Each
+    recorded client is a connection of its own. What came of the calls is told beside what is on record.
+
+    **Examples**
+
+    - `polydomo replay polydomo-data/journal --to tcp://127.0.0.1:6000`
+    - `polydomo replay polydomo-data/journal --speed 10 --service resize`
+    """
+    from polydomo.cli.exits import needs_broker
+    from polydomo.journal import schema
+    from polydomo.journal.reader import moment
+    from polydomo.journal.replay import asked
+
+    factor = pace(speed)
+    found = past.find(journal, None)
+    back = past.seconds("--since", since)
+    begin = moment(time.time() - back) if back is not None else None
+    messages = found.reader.rows(schema.MESSAGES, begin)
+    wanted, without = asked(messages, found.reader.rows(schema.REQUESTS, begin))
+    past.complain_of(found.reader)
+    wanted = [one for one in wanted if service is None or one.service == service]
+    if not wanted:
+        raise PolydomoError(f"{journal} has no request with its whole payload; record with --journal messages --journal-bodies SERVICE")
+    url = options.address(to)
+    with needs_broker(url):
+        outcome = asyncio.run(Replay(url, wanted, factor, protocol, timeout).run())
+    if json:
+        show_json({**outcome.figures(), "without_payload": without})
+        return
+    figures = outcome.figures()
+    show([Column("replay"), Column("", right=True)], [[name.replace("_", " "), str(value)] for name, value in figures.items()])
+    if without:
+        typer.echo(f"polydomo: {without} requests have no payload on record, or only a part of it, and were left out", err=True)
+
+
+def pace(speed: str) -> float:
+    if speed == "max":
+        return 0.0
+    try:
+        value = float(speed)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise SettingError(f"--speed: must be a number above 0, or max, not {speed!r}")
+    return value
+
+
+@dataclass
+class Outcome:
+    asked: int = 0
+    answered: int = 0
+    failed: int = 0
+    like_before: int = 0
+    seconds: float = 0.0
+    recorded_seconds: float = 0.0
+    errors: dict[str, int] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, object]:
+        return {
+            "asked": self.asked,
+            "answered": self.answered,
+            "failed": self.failed,
+            "ended_as_recorded": self.like_before,
+            "seconds": round(self.seconds, 3),
+            "recorded_seconds": round(self.recorded_seconds, 3),
+            **{f"failed_as_{name}": count for name, count in sorted(self.errors.items())},
+        }
+
+
+class Replay:
+    def __init__(self, url: str, wanted: "list[Asked]", factor: float, protocol: str | None, timeout: float) -> None:
+        self.url = url
+        self.wanted = wanted
+        self.factor = factor
+        self.protocol = protocol
+        self.timeout = timeout
+        self.outcome = Outcome(recorded_seconds=wanted[-1].time - wanted[0].time)
+        self.clients: dict[tuple[int, str], AsyncClient] = {}
+        self.room = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self) -> Outcome:
+        begin = time.monotonic()
+        first = self.wanted[0].time
+        async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as calls:
+            for one in self.wanted:
+                if self.factor:
+                    wait = begin + (one.time - first) / self.factor - time.monotonic()
+                    if wait > 0:
+                        await asyncio.sleep(wait)
+                await self.room.acquire()
+                calls.create_task(self._call(await self._client(stack, one), one))
+        self.outcome.seconds = time.monotonic() - begin
+        return self.outcome
+
+    async def _client(self, stack: contextlib.AsyncExitStack, one: "Asked") -> "AsyncClient":
+        from polydomo.client.aio import AsyncClient
+        from polydomo.protocols import registry
+
+        name = self.protocol or one.protocol
+        with contextlib.suppress(SettingError):
+            name = registry.find(name).name
+        key = (one.client, name)
+        if key not in self.clients:
+            client = AsyncClient(self.url, name, timeout=self.timeout, connect_timeout=options.connect_time(self.url))
+            self.clients[key] = await stack.enter_async_context(client)
+        return self.clients[key]
+
+    async def _call(self, client: "AsyncClient", one: "Asked") -> None:
+        outcome = self.outcome
+        outcome.asked += 1
+        try:
+            await client.call(one.service.encode(), *one.frames)
+        except PolydomoError as error:
+            outcome.failed += 1
+            name = type(error).__name__
+            outcome.errors[name] = outcome.errors.get(name, 0) + 1
+            outcome.like_before += one.outcome != "ok"
+        else:
+            outcome.answered += 1
+            outcome.like_before += one.outcome == "ok"
+        finally:
+            self.room.release()

@@ -1,0 +1,212 @@
+"""A journal lived through once more: against a running broker, or through the pure core with the recorded clock.
+
+Through the core, what peers did (they connected, registered, asked, answered, left) is done again at the recorded
+times, and what the broker made of it (who got which request, what was given back) is there to compare: a journal of a
+strange day becomes a test. What the clock decided by settings that are not in the journal (deadlines, silence) is taken
+from it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from polydomo.broker.core import Broker
+from polydomo.journal import schema
+from polydomo.protocols.verbs import FAILED, OK, Request, Session, Worker
+from polydomo.wire.frames import Body, split
+from polydomo.wire.link import Handler, Hub, Link
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it was recorded with its body, and how it ended."""
+
+    time: float  # seconds since the epoch
+    client: int
+    protocol: str
+    service: str
+    number: int
+    frames: tuple[bytes, ...]
+    outcome: str  # "": it has none on record
+    total_us: int
+
+
+def asked(messages: list[Row], requests: list[Row]) -> tuple[list[Asked], int]:
+    """What clients asked, in order, and how many requests cannot be repeated since their body was not recorded or only in part."""
+    ended = {(row["run"], row["number"]): row for row in requests}
+    found: list[Asked] = []
+    without = 0
+    for row in messages:
+        if row["event"] != schema.ACCEPTED:
+            continue
+        if row["body_cut"] or len(row["body"]) != row["size"]:
+            without += 1
+            continue
+        end = ended.get((row["run"], row["number"]))
+        found.append(
+            Asked(
+                seconds(row["time"]),
+                row["client"],
+                row["protocol"],
+                row["service"],
+                row["number"],
+                tuple(split(row["body"])),
+                end["outcome"] if end else "",
+                end["total_us"] if end else 0,
+            )
+        )
+    found.sort(key=lambda one: (one.time, one.number))
+    return found, without
+
+
+def seconds(time: Any) -> float:
+    """Of a row's time, as a reader or as the core gives it."""
+    return float(time.timestamp()) if hasattr(time, "timestamp") else time / 1e6
+
+
+# --- through the core -------------------------------------------------------------------------------------------------
+
+
+class Actor(Session):
+    """A peer of the journal: it says what it said, and what it hears is kept by the broker's recorder."""
+
+    def __init__(self, broker: Broker, hub: Hub, row: Row) -> None:
+        super().__init__(broker, Link(hub, Handler(), row["peer"]))
+        self.link.handler = self
+        self.protocol = row["protocol"]
+        self.dialect = row["dialect"]
+
+    def send_partial(self, request: Request, body: Body) -> None: ...
+    def send_final(self, request: Request, body: Body) -> None: ...
+    def deliver(self, worker: Worker, request: Request) -> None: ...
+
+
+class Core:
+    """Drives a broker by the rows of one run, of both kinds and of level ``messages``. Give the broker the recorder whose rows you want."""
+
+    def __init__(self, broker: Broker, rows: list[Row]) -> None:
+        self.broker = broker
+        self.rows = sorted((row for row in rows if "event" in row), key=lambda row: int(row["seq"]))
+        finished = [row for row in rows if "event" not in row]
+        self.attempts = {row["number"]: row["max_attempts"] for row in finished}
+        self.streams = {row["client"] for row in finished if row["partials"]}  # clients whose protocol has partials
+        self.hub = Hub()
+        self.actors: dict[int, Actor] = {}
+        self.workers: dict[int, Worker] = {}
+        self.requests: dict[int, Request] = {}
+        self.numbers: dict[int, int] = {}  # ours -> the journal's
+        self.unlike: list[str] = []  # where the broker did not do what it did
+
+    def run(self) -> None:
+        """From the first row to the last."""
+        if not self.rows:
+            return
+        offset = self.broker.now - seconds(self.rows[0]["time"])
+        for row in self.rows:
+            self.broker.now = max(self.broker.now, seconds(row["time"]) + offset)
+            self.hub.now = self.broker.now
+            stimulus = getattr(self, f"_{row['event']}", None)
+            if stimulus is not None:
+                stimulus(row)
+            self.broker.turn()
+
+    def _connected(self, row: Row) -> None:
+        actor = self.actors[row["connection"]] = Actor(self.broker, self.hub, row)
+        actor.takes_partials = row["connection"] in self.streams
+        self.broker.opened(actor)
+
+    def _disconnected(self, row: Row) -> None:
+        self.actors[row["connection"]].link.lost(row["reason"])
+
+    def _registered(self, row: Row) -> None:
+        names = [name.encode() for name in row["service"].split(",")]
+        known = self.workers.get(row["worker"])
+        if known is not None:
+            for name in names[len(known.services) :]:
+                self.broker.offer(known, name)
+            return
+        worker = self.broker.register(self.actors[row["connection"]], names, None, row["credit"], bool(row["auto"]), 0.0, 0.0)
+        if worker is None:
+            self.unlike.append(f"row {row['seq']}: the broker refused a worker: {self.broker.refusal}")
+        else:
+            self.workers[row["worker"]] = worker
+
+    def _granted(self, row: Row) -> None:
+        self.broker.grant(self.workers[row["worker"]], row["credit"])
+
+    def _left(self, row: Row) -> None:
+        self.broker.leave(self.workers[row["worker"]], row["reason"])
+
+    def _lost(self, row: Row) -> None:
+        self.broker.lose(self.workers[row["worker"]], "lost", row["reason"])
+
+    def _accepted(self, row: Row) -> None:
+        body = row["body"] if row["body"] and not row["body_cut"] else _filling(row["size"])
+        attempts = self.attempts.get(row["number"], 0)
+        request = self.broker.request(self.actors[row["client"]], row["service"].encode(), body, None, attempts=attempts)
+        if request is None:
+            self.unlike.append(f"row {row['seq']}: the broker refused request {row['number']}")
+        else:
+            self.requests[row["number"]] = request
+            self.numbers[request.number] = row["number"]
+
+    def _partial(self, row: Row) -> None:
+        held = self._held(row)
+        if held is not None:
+            self.broker.partial(*held, _filling(row["size"]))
+
+    def _final(self, row: Row) -> None:
+        held = self._held(row)
+        if held is not None:
+            self.broker.final(*held, row["body"] if row["body"] and not row["body_cut"] else _filling(row["size"]))
+
+    _unheard = _final
+
+    def _failed(self, row: Row) -> None:
+        request = self.requests.get(row["number"])
+        if row["outcome"] == FAILED:
+            held = self._held(row)
+            if held is not None:
+                code, _, text = row["reason"].partition(": ")
+                self.broker.fail(*held, code, text)
+        elif request is not None:
+            self.broker.withdraw(request, row["reason"])  # the clock's decision; where it was something else, it is done already
+
+    def _forwarded(self, row: Row) -> None:
+        held = self._held(row)
+        if held is not None:
+            self.broker.forward(*held, row["service"].encode(), _filling(0), None)
+
+    def _held(self, row: Row) -> tuple[Worker, bytes] | None:
+        """The worker and the token under which it has the request now, if it does."""
+        worker = self.workers[row["worker"]]
+        wanted = self.requests.get(row["number"])
+        for token, request in worker.held.items():
+            if request is wanted:
+                return worker, token
+        self.unlike.append(f"row {row['seq']}: w{row['worker']} answered request {row['number']}, which it was not given")
+        return None
+
+
+def _filling(size: int) -> bytes:
+    """A body of one frame that takes so many bytes as framed, where the recorded one is not there."""
+    if size < 2:
+        return b""
+    if size < 258:
+        return bytes((0, size - 2)) + bytes(size - 2)
+    return b"\x02" + (size - 9).to_bytes(8, "big") + bytes(size - 9)
+
+
+def deeds(rows: list[Row], numbers: dict[int, int] | None = None) -> Iterator[tuple[object, ...]]:
+    """What the broker did, to be compared: who got what, what came back, how it ended. ``numbers`` translates those of requests."""
+    for row in rows:
+        event = row.get("event")
+        number = numbers.get(row["number"], 0) if numbers is not None else row["number"] if event else 0
+        if event == schema.DISPATCHED:
+            yield event, number, row["service"], row["worker"], row["attempt"], row["hop"]
+        elif event == schema.REQUEUED:
+            yield event, number, row["service"], row["worker"]
+        elif event in (schema.FINAL, schema.FAILED):
+            yield "ended", number, row["outcome"] if row["outcome"] in (OK, FAILED) else "otherwise"
