@@ -210,15 +210,10 @@ def test_random_bytes(broker: Broker, seed: int) -> None:
         assert broker.complaint(peer)["message"] in ("connection refused", "handshake took too long")
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_random_bytes_in_traffic(broker: Broker, seed: int) -> None:
-    babble(broker, random.Random(seed))
-    # whatever it was taken for, it is gone with its connection: see others_are_served
-
-
-@pytest.mark.long
-def test_random_bytes_in_traffic_for_long(broker: Broker) -> None:
-    for seed in range(20, 5000):
+@pytest.mark.parametrize("seeds", [range(1000), pytest.param(range(1000, 100_000), marks=pytest.mark.long)], ids=["short", "long"])
+def test_random_messages(broker: Broker, seeds: range) -> None:
+    """Whatever they are taken for, it is gone with the connection: see ``others_are_served``."""
+    for seed in seeds:
         babble(broker, random.Random(seed))
 
 

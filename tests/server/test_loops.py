@@ -1,6 +1,7 @@
 """The server on uvloop and on asyncio's own loop: what it asks of a transport, both must give."""
 
 import asyncio
+import contextlib
 import socket
 import struct
 import threading
@@ -47,7 +48,8 @@ def worker(broker: polydomo.testing.Broker, address: tuple[str, int]) -> Iterato
         echo = threading.Thread(target=serve, args=(peer,))
         echo.start()
         yield peer
-        peer.socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # the broker may have closed it already
+            peer.socket.shutdown(socket.SHUT_RDWR)
         echo.join()
 
 
