@@ -187,40 +187,79 @@ def lines(figures: Row) -> list[str]:
 
 # --- a screen ---------------------------------------------------------------------------------------------------------------
 
+HEADS = 4  # lines of a table that are no rows: its title, its head, a rule, and the empty line after it
+
+# How wide a terminal must be to show a column; the others are always there.
+NEEDS = {
+    "oldest": 90,
+    "protocols": 100,
+    "failed/s": 100,
+    "answered": 115,
+    "failed": 115,
+    "protocol": 90,
+    "done": 90,
+    "peer": 120,
+    "last half minute": 140,
+}
+
+
+class Part:
+    """One table, as far as there is room for it."""
+
+    def __init__(self, title: str, columns: list[Column], rows: list[list[str]], unseen: int = 0) -> None:
+        self.title = title
+        self.columns = columns
+        self.rows = rows
+        self.unseen = unseen  # rows that the broker did not send
+
+    def table(self, count: int, width: int) -> "Table":
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        more = len(self.rows) - count + self.unseen
+        title = Text(f"{self.title} (and {more} more)" if more > 0 else self.title, style="bold")
+        table = Table(
+            box=SIMPLE_HEAD, show_edge=False, expand=True, title=title, title_justify="left", header_style="dim"
+        )
+        shown = [i for i, column in enumerate(self.columns) if NEEDS.get(column.title, 0) <= width]
+        for i in shown:
+            column = self.columns[i]
+            table.add_column(
+                Text(column.title),
+                justify="right" if column.right else "left",
+                no_wrap=True,
+                overflow="ellipsis",
+                ratio=1 if column.title == "cause" else None,
+            )
+        for row in self.rows[:count]:
+            table.add_row(*(Text(row[i] or "-", style=_style(self.columns[i], row[i])) for i in shown))
+        return table
+
 
 def screen(figures: Row, history: History, width: int, height: int, trouble: str) -> "RenderableType":
-    """As much as fits: services take what they need, events a few lines, workers the rest."""
+    """As much as fits: services first, then workers, then what happened last, each with a fair part of the lines."""
     from rich.console import Group
     from rich.text import Text
 
-    rows = sorted(figures["services"], key=by_need)
-    workers = sorted(figures["workers_list"], key=by_trouble)
-    events = list(reversed(figures["events"]))
-    room = max(6, height - 14)  # lines that are no rows: titles, heads, edges
-    for_events = min(len(events), max(3, room // 5))
-    for_services = min(len(rows), max(3, (room - for_events) * 2 // 3))
-    for_workers = min(len(workers), max(0, room - for_events - for_services))
-    more_services = len(rows) + figures["more_services"] - for_services
-    parts: list[RenderableType] = [_head(figures, history, trouble)]
-    table = _table("services", SERVICES, more_services, width)
-    if width >= 130:
-        table.add_column("last half minute")
-    for row in rows[:for_services]:
-        cells = [_cell(column, cell) for column, cell in zip(SERVICES, service_cells(row), strict=True)]
-        if width >= 130:
-            cells.append(Text(sparkline(history.services.get(row["name"], deque())), style="green"))
-        table.add_row(*cells)
-    parts.append(table)
-    if for_workers:
-        table = _table("workers", WORKERS, len(workers) - for_workers, width)
-        for row in workers[:for_workers]:
-            table.add_row(*(_cell(column, cell) for column, cell in zip(WORKERS, worker_cells(row), strict=True)))
-        parts.append(table)
-    if for_events:
-        table = _table("what happened last", EVENTS, 0, width)
-        for row in events[:for_events]:
-            table.add_row(*(_cell(column, cell) for column, cell in zip(EVENTS, event_cells(row), strict=True)))
-        parts.append(table)
+    head = _head(figures, history, trouble)
+    services = [
+        [*service_cells(row), sparkline(history.services.get(row["name"], deque()))]
+        for row in sorted(figures["services"], key=by_need)
+    ]
+    workers = [worker_cells(row) for row in sorted(figures["workers_list"], key=by_trouble)]
+    events = [event_cells(row) for row in reversed(figures["events"])]
+    room = height - 1 - sum(-(-len(line) // width) for line in head.plain.split("\n"))
+    parts: list[RenderableType] = [head]
+    for part, share in (
+        (Part("services", [*SERVICES, Column("last half minute")], services, figures["more_services"]), 0.5),
+        (Part("workers", WORKERS, workers), 0.6),
+        (Part("what happened last", EVENTS, events), 1.0),
+    ):
+        count = min(len(part.rows), max(int(room * share), HEADS + 2) - HEADS)
+        if count > 0 and count + HEADS <= room:
+            parts += [part.table(count, width), Text("")]
+            room -= count + HEADS
     return Group(*parts)
 
 
@@ -238,36 +277,13 @@ def _head(figures: Row, history: History, trouble: str) -> "Text":
     for name, value in headline(figures):
         text.append(f"{name} ", style="dim")
         text.append(f"{value}   ")
-    text.append(sparkline(history.all), style="green")
     text.append("\n")
+    text.append(sparkline(history.all).ljust(WIDTH), style="green")
+    text.append(" requests/s\n", style="dim")
     return text
 
 
-def _table(title: str, columns: list[Column], more: int, width: int) -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        expand=True,
-        title=Text(f"{title} (and {more} more)" if more > 0 else title, style="bold"),
-        title_justify="left",
-        header_style="dim",
-    )
-    for column in columns:
-        table.add_column(
-            Text(column.title),
-            justify="right" if column.right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=2 if column.title == "cause" else None,
-        )
-    return table
-
-
-def _cell(column: Column, cell: str) -> "Text":
-    from rich.text import Text
-
-    return Text(cell or "-", style=COLOURS.get(cell, "") if column.title == "state" else "")
+def _style(column: Column, cell: str) -> str:
+    if column.title == "last half minute":
+        return "green"
+    return COLOURS.get(cell, "") if column.title == "state" else ""

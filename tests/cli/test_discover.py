@@ -1,0 +1,52 @@
+"""``discover`` and ``--to discover://`` with real processes, on loopback alone."""
+
+import json
+from pathlib import Path
+
+from tests.cli.shell import Broker, complaint, run
+from tests.server.nearby import LOOPBACK, free_port
+
+
+def test_brokers_are_listed_and_found(tmp_path: Path) -> None:
+    port = free_port()
+    with (
+        Broker(tmp_path / "one", "--beacon", f"{LOOPBACK}:{port}", "--dbp-beacon-interval=100ms") as one,
+        Broker(tmp_path / "two", f"--beacon={LOOPBACK}:{port}", "--dbp-beacon-interval=100ms") as two,
+    ):
+        result = run("discover", "--port", str(port), "--seconds", "1", "--json")
+        assert result.returncode == 0, result.stderr
+        found = {row["address"]: row["beacons"] for row in json.loads(result.stdout)}
+        assert found.keys() == {one.url, two.url}
+        assert all(found.values())
+        lines = run("discover", "--port", str(port), "--seconds", "1").stdout.decode().splitlines()
+        assert lines[0].split() == ["BROKER", "BEACONS"]
+        assert {line.split()[0] for line in lines[1:]} == {one.url, two.url}
+        result = run("status", "--to", f"discover://{LOOPBACK}:{port}", "--json")
+        assert json.loads(result.stdout)["address"] in found
+
+
+def test_beacon_alone_stays_on_a_machine_that_nobody_else_can_reach(tmp_path: Path) -> None:
+    with Broker(tmp_path, "--beacon", "--log-level", "info") as broker:
+        entry = broker.logged("beacon")
+        assert (entry["to"], entry["says"]) == ("127.255.255.255:5245", f"SHALOM {broker.url.rpartition(':')[2]}")
+
+
+def test_silence_is_one_clear_line_and_a_status() -> None:
+    port = str(free_port())
+    result = run("discover", "--port", port, "--seconds", "0.1")
+    assert result.returncode == 5
+    assert complaint(result) == (
+        f"no broker's beacon was heard on UDP port {port} within 0.1 s; start one with `polydomo up --beacon`"
+    )
+    result = run("call", "echo", "x", "--to", f"discover://{LOOPBACK}:{port}", "--timeout", "0.1")
+    assert result.returncode == 5
+    assert complaint(result).startswith("no broker's beacon was heard in time; start one")
+
+
+def test_a_wrong_address_is_told() -> None:
+    result = run("up", "--beacon", "everywhere")
+    assert result.returncode == 2
+    assert "dbp.beacon (flag --dbp-beacon): must be an IPv4 address and a port" in complaint(result)
+    result = run("up", "--listen", "discover://")
+    assert result.returncode == 2
+    assert "a broker is discovered, it does not listen there" in complaint(result)

@@ -1,0 +1,220 @@
+"""``watch``: one look, one after the other, and a screen that survives its broker."""
+
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from polydomo.cli.panel import History, headline, latency, lines, screen, sparkline
+from tests.cli.shell import PATIENCE, POLYDOMO, Broker, Running, environment, run
+
+
+def figures(**changes: Any) -> dict[str, Any]:
+    service = {
+        "name": "echo",
+        "protocols": ["mdx"],
+        "state": "busy",
+        "cause": "every worker holds a request",
+        "workers": 2,
+        "busy": 2,
+        "queued": 7,
+        "oldest_wait": 0.25,
+        "accepted": 1000,
+        "answered": 990,
+        "failed": 3,
+        "requeued": 1,
+        "rate": 1234.5,
+        "failed_rate": 0.0,
+        "p50": 0.000_150,
+        "p99": 0.004_2,
+        "max": 0.02,
+    }
+    worker = {
+        "worker": "w1",
+        "state": "late",
+        "protocol": "mdx",
+        "services": ["echo"],
+        "held": 1,
+        "done": 12,
+        "state_since": 3.0,
+        "cause": "silent for 4.0 s",
+        "peer": "tcp://127.0.0.1:40000",
+    }
+    event = {"time": 1_794_724_735.0, "kind": "worker", "name": "w1", "state": "late", "cause": "silent for 4.0 s"}
+    return {
+        "time": 1_794_724_735.0,
+        "address": "tcp://127.0.0.1:5246",
+        "uptime": 75.0,
+        "draining": False,
+        "connections": 3,
+        "workers": {"ready": 0, "busy": 1, "late": 1},
+        "open_requests": 9,
+        "queued": 7,
+        "held_bytes": 2048,
+        "span": 1.0,
+        "rate": 1234.5,
+        "failed_rate": 0.0,
+        "p50": 0.000_150,
+        "p99": 0.004_2,
+        "max": 0.02,
+        "more_services": 0,
+        "services": [service, {**service, "name": "idle", "state": "ready", "queued": 0, "rate": 0.0}],
+        "events": [event],
+        "workers_list": [{**worker, "worker": "w2", "state": "ready", "cause": "registered"}, worker],
+        **changes,
+    }
+
+
+def shown(found: dict[str, Any], width: int = 160, height: int = 40, trouble: str = "") -> str:
+    history = History()
+    history.add(found)
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    console.print(screen(found, history, width, height, trouble))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_screen_shows_services_workers_and_events() -> None:
+    text = shown(figures())
+    for word in (
+        "tcp://127.0.0.1:5246",
+        "echo",
+        "1234/s",
+        "150 us",
+        "4.2 ms",
+        "250 ms",
+        "late",
+        "silent for 4.0 s",
+        "█",
+    ):
+        assert word in text, word
+    rows = [line.split()[0] for line in text.splitlines() if line.strip()]
+    assert rows.index("echo") < rows.index("idle"), "what waits comes first"
+    assert rows.index("w1") < rows.index("w2"), "who is late comes first"
+
+
+def test_the_screen_says_when_the_broker_is_away_or_leaving() -> None:
+    assert "no answer; waiting for it" in shown(figures(), trouble="no answer")
+    assert "stopping" in shown(figures(draining=True))
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 16), (80, 24), (120, 30), (250, 80)])
+def test_it_fits_any_terminal(width: int, height: int) -> None:
+    many = [{**figures()["services"][0], "name": f"service-{number}"} for number in range(200)]
+    workers = [{**figures()["workers_list"][0], "worker": f"w{number}"} for number in range(200)]
+    text = shown(figures(services=many, workers_list=workers, more_services=50), width, height)
+    assert len(text.splitlines()) <= height
+    assert "more)" in text
+
+
+def test_peers_cannot_steer_the_terminal() -> None:
+    row = {**figures()["services"][0], "name": "\x1b[31mevil[red]\n"}
+    found = figures(services=[row])
+    for text in (shown(found), "\n".join(lines(found))):
+        assert "\x1b[31m" not in text and "\\x1b[31mevil[red]\\n" in text
+
+
+def test_history_keeps_half_a_minute_and_stands_still_while_the_broker_is_away() -> None:
+    history = History()
+    for second in range(50):
+        history.add(figures(time=float(second), rate=float(second)))
+        history.add(figures(time=float(second), rate=float(second)))
+    assert list(history.all) == [float(second) for second in range(20, 50)]
+    assert list(history.services) == ["echo", "idle"]
+    assert sparkline(deque([0.0, 0.0])) == "  "
+    assert [name for name, _ in headline(figures())][:2] == ["up", "connections"]
+    assert latency(90.0) == "1 m 30 s"
+
+
+# --- with real processes --------------------------------------------------------------------------------------------------------
+
+
+def test_one_look(served: Broker) -> None:
+    result = run("watch", "--once", "--to", served.url)
+    assert result.returncode == 0, result.stderr
+    text = result.stdout.decode()
+    assert text.startswith(f"{served.url} serving: up ")
+    for word in ("SERVICE", "echo", "WORKER", "w1", "registered from"):
+        assert word in text
+    found = json.loads(run("watch", "--once", "--json", "--to", served.url).stdout)
+    assert {row["name"] for row in found["services"]} >= {"echo", "upper"}
+    assert found["workers"]["ready"] == len(found["workers_list"]) == 4
+
+
+def test_one_look_after_the_other_in_a_pipe(served: Broker) -> None:
+    with Running("watch", "--json", "--interval", "0.1", "--to", served.url) as watch:
+        times = [json.loads(watch.line())["time"] for _ in range(3)]
+        assert times == sorted(set(times))
+        watch.send(signal.SIGINT)
+        assert watch.status() == 130
+
+
+def test_no_broker_is_one_clear_line(tmp_path: Path) -> None:
+    result = run("watch", "--to", f"ipc://{tmp_path}/nobody.sock")
+    assert result.returncode == 5
+    assert b"no broker answers" in result.stderr
+
+
+def test_on_a_terminal_it_stays_when_the_broker_goes_and_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "broker.sock"
+    with Broker(tmp_path / "one", listen=f"ipc://{path}"):
+        ours, theirs = pty.openpty()
+        watch = subprocess.Popen(
+            [*POLYDOMO, "watch", "--interval", "0.1", "--to", f"ipc://{path}"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            env=environment(TERM="xterm", COLUMNS="160", LINES="40"),
+        )
+        os.close(theirs)
+        terminal = Reader(ours)
+        try:
+            terminal.until(b"connections")
+        except BaseException:
+            watch.kill()
+            raise
+    try:
+        terminal.until(b"waiting for it")
+        with Broker(tmp_path / "two", listen=f"ipc://{path}"):
+            terminal.until(b"Ctrl-C ends", after=b"waiting for it")
+            watch.send_signal(signal.SIGINT)
+            terminal.drain()
+            assert watch.wait(PATIENCE) == 130
+    finally:
+        watch.kill()
+        watch.wait()
+        assert watch.stderr is not None
+        watch.stderr.close()
+        os.close(ours)
+
+
+class Reader:
+    """What a program writes to its terminal."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.seen = b""
+
+    def until(self, word: bytes, after: bytes = b"") -> None:
+        """Reads on until ``word`` has come; with ``after``, until it comes on a screen without that."""
+        while True:
+            last = self.seen.rpartition(b"\x1b[H")[2]
+            if word in last and not (after and after in last):
+                return
+            self.seen = self.seen[-20_000:] + os.read(self.descriptor, 65536)
+
+    def drain(self) -> None:
+        """Reads to the end, so that nobody waits for room to write."""
+        try:
+            while os.read(self.descriptor, 65536):
+                pass
+        except OSError:
+            pass  # how Linux says that the other side is closed
