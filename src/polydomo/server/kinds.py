@@ -34,9 +34,12 @@ class Kind(Generic[T]):
 
 
 class Text(Kind[str]):
+    def __init__(self, empty: bool = False) -> None:
+        self.empty = empty  # whether it may be
+
     def read(self, value: object) -> str:
-        if not isinstance(value, str) or not value.strip() or "\0" in value:
-            raise ValueError("must be a text that is not empty")
+        if not isinstance(value, str) or "\0" in value or not (value.strip() or self.empty):
+            raise ValueError("must be a text" if self.empty else "must be a text that is not empty")
         return value
 
 
