@@ -158,7 +158,7 @@ _LEVELS = ("off", "requests", "messages")
 class Journal:
     level: str = setting("requests", Choice(*_LEVELS), "what is recorded: nothing, every request, or every message too")
     services: dict[str, str] = setting({}, Table(*_LEVELS), "service to its own level")
-    name: str = setting("", Text(), "the broker's name in its journal; empty: the machine's name and the port")
+    name: str = setting("", Text(empty=True), "the broker's name in its journal; empty: the machine's name and the port")
     bodies: list[str] = setting([], Words(), "services whose payloads are recorded too, at level messages")
     roll_rows: int = setting(limits.JOURNAL_ROLL_ROWS, Count(), "rows after which a segment is closed, and safe")
     roll_bytes: int = setting(limits.JOURNAL_ROLL_BYTES, Size(least=limits.KIB), "bytes in memory after which it is")
