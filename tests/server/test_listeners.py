@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from polydomo import testing
 from polydomo.errors import SettingError
 from polydomo.protocols.roles import ROLES, SHARED
 from polydomo.server.settings import Settings, load
+from polydomo.wire.address import parse_url
 from tests.server.patience import PATIENCE, patient
 
 ANYWHERE = "tcp://127.0.0.1:0"
@@ -102,6 +104,17 @@ def test_a_port_for_dbp(broker: testing.Broker) -> None:
         client.send_multipart([b"u_U", b"1.5", b""])
         command, _, body = client.recv_multipart()
         assert (command, json.loads(body)) == (b"o_O", {})
+
+
+@pytest.mark.parametrize("hello", [b"GET /metrics HTTP/1.1\r\n\r\n", b"\x00SP\x00\x00\x30\x00\x00"])
+def test_no_other_wire_is_taken(broker: testing.Broker, hello: bytes) -> None:
+    address = parse_url(broker.place("mdx.front"))
+    with socket.create_connection((address.host, address.port), PATIENCE) as peer:
+        peer.sendall(hello)
+        heard = b""
+        while piece := peer.recv(4096):
+            heard += piece
+    assert not heard.startswith(b"HTTP")
 
 
 def test_the_log_names_each(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
             self._speak(link, detector, data)
         elif len(data) < 4 and (data == b"\x00SP\x00"[: len(data)] or data[0] == 0x16 or data[:1].isalpha()):
             self._first = data
-        elif data[:4] in http.METHODS:
+        elif data[:4] in http.METHODS and self.role is SHARED:
             self._serve_http(data)
         elif data[:2] == b"\x16\x03":
             self._turn_away("TLS is not served here", NO_TLS)
