@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker.core import Broker, Entropy
 from polydomo.broker.policy import Policy
+from polydomo.broker.timers import HAIR
 from polydomo.journal.chunk import Run
 from polydomo.limits import HANDSHAKE_TIME
 from polydomo.protocols.tuning import Tuning
@@ -347,6 +348,7 @@ class BrokerNode(Listener):
         broker.now = hub.now = self.clock
         when = broker.next_deadline()
         if when is not None and when <= broker.now:
+            self.watcher.overslept(broker.now - when)
             self._guard("timers", broker.advance)
         inbox, self.inbox = self.inbox, []
         for connection, data in inbox:
@@ -381,8 +383,8 @@ class BrokerNode(Listener):
         if when is None:
             return
         at = when - self.skew
-        if self._timer is not None and self._timer.action is not None and self._timer.when <= at + 1e-9 and self._timer.when > self.now:
+        if self._timer is not None and not self._timer.cancelled and self.now < self._timer.when <= at + HAIR:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.later(max(0.0, at - self.now), self.wake)
+        self._timer = self.later(max(0.0, at - self.now) + HAIR, self.wake)

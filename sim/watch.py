@@ -1,6 +1,7 @@
 """Looks at one run of one broker at every step: what must hold all the time, and cannot be seen in the record afterwards."""
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from polydomo import limits
 from polydomo.protocols.verbs import HELD, QUEUED, Request, Service, Session, Worker
@@ -25,6 +26,7 @@ class Watcher:
         self._served: dict[tuple[Service, Session], int] = {}  # the last dispatch from the line, by its number
         self._dispatches = 0
         self._came: dict[Request, int] = {}  # dispatches there had been when it was accepted, of what waits
+        self._late: WeakKeyDictionary[Request, float] = WeakKeyDictionary()  # since when it has been overdue
         self._empty: dict[Service, float] = {}  # since when it has no worker, of services that have requests waiting
 
     def breach(self, rule: str, text: str, tag: str = "") -> None:
@@ -156,6 +158,12 @@ class Watcher:
             if dialog.beats and now - dialog.last_said > _late(beat) + self.node.options.slow_turn:
                 self.breach("beat", f"worker {worker.number} has heard nothing for {now - dialog.last_said:.2f} s")
 
+    def overslept(self, late: float) -> None:
+        """The broker comes late to its timers: what its workers said meanwhile is not read yet, so that time is not their silence."""
+        if late > limits.OVERSLEPT:
+            for dialog in self.dialogs.values():
+                dialog.last_heard = min(self.node.clock, dialog.last_heard + late)
+
     def allowed(self, dialog: Dialog) -> float:
         """The silence a worker is allowed, by what the wire has shown of it."""
         silence = self.silence(dialog)
@@ -194,7 +202,8 @@ class Watcher:
                     late = "waits too long for a worker"
                 elif request.state == HELD and request.run and now > request.dispatched + _late(request.run):
                     late = "runs for longer than its timeout"
-                if late:
+                # What is found late while the broker does what is due has a timer that is due next.
+                if late and now - self._late.setdefault(request, now) > LATE:
                     tag = self.node.recorder.tags.get(request.number, "")
                     self.breach("overdue", f"request {request.number} {late}", tag)
 
@@ -203,6 +212,9 @@ class Watcher:
         dialog = self.dialogs.get(worker.session.link.peer)
         if dialog is None or dialog.garbled or dialog.protocol == "memo" or not why.startswith("no beat"):
             return
+        name = worker.session.link.peer
+        if not self.node.options.slow_turn and any(data and one.endpoint.name == name for one, data in self.node.inbox):
+            self.breach("unheard", f"worker {worker.number} was given up for its silence, and what it has said is not read")
         silent = self.node.broker.now - dialog.last_heard
         if silent < self.allowed(dialog) - 0.001:
             self.breach("hasty", f"worker {worker.number} was given up after {silent:.2f} s; {self.allowed(dialog):g} are allowed")

@@ -72,6 +72,7 @@ QUEUE_EXPIRY: Final = 60.0  # How long a request waits for a service that has no
 BUSY_TIMEOUT: Final = 900.0  # Silence allowed while a worker that does not beat when busy holds a request.
 GRACE: Final = 10.0  # On SIGTERM, how long requests in flight may take to finish.
 TIMER_TICK: Final = 10  # Milliseconds. Deadlines are kept in buckets: never early, late by at most this and 1 % of the wait.
+OVERSLEPT: Final = 0.5  # A loop this late for its timers was stopped, or its machine was suspended; a busy one is late by some 10 ms.
 ZOMBIE_TIME: Final = 5.0  # How long a connection stays open, unheard, after a DISCONNECT; then it is closed.
 
 # --- logs -------------------------------------------------------------------------------------------------------------

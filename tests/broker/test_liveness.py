@@ -331,6 +331,27 @@ def test_the_owner_may_look_late_or_at_odd_times(world: World) -> None:
     world.broker.now += 500.0
     world.broker.advance()
     world.check()
-    assert client.failures == ["timeout"] and worker.said == ["expire", "gone"]
+    assert client.failures == ["timeout"]
+    assert worker.said == [], "what it said while we did not look has not been read yet: that time is not its silence"
     world.broker.advance()
     world.check()
+    world.wait(7.6)
+    assert worker.said == ["expire", "gone"]
+
+
+def test_a_stopped_broker_does_not_take_its_own_sleep_for_its_workers_silence(world: World) -> None:
+    worker, client = world.worker(), world.client()
+    client.ask(b"x")
+    worker.say_beat()
+    world.wait(1.0)
+    worker.say_beat()  # it beats while it works: from now on its silence counts
+    world.wait(1.0)
+    world.broker.now += 60.0  # SIGSTOP, or a suspended machine
+    world.broker.advance()
+    world.check()
+    assert lost(world) == []
+    worker.say_beat()  # what had come meanwhile is read now
+    world.wait(7.0)
+    assert lost(world) == []
+    world.wait(1.0)
+    assert len(lost(world)) == 1

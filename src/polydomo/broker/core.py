@@ -245,6 +245,9 @@ class Broker(Crossing):
 
     def advance(self) -> None:
         """Does everything that is due at ``now``."""
+        due = self.timers.next()
+        if due is not None and self.now - due > limits.OVERSLEPT:
+            liveness.overslept(self, self.now - due)
         fault: Exception | None = None
         for key, item in self.timers.due(self.now):
             try:

@@ -61,6 +61,14 @@ def judge(broker: "Floor", worker: Worker) -> None:
     schedule(broker, worker)
 
 
+def overslept(broker: "Floor", late: float) -> None:
+    """The loop comes ``late`` to its timers: what workers said meanwhile is not read yet, so that time is not their silence."""
+    for worker in broker.workers:
+        worker.seen = min(broker.now, worker.seen + late)
+        if worker.orphaned:
+            worker.orphaned += late
+
+
 def busy_beat(broker: "Floor", worker: Worker) -> bool:
     """Whether a beat was sent by a worker that had its request already. One that crossed the request on its way tells nothing, and
     taking it for more would cost a worker that cannot beat while busy its next long job."""
