@@ -92,7 +92,7 @@ def service_row(broker: "Broker", service: Service) -> Row:
     state = states.of_service(broker, service)
     return {
         "name": text(service.name),
-        "protocols": sorted({worker.session.protocol for worker in service.workers}),
+        "protocols": sorted(protocols(service)),
         "workers": len(service.workers),
         "idle": len(service.idle),
         "queued": service.length,
@@ -175,10 +175,11 @@ def why(request: Request) -> str:
     service = request.service
     worker = request.worker
     if request.state == HELD and worker is not None:
-        return f"worker w{worker.number} has it"
+        where = "the broker behind" if worker.session.protocol == "bridge" else "worker"
+        return f"{where} w{worker.number} has it"
     count = len(service.workers)
     if not count:
-        return "no worker offers it"
+        return "the bridges to its workers are full" if service.away else "no worker offers it"
     who = "its only worker is" if count == 1 else "both workers are" if count == 2 else f"all {count} workers are"
     lost = request.attempts - request.spent
     again = f"; lost {lost} times" if lost else ""
@@ -189,7 +190,7 @@ def foreign(broker: "Broker") -> dict[str, Row]:
     """Services of the request-carrying protocols, as the catalog shows them. A name that is not UTF-8 is not visible there."""
     found: dict[str, Row] = {}
     for service in broker.services.values():
-        if not service.workers:
+        if not service.workers and not service.away:
             continue
         try:
             name = service.name.decode()
@@ -197,11 +198,17 @@ def foreign(broker: "Broker") -> dict[str, Row]:
             continue
         found[name] = {
             "name": name,
-            "protocol": ",".join(sorted({worker.session.protocol for worker in service.workers})),
+            "protocol": ",".join(sorted(protocols(service))),
             "address": broker.address,
             "workers": len(service.workers),
         }
     return found
+
+
+def protocols(service: Service) -> set[str]:
+    """How it is offered: the protocols of its workers; ``bridge`` if another broker has some."""
+    found = {worker.session.protocol for worker in service.workers}
+    return found | {"bridge"} if service.away else found
 
 
 def text(name: bytes) -> str:

@@ -15,12 +15,15 @@ from polydomo.broker.ledger import Ledger
 from polydomo.broker.logs import LogRecord
 from polydomo.broker.record import Recorder
 from polydomo.journal import chunk as shapes
-from polydomo.journal import schema
+from polydomo.journal import context, schema
 from polydomo.journal.chunk import Chunk, More, Peer, Run, Step
+from polydomo.journal.ids import RequestId
 from polydomo.journal.schema import MESSAGES, OFF, REQUESTS
+from polydomo.protocols.bridge import BridgeSession, journey_of
 from polydomo.protocols.verbs import OK, Request, Session, Worker
 from polydomo.wire.frames import Body
 
+HEADERS = ("emqp",)  # protocols whose requests have headers
 SILENT = "silence"  # the ``outcome`` of a worker that was lost because it said nothing
 
 
@@ -49,6 +52,7 @@ class JournalRecorder(Recorder):
         inner: Recorder | None = None,
         mark: "memoryview | list[int] | None" = None,
         bodies: frozenset[bytes] = frozenset(),
+        trace_parts: bool = False,
         chunk_rows: int = limits.JOURNAL_CHUNK,
         max_chunks: int = limits.JOURNAL_CHUNKS,
     ) -> None:
@@ -67,7 +71,10 @@ class JournalRecorder(Recorder):
         self._chunk_rows = chunk_rows
         self._max_chunks = max_chunks
         self._mixed = bool(levels.services)
-        self._unusual = self._mixed or self.wants_bodies  # no request is as usual
+        self._trace_parts = trace_parts
+        self._headers = 0  # open connections of a protocol that has headers
+        self._bridges = 0  # ... and to other brokers
+        self._peeks = self._mixed or self.wants_bodies or trace_parts  # a request may have more than is usual
         self._told = levels.level == MESSAGES
         self._seq = 0
         self._peers: dict[int, Session | Peer] = {}
@@ -216,7 +223,7 @@ class JournalRecorder(Recorder):
             or request.outcome != OK
             or request.first_partial
             or request.max_attempts
-            or self._unusual
+            or (self._peeks and self._has_more(request))
         ):
             self._ended(request)
             return
@@ -239,6 +246,18 @@ class JournalRecorder(Recorder):
         )
         if seq >= self._full:
             self.hand_over()
+
+    def _has_more(self, request: Request) -> bool:
+        return self._mixed or self.wants_bodies or bool(self._origin(request)[0])
+
+    def _origin(self, request: Request) -> tuple[str, str]:
+        """The trace context it came with, or got where it went on to another broker; and its id at the broker it came from."""
+        if self._bridges:
+            trace, parent = journey_of(request)
+            if trace:
+                return trace, parent
+        found = context.of_header(request) if self._headers else ""
+        return found or (context.of_parts(request) if self._trace_parts else ""), ""
 
     def _ended(self, request: Request) -> None:
         """One that was not answered at once by the first worker that had it, or of which more is wanted than usual."""
@@ -268,6 +287,7 @@ class JournalRecorder(Recorder):
             request.outcome,
             request.reason,
             asked,
+            *self._origin(request),
             body=bytes(body),
         )
         self._finish(
@@ -319,16 +339,35 @@ class JournalRecorder(Recorder):
 
     # --- rare events -----------------------------------------------------------------------------------------------------
 
+    def request_id(self, request: Request) -> str:
+        accepted = shapes.microseconds(self.run, request.accepted)
+        return str(RequestId(accepted // 1000, self.run.run, request.number))
+
+    def travelled(self, request: Request, route: "list[str]") -> None:
+        self.inner.travelled(request, route)
+
     def opened(self, session: Session) -> None:
         self.inner.opened(session)
         self._peers[session.number] = session
+        self._count(session, 1)
         self._step(schema.CONNECTED, connection=session.number)
 
     def closed(self, session: Session, why: str) -> None:
         self.inner.closed(session, why)
         self._peers[session.number] = _peer(session)
         self._closed.append(session.number)
+        self._count(session, -1)
         self._step(schema.DISCONNECTED, connection=session.number, reason=why)
+
+    def _count(self, session: Session, by: int) -> None:
+        """Whether a request may have come with a trace context depends on who is connected."""
+        if isinstance(session, BridgeSession):
+            self._bridges += by
+        elif session.protocol in HEADERS:
+            self._headers += by
+        else:
+            return
+        self._peeks = self._bridges > 0 or self._headers > 0 or self._mixed or self.wants_bodies or self._trace_parts
 
     def registered(self, worker: Worker) -> None:
         self.inner.registered(worker)

@@ -53,6 +53,21 @@ def path_of(request: Request) -> Path:
     return request.ref.path if isinstance(request.ref, Journey) else ()
 
 
+def trace_of(identity: bytes, number: int) -> str:
+    """W3C trace context for a request that began here: its number makes the trace's id, and no state needs to be kept of it."""
+    return f"00-{identity.decode()}{number:016x}-{number:016x}-01"
+
+
+def journey_of(request: Request) -> "tuple[str, str]":
+    """The trace of a request that crosses a bridge, and its name at the broker it came from; nothing of one that stays at home."""
+    if isinstance(request.ref, Journey):
+        return request.ref.trace, request.ref.parent
+    worker = request.worker
+    if worker is not None and isinstance(worker.session, BridgeSession):
+        return trace_of(worker.session.broker.identity(), request.number), ""
+    return "", ""
+
+
 class BridgeSession(Session):
     protocol = "bridge"
     takes_partials = True
@@ -212,8 +227,7 @@ class BridgeSession(Session):
             trace = journey.trace
             path = (*journey.path, identity)
         else:
-            # W3C trace context: the request's number at its first broker makes the trace's id, and no state needs to be kept of it
-            trace = f"00-{identity.decode()}{request.number:016x}-{request.number:016x}-01"
+            trace = trace_of(identity, request.number)
             path = (identity,)
         envelope = [request.token, request.service.name, milliseconds, trace.encode(), broker.name_of(request).encode(), b",".join(path)]
         self._say(b"REQUEST", envelope, request.body)
