@@ -1,0 +1,99 @@
+"""What the report shows, as plain records: ``load`` (see ``load.py``) fills them from the tables, ``page`` draws them."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Breach:
+    """A rule that was broken."""
+
+    rule: str
+    says: str
+    count: int
+    example: str  # the first place where it was, in words
+
+
+@dataclass
+class Audit:
+    checked: int = 0
+    breaches: list[Breach] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)  # rules that the journal's level did not allow to check
+
+
+@dataclass
+class ServiceView:
+    """One service over time; every list has one value for each of ``times``."""
+
+    name: str
+    times: list[float]  # seconds since the epoch, the beginning of each window
+    step: float
+    outcomes: dict[str, list[float]]
+    latency: dict[str, list[float]]  # "p50" ... -> microseconds; 0 where nothing was answered
+    waits: dict[str, list[float]]
+    heat: dict[tuple[int, int], float]  # (index of the time, bucket) -> how many
+    requests: int = 0
+    failed: int = 0
+    retries: int = 0
+    p50: float = 0.0
+    p99: float = 0.0
+    capacity: str = ""  # what it can bear, in words
+
+
+@dataclass
+class WorkerView:
+    name: str
+    service: str
+    protocol: str
+    answered: int
+    utilisation: float  # part of the time it was there
+    p50: float
+    fellows_p50: float
+    lost: int
+    stale: int
+    outlier: bool
+
+
+@dataclass
+class Edge:
+    client: str
+    service: str
+    worker: str
+    count: int
+    p50: float
+
+
+@dataclass
+class FailureView:
+    outcome: str
+    reason: str
+    service: str
+    count: int
+    example: str  # a request's id
+    story: list[str]  # its life, a line a step
+
+
+@dataclass
+class Slow:
+    """One slow request as a waterfall: (kind, from, to, words), microseconds from acceptance; kinds wait, run, lost."""
+
+    request: str
+    service: str
+    total: float
+    outcome: str
+    parts: list[tuple[str, float, float, str]]
+
+
+@dataclass
+class Report:
+    since: float  # seconds since the epoch
+    until: float
+    brokers: list[str]
+    requests: int
+    outcomes: dict[str, int]
+    audit: Audit
+    services: list[ServiceView]
+    workers: list[WorkerView]
+    edges: list[Edge]
+    failures: list[FailureView]
+    slowest: list[Slow]
+    notes: list[str] = field(default_factory=list)  # what the reader should know: torn segments, holes, a low level
