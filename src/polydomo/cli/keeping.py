@@ -104,6 +104,7 @@ def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | None":
         Bounds(wanted.roll_rows, wanted.roll_bytes, wanted.roll_seconds, wanted.keep_bytes, wanted.keep_age),
         bodies,
         settings.attempts,
+        wanted.trace_parts,
     )
 
 

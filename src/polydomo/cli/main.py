@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from polydomo import __version__
-from polydomo.cli import ask, bench, call, catalog, config, discover, logs, past, replay, tap, up, watch, work
+from polydomo.cli import ask, bench, call, catalog, config, discover, logs, past, replay, spans, tap, up, watch, work
 from polydomo.cli.exits import Commands
 
 app = typer.Typer(
@@ -38,5 +38,5 @@ def polydomo(
     pass
 
 
-for group in (up, call, work, ask, past, replay, tap, catalog, config, bench, logs, discover, watch):
+for group in (up, call, work, ask, past, replay, spans, tap, catalog, config, bench, logs, discover, watch):
     group.add_to(app)

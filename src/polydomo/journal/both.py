@@ -58,6 +58,9 @@ class Both(Recorder):
             self.first.ended(request)
         self.second.ended(request)
 
+    def request_id(self, request: Request) -> str:
+        return self.first.request_id(request)
+
     def figures(self) -> dict[str, float]:
         return self.first.figures()
 
@@ -107,6 +110,10 @@ class Both(Recorder):
     def lagged(self, session: Session, what: str) -> None:
         self.first.lagged(session, what)
         self.second.lagged(session, what)
+
+    def travelled(self, request: Request, route: "list[str]") -> None:
+        self.first.travelled(request, route)
+        self.second.travelled(request, route)
 
     def log_record(self, session: Session, record: LogRecord) -> None:
         self.first.log_record(session, record)

@@ -33,6 +33,7 @@ class Journal:
         bounds: Bounds | None = None,
         bodies: frozenset[bytes] = frozenset(),
         attempts: int = limits.ATTEMPTS,
+        trace_parts: bool = False,
     ) -> None:
         self.directory = directory.absolute()
         try:
@@ -43,7 +44,7 @@ class Journal:
         except OSError as error:
             raise SettingError(f"data: cannot keep a journal in {self.directory}: {error.strerror or error}") from None
         self.run = Run(name, run, wall, attempts, limits.JOURNAL_BODY if bodies else 0)
-        self.recorder = JournalRecorder(self.run, levels, inner, self._file.mark, bodies)
+        self.recorder = JournalRecorder(self.run, levels, inner, self._file.mark, bodies, trace_parts)
         self.writer = Writer(self.directory, self.recorder, self._file, bounds if bounds is not None else Bounds())
         self._told_dropped = 0
         self._flushed = 0.0

@@ -75,6 +75,10 @@ class Reader:
         found.sort(key=lambda row: int(row["seq"]))
         return found
 
+    def read(self, segment: Segment, kind: str) -> pa.Table | None:
+        """One segment; None, and a problem, if it cannot be read."""
+        return self._read(segment, kind, None)
+
     def _read(self, segment: Segment, kind: str, where: Any, numbers: Sequence[int] = ()) -> pa.Table | None:
         try:
             file = pq.ParquetFile(segment.path)

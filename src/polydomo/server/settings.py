@@ -160,6 +160,7 @@ class Journal:
     services: dict[str, str] = setting({}, Table(*_LEVELS), "service to its own level")
     name: str = setting("", Text(empty=True), "the broker's name in its journal; empty: the machine's name and the port")
     bodies: list[str] = setting([], Words(), "services whose payloads are recorded too, at level messages")
+    trace_parts: bool = setting(False, Flag(), "read W3C trace context from a part of MDX and DCP requests that both ends agreed on")
     roll_rows: int = setting(limits.JOURNAL_ROLL_ROWS, Count(), "rows after which a segment is closed, and safe")
     roll_bytes: int = setting(limits.JOURNAL_ROLL_BYTES, Size(least=limits.KIB), "bytes in memory after which it is")
     roll_seconds: float = setting(limits.JOURNAL_ROLL_SECONDS, Seconds(least=0.1), "time after which it is")

@@ -1,0 +1,90 @@
+"""``polydomo spans``: finished requests as spans of OpenTelemetry."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polydomo.cli import past
+from polydomo.cli.options import To
+from polydomo.errors import SettingError
+
+if TYPE_CHECKING:
+    from polydomo.journal.reader import Reader
+
+POLL = 2.0  # seconds between two looks for new segments
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(spans)
+
+
+def spans(
+    journal: past.Directory = None,
+    to: To = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Begin that long back.  [default: all there is]")] = None,
+    otlp: Annotated[
+        str | None, typer.Option(metavar="URL", help="Send them to a collector by OTLP over HTTP, instead of printing them.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what ends from now on, until Ctrl-C.")] = False,
+) -> None:
+    """Export the requests of the journal as spans, by the standard SDK of OpenTelemetry.
+
+    A request that came with a W3C trace context continues it: eMQP's header `traceparent`, and the agreed part of MDX and DCP
+    where the broker's setting `journal.trace_parts` is on.
+
+    **Examples**
+
+    - `polydomo spans --since 10m`
+    - `polydomo spans --follow --otlp http://127.0.0.1:4318/v1/traces`
+    """
+    try:
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+        from polydomo.journal import otel
+    except ImportError:
+        raise SettingError("spans need OpenTelemetry's SDK (pip install 'polydomo[otel]')") from None
+    exporter: Any = _otlp(otlp) if otlp else ConsoleSpanExporter(formatter=lambda span: str(span.to_json(indent=None)) + "\n")
+    provider = otel.provider(exporter)
+    tracer = provider.get_tracer("polydomo")
+    back = past.seconds("--since", since)
+    found = past.find(journal, to)
+    taken: set[str] = set()
+    count = 0
+    try:
+        while True:
+            count += otel.export(fresh(found.reader, taken, back), tracer)
+            past.complain_of(found.reader)
+            found.reader.problems.clear()
+            if not follow:
+                break
+            provider.force_flush()
+            time.sleep(POLL)
+    finally:
+        provider.shutdown()
+    if otlp:
+        typer.echo(f"polydomo: {count} requests sent to {otlp}", err=True)
+
+
+def fresh(reader: "Reader", taken: set[str], back: float | None) -> list[dict[str, Any]]:
+    """The rows of segments that have not been looked at."""
+    from polydomo.journal import schema
+    from polydomo.journal.reader import moment
+
+    begin = moment(time.time() - back) if back is not None else None
+    rows: list[dict[str, Any]] = []
+    for segment in reader.find(schema.REQUESTS, begin):
+        if str(segment.path) not in taken:
+            taken.add(str(segment.path))
+            table = reader.read(segment, schema.REQUESTS)
+            if table is not None:
+                rows += [row for row in table.to_pylist() if begin is None or row["time"] >= begin]
+    return rows
+
+
+def _otlp(url: str) -> Any:
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    except ImportError:
+        raise SettingError("--otlp needs an exporter (pip install opentelemetry-exporter-otlp-proto-http)") from None
+    return OTLPSpanExporter(endpoint=url)

@@ -1,0 +1,83 @@
+"""Finished requests as spans of OpenTelemetry, made from the journal's rows by the standard SDK.
+
+One span per request, from acceptance to its end, a child of the context it came with, if any; inside it one for the
+time it waited and one for the time its last worker had it. The broker is not involved: rows are read from closed
+segments.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags, Tracer
+
+from polydomo.journal.context import parse
+from polydomo.protocols.verbs import OK
+
+Row = dict[str, Any]
+
+
+def provider(exporter: SpanExporter, service: str = "polydomo") -> TracerProvider:
+    """A provider that sends spans to ``exporter`` in batches; call ``shutdown`` at the end."""
+    made = TracerProvider(resource=Resource.create({"service.name": service}))
+    made.add_span_processor(BatchSpanProcessor(exporter))
+    return made
+
+
+def export(rows: Iterable[Row], tracer: Tracer) -> int:
+    """A span for each row of ``requests``; returns how many."""
+    count = 0
+    for row in rows:
+        _span(row, tracer)
+        count += 1
+    return count
+
+
+def _span(row: Row, tracer: Tracer) -> None:
+    attributes = {
+        "messaging.system": "polydomo",
+        "messaging.destination.name": row["service"],
+        "messaging.message.id": row["request"],
+        "messaging.message.body.size": row["request_bytes"],
+        "polydomo.broker": row["broker"],
+        "polydomo.outcome": row["outcome"],
+        "polydomo.attempts": row["dispatches"],
+        "polydomo.hops": row["hops"],
+        "polydomo.client.protocol": row["client_protocol"],
+        "polydomo.worker.protocol": row["worker_protocol"],
+        "polydomo.reply.size": row["reply_bytes"],
+        "network.peer.address": row["client_peer"],
+    }
+    span = tracer.start_span(
+        f"request {row['service']}", _parent(row), SpanKind.SERVER, attributes, start_time=_nanoseconds(row["accepted"])
+    )
+    inside = trace.set_span_in_context(span)
+    first = row["first_dispatched"] or row["time"]
+    if row["wait_us"]:
+        waiting = tracer.start_span("wait", inside, start_time=_nanoseconds(row["accepted"]))
+        waiting.end(_nanoseconds(first))
+    if row["dispatched"] is not None:
+        work = tracer.start_span(f"work {row['last_service']}", inside, SpanKind.CLIENT, start_time=_nanoseconds(row["dispatched"]))
+        work.set_attribute("network.peer.address", row["worker_peer"])
+        if row["first_partial"] is not None:
+            work.add_event("first partial", timestamp=_nanoseconds(row["first_partial"]))
+        work.end(_nanoseconds(row["time"]))
+    if row["outcome"] != OK:
+        span.set_status(Status(StatusCode.ERROR, f"{row['outcome']}: {row['reason']}"))
+    span.end(_nanoseconds(row["time"]))
+
+
+def _parent(row: Row) -> Any:
+    context = parse(row["trace"]) if row["trace"] else None
+    if context is None:
+        return trace.set_span_in_context(trace.INVALID_SPAN)
+    remote = SpanContext(context.trace_id, context.span_id, is_remote=True, trace_flags=TraceFlags(context.flags))
+    return trace.set_span_in_context(NonRecordingSpan(remote))
+
+
+def _nanoseconds(time: datetime) -> int:
+    return round(time.timestamp() * 1e6) * 1000
