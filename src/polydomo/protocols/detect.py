@@ -21,22 +21,24 @@ from polydomo.wire.zmtp import ZmtpLink
 EMPTY = b"\x01\x00"
 
 
+BEGINNINGS: "list[tuple[bytes, type[Session]]]" = [
+    (EMPTY + b"\x01\x06MDPC01", Mdp1Session),
+    (EMPTY + b"\x01\x06MDPW01", Mdp1Session),
+    (b"\x01\x06MDPC02", Mdp2Session),
+    (b"\x01\x06MDPW02", Mdp2Session),
+    (EMPTY + b"\x01\x06MDPC02", Mdp2Session),
+    (EMPTY + b"\x01\x06MDPW02", Mdp2Session),
+    (EMPTY + b"\x01\x05DGBX", DcpSession),
+    (bridge.BEGINNING, BridgeSession),
+    (EMPTY + b"\x01\x08eMQP/1.0", EmqpSession),
+    *((EMPTY + head(len(command), True) + command, DbpSession) for command in sorted(dbp.COMMANDS)),
+]
+
+
 def sessions(broker: Verbs) -> "list[tuple[bytes, type[Session]]]":
     """How a message of each protocol begins. MDX comes first: its headers are settings, and may be anything."""
     mdx = {broker.tuning.mdx_client_header, broker.tuning.mdx_worker_header}
-    return [
-        *((head(len(name), True) + name, MdxSession) for name in sorted(mdx)),
-        (EMPTY + b"\x01\x06MDPC01", Mdp1Session),
-        (EMPTY + b"\x01\x06MDPW01", Mdp1Session),
-        (b"\x01\x06MDPC02", Mdp2Session),
-        (b"\x01\x06MDPW02", Mdp2Session),
-        (EMPTY + b"\x01\x06MDPC02", Mdp2Session),
-        (EMPTY + b"\x01\x06MDPW02", Mdp2Session),
-        (EMPTY + b"\x01\x05DGBX", DcpSession),
-        (bridge.BEGINNING, BridgeSession),
-        (EMPTY + b"\x01\x08eMQP/1.0", EmqpSession),
-        *((EMPTY + head(len(command), True) + command, DbpSession) for command in sorted(dbp.COMMANDS)),
-    ]
+    return [*((head(len(name), True) + name, MdxSession) for name in sorted(mdx)), *BEGINNINGS]
 
 
 class Detector(Handler):
