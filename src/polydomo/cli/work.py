@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -89,7 +89,7 @@ async def serve(
     lines: bool,
     concurrency: int,
     grace: float,
-    more: dict[str, object],
+    more: dict[str, Any],
 ) -> None:
     from polydomo.cli.command import Command
     from polydomo.worker.aio import AsyncWorker
