@@ -144,6 +144,7 @@ BEACON: Final = "255.255.255.255:5245"  # Beacons go to every machine of the net
 BEACON_LOCAL: Final = "127.255.255.255:5245"  # of a broker that only its own machine can reach, no farther than that.
 BEACON_INTERVAL: Final = 1.0  # The published broker's (seen).
 DISCOVER_TIME: Final = 2.5  # How long a person waits for beacons: two of them, and a margin.
+DBP_BROADCAST_PORT: Final = 5247  # UDP, where services hear our beats;
 DBP_BROADCAST: Final = "255.255.255.255:5247"  # Our beats; not to 5245, where the published client takes every datagram for a beacon.
 DBP_BROADCAST_LOCAL: Final = "127.255.255.255:5247"
 MAX_DATAGRAM: Final = 512  # A beat has at most 300 bytes; what is longer is no beat, whatever it says.

@@ -12,6 +12,7 @@ import typer
 from polydomo.cli import options
 from polydomo.cli.options import Json, To
 from polydomo.cli.render import Column, show, show_json
+from polydomo.limits import DBP_BROADCAST_PORT
 
 if TYPE_CHECKING:
     from polydomo.errors import PolydomoError
@@ -86,6 +87,12 @@ def register(
     ] = None,
     function: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
     beat: Annotated[float, typer.Option(metavar="S", min=0.0, help="Seconds between heartbeats; 0: none.")] = 5.0,
+    udp: Annotated[
+        bool, typer.Option("--udp", help="Beat by UDP as long as the broker's broadcasts are heard.")
+    ] = False,
+    udp_port: Annotated[
+        int, typer.Option(metavar="PORT", min=1, max=65535, help="UDP port where they are heard.")
+    ] = DBP_BROADCAST_PORT,
     to: To = None,
     timeout: Timeout = 5.0,
 ) -> None:
@@ -98,19 +105,21 @@ def register(
 
     - `polydomo register weather --port 8080 --function "the weather, over HTTP"`
     - `polydomo register weather --ip 192.0.2.7 --port 8080 --beat 1`
+    - `polydomo register weather --port 8080 --udp --to discover://`
     """
     information: dict[str, object] = {"name": name, "port": port, "function": function}
     if ip is not None:
         information["ip"] = ip
     if beat:
         information["heartbeat"] = beat
-    asyncio.run(stay(options.address(to), information, timeout))
+    asyncio.run(stay(options.address(to), information, timeout, udp_port if udp else 0))
 
 
-async def stay(url: str, information: dict[str, object], timeout: float) -> None:
+async def stay(url: str, information: dict[str, object], timeout: float, udp_port: int = 0) -> None:
     from polydomo.cli.exits import complain, not_there
     from polydomo.client import catalog
     from polydomo.errors import NotConnected
+    from polydomo.wire.address import DISCOVER, Address
 
     class Person(catalog.Tell):
         """Whoever started the command: is told each change once."""
@@ -128,7 +137,8 @@ async def stay(url: str, information: dict[str, object], timeout: float) -> None
                 complain(f"{not_there(url, str(error))}; waiting for it" if absent else f"{error}; registering again")
 
     place = catalog.AsyncCatalog(url, timeout=timeout, connect_timeout=options.connect_time(url))
-    staying = asyncio.ensure_future(catalog.stay_registered(place, information, Person()))
+    udp = Address(DISCOVER, "*", udp_port) if udp_port else None
+    staying = asyncio.ensure_future(catalog.stay_registered(place, information, Person(), udp))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, staying.cancel)

@@ -7,12 +7,13 @@ from typing import Any, Self
 
 from polydomo.client.aio import DEFAULT_URL
 from polydomo.client.connection import Connection, connect
+from polydomo.client.heartbeats import UdpBeats, open_beats
 from polydomo.client.retry import Backoff
 from polydomo.errors import CallFailed, CallTimeout, ConnectionLost, PolydomoError
 from polydomo.limits import CONNECT_TIME, DBP_ANSWER_TIME
 from polydomo.protocols import dbp_ends, ends
 from polydomo.protocols.dbp_ends import Approved, DbpEnd, Denied, Disconnected, Info
-from polydomo.wire.address import parse_url
+from polydomo.wire.address import Address, parse_url
 
 Registration = dict[str, object]  # ``name`` at least; ``ip``, ``port``, ``function`` and ``heartbeat`` by the document
 
@@ -99,6 +100,17 @@ class AsyncCatalog:
         """The address of this machine as the broker sees it; empty on a local socket."""
         return self._connection.local_host if self._connection is not None else ""
 
+    async def beats_by_udp(self, name: str, interval: float, at: Address) -> UdpBeats | None:
+        """Heartbeats by UDP besides this connection; the broker's are heard ``at``. None where there can be none: on a local socket, over
+        IPv6, or where another program has the port for itself."""
+        host, port = self._connection.remote if self._connection is not None else ("", 0)
+        if not interval or not host or ":" in host:
+            return None
+        try:
+            return await open_beats(name, interval, (host, port), at)
+        except OSError:
+            return None
+
     def _said(self) -> DbpEnd:
         if self._dialog is None or self._connection is None:
             raise ConnectionLost(f"{self.address}: not connected")
@@ -161,25 +173,37 @@ class Tell:
     def lost(self, error: PolydomoError) -> None: ...
 
 
-async def stay_registered(catalog: AsyncCatalog, information: Registration, tell: Tell) -> None:
+async def stay_registered(
+    catalog: AsyncCatalog, information: Registration, tell: Tell, udp: Address | None = None
+) -> None:
     """Registers and beats at the agreed interval until cancelled; where the broker is lost, it registers anew.
 
-    A registration that is denied is not tried again: raises CallFailed.
+    With ``udp``, the address where the broker's broadcasts are heard, it beats by UDP as long as they are, else over the connection. A
+    registration that is denied is not tried again: raises CallFailed.
     """
     backoff = Backoff()
     while True:
+        beats: UdpBeats | None = None
         try:
             await catalog.connect()
             interval = await catalog.register({"ip": catalog.host or "127.0.0.1", **information})
             backoff.reset()
             tell.registered(interval)
+            if udp is not None:
+                beats = await catalog.beats_by_udp(str(information["name"]), interval, udp)
+                if beats is not None:
+                    beats.beat()  # at once: the broker answers with its broadcasts
             while True:
                 try:
                     async with asyncio.timeout(interval or None):
                         raise await catalog.lost()
                 except TimeoutError:
-                    await catalog.beat()
+                    if beats is None or not beats.beat():
+                        await catalog.beat()
         except (ConnectionLost, CallTimeout) as error:
             tell.lost(error)
             await catalog.close()
             await asyncio.sleep(backoff.next())
+        finally:
+            if beats is not None:
+                beats.close()

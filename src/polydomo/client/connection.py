@@ -68,6 +68,14 @@ class Connection(asyncio.Protocol, Handler):
         return str(self._transport.get_extra_info("sockname", ("",))[0])
 
     @property
+    def remote(self) -> tuple[str, int]:
+        """The address and port of the broker's end; empty on a local socket."""
+        if self.address.kind == IPC or self._transport is None:
+            return "", 0
+        host, port = self._transport.get_extra_info("peername", ("", 0))[:2]
+        return str(host), int(port)
+
+    @property
     def choked(self) -> bool:
         """The broker reads more slowly than we write: wait for ``writable`` before adding to it."""
         return self._choked is not None

@@ -65,7 +65,7 @@ async def listen(seconds: float, at: Address = ANYWHERE) -> list[Heard]:
 async def _listening(at: Address) -> AsyncIterator[Ear]:
     loop = asyncio.get_running_loop()
     try:
-        sock = _socket(at)
+        sock = open_ear(at)
     except OSError as error:
         raise NotConnected(f"{at}: cannot listen for beacons: {error.strerror or error}") from None
     transport, ear = await loop.create_datagram_endpoint(Ear, sock=sock)
@@ -76,7 +76,7 @@ async def _listening(at: Address) -> AsyncIterator[Ear]:
         transport.abort()
 
 
-def _socket(at: Address) -> socket.socket:
+def open_ear(at: Address) -> socket.socket:
     """Bound so that several programs may listen there at once, as every published one does."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
