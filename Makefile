@@ -5,10 +5,13 @@ REAL := .venv-real
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 TEST_JOBS ?= 2
-CHECKED := src tests $(wildcard demo bench)
+CHECKED := src tests $(wildcard demo bench sim)
+SEEDS ?= 1000
+FIRST ?= 1
+FUZZ_MINUTES ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-long real-peers bench lint clean
+.PHONY: help up demo test test-long real-peers bench sim fuzz lint clean
 
 help:  ## Show this list
 	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
@@ -41,6 +44,13 @@ real-peers: $(VENV)/.all $(REAL)/done  ## Install the published programs that so
 
 bench: $(VENV)/.all  ## Measure CPU per request and requests/s beside other brokers
 	@$(PY) bench/compare.py
+
+sim: $(VENV)/.all  ## Simulate worlds full of faults: SEEDS=1000 of them, from seed FIRST=1 on
+	@$(PY) -m sim.run --seeds $(SEEDS) --first $(FIRST) --progress 100
+
+fuzz: $(VENV)/.all  ## Feed every decoder with nonsense for FUZZ_MINUTES=5: hypothesis, and atheris where it installs
+	@$(PIP) install -qq atheris || echo "==> atheris does not install here: hypothesis alone"
+	@$(PY) -m tests.fuzz.run --minutes $(FUZZ_MINUTES)
 
 clean:  ## Remove .venv, caches and build products
 	rm -rf $(VENV) $(REAL) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

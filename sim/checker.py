@@ -1,4 +1,5 @@
-"""The record as a whole: every call has one outcome, every reply is the asker's own, and the journal of each run tells one story of each request."""
+"""The record as a whole: every call has one outcome, every reply is the asker's own, and the journal of each run tells
+one story of each request."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

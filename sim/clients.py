@@ -1,7 +1,8 @@
 """Clients: calls that each end in exactly one outcome, by the same rules as the library's.
 
-A call is asked on a connection, and ends with its final reply, with a failure the protocol could tell, with its timeout, or because its connection
-was lost or could not be had. One that is safe to repeat is asked again where the library would.
+A call is asked on a connection, and ends with its final reply, with a failure the protocol could tell, with its
+timeout, or because its connection was lost or could not be had. One that is safe to repeat is asked again where the
+library would.
 """
 
 from collections import deque

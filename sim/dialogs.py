@@ -1,7 +1,7 @@
 """The sentences of each document that can be seen from outside, one dialog per connection.
 
-A dialog hears what the peer said (``heard``) and what the broker said (``said``), both as frames, at the broker. It knows nothing of the broker's
-insides, and reports what a document does not allow.
+A dialog hears what the peer said (``heard``) and what the broker said (``said``), both as frames, at the broker. It
+knows nothing of the broker's insides, and reports what a document does not allow.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,8 @@
-"""Small deliberate breakages of the broker and its codecs. The simulator must find each: one that it does not find is a hole in the checker.
+"""Small deliberate breakages of the broker and its codecs. The simulator must find each: one that it does not find is
+a hole in the checker.
 
-A mutant is a context manager that patches one method or function. ``changes`` are options that make its world likely; the seeds that find it and
-the rule that does are listed in docs/reliability.md.
+A mutant is a context manager that patches one method or function. ``changes`` are options that make its world likely;
+the seeds that find it and the rule that does are listed in docs/reliability.md.
 """
 
 from collections.abc import Callable, Iterator

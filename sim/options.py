@@ -1,7 +1,7 @@
 """Everything a seed decides: who is there, how the network and the processes misbehave, and which bounds the broker has.
 
-All faults stand in one object. Each seed draws which of them exist at all (a swarm): a world with every fault at once seldom gets far enough
-for the rare ones to matter, and a world with one fault shows what that fault alone can do.
+All faults stand in one object. Each seed draws which of them exist at all (a swarm): a world with every fault at once
+seldom gets far enough for the rare ones to matter, and a world with one fault shows what that fault alone can do.
 """
 
 from dataclasses import dataclass, field, fields

@@ -1,7 +1,7 @@
 """A peer's side of a connection: a real end of ``protocols`` behind a real dialing link, and a simulated connection under it.
 
-``Line`` does what ``client.connection`` does with a socket. ``NngSocket`` does what NNG does: it outlives its connections, and repeats a request
-that has no answer, after a while and on every new connection, under the same id.
+``Line`` does what ``client.connection`` does with a socket. ``NngSocket`` does what NNG does: it outlives its
+connections, and repeats a request that has no answer, after a while and on every new connection, under the same id.
 """
 
 from collections.abc import Callable

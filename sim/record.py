@@ -1,7 +1,8 @@
 """What happened, row by row: what the brokers journal and what the peers saw, in one order.
 
-A row is ``(time, who, what, request tag, ...)``. Every body carries the tag of the call it belongs to, and every part of a reply the number of the
-execution it comes from, so that the record can tell whose is what without trusting the broker.
+A row is ``(time, who, what, request tag, ...)``. Every body carries the tag of the call it belongs to, and every part
+of a reply the number of the execution it comes from, so that the record can tell whose is what without trusting the
+broker.
 """
 
 import hashlib
@@ -53,8 +54,8 @@ class Record:
 class SimRecorder(JournalRecorder):
     """The real journal of one run of one broker, kept in memory, and a row in the record for what people read.
 
-    ``safe`` is what has reached the disk: a crash loses the rest, and the next run says so. While the disk is full nothing reaches it, and what
-    does not fit into the line any more is dropped, as in a real broker.
+    ``safe`` is what has reached the disk: a crash loses the rest, and the next run says so. While the disk is full
+    nothing reaches it, and what does not fit into the line any more is dropped, as in a real broker.
     """
 
     def __init__(self, node: "BrokerNode", record: Record, run: Run, chunk_rows: int) -> None:

@@ -1,7 +1,7 @@
 """What crosses the wire at the broker, read by a decoder of its own: it shares no code with the one it watches.
 
-``Tap`` sits between a connection and its link. It tells the connection's ``Dialog`` every message that came and went, in the order in which the
-broker took and gave them.
+``Tap`` sits between a connection and its link. It tells the connection's ``Dialog`` every message that came and went,
+in the order in which the broker took and gave them.
 """
 
 from collections.abc import Callable

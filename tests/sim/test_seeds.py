@@ -1,0 +1,27 @@
+"""Worlds of mixed protocols and mixed faults, each from one seed: none may break a rule. `make sim` runs more of them."""
+
+import pytest
+
+from sim.run import run_seed, tell
+
+CHUNK = 10
+SEEDS = 300
+LONG_SEEDS = 3_000
+
+
+def check(seeds: range) -> None:
+    for seed in seeds:
+        world = run_seed(seed)
+        assert not world.breaches, tell(world, [])
+        assert world.submitted > 0
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
+def test_seeds(first: int) -> None:
+    check(range(first, first + CHUNK))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(100_001, 100_001 + LONG_SEEDS, 10 * CHUNK))
+def test_more_seeds(first: int) -> None:
+    check(range(first, first + 10 * CHUNK))
