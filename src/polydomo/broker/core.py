@@ -1,7 +1,7 @@
 """The broker: what may happen next.
 
-One object holds all services, workers and requests, and is the only one to change them. Codecs call its verbs (``protocols.verbs.Verbs``); it
-answers by calling their sessions. Time is ``now``, set by the owner of the loop before anything else; ``next_deadline`` says when
+One object holds all services, workers and requests, and is the only one to change them. Codecs call its verbs (``protocols.verbs.Verbs``);
+it answers by calling their sessions. Time is ``now``, set by the owner of the loop before anything else; ``next_deadline`` says when
 ``advance`` wants to be called, and ``turn`` is called once per turn of the loop.
 
 A request is QUEUED, then HELD by one worker at a time, then DONE, and ``_end`` is the only way there: one outcome. The token of an attempt

@@ -76,7 +76,8 @@ class ClientEnd:
         self.out = []
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
-        """Sends a request. ``key`` is the caller's and comes back with its replies. ``timeout`` is told to the broker where the protocol can."""
+        """Sends a request. ``key`` is the caller's and comes back with its replies. ``timeout`` is told to the broker where the protocol
+        can."""
         raise NotImplementedError
 
     def receive(self, message: Frames) -> list[Event]:

@@ -180,8 +180,9 @@ class MemoSession(Session):
         self._poll(worker, rid)
 
     def _repeats(self, worker: Worker, rid: bytes) -> bool:
-        """Whether a worker that holds a job says again what it said before it got the job: NNG repeats a request until it has its answer, on
-        every new connection. A RESULT among it belongs to the job before; the one it holds got lost with its connection and is sent again."""
+        """Whether a worker that holds a job says again what it said before it got the job: NNG repeats a request until it has its answer,
+        on every new connection. A RESULT among it belongs to the job before; the one it holds got lost with its connection and is sent
+        again."""
         ref = worker.ref
         assert isinstance(ref, MemoWorker)
         if rid != ref.taken:

@@ -1,7 +1,8 @@
 """Publishers and subscribers: PUB and XPUB peers publish to the broker, SUB and XSUB peers subscribe to it (RFC 29).
 
 What is published goes out as it came, topic first. A subscriber that does not read has its messages held back, up to a bound; past it, it
-misses what is published (``skip_slow``) or is cut off, so that it knows: libzmq connects again by itself, and is given the last values anew.
+misses what is published (``skip_slow``) or is cut off, so that it knows: libzmq connects again by itself, and is given the last values
+anew.
 """
 
 from collections import deque

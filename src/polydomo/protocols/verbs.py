@@ -266,9 +266,9 @@ class Verbs:
     ) -> Request | None:
         """Accepts a request, or refuses it (None; ``send_failure`` has been called where a Request could be made).
 
-        ``deadline`` is absolute, ``wait`` bounds the time in the queue (0: the general expiry, which runs only while the service has no worker), ``run`` bounds
-        each attempt (memo01), ``attempts`` overrides the default (0). ``fallback`` names a service to use if nobody offers ``service``
-        (eMQP's ``default``). Reserved names (``mmi.*``, ``polydomo.*``) are answered by the broker itself, through ``send_final``.
+        ``deadline`` is absolute, ``wait`` bounds the time in the queue (0: the general expiry, which runs only while the service has no
+        worker), ``run`` bounds each attempt (memo01), ``attempts`` overrides the default (0). ``fallback`` names a service to use if nobody
+        offers ``service`` (eMQP's ``default``). Reserved names (``mmi.*``, ``polydomo.*``) are answered by the broker itself, through ``send_final``.
         """
         raise NotImplementedError
 
@@ -397,8 +397,8 @@ class Verbs:
 
     # --- bridges: another broker, which is a worker for what is offered there and a client for what is asked there
     def bridge(self, session: Session, peer: bytes, window: int) -> Worker | None:
-        """The broker ``peer`` is at the other end, and takes ``window`` requests at a time. It is told of every service there is. None, with
-        ``refusal`` set, if there must be no such bridge."""
+        """The broker ``peer`` is at the other end, and takes ``window`` requests at a time. It is told of every service there is. None,
+        with ``refusal`` set, if there must be no such bridge."""
         raise NotImplementedError
 
     def learn(self, worker: Worker, service: bytes, path: "tuple[bytes, ...]") -> None:

@@ -1,7 +1,7 @@
 """Security handshakes of ZMTP 3: the commands between the greeting and the traffic.
 
-``Mechanism`` is what a ``ZmtpLink`` needs of one; ``Null`` is the only one so far. A mechanism is per connection and pure: bytes of commands
-in, bytes of commands out.
+``Mechanism`` is what a ``ZmtpLink`` needs of one; ``Null`` is the only one so far. A mechanism is per connection and pure: bytes of
+commands in, bytes of commands out.
 """
 
 from polydomo.errors import ProtocolViolation
