@@ -68,6 +68,7 @@ def up(
     - `polydomo up`
     - `polydomo up --listen tcp://127.0.0.1:6000 --listen ipc:///run/polydomo.sock`
     - `polydomo up --config /etc/polydomo.toml --log-json`
+    - `polydomo up --beacon`: tells by UDP where it is; `--beacon HOST:PORT`: there
     - `polydomo up --bridge tcp://other.example:5246`
     """
     from polydomo.cli import flags, keeping
