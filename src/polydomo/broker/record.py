@@ -1,7 +1,7 @@
 """What the broker tells of itself: every outcome and every rare event, and, if wanted, every message.
 
-The base class ignores everything; the server's logs and the journal are subclasses. ``wants_requests`` and ``wants_messages`` are read once,
-when the broker is made, so that what nobody wants costs nothing.
+The base class ignores everything; the server's logs and the journal are subclasses. ``wants_requests`` and ``wants_messages`` are read
+once, when the broker is made, so that what nobody wants costs nothing.
 """
 
 from polydomo.broker.logs import LogRecord

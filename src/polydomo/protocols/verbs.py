@@ -268,7 +268,8 @@ class Verbs:
 
         ``deadline`` is absolute, ``wait`` bounds the time in the queue (0: the general expiry, which runs only while the service has no
         worker), ``run`` bounds each attempt (memo01), ``attempts`` overrides the default (0). ``fallback`` names a service to use if nobody
-        offers ``service`` (eMQP's ``default``). Reserved names (``mmi.*``, ``polydomo.*``) are answered by the broker itself, through ``send_final``.
+        offers ``service`` (eMQP's ``default``). Reserved names (``mmi.*``, ``polydomo.*``) are answered by the broker itself,
+        through ``send_final``.
         """
         raise NotImplementedError
 
