@@ -1,0 +1,153 @@
+"""Clients and workers, each in a process of its own: ``python -m chaos.actors client mdx URL ...``, started by the stage.
+
+Every call has an id of its own in its body, and a client knows what the right reply is, byte for byte. What is submitted, executed and
+ended goes to the actor's record at once. SIGTERM ends an actor in order: a client submits nothing more and waits for its open calls.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator
+
+from chaos import strangers
+from chaos.calls import ECHO, EVERYTHING, POISON, SLOW, SLOWEST, STREAM, Caller, Options, named, pieces
+from chaos.record import Record
+from polydomo import AsyncClient, AsyncWorker, Call, CallError, Client
+from polydomo.protocols import registry
+
+# --- clients of the library -------------------------------------------------------------------------------------------------
+
+
+def library_client(options: Options, protocol: str) -> None:
+    asyncio.run(_library_client(Caller(options, EVERYTHING, retries=2), protocol))
+
+
+async def _library_client(caller: Caller, protocol: str) -> None:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, caller.stopping.set)
+    options = caller.options
+
+    async def lane(client: AsyncClient) -> None:
+        while not caller.stopping.is_set():
+            plan = caller.next()
+            began = loop.time()
+            try:
+                result = await client.call(plan.service, plan.body, timeout=options.timeout, retries=plan.attempts - 1)
+                outcome = caller.record.judge(plan.call, result.body, plan.expected)
+            except Exception as error:
+                outcome = caller.failed(error)
+            caller.record.ended(plan.call, outcome, loop.time() - began)
+            await asyncio.sleep(caller.pause())
+
+    async with AsyncClient(options.url, protocol, connect_timeout=2.0, max_connections=options.lanes) as client:
+        await asyncio.gather(*(lane(client) for _ in range(options.lanes)))
+
+
+def blocking_client(options: Options) -> None:
+    """The face of the library without asyncio, shared by threads."""
+    caller = Caller(options, EVERYTHING, retries=2)
+    signal.signal(signal.SIGTERM, lambda *_: caller.stopping.set())
+
+    def lane() -> None:
+        while not caller.stopping.is_set():
+            plan = caller.next()
+            began = time.monotonic()
+            try:
+                result = client.call(plan.service, plan.body, timeout=options.timeout, retries=plan.attempts - 1)
+                outcome = caller.record.judge(plan.call, result.body, plan.expected)
+            except CallError as error:
+                outcome = caller.failed(error)
+            caller.record.ended(plan.call, outcome, time.monotonic() - began)
+            caller.stopping.wait(caller.pause())
+
+    with Client(options.url, connect_timeout=2.0) as client:
+        threads = [threading.Thread(target=lane) for _ in range(options.lanes)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():  # a signal is only handled between two of them
+                thread.join(0.2)
+
+
+# --- workers of the library -------------------------------------------------------------------------------------------------
+
+
+def library_worker(options: Options, protocol: str) -> None:
+    asyncio.run(_library_worker(options, protocol))
+
+
+async def _library_worker(options: Options, protocol: str) -> None:
+    worker = AsyncWorker(options.url, protocol, concurrency=options.lanes, beat=options.beat, grace=options.timeout)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+    dice = random.Random(options.seed)
+
+    @worker.service(ECHO)
+    async def echo(call: Call) -> bytes:
+        options.record.executing(named(call.body))
+        return call.body
+
+    @worker.service(SLOW)
+    async def slow(call: Call) -> bytes:
+        options.record.executing(named(call.body))
+        await asyncio.sleep(dice.random() * SLOWEST)
+        return call.body
+
+    @worker.service(STREAM)
+    def stream(call: Call) -> Generator[bytes, None, bytes]:
+        name = named(call.body)
+        options.record.executing(name)
+        *parts, end = pieces(name)
+        for part in parts:
+            time.sleep(dice.random() * 0.02)
+            yield part
+        return end
+
+    @worker.service(POISON)
+    async def poison(call: Call) -> bytes:
+        options.record.executing(named(call.body))
+        os.kill(os.getpid(), signal.SIGKILL)
+        return b""
+
+    await worker.run()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("role", choices=["client", "worker", "catalog", "crowd"])
+    parser.add_argument("kind")
+    parser.add_argument("url")
+    parser.add_argument("name")
+    parser.add_argument("record")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lanes", type=int, default=2)
+    parser.add_argument("--rate", type=float, default=20.0)
+    parser.add_argument("--timeout", type=float, default=4.0)
+    parser.add_argument("--beat", type=float, default=0.5)
+    words = parser.parse_args()
+    options = Options(
+        words.url, words.name, Record(words.record), words.seed, words.lanes, words.rate, words.timeout, words.beat
+    )
+    runs: dict[tuple[str, str], Callable[[Options], None]] = {
+        ("client", "blocking"): blocking_client,
+        ("client", "pyzmq-mdp1"): strangers.mdp1_client,
+        ("client", "pyzmq-mdp2"): strangers.mdp2_client,
+        ("client", "pynng-memo"): strangers.memo_client,
+        ("worker", "pyzmq-mdp1"): strangers.mdp1_worker,
+        ("worker", "pyzmq-mdp2"): strangers.mdp2_worker,
+        ("worker", "pynng-memo"): strangers.memo_worker,
+        ("catalog", "dbp"): strangers.catalog,
+        ("crowd", "idle"): strangers.crowd,
+    }
+    for protocol in registry.names():
+        runs["client", protocol] = lambda options, protocol=protocol: library_client(options, protocol)  # type: ignore[misc]
+        runs["worker", protocol] = lambda options, protocol=protocol: library_worker(options, protocol)  # type: ignore[misc]
+    runs[words.role, words.kind](options)
+    options.record.quit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""``python -m chaos.run --seconds 60 --seed 1``: trouble on real processes, and the table of what became of every call.
+
+First load and faults, drawn from the seed; then everything heals, and everything must come to rest within a bound. The status is 1 if
+anything is not as it must be. Which fault meets which message is the machine's doing: a seed gives the same faults, not the same run.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+from chaos import report
+from chaos.faults import FAULTS, Fault
+from chaos.record import Tally
+from chaos.report import Report
+from chaos.stage import Load, Stage
+
+REST = 60.0  # seconds within which all must be well again: the longest backoff, liveness and call, several times over
+GAP = 0.7  # seconds between two faults, in the mean
+DISK = 512  # MiB of the broker's file system
+MOUNTED = "CHAOS_MOUNTED"
+
+Tell = Callable[[str], None]
+
+
+async def trouble(
+    stage: Stage, dice: random.Random, seconds: float, found: Report, without: set[str], tell: Tell, gap: float = GAP
+) -> None:
+    """Faults of every kind: each once, in any order, then as they come."""
+    kinds = [fault for fault in FAULTS if fault.name not in without]
+    first = dice.sample(kinds, len(kinds))
+    gap = min(gap, seconds / (1.2 * len(kinds)))
+    end = time.monotonic() + seconds
+    tasks: list[asyncio.Task[None]] = []
+    while time.monotonic() < end:
+        fault = first.pop() if first else dice.choices(kinds, [kind.weight for kind in kinds])[0]
+        tell(f"{seconds - (end - time.monotonic()):7.1f} s  {fault.name}")
+        tasks.append(asyncio.create_task(inject(stage, fault, random.Random(dice.random()), found)))
+        await asyncio.sleep(min(dice.expovariate(1 / gap), 5 * gap))
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result
+
+
+async def inject(stage: Stage, fault: Fault, dice: random.Random, found: Report) -> None:
+    found.faults[fault.name] += 1
+    if await fault.harm(stage, dice) is False:
+        found.faults[fault.name] -= 1
+
+
+async def until(condition: Callable[[], Awaitable[list[str]]], seconds: float) -> list[str]:
+    """Waits until nothing is wrong any more; what still is after ``seconds``."""
+    end = time.monotonic() + seconds
+    while wrong := await condition():
+        if time.monotonic() > end:
+            return wrong
+        await asyncio.sleep(0.25)
+    return []
+
+
+async def well(stage: Stage, since: float) -> list[str]:
+    """Who does not work, though everything has healed: workers that are not registered, clients without a reply since then."""
+    if not stage.broker.up:
+        return ["the broker is down"]
+    missing = await stage.missing()
+    wrong = [f"{have} of {want} workers of {name} are registered" for name, (have, want) in missing.items()]
+    if not await stage.in_catalog("catalog-dbp"):
+        wrong.append("the service that beats by UDP is not in the catalog")
+    for actor in stage.of("client"):
+        path = stage.directory / f"{actor.name}.{actor.incarnation}.record"
+        if not answered(path, since):
+            wrong.append(f"{actor.name} has had no reply")
+    return wrong
+
+
+def answered(path: Path, since: float) -> bool:
+    """Whether the client of this record had a right reply after ``since``."""
+    if not path.exists():
+        return False
+    lines = path.read_text().splitlines()[-400:]
+    return any(line.startswith("E ") and line.split(" ")[2] == "reply" and float(line.split(" ")[4]) > since for line in lines)
+
+
+async def at_rest(stage: Stage) -> list[str]:
+    status = await stage.ask("status")
+    if status is None:
+        return ["the broker does not answer"]
+    return [f"{name}: {status[name]}" for name in ("open_requests", "held_bytes") if status[name]]
+
+
+async def settle(stage: Stage, found: Report) -> None:
+    """After the last fault: heal, see that all work again, end the load, and come to rest."""
+    stage.heal()
+    since = time.time()
+    found.must("peers that do not work again after healing", await until(lambda: well(stage, since), REST))
+    found.survivors = {f"{actor.name}.{actor.incarnation}" for actor in stage.of("client")}
+    found.must("clients that did not end in order", await stage.stop("client", stage.load.timeout + 15.0))
+    found.must("things the broker holds at rest", await until(lambda: at_rest(stage), REST))
+    for role in ("crowd", "catalog", "worker"):
+        found.must("other actors that did not end in order", await stage.stop(role, stage.load.timeout + 15.0))
+    found.memory, found.most_memory = stage.broker.memory(), stage.broker.memory("VmHWM")
+    found.must("connections the broker keeps of peers that are gone", await until(lambda: all_gone(stage), 10.0))
+    found.files = stage.broker.files()
+    status = await stage.stop_broker()
+    found.must("ends of the broker that nobody asked for", [f"status {end.status}" for end in stage.broker.ended if not end.asked])
+    found.must("ends of the broker that nobody asked for", [f"on SIGTERM, status {status}"] if status else [])
+    found.must("faults of the broker's own in its log", stage.broker.complaints())
+    found.restarts = stage.broker.runs - 1
+
+
+async def all_gone(stage: Stage) -> list[str]:
+    """But for the connection that asks."""
+    status = await stage.ask("status") or {"connections": -1}
+    return [] if status["connections"] == 1 else [f"{status['connections']} connections"]
+
+
+async def play(stage: Stage, options: argparse.Namespace, tell: Tell) -> Report:
+    found = Report(seconds=options.seconds, crowd=stage.load.crowd)
+    await stage.open()
+    try:
+        found.peers = len(stage.actors)
+        tell(f"a broker at port {stage.broker.port}, {found.peers} actors; seed {options.seed}")
+        late = await until(lambda: well(stage, 0.0), REST)
+        if late:
+            raise RuntimeError(f"the stage is not ready: {'; '.join(late)}")
+        tell(f"all are there; trouble for {options.seconds:g} s")
+        await trouble(stage, random.Random(options.seed), options.seconds, found, set(options.without), tell)
+        tell("everything heals")
+        await settle(stage, found)
+    finally:
+        await stage.close()
+    tell("reading the records and the journal")
+    found.judge(Tally.of(stage.directory))
+    found.audited, breaches = report.audit(stage.data)
+    found.must("breaches of the journal's rules", breaches)
+    return found
+
+
+@contextlib.contextmanager
+def place(keep: str | None) -> Iterator[tuple[Path, Path, bool]]:
+    """A directory, within it a file system of its own for the broker if one can be mounted, and whether it could."""
+    directory = Path(keep) if keep else Path(tempfile.mkdtemp(prefix="polydomo-chaos-"))
+    data = directory / "data"
+    data.mkdir(parents=True)
+    small = MOUNTED in os.environ and mount(data)
+    try:
+        yield directory, data, small
+    finally:
+        if keep and small:
+            shutil.copytree(data, directory / "data-kept")  # the mount goes with this process
+        if small:
+            subprocess.run(["umount", str(data)], check=False)
+        if not keep:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def mount(path: Path) -> bool:
+    words = ["mount", "-t", "tmpfs", "-o", f"size={DISK}m", "tmpfs", str(path)]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def with_mounts() -> None:
+    """Becomes the same process in a mount namespace of its own, where the system lets anybody have one; else goes on as it is."""
+    if MOUNTED in os.environ or shutil.which("unshare") is None:
+        return
+    if subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode == 0:
+        os.execvpe("unshare", ["unshare", "-Urm", *sys.orig_argv], {**os.environ, MOUNTED: "1"})
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m chaos.run", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long there is trouble")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--crowd", type=int, default=Load.crowd, help="idle peers")
+    parser.add_argument("--lanes", type=int, default=Load.lanes, help="calls open at a time, of each client")
+    parser.add_argument("--rate", type=float, default=Load.rate, help="calls a second, of each client")
+    parser.add_argument("--without", action="append", default=[], metavar="FAULT", choices=[fault.name for fault in FAULTS])
+    parser.add_argument("--keep", metavar="DIR", help="leave records, logs and journal there")
+    parser.add_argument("--quiet", action="store_true", help="print the table only")
+    return parser
+
+
+def main() -> None:
+    options = arguments().parse_args()
+    with_mounts()
+    load = Load(lanes=options.lanes, rate=options.rate, crowd=options.crowd)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is ended on the way out
+
+    def tell(line: str) -> None:
+        if not options.quiet:
+            print(line, flush=True)
+
+    with place(options.keep) as (directory, data, small):
+        stage = Stage(directory, load, random.Random(options.seed), data, small)
+        found = asyncio.run(play(stage, options, tell))
+    print(found.table())
+    sys.exit(1 if found.failed else 0)
+
+
+if __name__ == "__main__":
+    main()

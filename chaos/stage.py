@@ -1,0 +1,347 @@
+"""The stage: one broker (``polydomo up``), a route to it for every actor, and the actors, each a process. Whoever dies is started again."""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos import raw
+from chaos.proxy import Network
+from polydomo.client.catalog import AsyncCatalog
+from polydomo.errors import PolydomoError
+from polydomo.protocols import registry
+
+ROOT = Path(__file__).parent.parent
+LIBRARY = tuple(registry.names())
+STRANGERS = ("pyzmq-mdp1", "pyzmq-mdp2", "pynng-memo")
+CLIENTS = (*LIBRARY, "blocking", *STRANGERS)
+WORKERS = (*LIBRARY, *STRANGERS)
+OWN_SERVICES = 4  # that a worker of the library offers: echo, slow, stream, poison
+START_TIME = 30.0  # for a process that shares a busy machine
+FULL = "cannot write the journal"  # what a broker logs whose disk is full, as an error: it is one, but not its own
+WATCH = 0.1  # seconds between two looks at who has died
+
+
+@dataclass
+class Load:
+    """How much is asked of the broker, and how patiently."""
+
+    lanes: int = 3  # calls open at a time, of each client
+    rate: float = 25.0  # calls a second, of each client
+    seats: int = 2  # calls that each worker serves at a time, of each of its services
+    timeout: float = 4.0  # of each call
+    beat: float = 0.5  # of every protocol that has one
+    crowd: int = 200  # idle peers
+
+
+class Actor:
+    """A process that is there for good: a new incarnation follows the one that died."""
+
+    process: subprocess.Popen[bytes]
+    frozen = False
+
+    def __init__(self, stage: "Stage", role: str, kind: str, url: str, words: list[str]) -> None:
+        self.stage = stage
+        self.role = role
+        self.kind = kind
+        self.name = f"{role}-{kind}"
+        self.url = url
+        self.words = words
+        self.incarnation = 0
+        self.odd: list[str] = []  # incarnations that ended otherwise than by SIGKILL or SIGTERM
+
+    def start(self) -> None:
+        self.incarnation += 1
+        name = f"{self.name}.{self.incarnation}"
+        record = self.stage.directory / f"{name}.record"
+        self.log = self.stage.directory / f"{name}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "chaos.actors", self.role, self.kind, self.url, name, str(record)]
+                + ["--seed", str(self.stage.dice.randrange(1 << 30)), *self.words],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": "src"},
+            )
+
+    def look(self) -> None:
+        """Starts it again if it has died."""
+        if self.process.poll() is not None:
+            if self.process.returncode != -signal.SIGKILL:
+                self.odd.append(f"{self.name}.{self.incarnation} ended with {self.process.returncode}")
+            self.frozen = False
+            self.start()
+
+    def send(self, number: signal.Signals) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+            self.frozen = number == signal.SIGSTOP or (self.frozen and number != signal.SIGCONT)
+
+
+@dataclass
+class Ended:
+    """A run of the broker that is over."""
+
+    status: int
+    asked: bool
+
+
+class Broker:
+    """``polydomo up``. Killed, it comes back at the same port, after a moment."""
+
+    process: subprocess.Popen[bytes]
+    port = 0
+    back_at = 0.0  # when it is started again
+
+    def __init__(self, directory: Path, data: Path, load: Load, journal: str) -> None:
+        self.directory = directory
+        self.data = data
+        self.load = load
+        self.journal = journal
+        self.runs = 0
+        self.ended: list[Ended] = []
+        self.asked = False  # its end is our doing
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    @property
+    def up(self) -> bool:
+        return self.process.poll() is None
+
+    def start(self) -> None:
+        load = self.load
+        beat = f"{load.beat:g}s"
+        words = [f"--{name}-beat={beat}" for name in ("mdp", "mdx", "dcp", "emqp", "dbp")]
+        words += ["--beats-missed=4", "--queue-expiry=3s", "--memo-queue-expiry=3s", "--memo-idle=1s", "--busy-timeout=6s"]
+        words += ["--limits-handshake-time=3s", "--limits-max-unsent=8MiB", "--limits-max-message=3MiB", "--grace=5s"]
+        words += ["--dbp-broadcast=off", f"--journal-level={self.journal}", "--journal-name=chaos", "--journal-roll-seconds=1s"]
+        self.runs += 1
+        self.asked = False
+        self.log = self.directory / f"broker.{self.runs}.log"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("POLYDOMO_")}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "polydomo", "up", "--listen", f"tcp://127.0.0.1:{self.port}"]
+                + ["--data", str(self.data), "--log-json", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**environment, "PYTHONPATH": str(ROOT / "src")},
+            )
+
+    def entries(self) -> list[dict[str, Any]]:
+        """The log of this run so far."""
+        found = []
+        for line in self.log.read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+        return found
+
+    async def ready(self) -> None:
+        end = time.monotonic() + START_TIME
+        while not any(entry["message"] == "ready" for entry in self.entries()):
+            if not self.up or time.monotonic() > end:
+                raise RuntimeError(f"the broker did not start: {self.log.read_text(errors='replace')[-2000:]}")
+            await asyncio.sleep(0.02)
+        place = next(entry["address"] for entry in self.entries() if entry["message"] == "listening")
+        self.port = int(place.rpartition(":")[2])
+
+    def send(self, number: signal.Signals) -> None:
+        if self.up:
+            self.asked = self.asked or number in (signal.SIGKILL, signal.SIGTERM)
+            self.process.send_signal(number)
+
+    def look(self, dice: random.Random) -> None:
+        if self.up:
+            return
+        if not self.back_at:
+            self.ended.append(Ended(self.process.returncode, self.asked))
+            self.back_at = time.monotonic() + dice.random()
+        elif time.monotonic() >= self.back_at:
+            self.back_at = 0.0
+            self.start()
+
+    def memory(self, name: str = "VmRSS") -> int:
+        """In bytes; ``VmHWM`` is the most it ever was. 0 if it is not there."""
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+                if line.startswith(name + ":"):
+                    return int(line.split()[1]) * 1024
+        return 0
+
+    def files(self) -> int:
+        with contextlib.suppress(OSError):
+            return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        return 0
+
+    def limit(self, kind: int, soft: int | None) -> None:
+        """Lowers a limit of the running process; None: as high as it may be."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            hard = resource.prlimit(self.process.pid, kind)[1]
+            resource.prlimit(self.process.pid, kind, (hard if soft is None else soft, hard))
+
+    def complaints(self) -> list[str]:
+        """What every run logged of its own faults."""
+        found = []
+        for run in range(1, self.runs + 1):
+            for line in (self.directory / f"broker.{run}.log").read_text(errors="replace").splitlines():
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    found.append(f"run {run}: {line}")  # a traceback that bypassed the log
+                    continue
+                if entry["level"] == "error" and entry["message"] != FULL:
+                    found.append(f"run {run}: {line}")
+        return found
+
+
+@dataclass
+class Stage:
+    directory: Path
+    load: Load
+    dice: random.Random
+    data: Path
+    small_disk: bool = False  # ``data`` is a file system of its own that can be filled
+    journal: str = "messages"
+    actors: dict[str, Actor] = field(default_factory=dict)
+
+    async def open(self) -> None:
+        self.broker = Broker(self.directory, self.data, self.load, self.journal)
+        self.broker.start()
+        await self.broker.ready()
+        self.network = Network(self.broker.address, self.dice)
+        load = self.load
+        common = ["--timeout", f"{load.timeout:g}", "--beat", f"{load.beat:g}"]
+        for kind in WORKERS:
+            await self._cast("worker", kind, ["--lanes", str(load.seats), *common])
+        for kind in CLIENTS:
+            await self._cast("client", kind, ["--lanes", str(load.lanes), "--rate", f"{load.rate:g}", *common])
+        datagrams = await self.network.datagram_route("catalog-dbp")
+        await self._cast("catalog", "dbp", ["--lanes", str(datagrams.port), *common])
+        if load.crowd:  # it comes straight to the broker: the proxy would need as many files again
+            self._add("crowd", "idle", f"tcp://127.0.0.1:{self.broker.port}", ["--lanes", str(load.crowd), *common])
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _cast(self, role: str, kind: str, words: list[str]) -> None:
+        route = await self.network.route(f"{role}-{kind}")
+        self._add(role, kind, route.url, words)
+
+    def _add(self, role: str, kind: str, url: str, words: list[str]) -> None:
+        actor = Actor(self, role, kind, url, words)
+        actor.start()
+        self.actors[actor.name] = actor
+
+    async def _watch(self) -> None:
+        while True:
+            self.broker.look(self.dice)
+            for actor in self.actors.values():
+                actor.look()
+            await asyncio.sleep(WATCH)
+
+    def of(self, role: str) -> list[Actor]:
+        return [actor for actor in self.actors.values() if actor.role == role]
+
+    def heal(self) -> None:
+        """Everything is well again, whatever it was."""
+        self.network.heal()
+        for actor in self.actors.values():
+            actor.send(signal.SIGCONT)
+        self.broker.send(signal.SIGCONT)
+        for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE):
+            self.broker.limit(kind, None)
+        self.ballast.unlink(missing_ok=True)
+
+    @property
+    def ballast(self) -> Path:
+        """What fills the disk."""
+        return self.data / "ballast"
+
+    async def ask(self, what: str) -> Any:
+        """What the broker tells of itself; None if it does not answer."""
+        try:
+            return await raw.ask(self.broker.address, what)
+        except (OSError, ValueError):
+            return None
+
+    async def in_catalog(self, name: str) -> bool:
+        try:
+            async with AsyncCatalog(f"tcp://127.0.0.1:{self.broker.port}") as catalog:
+                return name in (await catalog.look())[0]
+        except PolydomoError:
+            return False
+
+    @property
+    def seats(self) -> dict[str, int]:
+        """How many workers the broker must know of each protocol, when all are there."""
+        wanted = dict.fromkeys(LIBRARY, self.load.seats)
+        for protocol in ("mdx", "mdp1", "mdp2"):
+            wanted[protocol] *= OWN_SERVICES
+        for protocol in ("mdp1", "mdp2"):
+            wanted[protocol] += 2 * self.load.seats  # pyzmq's, for echo and slow
+        wanted["memo"] += self.load.seats  # pynng's
+        return wanted
+
+    async def missing(self) -> dict[str, tuple[int, int]]:
+        """Protocols of which the broker knows another number of workers than there are: its number, and the right one."""
+        rows = await self.ask("workers") or []
+        known = {protocol: sum(row["protocol"] == protocol for row in rows) for protocol in self.seats}
+        return {name: (known[name], number) for name, number in self.seats.items() if known[name] != number}
+
+    async def stop(self, role: str, patience: float) -> list[str]:
+        """SIGTERM to all actors of a role; returns the names of those that did not end in order."""
+        actors = self.of(role)
+        for actor in actors:
+            del self.actors[actor.name]  # it is not started again
+            actor.send(signal.SIGTERM)
+        end = time.monotonic() + patience
+        while any(actor.process.poll() is None for actor in actors) and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        late = []
+        for actor in actors:
+            if actor.process.poll() is None:
+                late.append(f"{actor.name}.{actor.incarnation} has not ended")
+                actor.process.kill()
+                actor.process.wait()
+            elif actor.process.returncode:
+                late.append(f"{actor.name}.{actor.incarnation} ended with {actor.process.returncode}")
+            late += actor.odd
+        return late
+
+    async def close(self) -> None:
+        """Ends whoever is left, at once."""
+        self._watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._watching
+        left = [actor.process for actor in self.actors.values()]
+        if self.broker.up:
+            left.append(self.broker.process)
+        for process in left:
+            process.kill()
+            process.wait()
+        await self.network.close()
+
+    async def stop_broker(self) -> int | None:
+        """SIGTERM, and its status; None if it had to be killed."""
+        self._watching.cancel()
+        self.broker.send(signal.SIGTERM)
+        end = time.monotonic() + START_TIME
+        while self.broker.up and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        if self.broker.up:
+            self.broker.process.kill()
+            self.broker.process.wait()
+            return None
+        return self.broker.process.returncode

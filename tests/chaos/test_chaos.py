@@ -1,0 +1,119 @@
+"""Chaos on real processes: a short form here, the full one with ``make chaos``; and that its checks see what they are there to see."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.faults import FAULTS
+from chaos.record import Record, Tally
+from chaos.report import MAX_MEMORY, Report
+
+ROOT = Path(__file__).parents[2]
+
+
+def chaos(*words: str) -> str:
+    """A run of its own, with its table; fails with the table if anything is not as it must be."""
+    result = subprocess.run(
+        [sys.executable, "-m", *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert result.returncode == 0, result.stdout
+    return result.stdout
+
+
+@pytest.mark.timeout(400)
+def test_every_fault_once() -> None:
+    table = chaos("chaos.run", "--seconds", "20", "--crowd", "100", "--rate", "10", "--seed", "1")
+    for fault in FAULTS:
+        assert f"  {fault.name}\n" in table
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_five_thousand_idle_peers_and_three_minutes() -> None:
+    chaos("chaos.run", "--seconds", "180", "--crowd", "5000", "--seed", "7")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_soak(tmp_path: Path) -> None:
+    plot = tmp_path / "soak.svg"
+    chaos("chaos.soak", "--minutes", "5", "--plot", str(plot))
+    assert plot.read_text().count("<polyline") == 4
+
+
+# --- the checks -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    return Record(str(tmp_path / "client-mdx.1.record"))
+
+
+def judged(tmp_path: Path, memory: int = 0) -> dict[str, list[str]]:
+    """What is not as it must be, by the records."""
+    report = Report(memory=memory, survivors={"client-mdx.1"})
+    report.judge(Tally.of(tmp_path))
+    assert report.failed == any(report.musts.values())
+    return {what: cases for what, cases in report.musts.items() if cases}
+
+
+def test_a_good_run(tmp_path: Path, record: Record) -> None:
+    record.submitted("client-mdx.1.1", "echo", 2)
+    for _ in range(6):  # three attempts by the broker for each of two by the client
+        record.executing("client-mdx.1.1")
+    record.ended("client-mdx.1.1", record.judge("client-mdx.1.1", b"client-mdx.1.1|x", b"client-mdx.1.1|x"), 0.1)
+    Record(str(tmp_path / "client-mdx.0.record")).submitted("client-mdx.0.1", "echo", 1)  # killed with its client
+    assert judged(tmp_path) == {}
+    assert dict(Report(tally=Tally.of(tmp_path)).outcomes()) == {"reply": 1, "its client was killed": 1}
+
+
+def test_a_call_that_never_ended(tmp_path: Path, record: Record) -> None:
+    record.submitted("client-mdx.1.1", "echo", 1)
+    assert judged(tmp_path) == {"calls that never ended": ["client-mdx.1.1"]}
+
+
+@pytest.mark.parametrize("how", ["ended", "second"])
+def test_an_outcome_that_came_twice(tmp_path: Path, record: Record, how: str) -> None:
+    record.submitted("client-mdx.1.1", "echo", 1)
+    record.ended("client-mdx.1.1", "reply", 0.1)
+    if how == "ended":
+        record.ended("client-mdx.1.1", "timeout", 0.1)
+    else:
+        record.second("client-mdx.1.1")
+    assert judged(tmp_path) == {"outcomes delivered twice": ["client-mdx.1.1"]}
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        (b"client-dcp.1.1|x", "replies to the wrong call or client"),
+        (b"client-mdx.1.2|x", "replies to the wrong call or client"),
+        (b"client-mdx.1.1|y", "replies that were not what the worker said"),
+    ],
+)
+def test_a_reply_that_is_not_the_right_one(tmp_path: Path, record: Record, said: bytes, what: str) -> None:
+    record.submitted("client-mdx.1.1", "echo", 1)
+    record.ended("client-mdx.1.1", record.judge("client-mdx.1.1", said, b"client-mdx.1.1|x"), 0.1)
+    assert judged(tmp_path) == {what: ["client-mdx.1.1"]}
+
+
+@pytest.mark.parametrize("outcome", ["untyped:KeyError", "violation"])
+def test_an_error_that_should_not_be(tmp_path: Path, record: Record, outcome: str) -> None:
+    record.submitted("client-mdx.1.1", "echo", 1)
+    record.ended("client-mdx.1.1", outcome, 0.1)
+    assert list(judged(tmp_path)) == ["errors that are not the library's own, or violations"]
+
+
+def test_too_many_executions(tmp_path: Path, record: Record) -> None:
+    record.submitted("client-mdx.1.1", "echo", 1)
+    for _ in range(4):
+        record.executing("client-mdx.1.1")
+    record.executing("nobody.1.1")
+    record.ended("client-mdx.1.1", "reply", 0.1)
+    assert list(judged(tmp_path)) == ["calls executed more often than attempts allow", "calls executed that nobody submitted"]
+
+
+def test_too_much_memory(tmp_path: Path) -> None:
+    assert list(judged(tmp_path, MAX_MEMORY + 1)) == ["MiB of the broker at rest over 400"]
