@@ -233,6 +233,15 @@ def test_a_new_watcher_hears_first_how_everything_is() -> None:
     assert Watcher(world, b"").heard == []
 
 
+def test_a_greeting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_LISTED", 3)
+    world = World()
+    for _ in range(10):
+        world.client()
+    assert len(Watcher(world, b"monitor.client.").heard) == 3
+    assert len(Watcher(world, b"monitor.client.c9").heard) == 1
+
+
 def test_figures_are_published_once_a_second_to_those_who_want_them() -> None:
     world = World()
     watcher = Watcher(world, b"monitor.figures")

@@ -11,6 +11,8 @@ protocol.
 
 import json
 from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from polydomo import limits
@@ -60,8 +62,8 @@ class Monitor:
         self._changed_client(session, State(READY, self.broker.now, "connected"))
 
     def closed(self, session: Session, why: str) -> None:
-        # a peer that closes its connection between two messages has left; everything else is a loss
-        state = State(LEFT if why == "connection closed" else LOST, self.broker.now, why)
+        left = why == "connection closed" or why.endswith("after DISCONNECT")  # everything else is a loss
+        state = State(LEFT if left else LOST, self.broker.now, why)
         self._bury(CLIENT, self._changed_client(session, state))
 
     def registered(self, worker: Worker) -> None:
@@ -140,7 +142,13 @@ class Monitor:
         return row
 
     def _event(self, kind: str, name: str, protocol: str, state: State) -> Row:
-        row: Row = {
+        row = self._row(kind, name, protocol, state)
+        if kind != CLIENT:  # clients come and go all the time
+            self.events.append(row)
+        return row
+
+    def _row(self, kind: str, name: str, protocol: str, state: State) -> Row:
+        return {
             "time": round(self.broker.wall + state.since, 6),
             "kind": kind,
             "name": name,
@@ -148,9 +156,6 @@ class Monitor:
             "state": state.state,
             "cause": state.cause,
         }
-        if kind != CLIENT:  # clients come and go all the time
-            self.events.append(row)
-        return row
 
     def _bury(self, kind: str, row: Row) -> None:
         gone = self.gone[kind]
@@ -171,39 +176,41 @@ class Monitor:
                 subscriber.send_message(message)
 
     def greet(self, session: Session, prefix: bytes) -> None:
-        """A new subscriber hears first how everything is, then what changes. One that subscribed to all topics only hears what changes."""
+        """A new subscriber hears first how everybody is, up to ``MAX_LISTED`` of each kind, then what changes. One that subscribed to all
+        topics only hears what changes."""
         if not prefix.startswith(TOPICS):
             return
-        broker = self.broker
-        for worker in broker.workers:
+        for everybody in (self._workers(prefix), self._services(prefix), self._catalog(prefix), self._clients(prefix)):
+            for topic, row in islice(everybody, limits.MAX_LISTED):
+                session.send_message(_message(topic, row))
+        if FIGURES.startswith(prefix):
+            session.send_message(_message(FIGURES, figures.figures(self.broker)))
+
+    def _workers(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
+        for worker in self.broker.workers:
             topic = b"monitor.worker.w%d" % worker.number
             if topic.startswith(prefix):
-                self._show(session, topic, WORKER, worker.session.protocol, states.of_worker(broker, worker))
-        for service in broker.services.values():
-            topic = b"monitor.service." + service.name
-            if topic.startswith(prefix):
-                self._show(session, topic, SERVICE, _protocols(service), states.of_service(broker, service))
-        for entry in broker.catalog.entries.values():
-            topic = b"monitor.service." + entry.name.encode()
-            if topic.startswith(prefix):
-                self._show(session, topic, SERVICE, "dbp", State(entry.state, entry.since, entry.cause))
-        for peer in broker.sessions:
-            topic = b"monitor.client.c%d" % peer.number
-            if topic.startswith(prefix):
-                self._show(session, topic, CLIENT, peer.protocol, states.of_client(peer))
-        if FIGURES.startswith(prefix):
-            session.send_message(_message(FIGURES, figures.figures(broker)))
+                state = states.of_worker(self.broker, worker)
+                yield topic, self._row(WORKER, f"w{worker.number}", worker.session.protocol, state)
 
-    def _show(self, session: Session, topic: bytes, kind: str, protocol: str, state: State) -> None:
-        row: Row = {
-            "time": round(self.broker.wall + state.since, 6),
-            "kind": kind,
-            "name": text(topic.split(b".", 2)[2]),
-            "protocol": protocol,
-            "state": state.state,
-            "cause": state.cause,
-        }
-        session.send_message(_message(topic, row))
+    def _services(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
+        for name, service in self.broker.services.items():
+            topic = b"monitor.service." + name
+            if topic.startswith(prefix):
+                state = states.of_service(self.broker, service)
+                yield topic, self._row(SERVICE, text(name), _protocols(service), state)
+
+    def _catalog(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
+        for name, entry in self.broker.catalog.entries.items():
+            topic = b"monitor.service." + name.encode()
+            if topic.startswith(prefix):
+                yield topic, self._row(SERVICE, name, "dbp", State(entry.state, entry.since, entry.cause))
+
+    def _clients(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
+        for session in self.broker.sessions:
+            topic = b"monitor.client.c%d" % session.number
+            if topic.startswith(prefix):
+                yield topic, self._row(CLIENT, f"c{session.number}", session.protocol, states.of_client(session))
 
     # --- counting ----------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import logging
 import resource
 import secrets
 import select
+import socket
 import time
 from pathlib import Path
 
@@ -114,12 +115,11 @@ class BrokerServer:
         """The beacon, and heartbeats by UDP beside every listener that speaks DBP over TCP."""
         dbp = self.settings.dbp
         routers = [bound for bound in routers if bound.address.kind == TCP]
-        if not routers:
-            if dbp.beacon != "off":
-                raise SettingError("dbp.beacon: no listener that a beacon could name; it needs one at tcp://")
-            return
+        reached = [sock for bound in routers for sock in bound.sockets if sock.family == socket.AF_INET]
+        if dbp.beacon != "off" and not reached:
+            raise SettingError("dbp.beacon: no listener that a beacon could name; it needs one at tcp:// and IPv4")
         near = all(is_loopback(bound.address) for bound in routers)
-        if dbp.udp:
+        if dbp.udp and routers:
             to = beacon.place(dbp.broadcast, limits.DBP_BROADCAST_LOCAL if near else limits.DBP_BROADCAST)
             self.heartbeats = Heartbeats(self, to)
             for bound in routers:
@@ -127,7 +127,7 @@ class BrokerServer:
                     await self.heartbeats.listen(sock)
         place = beacon.place(dbp.beacon, limits.BEACON_LOCAL if near else limits.BEACON)
         if place is not None:
-            host, port = next(sock.getsockname()[:2] for sock in routers[0].sockets)
+            host, port = reached[0].getsockname()
             if near and not is_loopback(Address(TCP, place[0], place[1])):
                 say(LOG, logging.WARNING, "other machines hear the beacon and cannot reach the broker", address=str(routers[0].address))
             try:
