@@ -1,0 +1,169 @@
+"""``trace``, ``requests`` with filters, ``tap`` and ``spans`` against a real broker that journals, and without one."""
+
+import json
+import select
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import polydomo
+from tests.cli.shell import Broker, Running, complaint, run
+
+
+@pytest.fixture(scope="module")
+def journalled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that has answered three requests and failed one."""
+    with Broker(tmp_path_factory.mktemp("journalled"), "--journal", "messages", "--journal-bodies", "echo") as broker:
+        worker = polydomo.Worker(broker.url)
+        worker.add("echo", lambda call: call.body)
+        worker.add("broken", fail)
+        with worker, polydomo.Client(broker.url) as client:
+            for word in ("a", "b", "c"):
+                client.call("echo", word)
+            with pytest.raises(polydomo.CallFailed):
+                client.call("broken", "x")
+        yield broker
+
+
+def fail(call: polydomo.Call) -> bytes:
+    raise RuntimeError("out of paint")
+
+
+def found(broker: Broker, *words: str) -> list[dict[str, Any]]:
+    result = run("requests", "--to", broker.url, "--json", *words)
+    assert result.returncode == 0, result.stderr
+    rows: list[dict[str, Any]] = json.loads(result.stdout)
+    return rows
+
+
+def test_requests_are_found_up_to_this_moment(journalled: Broker) -> None:
+    assert len(found(journalled, "--since", "10m")) >= 4
+    assert {row["service"] for row in found(journalled, "--service", "echo")} == {"echo"}
+    (failed,) = found(journalled, "--since", "10m", "--outcome", "failed")
+    assert failed["service"] == "broken" and "out of paint" in failed["reason"]
+    assert found(journalled, "--slower", "1h") == []
+    assert len(found(journalled, "--since", "10m", "--most", "2")) == 2
+
+
+def test_requests_as_a_table(journalled: Broker) -> None:
+    result = run("requests", "--to", journalled.url, "--since", "10m")
+    lines = result.stdout.decode().splitlines()
+    assert lines[0].split()[:4] == ["REQUEST", "ENDED", "SERVICE", "OUTCOME"]
+    assert len(lines) >= 5
+
+
+def test_an_outcome_that_is_none(journalled: Broker) -> None:
+    result = run("requests", "--to", journalled.url, "--outcome", "fine")
+    assert result.returncode == 2 and "must be one of ok, failed, " in complaint(result)
+
+
+def test_a_story(journalled: Broker) -> None:
+    first = found(journalled, "--service", "echo")[0]
+    result = run("trace", first["request"], "--to", journalled.url)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.decode().splitlines()
+    assert lines[0].startswith(f"{first['request']} to `echo`: answered after")
+    assert "asked `echo`" in lines[2] and "given to w" in lines[3] and "answered after" in lines[4]
+    by_number = run("trace", str(first["number"]), "--to", journalled.url, "--json")
+    assert json.loads(by_number.stdout)["request"] == first["request"]
+
+
+def test_a_story_from_the_directory_alone(journalled: Broker, tmp_path: Path) -> None:
+    first = found(journalled, "--service", "echo")[0]
+    status = json.loads(run("call", "polydomo.journal", "--to", journalled.url).stdout)
+    result = run("trace", first["request"], "--journal", status["directory"], cwd=tmp_path)
+    assert result.returncode == 0 and first["request"].encode() in result.stdout
+
+
+@pytest.mark.parametrize("request_", ["01M7FASHP2YYXW4X5800000002", "99999"])
+def test_a_request_that_nobody_knows(journalled: Broker, request_: str) -> None:
+    result = run("trace", request_, "--to", journalled.url)
+    assert result.returncode == 1 and f"has nothing of request {request_}" in complaint(result)
+
+
+def test_not_an_id(journalled: Broker) -> None:
+    result = run("trace", "what?", "--to", journalled.url)
+    assert result.returncode == 2 and "is not the id of a request" in complaint(result)
+
+
+def test_a_broker_without_a_journal(tmp_path: Path) -> None:
+    with Broker(tmp_path, "--journal", "off") as broker:
+        result = run("trace", "1", "--to", broker.url)
+        assert result.returncode == 1 and "keeps no journal; start it with --journal" in complaint(result)
+    assert not (tmp_path / "journal").exists()
+
+
+def test_no_broker_and_no_journal(tmp_path: Path) -> None:
+    result = run("requests", "--since", "1m", "--to", "tcp://127.0.0.1:9", cwd=tmp_path)
+    assert result.returncode == 5 and "--journal DIR" in complaint(result)
+    result = run("requests", "--since", "1m", "--journal", "nowhere", cwd=tmp_path)
+    assert result.returncode == 2 and "there is no directory nowhere" in complaint(result)
+
+
+def test_the_journal_is_the_default_and_needs_no_flag(tmp_path: Path) -> None:
+    with Broker(tmp_path) as broker:
+        with polydomo.Client(broker.url) as client:
+            assert client.call("polydomo.journal").json()["level"] == "requests"
+    assert list((tmp_path / "journal").glob("kind=messages/*/*/*.parquet"))
+
+
+def test_a_tap_shows_messages_in_the_words_of_their_protocol(journalled: Broker) -> None:
+    with Running("tap", "--to", journalled.url, "--service", "echo", "--event", "final", "--event", "accepted", "--count", "2") as tap:
+        worker = polydomo.Worker(journalled.url, "mdp1")
+        worker.add("echo", lambda call: call.body)
+        with worker, polydomo.Client(journalled.url, "memo") as client:
+            while tap.process.poll() is None:  # until the tap has seen two
+                client.call("echo", "hello")
+        assert tap.status() == 0
+        lines = [tap.line().decode(), tap.line().decode()]
+    assert "JOB" in lines[0] and "accepted" in lines[0] and "hello" in lines[0]
+    assert "REPLY" in lines[1] and "final" in lines[1] and " ok" in lines[1]
+
+
+def test_a_tap_for_programs_and_its_mistakes(journalled: Broker) -> None:
+    with Running("tap", "--to", journalled.url, "--json", "--event", "connected") as tap:
+        with polydomo.Client(journalled.url) as client:
+            while True:
+                with polydomo.Client(journalled.url) as other:
+                    assert other.call("mmi.service", "echo").text in ("200", "404")
+                if json.loads(client.call("polydomo.clients").text) and _has_line(tap):
+                    break
+        assert json.loads(tap.line())["event"] == "connected"
+        tap.send(signal.SIGINT)
+        assert tap.status() == 130
+    result = run("tap", "--event", "explosion", "--to", journalled.url)
+    assert result.returncode == 2 and "there is no event 'explosion'" in complaint(result)
+
+
+def _has_line(running: Running) -> bool:
+    assert running.process.stdout is not None
+    return bool(select.select([running.process.stdout], [], [], 0.05)[0])
+
+
+def test_spans_are_printed(journalled: Broker) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    result = run("spans", "--to", journalled.url)
+    assert result.returncode == 0, result.stderr
+    spans = [json.loads(line) for line in result.stdout.decode().splitlines()]
+    names = {span["name"] for span in spans}
+    assert {"request echo", "work echo", "request broken"} <= names
+
+
+def test_without_pyarrow_there_is_no_journal_and_one_line_says_so(tmp_path: Path) -> None:
+    hide = tmp_path / "hide"
+    hide.mkdir()
+    (hide / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfound = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'pyarrow' else found(name, *rest)\n"
+    )
+    asked = run("up", "--journal", "messages", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0", PYTHONPATH=str(hide))
+    assert asked.returncode == 2
+    assert "journal.level (flag --journal-level): messages cannot be had, pyarrow is not installed" in complaint(asked)
+    with Running(
+        "up", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0", "--log-json", PYTHONPATH=str(hide)
+    ) as broker:
+        assert "pip install 'polydomo[journal]'" in broker.logged("no journal is kept")["why"]
+        broker.logged("ready")

@@ -1,0 +1,128 @@
+"""The story of a request in plain words: waits with their reason, lost workers, hops, and how it ended."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.journal.schema import REQUESTS
+from polydomo.journal.story import Story, tell
+from tests.journal.stage import journalled
+
+Row = dict[str, Any]
+TIMES = ("time", "accepted", "first_dispatched", "dispatched", "first_partial")
+
+
+def told(recorder: JournalRecorder, number: int = 1) -> Story:
+    rows = [timed(row) for row in recorder.rows()]
+    messages = [row for row in rows if "event" in row]
+    finished = next((row for row in rows if "event" not in row and row["number"] == number), None)
+    others = [row for row in messages if row["event"] in ("late", "left", "lost")]
+    return tell(recorder.run.run, number, [row for row in messages if row["number"] == number], finished, others)
+
+
+def timed(row: Row) -> Row:
+    """A row as the reader gives it."""
+    moments = {name: datetime.fromtimestamp(row[name] / 1e6, UTC) for name in TIMES if row.get(name) is not None}
+    return {**row, **moments}
+
+
+def texts(story: Story) -> list[str]:
+    return [step.text for step in story.steps]
+
+
+def test_a_wait_has_its_reason() -> None:
+    world, recorder = journalled()
+    first, second = world.worker(b"resize"), world.worker(b"resize")
+    client = world.client()
+    client.ask(b"one", b"resize")
+    client.ask(b"two", b"resize")
+    client.ask(b"three", b"resize")
+    world.wait(2.1)
+    first.answer()
+    world.wait(0.4)
+    first.answer(b"a longer reply")
+    assert second.jobs
+    story = told(recorder, 3)
+    assert texts(story) == [
+        "c3 (scripted, scripted) asked `resize`, 7 B",
+        "waits: both workers of `resize` were busy",
+        "waited 2.1 s: both workers of `resize` were busy; given to w1 (scripted, scripted)",
+        "w1 answered after 400 ms, 16 B; told to c3",
+    ]
+    assert story.head == "to `resize`: answered after 2.5 s, waited 2.1 s, ran 400 ms"
+    assert [step.after for step in story.steps] == [0.0, 0.0, 2.1, 2.5]
+    assert story.notes == []
+
+
+def test_a_lost_worker_and_the_one_that_got_it_next() -> None:
+    world, recorder = journalled()
+    first = world.worker(b"resize", beat=2.5, silence=7.5)
+    world.client().ask(b"one", b"resize")
+    world.wait(3.0)
+    first.say_beat()
+    world.wait(7.6)
+    second = world.worker(b"resize")
+    world.wait(1.0)
+    second.answer()
+    story = told(recorder)
+    found = texts(story)
+    assert found[1] == "given to w1 (scripted, scripted)"
+    assert found[2].startswith("w1 is late: silent for")
+    assert found[3].startswith("worker w1 lost after it had it for 10.5 s: no beat for 7.5 s; back to the head of the queue")
+    assert found[4].startswith("waited 100 ms: ") and "given to w2" in found[4] and "attempt 2" in found[4]
+    assert "2 workers had it" in story.head
+
+
+def test_a_chain_of_services() -> None:
+    world, recorder = journalled()
+    first, second = world.worker(b"fetch"), world.worker(b"thumb")
+    world.client().ask(b"one", b"fetch")
+    world.wait(0.2)
+    first.forward(b"thumb")
+    world.wait(0.3)
+    second.answer()
+    story = told(recorder)
+    assert "w1 passed it on to `thumb` after 200 ms" in texts(story)
+    assert story.head.endswith("2 workers had it, passed on once, at last to `thumb`")
+
+
+def test_a_failure_says_why() -> None:
+    world, recorder = journalled()
+    world.client().ask(b"one", b"nobody", wait=1.0)
+    world.wait(2.0)
+    story = told(recorder)
+    assert texts(story)[-1] == "failed (no-worker) after waiting 1.0 s: no worker took it in time"
+    assert story.head.startswith("to `nobody`: failed (no-worker) after 1.0")
+
+
+def test_one_that_is_still_open() -> None:
+    world, recorder = journalled()
+    world.client().ask()
+    story = told(recorder)
+    assert story.head == "to `echo`: no outcome yet" and "still open" in story.notes[0]
+
+
+def test_partials_are_counted() -> None:
+    world, recorder = journalled()
+    worker, client = world.worker(), world.client(takes_partials=True)
+    client.ask()
+    worker.part(b"a")
+    worker.part(b"b")
+    worker.answer()
+    assert texts(told(recorder))[2:4] == ["partial 1 from w1, 3 B", "partial 2 from w1, 3 B"]
+
+
+def test_of_level_requests_there_is_the_record_and_what_was_rare() -> None:
+    world, recorder = journalled(Levels(REQUESTS))
+    first = world.worker()
+    world.client().ask()
+    world.wait(1.0)
+    first.close()
+    world.wait(0.5)
+    second = world.worker()
+    world.wait(1.0)
+    second.answer()
+    story = told(recorder)
+    assert [step.what for step in story.steps] == ["accepted", "dispatched", "requeued", "dispatched", "final"]
+    assert "worker w1 lost after it had it for 1.0 s: connection closed" in texts(story)[2]
+    assert "level requests" in story.notes[0]
