@@ -193,16 +193,20 @@ class Ledger(Verbs):
             self._arm(request)
 
     def _arm(self, request: Request) -> None:
-        """Sets the request's one timer to whichever of its bounds comes first."""
-        if request.timer:
-            self.timers.remove(request.timer, request)
-            request.timer = 0
+        """Sees to it that the request's one timer is not later than whichever of its bounds comes first. An earlier one is left alone: most
+        requests end before it is due, and otherwise it is set anew then."""
         when = request.deadline
         if request.state == QUEUED:
             if request.expiry and (not when or request.expiry < when):
                 when = request.expiry
         elif request.run and (not when or request.dispatched + request.run < when):
             when = request.dispatched + request.run
+        timer = request.timer
+        if timer:
+            if when and timer <= when * 1000.0:
+                return
+            self.timers.remove(timer, request)
+            request.timer = 0
         if when:
             request.timer = self.timers.add(self.now, when, request)
 
