@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,30 @@ def test_a_full_disk_is_told_and_mended(tmp_path: Path, monkeypatch: pytest.Monk
     journal.stop()
     assert audit(everything(tmp_path)) == [] and journal.recorder.dropped == 0
     assert not list(tmp_path.glob("kind=*/**/.*"))
+
+
+def test_an_import_that_fails_for_want_of_files_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polydomo.limits.JOURNAL_RETRY", 0.01)
+    with monkeypatch.context() as broken:
+        broken.delattr("polydomo.journal.parquet")
+        broken.setitem(sys.modules, "polydomo.journal.parquet", None)
+        world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_seconds=0.01))
+        world.client()
+        journal.tick()
+        until(lambda: journal.writer.trouble)
+    until(lambda: journal.writer.closed == journal.recorder.seq)
+    assert not journal.status()["trouble"]
+    journal.stop()
+    assert audit(everything(tmp_path)) == [] and journal.recorder.dropped == 0
+
+
+def test_leaving_does_not_wait_for_an_import_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polydomo.limits.JOURNAL_RETRY", 0.01)
+    monkeypatch.delattr("polydomo.journal.parquet")
+    monkeypatch.setitem(sys.modules, "polydomo.journal.parquet", None)
+    _, journal = started(tmp_path)
+    journal.stop()
+    assert not journal.writer.is_alive()
 
 
 def test_a_disk_that_stays_full_costs_rows_and_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,11 +77,8 @@ class Writer(threading.Thread):
     # --- the thread --------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        from polydomo.journal import (
-            parquet,  # here, since pyarrow takes its time to be imported, and a broker should be up at once
-        )
-
-        self._parquet = parquet
+        if not self._load():
+            return
         self._kept.sweep(self.bounds)
         while True:
             leave = self._leave
@@ -98,6 +95,23 @@ class Writer(threading.Thread):
                 self._give_up(str(error))
                 if leave:
                     return
+
+    def _load(self) -> bool:
+        """Imports pyarrow: here, since that takes its time, and a broker should be up at once. It is files, so it can fail for want of
+        descriptors: then it is tried again. False if the broker left before it worked."""
+        while True:
+            try:
+                from polydomo.journal import parquet
+            except Exception as error:  # an import that broke off may fail in any way
+                if not self.trouble:
+                    say(LOG, logging.ERROR, "cannot write the journal", why=str(error), directory=str(self.directory))
+                self.trouble = str(error)
+                if self._leave:
+                    return False
+                time.sleep(limits.JOURNAL_RETRY)
+                continue
+            self._parquet = parquet
+            return True
 
     def _patience(self) -> float:
         if self._batch is None:
