@@ -46,7 +46,7 @@ bench: $(VENV)/.all  ## Measure CPU per request and requests/s beside other brok
 	@$(PY) bench/compare.py
 
 sim: $(VENV)/.all  ## Simulate worlds full of faults: SEEDS=1000 of them, from seed FIRST=1 on
-	@$(PY) -m sim.run --seeds $(SEEDS) --first $(FIRST) --progress 100
+	@$(PY) -m sim.run --seeds $(SEEDS) --first $(FIRST) --jobs $(TEST_JOBS) --progress 100
 
 fuzz: $(VENV)/.all  ## Feed every decoder with nonsense for FUZZ_MINUTES=5: hypothesis, and atheris where it installs
 	@$(PIP) install -qq atheris || echo "==> atheris does not install here: hypothesis alone"

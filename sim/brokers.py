@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.datagrams import FORGED, Datagrams
 from polydomo.broker.policy import Policy
 from polydomo.broker.timers import HAIR
 from polydomo.journal.chunk import Run
@@ -227,6 +228,7 @@ class BrokerNode(Listener):
         self.broker = Broker(
             self.clock, Dice(self.rng), policy_of(self.options), tuning_of(self.options), self.recorder, self.wall, f"tcp://{self.name}:5246"
         )
+        self.datagrams = Datagrams(self.broker)
         self.watcher = Watcher(self)
         self.recorder.attach(self.broker)
         self.recorder.begin("started")
@@ -330,6 +332,16 @@ class BrokerNode(Listener):
         self.connections.pop(connection, None)
         self.outbox.pop(connection, None)
         self.watcher.dialogs.pop(connection.endpoint.name, None)
+
+    def on_datagram(self, data: bytes, source: str) -> None:
+        self.broker.now = self.hub.now = self.clock
+        self._guard("datagram", lambda: self._take_datagram(data, source))
+        self.wake()
+
+    def _take_datagram(self, data: bytes, source: str) -> None:
+        kind = self.datagrams.receive(data, source)
+        if source == "forger" and kind != FORGED:
+            self.watcher.breach("forged", f"a goodbye from elsewhere was taken for a {kind}")
 
     # --- turns of the loop
 

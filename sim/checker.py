@@ -88,7 +88,7 @@ def _replies(world: "World", found: list[Breach]) -> None:
 
 def _same(worker: str, holder: str) -> bool:
     """A worker over NNG is known by its process: its connections come and go."""
-    return worker == holder or ("#" not in worker and holder.startswith(worker + "#"))
+    return worker == holder or (":" not in worker and holder.startswith(worker + ":"))
 
 
 def _journal(world: "World", found: list[Breach]) -> None:
@@ -98,6 +98,7 @@ def _journal(world: "World", found: list[Breach]) -> None:
     memo: set[str] = set()  # connections that speak memo01
     answered: dict[tuple[str, str], float] = {}  # tag and client connection -> when it was answered
     clients: dict[tuple[str, object], str] = {}
+    running: dict[tuple[str, str, str], list[tuple[str, object]]] = {}  # what one client has asked under one tag
     most = world.options.attempts
     within = 0.0 if world.options.clock_jump else MEMO_ANSWER_TIME  # which is the broker's time
     for row in world.record.rows:
@@ -117,9 +118,10 @@ def _journal(world: "World", found: list[Breach]) -> None:
             client = str(row[6])
             clients[key] = client
             if tag and not tag.startswith("garbage"):
-                for other, before in lives.items():
-                    if other != key and before.tag == tag and clients[other] == client and not before.outcome and other[0] == run:
+                for other in running.setdefault((run, client, tag), []):
+                    if not lives[other].outcome:
                         found.append(Breach("twice", f"{tag} runs as request {other[1]} and as {row[4]}", tag))
+                running[run, client, tag].append(key)
                 # memo01: "one shortly after its answer gets the same answer"; MDX: an id that was answered is free again.
                 if float(str(row[0])) - answered.get((tag, client), -LONG) < within and client in memo:
                     found.append(Breach("twice", f"{tag} was answered and then accepted again", tag))

@@ -6,7 +6,7 @@ knows nothing of the broker's insides, and reports what a document does not allo
 
 from typing import TYPE_CHECKING
 
-from polydomo.limits import BEAT_CROSSES
+from polydomo.limits import BEAT_CROSSES, MEMO_ANSWER_TIME
 from polydomo.wire.link import Link
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ class MemoDialog(Dialog):
     def __init__(self, watcher: "Watcher", name: str) -> None:
         super().__init__(watcher, name)
         self.waiting: dict[bytes, bytes] = {}  # request id -> what was sent
-        self.answers: dict[bytes, bytes] = {}  # request id -> what was said
+        self.answers: dict[bytes, tuple[bytes, float]] = {}  # request id -> what was said, and when first
 
     def heard(self, frames: Message) -> None:
         self.waiting[frames[0]] = frames[1]
@@ -353,10 +353,11 @@ class MemoDialog(Dialog):
             self.breach("unasked", f"an answer under {rid.hex()}, which nobody waits on")
             return
         asked = self.waiting.pop(rid)
-        before = self.answers.get(rid)
-        self.answers[rid] = body
+        now = self.watcher.node.clock
+        before, when = self.answers.get(rid, (None, now))
+        self.answers[rid] = (body, when if body == before else now)
         kind = _kind(body)
-        if before is not None and before != body and not (asked and _kind(asked) == 2):
+        if before is not None and before != body and _kind(asked) != 2 and now - when < MEMO_ANSWER_TIME:
             self.breach("resend", f"another answer to {rid.hex()} than before")
         if kind == 3 and _kind(asked) != 2:
             self.breach("unasked", "a RESULT to what is no JOB")

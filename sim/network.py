@@ -249,7 +249,7 @@ class Network:
 
     def _connect(self, process: Process, listener: Listener, owner: Owner, made: Callable[[Endpoint], None]) -> None:
         self.made += 1
-        near = Endpoint(process, owner, f"{process.name}#{self.made}")
+        near = Endpoint(process, owner, f"{process.name}:{self.made}")
         far = Endpoint(listener, owner, near.name)
         self.connections.append(Connection(self, near, far))
         far.owner = listener.accept(far)

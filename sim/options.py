@@ -130,9 +130,9 @@ def draw(seed: int) -> Options:
     options.nng = rng.random() < 0.5
     options.catalog = rng.choice((0, 0, 0, 1, 2))
     options.topics = rng.choice((0, 0, 0, 1, 2))
-    options.trouble = rng.uniform(5.0, 20.0)
-    options.pace = rng.choice((0.2, 0.5, 1.0, 2.0))
-    options.burst = rng.choice((1, 2, 4, 10))
+    options.trouble = rng.uniform(4.0, 16.0)
+    options.pace = rng.choice((0.3, 1.0, 2.0, 3.0))
+    options.burst = rng.choice((1, 2, 3, 8))
     options.retries = rng.choice((0, 0, 2))
     options.latency = rng.choice((0.0001, 0.002, 0.05))
     options.jitter = options.latency * rng.choice((0.1, 1.0, 10.0))
@@ -140,7 +140,7 @@ def draw(seed: int) -> Options:
         if rng.random() < 0.3:
             setattr(options, name, least * (most / least) ** rng.random())
     options.slots = rng.choice((1, 1, 2, 4))
-    options.resend = rng.choice((0.5, 3.0))
+    options.resend = rng.choice((1.0, 5.0))
     options.attempts = rng.choice((1, 2, 3, 3, 3))
     options.queue_expiry = rng.choice((3.0, 20.0))
     options.busy_timeout = rng.choice((5.0, 20.0))

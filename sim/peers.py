@@ -4,12 +4,12 @@
 connections, and repeats a request that has no answer, after a while and on every new connection, under the same id.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import typing
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import CONNECT_TIME
-from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from sim.brokers import BrokerNode
     from sim.world import World
 
-End = ClientEnd | WorkerEnd
+
+
+class End(typing.Protocol):
+    """What a line needs of an end; those of ``protocols`` have it."""
+
+    protocol: str
+    wire: str
+    socket_type: bytes
+    out: list[list[bytes]]
+
+    def receive(self, message: list[bytes]) -> "Sequence[object]": ...
 
 
 class Peer(clock.Process):
@@ -65,7 +75,7 @@ class Line(Owner, Handler):
         peer: Peer,
         end: End,
         on_open: Callable[[], None],
-        on_event: Callable[[Event], None],
+        on_event: Callable[[Any], None],
         on_lost: Callable[[str], None],
     ) -> None:
         self.peer = peer
@@ -193,7 +203,7 @@ class Line(Owner, Handler):
 class NngSocket:
     """A memo01 end over as many connections as it takes, one after the other."""
 
-    def __init__(self, peer: Peer, end: End, on_event: Callable[[Event], None]) -> None:
+    def __init__(self, peer: Peer, end: End, on_event: Callable[[Any], None]) -> None:
         self.peer = peer
         self.end = end
         self.on_event = on_event

@@ -142,6 +142,7 @@ class SimRecorder(JournalRecorder):
 
     def registered(self, worker: Worker) -> None:
         super().registered(worker)
+        self.node.watcher.registered(worker)
         names = sorted(_name(service.name) for service in worker.services)
         self._row("registered", "", worker.number, worker.session.protocol, _peer(worker.session), *names)
 

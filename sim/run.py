@@ -6,33 +6,48 @@ A seed that fails prints the command that runs it again and the story of the req
 import argparse
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import repeat
 
 from sim.options import Options, draw, override
 from sim.world import World
 
 STORY = 60  # rows of a story that are printed
+CHUNK = 10  # seeds that one process takes at a time
 
 
+@dataclass
 class Totals:
-    def __init__(self) -> None:
-        self.seeds = 0
-        self.events = 0
-        self.submitted = 0
-        self.steps = 0
-        self.faults: dict[str, int] = {}
-        self.outcomes: dict[str, int] = {}
-        self.failed: list[int] = []
+    seeds: int = 0
+    events: int = 0
+    submitted: int = 0
+    steps: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failed: list[int] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)  # what is to be printed
 
     def add(self, world: World) -> None:
         self.seeds += 1
         self.events += world.scheduler.done
         self.submitted += world.submitted
         self.steps += world.steps
-        for mine, theirs in ((self.faults, world.faults), (self.outcomes, world.outcomes)):
-            for name, count in theirs.items():
-                mine[name] = mine.get(name, 0) + count
+        self.faults.update(world.faults)
+        self.outcomes.update(world.outcomes)
         if world.breaches:
             self.failed.append(world.options.seed)
+
+    def merge(self, other: "Totals") -> None:
+        self.seeds += other.seeds
+        self.events += other.events
+        self.submitted += other.submitted
+        self.steps += other.steps
+        self.faults.update(other.faults)
+        self.outcomes.update(other.outcomes)
+        self.failed += other.failed
 
     def report(self, seconds: float) -> str:
         lines = [
@@ -45,8 +60,8 @@ class Totals:
         return "\n".join(lines)
 
 
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda item: -item[1])) or "none"
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.most_common()) or "none"
 
 
 def run_seed(seed: int, changes: "list[str] | None" = None) -> World:
@@ -86,22 +101,46 @@ def main(arguments: "list[str] | None" = None) -> int:
     parser.add_argument("--stop", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--digest", action="store_true", help="print the digest of each seed's record")
     parser.add_argument("--progress", type=int, default=0, metavar="N", help="print a line every N seeds")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to share the seeds among")
     given = parser.parse_args(arguments)
     totals = Totals()
     began = time.monotonic()
-    for seed in range(given.first, given.first + given.seeds):
-        world = run_seed(seed, given.option)
-        totals.add(world)
-        if given.digest:
-            print(seed, world.record.digest())
-        if world.breaches:
-            print(tell(world, given.option), flush=True)
-            if given.stop:
-                break
+    last = given.first + given.seeds
+    chunks = [range(first, min(first + CHUNK, last)) for first in range(given.first, last, CHUNK)]
+    for done in _run_all(chunks, given):
+        totals.merge(done)
+        for text in done.told:
+            print(text, flush=True)
         if given.progress and totals.seeds % given.progress == 0:
             print(f"{totals.seeds} of {given.seeds} seeds, {len(totals.failed)} failed", flush=True)
+        if given.stop and totals.failed:
+            break
     print(totals.report(max(time.monotonic() - began, 1e-9)))
     return 1 if totals.failed else 0
+
+
+def _run_all(chunks: list[range], given: argparse.Namespace) -> Iterator[Totals]:
+    """The chunks in order, each as soon as it is done. One process needs no others."""
+    if given.jobs < 2:
+        for chunk in chunks:
+            yield _run_chunk(chunk, given.option, given.digest, given.stop)
+        return
+    with ProcessPoolExecutor(given.jobs) as pool:
+        yield from pool.map(_run_chunk, chunks, repeat(given.option), repeat(given.digest), repeat(given.stop))
+
+
+def _run_chunk(seeds: range, changes: list[str], digest: bool, stop: bool) -> Totals:
+    totals = Totals()
+    for seed in seeds:
+        world = run_seed(seed, changes)
+        totals.add(world)
+        if digest:
+            totals.told.append(f"{seed} {world.record.digest()}")
+        if world.breaches:
+            totals.told.append(tell(world, changes))
+            if stop:
+                break
+    return totals
 
 
 if __name__ == "__main__":

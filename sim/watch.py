@@ -40,6 +40,10 @@ class Watcher:
     def ended(self, request: Request) -> None:
         self._came.pop(request, None)
 
+    def registered(self, worker: Worker) -> None:
+        """For the first time, or for one more service: it takes its place at the end of the line."""
+        self._idle.pop(worker, None)
+
     def dispatched(self, request: Request, worker: Worker) -> None:
         self._dispatches += 1
         service = request.service
@@ -238,6 +242,7 @@ class Watcher:
             left["connections"] = len(broker.sessions)
             left["timers"] = len(broker.timers)
             left["schedulers"] = len(broker.schedulers)
+            left["catalog entries"] = len(broker.catalog.directory())
         for what, count in left.items():
             if count:
                 self.breach("rest", f"{count} {what} are left")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
+from polydomo.protocols import dbp, dbp_udp
 from sim.brokers import BrokerNode
 from sim.checker import Breach, check
 from sim.clients import Call, Client
@@ -10,12 +11,13 @@ from sim.clock import Process, Scheduler
 from sim.garbage import Garbler
 from sim.network import Network
 from sim.options import FORWARD_TO, Options
+from sim.others import CatalogClient, CatalogService, Keeper, Publisher, Subscriber
 from sim.peers import Peer
 from sim.record import Record
 from sim.workers import SEVERAL, Worker
 
 CALLS_END = 20.0  # simulated seconds after healing within which every call has its outcome: the longest timeout, and a margin
-SETTLE = 20.0  # ... and after which every worker is registered again, besides some beats
+SETTLE = 6.0  # ... and after which, and some beats, every worker is registered again
 PROBE = 20.0  # a call to a healthy world is answered within this
 LEAVE = 20.0  # nothing is left of a world whose peers have gone after this
 MOST_EVENTS = 400_000  # a world that has not come to rest by then never will
@@ -40,6 +42,8 @@ class World:
         self.nodes = [BrokerNode(self, f"b{i}", Random(f"broker {i} {options.seed}")) for i in range(options.brokers)]
         self.clients: list[Client] = []
         self.workers: list[Worker] = []
+        self.keepers: list[Keeper] = []  # of the catalog, and of topics
+        self.catalog_names = [f"n{i}" for i in range(options.catalog)]
         self.answers: list[Call] = []  # calls that got a reply
         self.probes: list[Call] = []
         self._cast()
@@ -61,6 +65,16 @@ class World:
                     services = sorted({*services, rng.choice(offered)})
                 self.workers.append(Worker(self, f"w{number}", node, protocol, services))
                 number += 1
+        node = self.nodes[0]
+        for i, name in enumerate(self.catalog_names):
+            self.keepers += [CatalogService(self, name, node), CatalogClient(self, f"q{i}", node)]
+        for i in range(options.topics):
+            publisher = Publisher(self, f"p{i}", node)
+            self.keepers += [publisher, Subscriber(self, f"u{i}", node, publisher)]
+
+    @property
+    def peers(self) -> list[Peer]:
+        return [*self.clients, *self.workers, *self.keepers]
 
     def pick_service(self, client: Client) -> bytes:
         if self.rng.random() < self.options.unknown:
@@ -99,7 +113,7 @@ class World:
 
     def _recovery(self) -> None:
         self._heal()
-        if not self._until(self.scheduler.now + CALLS_END):
+        if not self._until(self.scheduler.now + CALLS_END, lambda: not any(client.calls for client in self.clients)):
             return
         for client in self.clients:
             for call in client.calls:
@@ -114,25 +128,44 @@ class World:
             for service in self.services:
                 self.probes.append(client.submit(service, PROBE))
             client.flush()
-        if not self._until(self.scheduler.now + PROBE + 1.0):
+        before = {keeper: keeper.number for keeper in self.keepers if isinstance(keeper, Publisher)}
+        if not self._until(self.scheduler.now + PROBE + 1.0, lambda: self._probed(before)):
             return
+        for keeper in self.keepers:
+            if isinstance(keeper, CatalogService) and not (keeper.approved and self.nodes[0].broker.lookup(keeper.name)):
+                self.breach("liveness", f"{keeper.name} is not in the catalog of a healthy world")
+            elif isinstance(keeper, CatalogClient) and (keeper.last is None or (keeper.asked is not None and not keeper.connected)):
+                self.breach("liveness", f"{keeper.name} gets no answer in a healthy world")
+            elif isinstance(keeper, Subscriber) and keeper.last <= before[keeper.publisher]:
+                self.breach("liveness", f"{keeper.name} has heard nothing new in a healthy world")
         for call in self.probes:
             if call.outcome != "reply":
                 text = f"{call.tag} to {call.service!r} in a healthy world ended as {call.outcome or 'nothing'}"
                 self.breach("liveness", text, call.tag)
 
+    def _probed(self, before: "dict[Publisher, int]") -> bool:
+        """Everybody has what it was waiting for."""
+        if any(not call.outcome for call in self.probes):
+            return False
+        return all(keeper.last > before[keeper.publisher] for keeper in self.keepers if isinstance(keeper, Subscriber))
+
+    def _is_empty(self) -> bool:
+        return all(not node.broker.sessions and not len(node.broker.timers) and not node.connections for node in self.nodes)
+
     def _rest(self) -> None:
-        for peer in [*self.clients, *self.workers]:
+        for peer in self.peers:
             peer.leave()
-        if not self._until(self.scheduler.now + LEAVE):
+        if not self._until(self.scheduler.now + LEAVE, self._is_empty):
             return
         for node in self.nodes:
             node.watcher.emptied(connections=True)
 
-    def _until(self, when: float) -> bool:
-        """Lets time pass. False: something broke meanwhile."""
+    def _until(self, when: float, enough: Callable[[], bool] | None = None) -> bool:
+        """Lets time pass, until ``when`` or until it is ``enough``. False: something broke meanwhile."""
         scheduler = self.scheduler
         while not self.breaches and scheduler.step(when):
+            if enough is not None and scheduler.done % 16 == 0 and enough():
+                break
             if scheduler.done > MOST_EVENTS:
                 self.breach("rest", f"no rest after {MOST_EVENTS} events")
         return not self.breaches
@@ -144,8 +177,7 @@ class World:
         options = self.options
 
         def way() -> tuple[Peer, BrokerNode]:
-            peers: list[Peer] = [*self.clients, *self.workers]
-            one = rng.choice(peers)
+            one = rng.choice(self.peers)
             return one, one.node
 
         def one_way() -> None:
@@ -177,6 +209,12 @@ class World:
                 process.freeze()
                 self.scheduler.at(self.scheduler.now + rng.expovariate(1.0 / mean), process.thaw)
 
+        def forge() -> None:
+            """A goodbye in the name of a service, from elsewhere: it must end nothing."""
+            for name in self.catalog_names:
+                data = dbp_udp.write(dbp.DISCONNECT, name, self.scheduler.now)
+                self.network.send_datagram(Process(self.scheduler, "forger"), self.nodes[0], data)
+
         def fill_disk(node: BrokerNode) -> None:
             node.disk_full = True
             self.scheduler.at(self.scheduler.now + rng.expovariate(0.2), lambda: setattr(node, "disk_full", False))
@@ -186,6 +224,10 @@ class World:
         self._rate("one-way partition", options.one_way, one_way)
         self._rate("cut", options.cut, cut)
         self._rate("worker crash", options.worker_crash, lambda: rng.choice(self.workers).crash(rng.expovariate(1.0)))
+        if self.keepers:
+            self._rate("other peer crash", options.worker_crash / 2, lambda: rng.choice(self.keepers).crash(rng.expovariate(1.0)))
+            self._rate("other peer freeze", options.worker_freeze / 2, lambda: freeze(rng.choice(self.keepers), 4.0))
+            self._rate("forged datagram", options.garbage, forge)
         self._rate("worker freeze", options.worker_freeze, lambda: freeze(rng.choice(self.workers), 4.0))
         self._rate("client crash", options.client_crash, lambda: rng.choice(self.clients).crash(rng.expovariate(1.0)))
         self._rate("client freeze", options.client_freeze, lambda: freeze(rng.choice(self.clients), 3.0))
@@ -219,9 +261,9 @@ class World:
         self.record.add(self.scheduler.now, "world", "healed")
         for node in self.nodes:
             node.restart()
-        for process in [*self.nodes, *self.workers, *self.clients]:
+        for process in [*self.nodes, *self.peers]:
             process.thaw()
-        for peer in [*self.workers, *self.clients]:
+        for peer in self.peers:
             peer.restart()
         self.network.heal()
         for worker in self.workers:
