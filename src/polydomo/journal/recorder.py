@@ -411,7 +411,8 @@ class JournalRecorder(Recorder):
     def requeued(self, request: Request, worker: Worker, why: str) -> None:
         self.inner.requeued(request, worker, why)
         service = request.service
-        self._about(schema.REQUEUED, request, worker, queue=service.length, workers=len(service.workers), reason=why)
+        left = len(service.workers) - (worker in service.workers)  # it is counted out a moment later
+        self._about(schema.REQUEUED, request, worker, queue=service.length, workers=left, reason=why)
 
     def forwarded(self, request: Request, worker: Worker, service: bytes) -> None:
         self.inner.forwarded(request, worker, service)

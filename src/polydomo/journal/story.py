@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
 from polydomo.journal.ids import RequestId, run_name
 from polydomo.protocols.verbs import OK
+
+if TYPE_CHECKING:
+    from polydomo.journal.reader import Reader
 
 Row = dict[str, Any]
 
@@ -43,6 +46,25 @@ def tell(run: int, number: int, messages: list[Row], finished: Row | None, other
     if finished is None:
         notes.append("It has no outcome on record: it is still open, or its rows are lost or not written yet.")
     return Story(_name(run, number, rows, finished), _head(rows, finished), steps, notes)
+
+
+def story_of(reader: "Reader", run: int, number: int, since: datetime | None = None) -> Story | None:
+    """The story of a request by what a journal has of it; None if it has nothing."""
+    finished = next(iter(reader.about(schema.REQUESTS, run, [number], since)), None)
+    messages = reader.about(schema.MESSAGES, run, [number], since)
+    if finished is None and not messages:
+        return None
+    workers = {row["worker"] for row in messages} | ({finished["worker"]} if finished is not None else set())
+    workers.discard(0)
+    others: list[Row] = []
+    if workers and any(row["event"] == schema.REQUEUED for row in messages):
+        import pyarrow.compute as pc
+
+        events = [schema.LATE, schema.LEFT, schema.LOST]
+        where = pc.field("worker").isin(list(workers)) & pc.field("event").isin(events)
+        begin = min(row["time"] for row in messages)
+        others = reader.rows(schema.MESSAGES, begin, finished["time"] if finished else None, run, where)
+    return tell(run, number, messages, finished, others)
 
 
 def _name(run: int, number: int, rows: list[Row], finished: Row | None) -> str:
@@ -192,6 +214,8 @@ def _while_held(row: Row, messages: list[Row]) -> bool:
 def _busy(row: Row) -> str:
     workers = row["workers"]
     service = row["service"]
+    if workers < 0:
+        return ""  # a story told from tables, which do not keep it
     if not workers:
         return f"nobody offers `{service}`"
     if workers == 1:
