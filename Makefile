@@ -5,13 +5,15 @@ REAL := .venv-real
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 TEST_JOBS ?= 2
-CHECKED := src tests $(wildcard demo bench sim)
+CHECKED := src tests $(wildcard demo bench sim chaos)
 SEEDS ?= 1000
 FIRST ?= 1
+SECONDS ?= 180
+MINUTES ?= 10
 FUZZ_MINUTES ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-long real-peers bench sim fuzz lint clean
+.PHONY: help up demo test test-long real-peers bench chaos soak sim fuzz lint clean
 
 help:  ## Show this list
 	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
@@ -44,6 +46,12 @@ real-peers: $(VENV)/.all $(REAL)/done  ## Install the published programs that so
 
 bench: $(VENV)/.all  ## Measure CPU per request and requests/s beside other brokers
 	@$(PY) bench/compare.py
+
+chaos: $(VENV)/.all  ## Trouble real processes for SECONDS=180 and tell what became of every call; SEED=1 draws the faults
+	@$(PY) -m chaos.run --seconds $(SECONDS) --seed $(or $(SEED),1) --crowd 5000
+
+soak: $(VENV)/.all  ## Load with faults for MINUTES=10; memory, files and latency are drawn to build/soak.svg, growth fails
+	@$(PY) -m chaos.soak --minutes $(MINUTES) --seed $(or $(SEED),1)
 
 sim: $(VENV)/.all  ## Simulate worlds full of faults: SEEDS=1000 of them, from seed FIRST=1 on
 	@$(PY) -m sim.run --seeds $(SEEDS) --first $(FIRST) --jobs $(TEST_JOBS) --progress 100
