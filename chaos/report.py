@@ -11,6 +11,7 @@ from polydomo.limits import ATTEMPTS
 NEVER = "never ended"
 SHOWN = 10  # cases that are named of each kind
 MIB = 1024 * 1024
+LATEST = 20.0  # seconds that a call may take: its timeout, the longest freeze, and a busy machine
 MAX_MEMORY = 400 * MIB  # of the broker at rest: Python, Arrow's buffers, and a margin; without a bound it would be gigabytes
 
 
@@ -46,6 +47,8 @@ class Report:
         self.must("replies that were not what the worker said", tally.garbled)
         endings = [f"{name}: {call.outcome}" for name, call in calls.items()]
         self.must("errors that are not the library's own, or violations", [e for e in endings if "untyped" in e or "violation" in e])
+        late = [f"{e}, after {c.took / 1000:.1f} s" for e, c in zip(endings, calls.values(), strict=True) if c.took > LATEST * 1000]
+        self.must("calls that ended long after their timeout", late)
         often = [
             f"{name}: executed {call.executions} times, sent at most {call.attempts}"
             for name, call in calls.items()

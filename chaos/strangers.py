@@ -244,7 +244,7 @@ def _serve_memo(options: Options, sock: pynng.Req0) -> None:
     """A worker as the document's authors would write one: a context, a thread, a loop."""
     dice = random.Random(options.seed)
     ready = dump(MEMO_READY, b"", [ECHO, SLOW])
-    with sock.new_context() as context:
+    with contextlib.suppress(pynng.Closed), sock.new_context() as context:  # closed with its socket, already
         message = ready
         while True:
             try:
