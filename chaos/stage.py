@@ -29,6 +29,9 @@ OWN_SERVICES = 4  # that a worker of the library offers: echo, slow, stream, poi
 START_TIME = 30.0  # for a process that shares a busy machine
 # What a broker logs as errors that are not its own: its disk is full, or it may open no file.
 FULL = {"cannot write the journal", "journal rows dropped", "the journal's last rows could not be written"}
+CANNOT_START = 2  # the status of a broker that cannot have what it needs
+NO_ROOM = "polydomo: data: cannot keep a journal"
+BALLAST = "ballast"
 WATCH = 0.1  # seconds between two looks at who has died
 
 
@@ -169,7 +172,8 @@ class Broker:
         if self.up:
             return
         if not self.back_at:
-            self.ended.append(Ended(self.process.returncode, self.asked))
+            refused = self.process.returncode == CANNOT_START and (self.data / BALLAST).exists()  # its disk is full
+            self.ended.append(Ended(self.process.returncode, self.asked or refused))
             self.back_at = time.monotonic() + dice.random()
         elif time.monotonic() >= self.back_at:
             self.back_at = 0.0
@@ -202,7 +206,8 @@ class Broker:
                 try:
                     entry = json.loads(line)
                 except ValueError:
-                    found.append(f"run {run}: {line}")  # a traceback that bypassed the log
+                    if not line.startswith(NO_ROOM):
+                        found.append(f"run {run}: {line}")  # a traceback that bypassed the log
                     continue
                 if entry["level"] == "error" and entry["message"] not in FULL:
                     found.append(f"run {run}: {line}")
@@ -268,7 +273,7 @@ class Stage:
     @property
     def ballast(self) -> Path:
         """What fills the disk."""
-        return self.data / "ballast"
+        return self.data / BALLAST
 
     async def ask(self, what: str) -> Any:
         """What the broker tells of itself; None if it does not answer."""

@@ -212,6 +212,24 @@ def test_a_full_disk_is_told_and_mended(tmp_path: Path, monkeypatch: pytest.Monk
     assert not list(tmp_path.glob("kind=*/**/.*"))
 
 
+def test_a_run_has_its_place_on_the_disk_before_its_first_row(tmp_path: Path) -> None:
+    (tmp_path / runs.RUNS).mkdir()
+    file = runs.RunFile(tmp_path, 1)
+    assert file.path.stat().st_blocks > 0  # a hole in the file would be SIGBUS with the first row, once the disk is full
+    file.close()
+
+
+def test_a_disk_without_room_for_a_run_is_told_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", full)
+        with pytest.raises(SettingError, match=r"cannot keep a journal in .*: No space left on device"):
+            started(tmp_path)
+    assert [path.name for path in (tmp_path / runs.RUNS).iterdir()] == ["lock"]
+
+
 def test_an_import_that_fails_for_want_of_files_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polydomo.limits.JOURNAL_RETRY", 0.01)
     with monkeypatch.context() as broken:

@@ -63,9 +63,15 @@ class RunFile:
 
     def __init__(self, directory: Path, run: int) -> None:
         self.path = directory / RUNS / run_name(run)
-        with open(self.path, "x+b") as file:
-            file.truncate(_SIZE)
-            self._map = mmap.mmap(file.fileno(), _SIZE)
+        try:
+            with open(self.path, "x+b", buffering=0) as file:
+                # Written and synced, not just sized: a mapped page that the disk has no room for would be SIGBUS with the first row.
+                file.write(bytes(_SIZE))
+                os.fsync(file.fileno())
+                self._map = mmap.mmap(file.fileno(), _SIZE)
+        except OSError:
+            self.path.unlink(missing_ok=True)
+            raise
         self._view = memoryview(self._map).cast("Q")
         self._view[_RUN] = run
         self._view[_MAGIC] = _VALUE
