@@ -4,7 +4,7 @@ does it, and checks what was promised with ``stage.show.check``. A further step 
 from collections.abc import Callable
 
 from demo.stage import Stage
-from demo.steps import catalog, chain, death, failure, fair, leave, matrix, publish, stale, start, stream, views
+from demo.steps import catalog, chain, death, failure, fair, leave, matrix, publish, stale, start, story, stream, views
 
 Step = tuple[str, Callable[[Stage], None]]
 
@@ -20,5 +20,6 @@ STEPS: list[Step] = [
     (catalog.TITLE, catalog.run),
     (publish.TITLE, publish.run),
     (views.TITLE, views.run),
+    (story.TITLE, story.run),
     (leave.TITLE, leave.run),
 ]
