@@ -283,6 +283,33 @@ def test_a_disk_that_stays_full_costs_rows_and_no_memory(tmp_path: Path, monkeyp
     assert covered >= journal.recorder.dropped
 
 
+def test_what_cannot_be_made_into_rows_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = parquet.tables
+    broken = True
+
+    def tables(*words: Any) -> dict[str, Any]:
+        if broken:
+            raise ValueError("not a chunk")
+        return make(*words)
+
+    monkeypatch.setattr(parquet, "tables", tables)
+    world, journal = started(tmp_path)
+    world.client()
+    journal.tick()
+    until(lambda: journal.writer.given_up)
+    broken = False
+    world.client()
+    journal.stop()
+    rows = everything(tmp_path)
+    (missing,) = [row for row in rows if row["event"] == schema.MISSING]
+    assert (missing["covers_first"], missing["covers_last"], missing["reason"]) == (1, 2, "ValueError: not a chunk")
+    assert auditing(rows) == []
+
+
+def auditing(rows: list[Row]) -> list[str]:
+    return [str(breach) for breach in audit(rows)]
+
+
 def test_retention_by_bytes_takes_whole_batches_oldest_first(tmp_path: Path) -> None:
     world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_rows=1, keep_bytes=60_000))
     for _ in range(20):

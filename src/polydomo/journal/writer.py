@@ -125,7 +125,12 @@ class Writer(threading.Thread):
                 chunk = line.popleft()
             except IndexError:  # the loop dropped it
                 break
-            made = self._parquet.tables(self.recorder.run, chunk, self.recorder.who)
+            try:
+                made = self._parquet.tables(self.recorder.run, chunk, self.recorder.who)
+            except Exception as error:
+                self.given_up.append((chunk.first, chunk.last, f"{type(error).__name__}: {error}"))
+                self.recorder.again.extend((s.covers_run, s.covers_first, s.covers_last) for s in chunk.steps if s.covers_run)
+                raise
             while self._forget and self._forget[0][0] <= chunk.last:
                 self.recorder.forget(self._forget.popleft()[1])
             for part, first, last in self._parquet.by_hour(made, chunk.first, chunk.last):
