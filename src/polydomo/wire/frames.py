@@ -54,6 +54,8 @@ def split(body: Body) -> "list[bytes]":
     position = 0
     size = len(body)
     while position < size:
+        if position + 2 > size:
+            raise ProtocolViolation("body ends inside a frame")
         start, end, flags = bounds(body, position)
         if end > size:
             raise ProtocolViolation("body ends inside a frame")
