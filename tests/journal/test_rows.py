@@ -128,9 +128,11 @@ def test_payloads_are_recorded_only_where_named_and_cut() -> None:
 def test_what_the_disk_does_not_take_is_dropped_and_told() -> None:
     world, recorder = journalled(chunk_rows=50, max_chunks=4)
     live(world, 5, steps=2000)
+    assert recorder.dropped > 500 and len(recorder.line) <= 4
+    recorder.hand_over()
     recorder.end("over")
     rows = recorder.rows()
-    assert recorder.dropped > 500 and len(recorder.line) <= 4
+    assert len(recorder.line) <= 5 and recorder.line[-1].last == recorder.seq  # the last word is in line, and nothing comes after it
     assert len(rows) == recorder.seq - recorder.dropped
     covered = {
         number

@@ -105,12 +105,15 @@ class JournalRecorder(Recorder):
 
     def hand_over(self) -> None:
         """What has been gathered is put in line."""
+        self._line_up()
+        while len(self.line) > self._max_chunks:
+            self._drop()
+
+    def _line_up(self) -> None:
         if self._seq >= self.chunk.first:
             self.chunk.last = self._seq
             self.line.append(self.chunk)
             self._open()
-            while len(self.line) > self._max_chunks:
-                self._drop()
 
     def rows(self) -> list[dict[str, Any]]:
         """What is gathered and not taken by a writer, in order: all there is, where there is no writer."""
@@ -163,7 +166,7 @@ class JournalRecorder(Recorder):
     def end(self, reason: str) -> None:
         """The last row of a run that ends in order."""
         self._step(schema.STOPPED, reason=reason)
-        self.hand_over()
+        self._line_up()  # one more than fits, if need be: what a drop now would have to tell, nobody would take any more
 
     # --- every message ---------------------------------------------------------------------------------------------------
 
