@@ -17,6 +17,7 @@ MAX_FRAMES: Final = 1024  # An endless multipart made libzmq grow by 443 MiB; no
 MAX_HANDSHAKE: Final = 8 * KIB  # Greeting and READY of every known peer are under 300 bytes; CURVE needs about 1 KiB.
 MAX_IDENTITY: Final = 255  # ZMTP: "Identity ... 0 to 255 octets".
 MAX_IPC_PATH: Final = 107  # Linux keeps a socket's path in 108 bytes, the last of them zero.
+MAX_JSON_DEPTH: Final = 32  # Objects within objects that others are given: a person reads fewer, and the stack takes far more.
 SP_MAX_STACK: Final = 8  # Words of an SP request id that came through devices: NNG's own default bound on hops.
 HANDSHAKE_TIME: Final = 10.0  # libzmq's own handshake interval is 30 s; a slow link needs 1 s.
 MAX_UNSENT: Final = 160 * MIB  # What one peer may leave unread: two of the largest messages and a margin.

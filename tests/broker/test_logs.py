@@ -28,6 +28,13 @@ def test_a_record_in_full() -> None:
     assert found.fields == {"a": [1]} and found.attempt == "00000002a001"
 
 
+@pytest.mark.parametrize("content", [b'"\\ud800"', b'"\xed\xa0\x80"'])
+def test_half_a_surrogate_pair_is_told_and_hurts_nobody(content: bytes) -> None:
+    told = b'{"message": %s, "service": %s, "request": %s, "fields": {%s: [%s]}}' % ((content,) * 5)
+    found = logs.read(b"log.upper", told, NOW)
+    assert found.message == found.service == found.attempt == "\\ud800" and found.fields == {"\\ud800": ["\\ud800"]}
+
+
 def test_only_the_message_is_needed() -> None:
     found = record()
     assert (found.service, found.level, found.time, found.fields, found.attempt) == ("upper", "info", NOW, {}, "")
@@ -58,6 +65,9 @@ def test_levels_under_their_usual_names(level: object, name: str) -> None:
         b'{"message": "m", "service": 1}',
         b'{"message": "m", "request": [1]}',
         b'{"message": "m", "request": 1e400}',
+        b'{"message": "m", "time": 1' + b"0" * 400 + b"}",
+        b'{"message": "m", "fields": {"n": 1e400}}',
+        b'{"message": "m", "fields": {"a": ' + b"[" * 40 + b"]" * 40 + b"}}",
         b'{"message": "' + bytes(17_000) + b'"}',
         b"[" * 100_000,
     ],

@@ -189,6 +189,8 @@ def test_the_same_name_from_another_ip_is_denied_while_the_first_is_active() -> 
         b'{"name": "Error"}',
         b'{"name": "\\ud800"}',
         b'{"name": "a", "x": NaN}',
+        b'{"name": "a", "x": 1e400}',
+        b'{"name": "a", "x": ' + b"[" * 40 + b"]" * 40 + b"}",
         b'{"name": "a", "heartbeat": -1}',
         b'{"name": "a", "heartbeat": "often"}',
         b'{"name": "a", "heartbeat": [1]}',

@@ -11,10 +11,10 @@ the request's number. Whoever reads the record gets the number as ``request``, t
 """
 
 import json
-import math
 from collections import deque
 
 from polydomo.limits import MAX_LISTED, MAX_LOG_BYTES, MAX_LOG_RECORD, MAX_LOG_RECORDS
+from polydomo.protocols import documents
 
 TOPIC = b"log."
 LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -62,10 +62,7 @@ def read(topic: bytes, content: bytes, now: float) -> LogRecord:
     """Raises ValueError, which says what is wrong."""
     if len(content) > MAX_LOG_RECORD:
         raise ValueError(f"{len(content)} bytes, the bound is {MAX_LOG_RECORD}")
-    try:
-        found = json.loads(content, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise ValueError("not JSON") from None
+    found = documents.read(content, mend=True)
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
     message = found.get("message")
@@ -95,7 +92,7 @@ def level_of(value: object) -> str:
 
 
 def _time(value: object, now: float) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value < 1e11:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e11:
         return float(value)
     if value is None:
         return now
@@ -111,10 +108,6 @@ def _attempt(found: "dict[str, object]") -> str:
     if isinstance(value, str) and len(value) <= 255:
         return value
     raise ValueError("its request is neither a number nor an attempt")
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")  # Python would read NaN, and write it to everybody who reads the record
 
 
 class Logs:

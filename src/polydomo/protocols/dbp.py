@@ -16,6 +16,7 @@ import math
 import struct
 
 from polydomo.limits import MAX_CATALOG_INFO, MAX_LISTED, ZOMBIE_TIME
+from polydomo.protocols import documents
 from polydomo.protocols.dbp_info import ERROR, VALUES, timing, told_values, wrong_name
 from polydomo.protocols.verbs import Session, Verbs
 from polydomo.wire import frames
@@ -291,11 +292,7 @@ def _read_object(body: "list[bytes]") -> "dict[str, object] | None":
     if len(content) > 4 * MAX_CATALOG_INFO:  # spaces and escapes; what is in it is bounded by the catalog
         return None
     try:
-        document = json.loads(content, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        document = documents.read(content)
+    except ValueError:
         return None
     return document if isinstance(document, dict) else None
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")  # Python would read NaN, and write it into everybody's info reply
