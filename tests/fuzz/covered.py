@@ -1,0 +1,12 @@
+"""One target under atheris: ``python -m tests.fuzz.covered TARGET [libFuzzer's options]``. Everything is imported after atheris, which watches it."""
+
+import importlib
+import sys
+
+if __name__ == "__main__":
+    atheris = importlib.import_module("atheris")  # installed by `make fuzz` alone
+    with atheris.instrument_imports(include=["polydomo", "tests.fuzz"]):
+        targets = importlib.import_module("tests.fuzz.targets")
+    function = targets.TARGETS[sys.argv[1]]
+    atheris.Setup([sys.argv[0], *sys.argv[2:]], function)
+    atheris.Fuzz()
