@@ -51,6 +51,7 @@ def trace(
     - `polydomo trace 17 --journal /var/lib/polydomo/journal`
     """
     from polydomo.journal import ids
+    from polydomo.journal.story import story_of
 
     found = find(journal, to)
     if request.isdecimal() and len(request) < ids.LENGTH:
@@ -92,27 +93,6 @@ def lines(story: "Story") -> list[str]:
         local = step.time.astimezone()
         made.append(f"  {local:%H:%M:%S}.{local.microsecond // 1000:03d}  {f'+{step.after:.3f}':>9} s  {step.text}")
     return [*made, *([""] if story.notes else []), *story.notes]
-
-
-def story_of(reader: "Reader", run: int, number: int, since: Any = None) -> "Story | None":
-    from polydomo.journal import schema
-    from polydomo.journal.story import tell
-
-    finished = next(iter(reader.about(schema.REQUESTS, run, [number], since)), None)
-    messages = reader.about(schema.MESSAGES, run, [number], since)
-    if finished is None and not messages:
-        return None
-    workers = {row["worker"] for row in messages} | ({finished["worker"]} if finished is not None else set())
-    workers.discard(0)
-    others: list[Row] = []
-    if workers and any(row["event"] == schema.REQUEUED for row in messages):
-        import pyarrow.compute as pc
-
-        events = [schema.LATE, schema.LEFT, schema.LOST]
-        where = pc.field("worker").isin(list(workers)) & pc.field("event").isin(events)
-        begin = min(row["time"] for row in messages)
-        others = reader.rows(schema.MESSAGES, begin, finished["time"] if finished else None, run, where)
-    return tell(run, number, messages, finished, others)
 
 
 # --- searching ---------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The charts of the report: each a function from plain numbers to an SVG picture."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from polydomo.pipeline.report.svg import (
     BOTTOM,
@@ -9,6 +9,7 @@ from polydomo.pipeline.report.svg import (
     LEFT,
     RIGHT,
     TOP,
+    WIDE,
     WIDTH,
     Scale,
     count,
@@ -25,14 +26,14 @@ from polydomo.pipeline.report.svg import (
 Series = Sequence[float]
 
 
-def stacked(times: Series, step: float, series: Mapping[str, Series], label: str) -> str:
+def stacked(times: Series, step: float, series: Mapping[str, Series], label: str, width: float = WIDTH) -> str:
     """Columns over time, one part for each series: what came of the requests. A series' name is its CSS class."""
     if not times:
         return nothing(label)
-    across = Scale(times[0], times[-1] + step, LEFT, WIDTH - RIGHT)
+    across = Scale(times[0], times[-1] + step, LEFT, width - RIGHT)
     most = max((sum(values[i] for values in series.values()) for i in range(len(times))), default=0) / step
     up = Scale(0, most, HEIGHT - BOTTOM, TOP)
-    out = [time_axis(across), value_axis(up, unit="/s")]
+    out = [time_axis(across), value_axis(up, "/s", width)]
     wide = max(1.0, across(times[0] + step) - across(times[0]) - 0.6)
     for i, moment in enumerate(times):
         base = 0.0
@@ -43,31 +44,38 @@ def stacked(times: Series, step: float, series: Mapping[str, Series], label: str
                 told = title(f"{name}: {count(values[i])} in {step:g} s")
                 out.append(tag("rect", told, x=across(moment), y=top, width=wide, height=up(base) - top, class_=f"o-{name}"))
             base += rate
-    return picture("".join(out), label)
+    return picture("".join(out), label, width)
 
 
-def lines(times: Series, series: Mapping[str, Series], label: str) -> str:
+def lines(times: Series, step: float, series: Mapping[str, Series], label: str) -> str:
     """Durations over time on a logarithmic scale; a value of 0 leaves a gap."""
     values = [value for row in series.values() for value in row if value > 0]
     if not times or not values:
         return nothing(label)
-    across = Scale(times[0], times[-1] if len(times) > 1 else times[0] + 1, LEFT, WIDTH - RIGHT)
+    across = Scale(times[0], times[-1] + step, LEFT, WIDTH - RIGHT)
     up = Scale(10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values))), HEIGHT - BOTTOM, TOP, log=True)
-    out = [time_axis(across), value_axis(up, unit="us")]
+    out = [time_axis(across), value_axis(up, "us")]
     for number, (name, row) in enumerate(series.items()):
         stretch: list[tuple[float, float]] = []
         for moment, value in [*zip(times, row, strict=True), (0.0, 0.0)]:
             if value > 0:
-                stretch.append((across(moment), up(value)))
+                stretch.append((across(moment + step / 2), up(value)))
             elif stretch:
                 if len(stretch) == 1:
                     out.append(tag("circle", title(name), cx=stretch[0][0], cy=stretch[0][1], r=2, class_=f"dot line-{number}"))
                 out.append(tag("polyline", title(name), points=points(stretch), class_=f"line line-{number}"))
                 stretch = []
-        last = next(((m, v) for m, v in zip(reversed(times), reversed(row), strict=True) if v > 0), None)
-        if last is not None:
-            out.append(text(min(across(last[0]) + 4, WIDTH - 28), up(last[1]) - 4, name, class_=f"name name-{number}"))
-    return picture("".join(out), label)
+    return picture("".join([*out, key(series)]), label)
+
+
+def key(names: Iterable[str]) -> str:
+    """Which line is which, in a corner."""
+    out = []
+    for number, name in enumerate(names):
+        x = WIDTH - RIGHT - 36 * (number + 1)
+        out.append(tag("rect", x=x - 2, y=TOP - 10, width=36, height=13, class_="behind"))
+        out.append(text(x, TOP, name, class_=f"name name-{number}"))
+    return "".join(out)
 
 
 def heat(times: Series, step: float, cells: Mapping[tuple[int, int], float], ratio: float, label: str) -> str:
@@ -85,7 +93,7 @@ def heat(times: Series, step: float, cells: Mapping[tuple[int, int], float], rat
     up = Scale(ratio ** (low * per_row), ratio ** (high * per_row), HEIGHT - BOTTOM, TOP, log=True)
     most = max(rows.values())
     wide = max(1.0, across(times[0] + step) - across(times[0]))
-    out = [time_axis(across), value_axis(up, unit="us")]
+    out = [time_axis(across), value_axis(up, "us")]
     for (i, row), number in sorted(rows.items()):
         top, bottom = up(ratio ** ((row + 1) * per_row)), up(ratio ** (row * per_row))
         strength = 0.15 + 0.85 * math.log1p(number) / math.log1p(most)
@@ -104,68 +112,86 @@ def bars(rows: Sequence[tuple[str, float, str, bool]], label: str) -> str:
     out: list[str] = []
     for i, (name, part, words, marked) in enumerate(rows):
         y = 4 + 22 * i
-        out.append(text(150, y + 14, name[:24], class_="tick", text_anchor="end"))
-        out.append(tag("rect", x=158, y=y + 3, width=400, height=14, class_="track"))
-        out.append(
-            tag("rect", title(words), x=158, y=y + 3, width=400 * min(max(part, 0.0), 1.0), height=14, class_="marked" if marked else "bar")
-        )
-        out.append(text(566, y + 14, words, class_="tick"))
-    return picture("".join(out), label, height=height)
+        long = 560 * min(max(part, 0.0), 1.0)
+        out.append(text(200, y + 14, name if len(name) < 34 else name[:32] + "…", class_="tick", text_anchor="end"))
+        out.append(tag("rect", x=208, y=y + 3, width=560, height=14, class_="track"))
+        out.append(tag("rect", title(words), x=208, y=y + 3, width=long, height=14, class_="marked" if marked else "bar"))
+        out.append(text(778, y + 14, words, class_="tick"))
+    return picture("".join(out), label, WIDE, height)
 
 
 def waterfall(parts: Sequence[tuple[str, float, float, str]], total: float, label: str) -> str:
     """One request's life: (kind, from, to, words), in microseconds from its acceptance; the kind is a CSS class."""
-    across = Scale(0, max(total, 1), 0, WIDTH)
-    out = [tag("rect", x=0, y=4, width=WIDTH, height=18, class_="track")]
+    across = Scale(0, max(total, 1), 0, WIDE)
+    out = [tag("rect", x=0, y=4, width=WIDE, height=18, class_="track")]
     for kind, start, end, words in parts:
         wide = max(1.5, across(end) - across(start))
         out.append(tag("rect", title(words), x=across(start), y=4, width=wide, height=18, class_=f"w-{kind}"))
         if wide > 7 * len(words):
             out.append(text(across(start) + 5, 17, words, class_="inside"))
-    return picture("".join(out), label, height=26)
+    return picture("".join(out), label, WIDE, 26)
 
 
 def graph(edges: Sequence[tuple[str, str, str, float, str]], label: str) -> str:
-    """Who calls what: (client, service, worker, how often, words) drawn in three columns, an edge as wide as its traffic."""
-    if not edges:
+    """Who calls what: (kind, source, target, how often, words): clients, services, workers; edges as wide as their traffic.
+
+    ``asks`` leads from a client to a service, ``serves`` from a service to a worker, ``passes`` from a service to a service.
+    """
+    ends = {"asks": (0, 1), "serves": (1, 2), "passes": (1, 1)}
+    drawn = [edge for edge in edges if edge[0] in ends]
+    if not drawn:
         return nothing(label)
     columns: list[dict[str, float]] = [{}, {}, {}]
-    for client, service, worker, number, _ in edges:
-        for column, name in zip(columns, (client, service, worker), strict=True):
-            column[name] = column.get(name, 0) + number
-    tallest = max(len(column) for column in columns)
-    height = 30 * tallest + 20
-    place: list[dict[str, float]] = []
-    for column in columns:
-        gap = (height - 20) / len(column)
-        place.append({name: 10 + gap * (i + 0.5) for i, name in enumerate(sorted(column, key=lambda n: -column[n]))})
-    xs = (120.0, 360.0, 600.0)
-    most = max(number for *_, number, _ in edges)
-    flows: dict[tuple[int, str, str], tuple[float, str]] = {}
-    for client, service, worker, number, words in edges:
-        for i, (a, b) in enumerate(((client, service), (service, worker))):
-            before = flows.get((i, a, b), (0.0, words))
-            flows[i, a, b] = (before[0] + number, words)
+    for kind, source, target, number, _ in drawn:
+        for side, name in zip(ends[kind], (source, target), strict=True):
+            share = number if (kind, side) in (("asks", 0), ("asks", 1), ("serves", 2)) else 0.0
+            columns[side][name] = columns[side].get(name, 0.0) + share
+    height = 30 * max(len(column) for column in columns) + 20
+    place = _places(columns, drawn, ends, height)
+    most = max(number for *_, number, _ in drawn)
     out: list[str] = []
-    for (i, a, b), (number, words) in flows.items():
-        y1, y2 = place[i][a], place[i + 1][b]
-        x1, x2 = xs[i] + 62, xs[i + 1] - 62
-        half = (x1 + x2) / 2
-        out.append(
-            tag(
-                "path",
-                title(f"{a} to {b}: {count(number)}; {words}"),
-                d=f"M{x1:.0f} {y1:.1f} C{half:.0f} {y1:.1f} {half:.0f} {y2:.1f} {x2:.0f} {y2:.1f}",
-                class_="flow",
-                stroke_width=1 + 9 * math.sqrt(number / most),
-            )
-        )
+    for kind, source, target, number, words in drawn:
+        a, b = ends[kind]
+        y1, y2 = place[a][source], place[b][target]
+        x1, x2 = _XS[a] + _HALF, _XS[b] - _HALF
+        bend = (x1 + x2) / 2
+        if a == b:  # out to the right and back
+            x2, bend = x1, x1 + min(40, 14 + abs(y2 - y1) / 3)
+        told = title(f"{source} to {target}: {count(number)}; {words}")
+        way = f"M{x1:.0f} {y1:.1f} C{bend:.0f} {y1:.1f} {bend:.0f} {y2:.1f} {x2:.0f} {y2:.1f}"
+        out.append(tag("path", told, d=way, class_=f"flow {kind}", stroke_width=1 + 9 * math.sqrt(number / most)))
     for i, column in enumerate(place):
         for name, y in column.items():
             told = title(f"{name}: {count(columns[i][name])}")
-            out.append(tag("rect", told, x=xs[i] - 62, y=y - 11, width=124, height=22, rx=5, class_="node"))
-            out.append(text(xs[i], y + 4, name if len(name) < 19 else name[:17] + "…", class_="node-name", text_anchor="middle"))
-    return picture("".join(out), label, height=height)
+            out.append(tag("rect", told, x=_XS[i] - _HALF, y=y - 11, width=2 * _HALF, height=22, rx=5, class_="node"))
+            out.append(text(_XS[i], y + 4, name if len(name) < 30 else name[:28] + "…", class_="node-name", text_anchor="middle"))
+    return picture("".join(out), label, WIDE, height)
+
+
+_HALF = 95.0  # of a node's width
+_XS = (_HALF + 2, WIDE / 2, WIDE - _HALF - 2)
+
+
+def _places(
+    columns: Sequence[Mapping[str, float]],
+    edges: Sequence[tuple[str, str, str, float, str]],
+    ends: Mapping[str, tuple[int, int]],
+    height: float,
+) -> list[dict[str, float]]:
+    """How high each node is: clients by their traffic, what is to the right of them near what leads there, so that few edges cross."""
+    place: list[dict[str, float]] = []
+    for i, column in enumerate(columns):
+        pull: dict[str, list[float]] = {name: [0.0, 0.0] for name in column}
+        for kind, source, target, number, _ in edges:
+            if ends[kind] == (i - 1, i):
+                pull[target][0] += number * place[i - 1][source]
+                pull[target][1] += number
+        order = sorted(column, key=lambda name: (pull[name][0] / pull[name][1] if pull[name][1] else height, -column[name], name))
+        if i == 0:
+            order = sorted(column, key=lambda name: (-column[name], name))
+        gap = (height - 20) / max(len(column), 1)
+        place.append({name: 10 + gap * (j + 0.5) for j, name in enumerate(order)})
+    return place
 
 
 def nothing(label: str) -> str:

@@ -32,7 +32,7 @@ class ServiceView:
     waits: dict[str, list[float]]
     heat: dict[tuple[int, int], float]  # (index of the time, bucket) -> how many
     requests: int = 0
-    failed: int = 0
+    failed: int = 0  # for another reason than that the client went away
     retries: int = 0
     p50: float = 0.0
     p99: float = 0.0
@@ -50,15 +50,18 @@ class WorkerView:
     fellows_p50: float
     lost: int
     stale: int
-    outlier: bool
+    outlier: str  # why it is one; empty if it is not
 
 
 @dataclass
 class Edge:
-    client: str
-    service: str
-    worker: str
+    """Who calls what: a client ``asks`` a service, which a worker ``serves`` or ``passes`` on; ``bridges`` join brokers."""
+
+    kind: str
+    source: str
+    target: str
     count: int
+    failed: int
     p50: float
 
 
@@ -97,3 +100,5 @@ class Report:
     failures: list[FailureView]
     slowest: list[Slow]
     notes: list[str] = field(default_factory=list)  # what the reader should know: torn segments, holes, a low level
+    service_count: int = 0  # all of them, shown one by one or not
+    worker_count: int = 0

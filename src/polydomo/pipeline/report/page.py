@@ -7,7 +7,7 @@ from pathlib import Path
 
 from polydomo.pipeline.report import charts
 from polydomo.pipeline.report.data import Audit, FailureView, Report, ServiceView, Slow, WorkerView
-from polydomo.pipeline.report.svg import count, duration
+from polydomo.pipeline.report.svg import WIDE, count, duration
 
 RATIO = 1.02  # of the journal's buckets
 
@@ -20,6 +20,7 @@ def render(report: Report, title: str = "polydomo") -> str:
         verdict(report.audit),
         *(f'<p class="warn">{escape(note)}</p>' for note in report.notes),
         figures(report),
+        traffic(report.services),
         *_section("Services", [service(view) for view in report.services], "cards"),
         *_section("Who calls what", [_topology(report)]),
         *_section("Workers", [workers(report.workers)]),
@@ -45,49 +46,86 @@ def _span(report: Report) -> str:
 
 
 def verdict(found: Audit) -> str:
+    kind, head, words = told(found)
+    return f'<div class="verdict {kind}"><b>{escape(head)}</b> {escape(words)}</div>'
+
+
+def told(found: Audit) -> tuple[str, str, str]:
+    """The audit's result in plain words: its kind (``broken``, ``thin`` or ``kept``), the gist, and the rest."""
     if found.breaches:
         broken = len(found.breaches)
         words = f"{'One rule was' if broken == 1 else f'{broken} rules were'} broken: " + "; ".join(
-            f"{breach.says.rstrip('.')} ({count(breach.count)} times)" for breach in found.breaches[:3]
+            f"{breach.says.rstrip('.')} ({times(breach.count)})" for breach in found.breaches[:3]
         )
-        return f'<div class="verdict broken"><b>Promises were broken.</b> {escape(words)}.</div>'
+        return "broken", "Promises were broken.", f"{words}{f'; and {broken - 3} more' if broken > 3 else ''}."
+    if not found.checked:
+        return "thin", "Nothing was checked.", "There is no journal in these tables."
     if found.unchecked:
         words = f"All {found.checked} rules that this journal can show were kept. {len(found.unchecked)} more need a higher journal level."
-        return f'<div class="verdict thin"><b>Nothing wrong in what was recorded.</b> {words}</div>'
-    return f'<div class="verdict"><b>Every promise was kept.</b> All {found.checked} rules hold on every row of the journal.</div>'
+        return "thin", "Nothing wrong in what was recorded.", words
+    return "kept", "Every promise was kept.", f"All {found.checked} rules hold on every row of the journal."
+
+
+def times(number: int) -> str:
+    return "once" if number == 1 else f"{count(number)} times"
 
 
 def figures(report: Report) -> str:
     answered = report.outcomes.get("ok", 0)
     seconds = max(report.until - report.since, 1e-9)
-    failed = report.requests - answered
+    gone = report.outcomes.get("cancelled", 0)
+    failed = report.requests - answered - gone
     shown = [
         ("requests", count(report.requests)),
         ("a second", count(report.requests / seconds)),
-        ("answered", f"{100 * answered / report.requests:.4g} %" if report.requests else "–"),
+        ("answered", f"{100 * answered / (answered + failed):.4g} %" if answered + failed else "–"),
         ("failed", count(failed)),
-        ("services", count(len(report.services))),
-        ("workers", count(len(report.workers))),
+        *([("given up by clients", count(gone))] if gone else []),
+        ("services", count(report.service_count or len(report.services))),
+        ("workers", count(report.worker_count or len(report.workers))),
     ]
     return f'<div class="figures">{"".join(f"<div class=figure><b>{escape(b)}</b>{escape(a)}</div>" for a, b in shown)}</div>'
 
 
+def traffic(views: Sequence[ServiceView]) -> str:
+    """All services together."""
+    if not views:
+        return ""
+    summed: dict[str, list[float]] = {}
+    for view in views:
+        for name, values in view.outcomes.items():
+            before = summed.get(name, [0.0] * len(values))
+            summed[name] = [a + b for a, b in zip(before, values, strict=True)]
+    shown = {name: summed[name] for name in sorted(summed, key=lambda name: (name != "ok", name)) if any(summed[name])}
+    first = views[0]
+    picture = charts.stacked(first.times, first.step, shown, "requests a second by outcome", WIDE)
+    return f'<div class="card wide"><h3>requests a second, by what came of them</h3>{picture}{_key(shown)}</div>'
+
+
+def _key(outcomes: Iterable[str]) -> str:
+    spans = "".join(f'<span style="color:{_colour(name)}">{escape(name)}</span>' for name in outcomes)
+    return f'<p class="soft key">{spans}</p>'
+
+
 def service(view: ServiceView) -> str:
     shown = {name: values for name, values in view.outcomes.items() if any(values)}
-    key = "".join(f'<span style="color:{_colour(name)}">{escape(name)}</span>' for name in shown)
-    facts = f"{count(view.requests)} requests, {count(view.failed)} failed, {count(view.retries)} given to another worker"
+    facts = f"{count(view.requests)} requests, {count(view.failed)} failed"
+    if gone := sum(view.outcomes.get("cancelled", ())):
+        facts += f", {count(gone)} given up by clients"
+    if view.retries:
+        facts += f", {count(view.retries)} given to another worker"
     return "".join(
         (
             f'<div class="card"><h3>{escape(view.name)}</h3>',
             f'<p class="soft">{facts}; p50 {duration(view.p50)}, p99 {duration(view.p99)}</p>',
             f'<p class="soft">{escape(view.capacity)}</p>' if view.capacity else "",
             charts.stacked(view.times, view.step, shown, f"requests a second of {view.name} by outcome"),
-            f'<p class="soft key">{key}</p>',
+            _key(shown),
             "<h3>latency</h3>",
-            charts.lines(view.times, view.latency, f"latency percentiles of {view.name}"),
+            charts.lines(view.times, view.step, view.latency, f"latency percentiles of {view.name}"),
             charts.heat(view.times, view.step, view.heat, RATIO, f"latencies of {view.name} as a heat map"),
             "<h3>wait for a worker</h3>",
-            charts.lines(view.times, view.waits, f"queue wait percentiles of {view.name}"),
+            charts.lines(view.times, view.step, view.waits, f"queue wait percentiles of {view.name}"),
             "</div>",
         )
     )
@@ -99,23 +137,46 @@ def _colour(outcome: str) -> str:
 
 
 def _topology(report: Report) -> str:
-    edges = [(edge.client, edge.service, edge.worker, float(edge.count), f"p50 {duration(edge.p50)}") for edge in report.edges]
-    return f'<div class="card">{charts.graph(edges, "clients, services and workers")}</div>'
+    edges = []
+    for edge in report.edges:
+        failed = f", {count(edge.failed)} failed" if edge.failed else ""
+        edges.append((edge.kind, edge.source, edge.target, float(edge.count), f"p50 {duration(edge.p50)}{failed}"))
+    bridges = [
+        f"{source} to {target}: {count(number)} ({words})"
+        for kind, source, target, number, words in edges
+        if kind == "bridges"
+    ]
+    over = f'<p class="soft">Over bridges: {escape("; ".join(bridges))}</p>' if bridges else ""
+    return f'<div class="card wide">{charts.graph(edges, "clients, services and workers")}{over}</div>'
 
 
 def workers(views: Sequence[WorkerView]) -> str:
     rows = [
-        (view.name, view.utilisation, f"{100 * view.utilisation:.0f} % busy{', slow' if view.outlier else ''}", view.outlier)
+        (
+            f"{view.name} {view.service}",
+            view.utilisation,
+            f"{100 * view.utilisation:.3g} % busy{f', {view.outlier}' if view.outlier else ''}",
+            bool(view.outlier),
+        )
         for view in views[:40]
     ]
     body = table(
         ("worker", "service", "protocol", "#answered", "#p50", "#fellows' p50", "#lost", "#late replies"),
         (
-            (v.name, v.service, v.protocol, count(v.answered), duration(v.p50), duration(v.fellows_p50), str(v.lost), str(v.stale))
+            (
+                v.name,
+                v.service,
+                v.protocol,
+                count(v.answered),
+                duration(v.p50),
+                duration(v.fellows_p50) if v.fellows_p50 else "–",
+                str(v.lost),
+                str(v.stale),
+            )
             for v in views[:200]
         ),
     )
-    return f'<div class="card">{charts.bars(rows, "utilisation of workers")}</div>{body}'
+    return f'<div class="card wide">{charts.bars(rows, "utilisation of workers")}</div>{body}'
 
 
 def failures(found: Sequence[FailureView]) -> str:
@@ -123,7 +184,7 @@ def failures(found: Sequence[FailureView]) -> str:
         return '<p class="good">None.</p>'
     return "".join(
         f"<details><summary><b>{escape(view.outcome)}</b> {escape(view.service)}: {escape(view.reason)} "
-        f'<span class="soft">({count(view.count)} times)</span></summary>'
+        f'<span class="soft">({times(view.count)})</span></summary>'
         f"<pre>{escape(view.example)}\n{escape(chr(10).join(view.story))}</pre></details>"
         for view in found
     )
@@ -131,7 +192,7 @@ def failures(found: Sequence[FailureView]) -> str:
 
 def slowest(found: Sequence[Slow]) -> str:
     return "".join(
-        f"<p><code>{escape(slow.request)}</code> {escape(slow.service)}, {duration(slow.total)}, {escape(slow.outcome)}</p>"
+        f"<p class=slow><code>{escape(slow.request)}</code> {escape(slow.service)}, {duration(slow.total)}, {escape(slow.outcome)}</p>"
         + charts.waterfall(slow.parts, slow.total, f"the life of {slow.request}")
         for slow in found
     )
@@ -139,18 +200,27 @@ def slowest(found: Sequence[Slow]) -> str:
 
 def audit(found: Audit) -> str:
     broken = table(
-        ("rule", "says", "#broken", "for example"), ((b.rule, b.says, count(b.count), b.example) for b in found.breaches)
+        ("rule", "says", "#broken", "for example"),
+        ((b.rule, b.says, count(b.count), b.example) for b in found.breaches),
     )
-    unchecked = f'<p class="soft">Not checked at this level: {escape(", ".join(found.unchecked))}.</p>' if found.unchecked else ""
+    unchecked = (
+        f'<p class="soft">Not checked at this level: {escape(", ".join(found.unchecked))}.</p>'
+        if found.unchecked
+        else ""
+    )
     return f"<p>{found.checked} rules checked, {len(found.breaches)} broken.</p>{broken if found.breaches else ''}{unchecked}"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A head that begins with ``#`` is a column of numbers."""
     numeric = [head.startswith("#") for head in heads]
-    top = "".join(f"<th{' class=n' if n else ''}>{escape(head.lstrip('#'))}</th>" for head, n in zip(heads, numeric, strict=True))
+    top = "".join(
+        f"<th{' class=n' if n else ''}>{escape(head.lstrip('#'))}</th>" for head, n in zip(heads, numeric, strict=True)
+    )
     body = "".join(
-        "<tr>" + "".join(f"<td{' class=n' if n else ''}>{escape(cell)}</td>" for cell, n in zip(row, numeric, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(f"<td{' class=n' if n else ''}>{escape(cell)}</td>" for cell, n in zip(row, numeric, strict=True))
+        + "</tr>"
         for row in rows
     )
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
-WIDTH = 720
-HEIGHT = 220
+WIDTH = 480  # of a chart in a card, so that its letters are as tall as those of the page
+HEIGHT = 180
+WIDE = 960  # of one that has the page to itself
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 26
 
 
@@ -105,23 +106,24 @@ class Scale:
 
 def time_axis(scale: Scale, height: float = HEIGHT) -> str:
     span = scale.high - scale.low
-    step = next((s for s in (1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 86_400) if span / s <= 7), 86_400 * 7)
+    most = (scale.end - scale.start) / 66  # a name of a moment and the room beside it
+    step = next((s for s in (1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 86_400) if span / s <= most), 86_400 * 7)
     at = math.ceil(scale.low / step) * step
     out: list[str] = []
     while at <= scale.high:
         x = scale(at)
         out.append(tag("line", x1=x, x2=x, y1=TOP, y2=height - BOTTOM, class_="grid"))
-        out.append(text(x, height - 8, clock(at, span), class_="tick", text_anchor="middle"))
+        out.append(text(min(x, scale.end - 14), height - 8, clock(at, span), class_="tick", text_anchor="middle"))
         at += step
     return "".join(out)
 
 
-def value_axis(scale: Scale, words: Sequence[str] | None = None, unit: str = "") -> str:
+def value_axis(scale: Scale, unit: str = "", width: float = WIDTH) -> str:
     out: list[str] = []
-    for i, value in enumerate(scale.ticks()):
+    for value in scale.ticks():
         y = scale(value)
-        name = words[i] if words else duration(value) if unit == "us" else count(value) + unit
-        out.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
+        name = duration(value) if unit == "us" else count(value) + unit
+        out.append(tag("line", x1=LEFT, x2=width - RIGHT, y1=y, y2=y, class_="grid"))
         out.append(text(LEFT - 6, y + 3.5, name, class_="tick", text_anchor="end"))
     return "".join(out)
 

@@ -1,0 +1,52 @@
+"""``polydomo report``: the tables as one page to look at."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polydomo.cli.exits import complain
+from polydomo.errors import SettingError
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(report)
+
+
+def report(
+    tables: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory of the tables that `polydomo pipeline run` made.")
+    ] = Path("tables"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path("report.html"),
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The journal of the tables: the stories of failed requests are told in full from it."
+        ),
+    ] = None,
+    title: Annotated[str, typer.Option(metavar="TEXT", help="The heading of the page.")] = "polydomo",
+) -> None:
+    """Write one HTML page about all that the tables hold: audit, traffic, latency, waits, workers, who calls what, failures.
+
+    The page is one file that needs no network, in light and dark, on a phone and on paper.
+
+    **Examples**
+
+    - `polydomo report`
+    - `polydomo report --tables /data/tables --out /var/www/broker.html --title "Broker, May"`
+    """
+    try:
+        from polydomo.pipeline.report import load, page
+    except ImportError:
+        raise SettingError("a report needs pyarrow (pip install 'polydomo[journal]')") from None
+    found = load.load(load.Tables(tables), journal)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(page.render(found, title), encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"--out: cannot write {out}: {error.strerror or error}") from None
+    for note in found.notes:
+        complain(note)
+    _, head, words = page.told(found.audit)
+    typer.echo(f"{head} {words}")
+    typer.echo(f"The report is in {out}")

@@ -1,0 +1,76 @@
+"""One request's life, from its row in `requests` and its turns in `hops`: as a story in words, and as the parts of a waterfall."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from polydomo.journal import schema
+from polydomo.journal.reader import Reader
+from polydomo.journal.story import Story, story_of, tell
+from polydomo.pipeline.report.svg import duration
+
+Row = dict[str, Any]
+
+
+def story(row: Row, hops: list[Row], reader: Reader | None = None) -> list[str]:
+    """A line a step; where its journal is there, with all that it knows."""
+    told: Story | None = None
+    if reader is not None:
+        told = story_of(reader, row["run"], row["number"])
+    if told is None:
+        told = tell(row["run"], row["number"], messages(row, hops), {**row, "time": row["ended"]}, [])
+    begin = _aware(row["accepted"])
+    steps = [
+        f"{f'+{duration((_aware(step.time) - begin).total_seconds() * 1e6)}':>10}  {step.text}" for step in told.steps
+    ]
+    return [told.head, *steps, *told.notes]
+
+
+def messages(row: Row, hops: list[Row]) -> list[Row]:
+    """The journal's rows that the tables imply, as far as a story needs them."""
+    made: list[Row] = []
+
+    def add(time: datetime | None, event: str, **values: Any) -> None:
+        if time is not None:
+            common = {"run": row["run"], "number": row["number"], "client": row["client"], "workers": -1}
+            made.append(schema.row(schema.MESSAGES, time=time, seq=len(made) + 1, event=event, **{**common, **values}))
+
+    client = {"peer": row["client_peer"], "protocol": row["client_protocol"]}
+    add(row["accepted"], schema.ACCEPTED, service=row["service"], size=row["request_bytes"], **client)
+    for hop, after in zip(hops, [*hops, None][1:], strict=True):
+        worker = {"worker": hop["worker"], "peer": hop["worker_peer"], "protocol": hop["worker_protocol"]}
+        add(hop["began"], schema.DISPATCHED, service=hop["service"], attempt=hop["attempt"], **worker)
+        if hop["ending"] == schema.REQUEUED:
+            add(hop["ended"], schema.REQUEUED, service=hop["service"], reason="it is no more", **worker)
+        elif hop["ending"] == schema.FORWARDED:
+            add(hop["ended"], schema.FORWARDED, service=after["service"] if after else row["last_service"], **worker)
+    add(row["first_partial"], schema.PARTIAL, worker=row["worker"])
+    told = {"outcome": row["outcome"], "reason": row["reason"], "size": row["reply_bytes"], "worker": row["worker"]}
+    add(row["ended"], schema.FINAL if row["outcome"] == "ok" else schema.FAILED, **told)
+    return made
+
+
+def parts(row: Row, hops: list[Row]) -> list[tuple[str, float, float, str]]:
+    """(kind, from, to, words) in microseconds from acceptance; waiting is whatever is between two turns."""
+    begin = _aware(row["accepted"])
+    made: list[tuple[str, float, float, str]] = []
+    at = 0.0
+
+    def wait(until: float) -> None:
+        if until > at:
+            made.append(("wait", at, until, f"waits {duration(until - at)}"))
+
+    for hop in hops:
+        if hop["began"] is None:
+            continue
+        start, end = ((_aware(hop[name]) - begin).total_seconds() * 1e6 for name in ("began", "ended"))
+        wait(start)
+        lost = hop["ending"] == schema.REQUEUED
+        words = f"{hop['service']}, w{hop['worker']}{' is lost' if lost else ''}, {duration(end - start)}"
+        made.append(("lost" if lost else "run", start, end, words))
+        at = max(at, end)
+    wait(float(row["total_us"]))
+    return made
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

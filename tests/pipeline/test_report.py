@@ -1,0 +1,266 @@
+"""The report: what it takes from the tables, that it is one whole page, and how it looks in a browser."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip(
+    "pyspark", reason="the tables' columns are stated beside what makes them; pip install 'polydomo[spark]'"
+)
+
+from typer.testing import CliRunner
+
+from polydomo.cli.main import app
+from polydomo.pipeline.report import load, page
+from polydomo.pipeline.report.data import Audit, Report
+from tests.pipeline import small
+
+VOID = {"meta", "br", "img", "hr", "input", "link"}
+
+
+class Checker(HTMLParser):
+    """Every element is closed where it should be; what could fetch or run something is noted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.dangers: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        if tag in ("script", "img", "link", "iframe", "object", "image", "use"):
+            self.dangers.append(tag)
+        self.dangers += [
+            name for name, _ in attrs if name in ("src", "href", "xlink:href", "srcset") or name.startswith("on")
+        ]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory: Path = tmp_path_factory.mktemp("tables")
+    small.tables(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def report(tables: Path) -> Report:
+    return load.load(load.Tables(tables))
+
+
+def test_the_whole_is_counted_from_the_requests(report: Report) -> None:
+    assert report.requests == 902
+    assert report.outcomes == {"ok": 883, "timeout": 18, "failed": 1}
+    assert report.brokers == ["b1"]
+    assert report.since == small.BEGIN.timestamp()
+    assert 898 < report.until - report.since < 905
+
+
+def test_services_have_their_requests_in_time_and_percentiles_of_their_histograms(report: Report, tables: Path) -> None:
+    resize = next(view for view in report.services if view.name == "resize")
+    assert report.services[0] is resize and report.service_count == 4
+    assert sum(sum(values) for values in resize.outcomes.values()) == resize.requests
+    assert sum(resize.heat.values()) == resize.requests
+    assert len(resize.times) <= load.BINS and all(
+        len(values) == len(resize.times) for values in resize.latency.values()
+    )
+    totals = sorted(row["total_us"] for row in load.Tables(tables).rows("requests") if row["service"] == "resize")
+    assert resize.p50 == pytest.approx(totals[len(totals) // 2 - 1], rel=0.02)
+    assert resize.p99 == pytest.approx(totals[-(-len(totals) * 99 // 100) - 1], rel=0.02)
+    assert "its 5 workers can take 250 a second (12.5 times the load)" in resize.capacity
+
+
+def test_services_beyond_the_most_used_are_summed_up(tmp_path: Path) -> None:
+    rows = small.tables(tmp_path, services=30)
+    views, number = load.service_views(load.Tables(tmp_path), (0, 900))
+    assert number == 31  # resize, 29 others, and the one with a wicked name
+    assert len(views) == load.SERVICES + 1 and views[-1].name == f"{31 - load.SERVICES} other services"
+    assert sum(view.requests for view in views) == len(rows)
+
+
+@pytest.mark.parametrize("hours", [0.01, 0.3, 3, 11, 30, 130, 2000, 50_000])
+def test_however_long_the_time_the_charts_have_a_bounded_number_of_columns(hours: float) -> None:
+    window, step = load._step(hours * 3600)
+    assert hours * 3600 / step <= load.BINS
+    assert (window in load.WINDOWS and step % window == 0) or (not window and hours * 3600 <= load.SHORT)
+
+
+def test_failures_are_counted_by_reason_and_numbers_in_a_reason_do_not_divide_it(report: Report) -> None:
+    assert [(view.outcome, view.service, view.count) for view in report.failures] == [
+        ("timeout", "resize", 12),
+        ("timeout", "service-00", 6),
+        ("failed", small.EVIL, 1),
+    ]
+    story = "\n".join(report.failures[-1].story)
+    assert "asked" in story and "given to w1" in story and "failed (failed)" in story
+
+
+def test_the_slowest_are_waterfalls_of_their_turns(report: Report) -> None:
+    assert len(report.slowest) == load.SLOWEST
+    assert [slow.total for slow in report.slowest] == sorted((slow.total for slow in report.slowest), reverse=True)
+    first, second = report.slowest[:2]
+    assert [part[0] for part in first.parts] == ["wait", "lost", "wait", "run"]
+    assert [round(part[2] / 1e6, 3) for part in first.parts] == [0.5, 1.5, 1.7, 4.5]
+    assert second.service == "resize → store"
+    assert [part[3].split(",")[0] for part in second.parts] == ["waits 100 ms", "resize", "store"]
+
+
+def test_a_story_from_the_tables_knows_who_had_the_request(tables: Path) -> None:
+    from polydomo.pipeline.report import stories
+
+    known = load.Tables(tables)
+    row = next(row for row in known.rows("requests") if row["number"] == 901)
+    hops = [hop for hop in known.rows("hops") if hop["number"] == 901]
+    told = "\n".join(stories.story(row, hops))
+    assert "2 workers had it" in told
+    assert "worker w1 lost after it had it for 1.0 s" in told
+    assert "given to w2" in told and "attempt 2" in told and "w2 answered" in told
+    assert "nobody offers" not in told  # the tables do not keep that
+
+
+def test_workers_and_edges(report: Report) -> None:
+    assert report.worker_count == 5 and report.workers[0].outlier == "slow"
+    assert report.workers[0].utilisation == pytest.approx(5 / 9)
+    assert {edge.kind for edge in report.edges} == {"asks", "serves", "passes", "bridges"}
+
+
+def test_edges_beyond_the_most_used_are_one(tmp_path: Path) -> None:
+    (tmp_path / "requests").mkdir()
+    rows = [
+        {
+            "window": small.BEGIN,
+            "kind": "asks",
+            "source": f"c{n}",
+            "target": f"s{n}",
+            "requests": 100 - n,
+            "p50_us": 1.0,
+        }
+        for n in range(40)
+    ]
+    small.write(tmp_path, "topology", rows)
+    edges = load.edges(load.Tables(tmp_path))
+    assert len({edge.source for edge in edges}) == load.NODES
+    assert sum(edge.count for edge in edges) == sum(100 - n for n in range(40))
+    assert f"{41 - load.NODES} other clients" in {edge.source for edge in edges}
+
+
+def test_the_audit_says_what_was_checked_and_what_was_not(report: Report) -> None:
+    assert report.audit.checked == 2 and report.audit.unchecked == ["fenced"]
+    assert [(breach.rule, breach.count) for breach in report.audit.breaches] == [("one-outcome", 1)]
+    assert "row 1234, request 5" in report.audit.breaches[0].example
+
+
+def test_the_page_is_whole_fetches_nothing_and_lets_no_text_become_markup(report: Report) -> None:
+    text = page.render(report, small.EVIL)
+    checker = Checker()
+    checker.feed(text)
+    checker.close()
+    assert not checker.open and not checker.dangers
+    assert {"svg", "table", "details", "h1"} <= checker.seen
+    assert "<script" not in text and text.count("&lt;script&gt;alert(1)") > 10
+    assert not re.search(r"https?://|@import|url\(", text)
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "words"),
+    [
+        (Audit(0), "thin", "Nothing was checked"),
+        (Audit(20), "kept", "Every promise was kept"),
+        (Audit(20, unchecked=["fenced"]), "thin", "1 more need a higher journal level"),
+    ],
+)
+def test_the_verdict_in_plain_words(found: Audit, kind: str, words: str) -> None:
+    told = page.told(found)
+    assert told[0] == kind and words in " ".join(told)
+
+
+def test_a_report_of_empty_tables(tmp_path: Path) -> None:
+    (tmp_path / "requests").mkdir()
+    text = page.render(load.load(load.Tables(tmp_path)))
+    assert "an empty journal" in text
+
+
+def test_the_command_writes_the_page_and_tells_the_verdict(tables: Path, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "report.html"
+    done = CliRunner().invoke(app, ["report", "--tables", str(tables), "--out", str(out), "--title", "Broker"])
+    assert done.exit_code == 0, done.output
+    assert "Promises were broken." in done.output and str(out) in done.output
+    assert "<title>Broker</title>" in out.read_text(encoding="utf-8")
+
+
+def test_where_there_are_no_tables_one_line_says_so(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["report", "--tables", str(tmp_path)])
+    assert done.exit_code == 1 and done.output.count("\n") == 1 and "there are no tables in" in done.output
+
+
+# --- in a browser ---------------------------------------------------------------------------------------------------------
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed here (Debian: apt install chromium)")
+@pytest.mark.parametrize(
+    ("name", "size", "more"),
+    [
+        ("light", "1280,4000", []),
+        ("dark", "1280,4000", ["--blink-settings=preferredColorScheme=0"]),
+        ("phone", "500,4000", []),
+    ],
+)
+def test_in_a_browser_it_renders_without_network_and_without_a_word_of_complaint(
+    report: Report, tmp_path: Path, name: str, size: str, more: list[str]
+) -> None:
+    assert CHROMIUM is not None
+    # What a page that is wider than the screen, or an element without a size, would say of itself.
+    probe = "<script>addEventListener('load', () => { const root = document.documentElement;"
+    probe += "root.dataset.wide = root.scrollWidth > innerWidth;"
+    probe += "root.dataset.flat = [...document.querySelectorAll('svg')].filter(e => e.getBoundingClientRect().height < 10).length;"
+    probe += "root.dataset.fetched = performance.getEntriesByType('resource').length;"
+    probe += "root.dataset.ground = getComputedStyle(document.body).backgroundColor; })</script></body>"
+    file = tmp_path / "report.html"
+    file.write_text(page.render(report).replace("</body>", probe), encoding="utf-8")
+    words = [
+        CHROMIUM,
+        *FLAGS,
+        *more,
+        f"--user-data-dir={tmp_path / 'profile'}",
+        f"--window-size={size}",
+        "--enable-logging=stderr",
+        "--log-level=0",
+    ]
+    done = subprocess.run(
+        [*words, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    root = re.search(r"<html[^>]*>", done.stdout)
+    assert root is not None
+    assert 'data-wide="false"' in root[0], root[0]
+    assert 'data-flat="0"' in root[0] and 'data-fetched="0"' in root[0], root[0]
+    dark = "rgb(18, 22, 31)" in root[0]
+    assert dark == (name == "dark"), root[0]
+    assert "CONSOLE" not in done.stderr, done.stderr[-2000:]
