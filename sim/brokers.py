@@ -245,8 +245,10 @@ class BrokerNode(Listener):
     def finish(self) -> None:
         """The journal of a run that ends in order is on the disk as a whole."""
         recorder = self.recorder
-        recorder.end("the broker is shutting down")
         recorder.disk_full = False
+        recorder.sync()
+        recorder.sync()  # and what had to be said about rows that were dropped
+        recorder.end("the broker is shutting down")
         recorder.sync()
         self._keep()
 

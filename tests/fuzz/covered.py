@@ -1,4 +1,7 @@
-"""One target under atheris: ``python -m tests.fuzz.covered TARGET [libFuzzer's options]``. Everything is imported after atheris, which watches it."""
+"""One target under atheris: ``python -m tests.fuzz.covered TARGET [options of libFuzzer]``.
+
+Everything is imported after atheris, which watches it.
+"""
 
 import importlib
 import sys
