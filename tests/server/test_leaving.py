@@ -133,6 +133,19 @@ def test_peers_of_every_kind_do_not_hold_it_up(tmp_path: Path) -> None:
         broker.logged("stopped")
 
 
+def test_a_large_last_reply_is_written_to_its_end(tmp_path: Path) -> None:
+    """Also by a broker that has been without connections before."""
+    with Broker(tmp_path) as broker:
+        socket.create_connection(broker.address).close()
+        assert broker.ask("status")["connections"] == 1
+        with Worker(broker, "echo"), raw(broker.address, buffer=65536) as slow:
+            slow.shake()
+            slow.send(b"", b"MDPC01", b"echo", bytes(8 << 20))
+            wait_for(lambda: broker.ask("services")[0]["answered"] == 1, "the answer")
+            broker.send(signal.SIGTERM)
+            assert len(slow.closed()) > 8 << 20
+
+
 def test_a_peer_told_to_go_that_reads_nothing_is_cut_off(tmp_path: Path) -> None:
     """It breaks the protocol while a large reply waits for it: it has a second to take that, and no more."""
     with Broker(tmp_path) as broker, Worker(broker, "echo"), raw(broker.address, buffer=4096) as deaf:

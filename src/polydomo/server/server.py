@@ -198,6 +198,7 @@ class BrokerServer:
     async def _emptied(self, seconds: float) -> bool:
         """Waits until every connection is gone."""
         if self.connections:
+            self._empty.clear()  # it was so before now and then
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), seconds)
         return not self.connections
