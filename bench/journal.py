@@ -158,7 +158,7 @@ def rows_written(asked: argparse.Namespace) -> dict[str, Any]:
                 request.reply_size = len(request.body)
                 broker.now += dice.random() * 1e-5
                 recorder.ended(request)
-            journal.tick()
+            journal.tick(eager=False)
             while len(recorder.line) > JOURNAL_CHUNKS // 2:  # faster than any broker: the disk sets the pace
                 time.sleep(0.001)
             if recorder.seq >= step * (len(memory) + 1):

@@ -84,9 +84,10 @@ LOG_VALUE: Final = 256  # Characters of one value in a line: a name or a reason 
 
 # --- the journal ------------------------------------------------------------------------------------------------------
 
-JOURNAL_CHUNK: Final = 8_192  # Rows handed to the writer's thread at a time: 2 ms of its work.
-JOURNAL_CHUNKS: Final = 64  # Chunks in line before the oldest is dropped: 0.5 million rows, about 200 MiB.
-JOURNAL_TICK: Final = 0.25  # Seconds until what was gathered goes to the writer, if it is less than a chunk.
+JOURNAL_CHUNK: Final = 32_768  # Rows handed to the writer's thread at a time: a chunk costs 1 ms, however few rows it has.
+JOURNAL_CHUNKS: Final = 16  # Chunks in line before the oldest is dropped: 0.5 million rows, about 200 MiB.
+JOURNAL_GATHER: Final = 1.0  # Seconds until what was gathered goes to the writer, if it is less than a chunk.
+JOURNAL_TICK: Final = 0.25  # Seconds between two looks at that, and at who taps.
 JOURNAL_ROLL_ROWS: Final = 200_000  # Rows of one segment: a few MiB on disk, quick to read as a whole.
 JOURNAL_ROLL_BYTES: Final = 64 * MIB  # ... and its bytes in memory, where bodies are recorded.
 JOURNAL_ROLL_SECONDS: Final = 5.0  # ... and its age: what a crash may lose.

@@ -52,7 +52,7 @@ class Keeper:
         self._server.wake()  # what the tap says is sent at the end of this turn
         try:
             if self.journal is not None:
-                self.journal.tick()
+                self.journal.tick(eager=False)
             self._tap.tick()
         except Exception:
             logs.trouble(LOG, "internal error", during="handing over to the journal")

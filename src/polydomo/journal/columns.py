@@ -14,14 +14,15 @@ from polydomo.journal import chunk as shapes
 from polydomo.journal import schema
 from polydomo.journal.chunk import ACCEPTED, DISPATCHED, ENDED, NOBODY, Chunk, Peer, Run, Step, text
 from polydomo.journal.ids import ALPHABET, NUMBER_CHARACTERS, TIME_CHARACTERS, run_name
-from polydomo.journal.schema import MESSAGES, REQUESTS, SHORT, TEXT, TIME
+from polydomo.journal.schema import MESSAGES, NOTHING, REQUESTS, SHORT, TEXT, TIME
+from polydomo.limits import JOURNAL_CHUNK
 from polydomo.protocols.verbs import OK
 
 Who = Callable[[int], Peer]
 Ints = Any  # np.ndarray of int64
 Block = dict[str, Any]  # column -> np.ndarray, pa.Array, or one value for all rows
 
-_TYPES = {column: field.type for kind in schema.KINDS for column, field in zip(schema.COLUMNS[kind], schema.arrow(kind), strict=True)}
+_TYPES = {column.type: field.type for kind in schema.KINDS for column, field in zip(schema.COLUMNS[kind], schema.arrow(kind), strict=True)}
 _DIGITS = np.frombuffer(ALPHABET.encode(), np.uint8)
 _LOG = np.log(1.02)
 
@@ -51,7 +52,7 @@ def _accepted(run: Run, chunk: Chunk) -> list[tuple[int, Block]]:
     get = _fields(chunk.accepted, ACCEPTED)
     seq = _ints(get("seq"))
     client = _ints(get("client"))
-    queue = _ints(get("queue"))
+    queue = _same_or_ints(get("queue"))
     block: Block = {
         "event": schema.ACCEPTED,
         "seq": seq,
@@ -60,9 +61,9 @@ def _accepted(run: Run, chunk: Chunk) -> list[tuple[int, Block]]:
         "client": client,
         "connection": client,
         "service": _names(get("service")),
-        "size": _ints(get("size")),
+        "size": _same_or_ints(get("size")),
         "queue": queue,
-        "workers": _ints(get("workers")),
+        "workers": _same_or_ints(get("workers")),
     }
     waits = np.frombuffer(bytes(get("waits")), np.uint8).astype(bool)
     later = _some({**block, "seq": seq + 1, "queue": queue + 1}, waits)
@@ -77,7 +78,8 @@ def _accepted(run: Run, chunk: Chunk) -> list[tuple[int, Block]]:
 
 def _dispatched(run: Run, chunk: Chunk) -> tuple[int, Block]:
     get = _fields(chunk.dispatched, DISPATCHED)
-    block: Block = {name: _ints(get(name)) for name in DISPATCHED if name not in ("time", "service")}
+    block: Block = {name: _ints(get(name)) for name in ("seq", "number", "client", "connection", "worker")}
+    block |= {name: _same_or_ints(get(name)) for name in ("attempt", "hop", "size", "queue")}
     block["event"] = schema.DISPATCHED
     block["time"] = _times(run, get("time"))
     block["service"] = _names(get("service"))
@@ -99,7 +101,7 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
     connection = _ints(get("connection"))
     worker = _ints(get("worker"))
     service = _names(get("service"))
-    reply = _ints(get("reply_bytes"))
+    reply = _same_or_ints(get("reply_bytes"))
     more = _More(chunk, seq)
     told = more.told
     first_at = more.first_dispatched(dispatched_at)
@@ -131,7 +133,7 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
         "dispatches": more.ints("attempts"),
         "hops": more.ints("hops"),
         "partials": more.ints("partials"),
-        "request_bytes": _ints(get("request_bytes")),
+        "request_bytes": _same_or_ints(get("request_bytes")),
         "reply_bytes": reply,
         "outcome": more.texts("outcome"),
         "reason": more.texts("reason"),
@@ -218,7 +220,7 @@ class _More:
             return schema.FINAL
         return pa.array([schema.FINAL if one.outcome == OK else schema.FAILED for one in self.all], pa.string()).dictionary_encode()
 
-    def reply(self, sizes: Ints) -> Ints:
+    def reply(self, sizes: Any) -> Any:
         return np.where([one.outcome == OK for one in self.all], sizes, 0) if self.any else sizes
 
 
@@ -251,6 +253,12 @@ def _fields(flat: list[Any], names: tuple[str, ...]) -> Callable[[str], list[Any
 
 def _ints(values: Sequence[int]) -> Ints:
     return np.frombuffer(array("q", values), np.int64)
+
+
+def _same_or_ints(values: Sequence[int]) -> Any:
+    """One number if it is the same in all rows, as many are: it need not be gathered."""
+    first = values[0]
+    return first if first == values[-1] and list(values).count(first) == len(values) else _ints(values)
 
 
 def _floats(values: Sequence[float]) -> Any:
@@ -345,35 +353,39 @@ def _some(block: Block, mask: Any) -> Block:
 def _batch(run: Run, kind: str, size: int, block: Block) -> pa.RecordBatch:
     block["broker"] = run.broker
     block["run"] = run.run
-    arrays = [_column(column, block.get(column.name, column.nothing), size) for column in schema.COLUMNS[kind]]
+    arrays = [_column(column, block.get(column.name, NOTHING[column.type]), size) for column in schema.COLUMNS[kind]]
     return pa.RecordBatch.from_arrays(arrays, schema=_stored(kind))
 
 
 def _column(column: schema.Column, value: Any, size: int) -> Any:
-    wanted = _TYPES[column]
     if isinstance(value, np.ndarray):
         if column.type == TIME:
-            return pa.Array.from_buffers(wanted, size, [None, pa.py_buffer(value)])
+            return pa.Array.from_buffers(pa.timestamp("us", tz="UTC"), size, [None, pa.py_buffer(value)])
         if column.type != schema.LONG:
             value = value.astype(np.int16 if column.type == SHORT else np.int32)
         return pa.array(value)
-    if column.type == TEXT:
-        if isinstance(value, str):
-            return pa.DictionaryArray.from_arrays(_zeros(size), pa.array([value], pa.string()))
-        return value if pa.types.is_dictionary(value.type) or column.name == "request" else value.dictionary_encode()
-    if isinstance(value, pa.Array):
-        return value
-    return pa.nulls(size, wanted) if value is None else pa.repeat(pa.scalar(value, wanted), size)
+    return value if isinstance(value, pa.Array) else _same(column.type, value, size)
 
 
-_ZEROS = pa.array(np.zeros(1, np.int32))
+_SAME: dict[tuple[str, Any], Any] = {}
+_MOST_SAME = 1_000  # values of which a column is kept; names and reasons come and go
 
 
-def _zeros(size: int) -> Any:
-    global _ZEROS
-    if len(_ZEROS) < size:
-        _ZEROS = pa.array(np.zeros(size, np.int32))
-    return _ZEROS.slice(0, size)
+def _same(word: str, value: Any, size: int) -> Any:
+    """A column with one value in all rows: a slice of one that was made before, where there is one."""
+    known = _SAME.get((word, value))
+    if known is None or len(known) < size:
+        length = max(size, JOURNAL_CHUNK)
+        if word == TEXT:
+            known = pa.DictionaryArray.from_arrays(pa.array(np.zeros(length, np.int32)), pa.array([value], pa.string()))
+        elif value is None:
+            known = pa.nulls(length, _TYPES[word])
+        else:
+            known = pa.repeat(pa.scalar(value, _TYPES[word]), length)
+        if len(_SAME) >= _MOST_SAME:
+            _SAME.clear()
+        _SAME[word, value] = known
+    return known.slice(0, size)
 
 
 _STORED: dict[str, Any] = {}

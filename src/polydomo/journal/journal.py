@@ -48,6 +48,7 @@ class Journal:
         self.writer = Writer(self.directory, self.recorder, self._file, bounds if bounds is not None else Bounds())
         self._told_dropped = 0
         self._flushed = 0.0
+        self._handed = 0.0
         self.recorder.status = self.status
 
     def attach(self, broker: Broker) -> None:
@@ -67,8 +68,9 @@ class Journal:
         self.writer.covered = [dead.path for dead in self._dead]
         self.writer.start()
 
-    def tick(self) -> None:
-        """On the loop, every ``JOURNAL_TICK`` seconds: what was gathered goes to the writer, what it could not write is told."""
+    def tick(self, eager: bool = True) -> None:
+        """On the loop, every ``JOURNAL_TICK`` seconds: what was gathered goes to the writer (if not ``eager``, once it is a second old),
+        and what could not be written is told."""
         recorder, writer = self.recorder, self.writer
         while writer.given_up:
             first, last, why = writer.given_up.popleft()
@@ -80,9 +82,12 @@ class Journal:
         if recorder.dropped > self._told_dropped:
             say(LOG, logging.ERROR, "journal rows dropped", rows=recorder.dropped - self._told_dropped, in_all=recorder.dropped)
             self._told_dropped = recorder.dropped
-        closed = recorder.take_closed()
-        recorder.hand_over()
-        writer.forget_after(recorder.seq + 1, closed)  # once the next chunk is taken in, nothing is said of them any more
+        now = time.monotonic()
+        if eager or now >= self._handed + limits.JOURNAL_GATHER:
+            self._handed = now
+            closed = recorder.take_closed()
+            recorder.hand_over()
+            writer.forget_after(recorder.seq + 1, closed)  # once the next chunk is taken in, nothing is said of them any more
         if recorder.line:
             writer.wake()
 
