@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Generator
 
 from chaos import strangers
-from chaos.calls import ECHO, EVERYTHING, POISON, SLOW, SLOWEST, STREAM, Caller, Options, named, pieces
+from chaos.calls import ECHO, EVERYTHING, FAR, POISON, SLOW, SLOWEST, STREAM, Caller, Options, named, pieces
 from chaos.record import Record
 from polydomo import AsyncClient, AsyncWorker, Call, CallError, Client
 from polydomo.protocols import registry
@@ -115,6 +115,23 @@ async def _library_worker(options: Options, protocol: str) -> None:
     await worker.run()
 
 
+def far_worker(options: Options) -> None:
+    """At the other broker."""
+    asyncio.run(_far_worker(options))
+
+
+async def _far_worker(options: Options) -> None:
+    worker = AsyncWorker(options.url, concurrency=options.lanes, beat=options.beat, grace=options.timeout)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+
+    @worker.service(FAR)
+    async def far(call: Call) -> bytes:
+        options.record.executing(named(call.body))
+        return call.body
+
+    await worker.run()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("role", choices=["client", "worker", "catalog", "crowd"])
@@ -136,6 +153,7 @@ def main() -> None:
         ("client", "pyzmq-mdp1"): strangers.mdp1_client,
         ("client", "pyzmq-mdp2"): strangers.mdp2_client,
         ("client", "pynng-memo"): strangers.memo_client,
+        ("worker", "far"): far_worker,
         ("worker", "pyzmq-mdp1"): strangers.mdp1_worker,
         ("worker", "pyzmq-mdp2"): strangers.mdp2_worker,
         ("worker", "pynng-memo"): strangers.memo_worker,

@@ -73,6 +73,14 @@ async def kill_broker(stage: Stage, dice: random.Random) -> bool:
     return True
 
 
+@fault("far broker killed", 0.7)
+async def kill_far(stage: Stage, dice: random.Random) -> bool:
+    if not stage.far.up:
+        return False
+    stage.far.send(signal.SIGKILL)
+    return True
+
+
 async def freeze(actor: Actor, dice: random.Random, most: float) -> None:
     actor.send(signal.SIGSTOP)
     try:
@@ -91,9 +99,9 @@ async def freeze_worker(stage: Stage, dice: random.Random) -> None:
     await freeze(somebody(stage, dice, "worker"), dice, 6.0)
 
 
-@fault("broker frozen", 0.7)
+@fault("broker frozen", 1.0)
 async def freeze_broker(stage: Stage, dice: random.Random) -> None:
-    broker = stage.broker
+    broker = dice.choice(stage.brokers)
     broker.send(signal.SIGSTOP)
     try:
         await last(dice, 0.2, 3.0)
@@ -161,6 +169,21 @@ async def half_open(stage: Stage, dice: random.Random) -> bool:
     finally:
         route.heal()
     return found > 0
+
+
+@fault("bridge in trouble", 2.0)
+async def bridge(stage: Stage, dice: random.Random) -> None:
+    """What any route may suffer, but often."""
+    route = stage.network.routes["bridge"]
+    which = dice.randrange(4)
+    if which == 0:
+        route.cut()
+    elif which == 1:
+        await under(route, Weather(held=frozenset(BOTH)), dice)
+    elif which == 2:
+        await under(route, Weather(swallowed=frozenset((dice.choice(BOTH),))), dice)
+    else:
+        await under(route, Weather(delay=0.2, jitter=0.3), dice)
 
 
 @fault("datagrams lost, doubled, reordered", 1.0)

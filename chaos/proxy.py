@@ -275,21 +275,20 @@ class DatagramRoute(asyncio.DatagramProtocol):
 
 @dataclass
 class Network:
-    """All routes to one broker."""
+    """All routes."""
 
-    target: tuple[str, int]
     dice: random.Random
     routes: dict[str, Route] = field(default_factory=dict)
     datagrams: dict[str, DatagramRoute] = field(default_factory=dict)
 
-    async def route(self, name: str) -> Route:
-        route = Route(name, self.target, self.dice)
+    async def route(self, name: str, target: tuple[str, int]) -> Route:
+        route = Route(name, target, self.dice)
         await route.open()
         self.routes[name] = route
         return route
 
-    async def datagram_route(self, name: str) -> DatagramRoute:
-        route = DatagramRoute(name, self.target, self.dice)
+    async def datagram_route(self, name: str, target: tuple[str, int]) -> DatagramRoute:
+        route = DatagramRoute(name, target, self.dice)
         await route.open()
         self.datagrams[name] = route
         return route

@@ -63,6 +63,17 @@ class Peer:
         self.writer.transport.abort()
 
 
+async def call(address: tuple[str, int], service: bytes, body: bytes, timeout: float = 5.0) -> list[bytes]:
+    """One MDP/0.1 call. Raises OSError."""
+    peer = await Peer.dial(address, timeout=timeout)
+    try:
+        peer.send(b"", b"MDPC01", service, body)
+        async with asyncio.timeout(timeout):
+            return (await peer.receive())[3:]
+    finally:
+        peer.close()
+
+
 async def ask(address: tuple[str, int], what: str, timeout: float = 5.0) -> Any:
     peer = await Peer.dial(address, timeout=timeout)
     try:

@@ -71,12 +71,15 @@ async def until(condition: Callable[[], Awaitable[list[str]]], seconds: float) -
 
 async def well(stage: Stage, since: float) -> list[str]:
     """Who does not work, though everything has healed: workers that are not registered, clients without a reply since then."""
-    if not stage.broker.up:
-        return ["the broker is down"]
+    down = [f"{broker.name} is down" for broker in stage.brokers if not broker.up]
+    if down:
+        return down
     missing = await stage.missing()
     wrong = [f"{have} of {want} workers of {name} are registered" for name, (have, want) in missing.items()]
     if not await stage.in_catalog("catalog-dbp"):
         wrong.append("the service that beats by UDP is not in the catalog")
+    if not await stage.reaches_far():
+        wrong.append("no call comes over the bridge and back")
     for actor in stage.of("client"):
         path = stage.directory / f"{actor.name}.{actor.incarnation}.record"
         if not answered(path, since):
@@ -93,10 +96,14 @@ def answered(path: Path, since: float) -> bool:
 
 
 async def at_rest(stage: Stage) -> list[str]:
-    status = await stage.ask("status")
-    if status is None:
-        return ["the broker does not answer"]
-    return [f"{name}: {status[name]}" for name in ("open_requests", "held_bytes") if status[name]]
+    wrong = []
+    for broker in stage.brokers:
+        status = await stage.ask("status", broker)
+        if status is None:
+            wrong.append(f"{broker.name} does not answer")
+        else:
+            wrong += [f"{broker.name}, {name}: {status[name]}" for name in ("open_requests", "held_bytes") if status[name]]
+    return wrong
 
 
 async def settle(stage: Stage, found: Report) -> None:
@@ -112,17 +119,18 @@ async def settle(stage: Stage, found: Report) -> None:
     found.memory, found.most_memory = stage.broker.memory(), stage.broker.memory("VmHWM")
     found.must("connections the broker keeps of peers that are gone", await until(lambda: all_gone(stage), 10.0))
     found.files = stage.broker.files()
-    status = await stage.stop_broker()
-    found.must("ends of the broker that nobody asked for", [f"status {end.status}" for end in stage.broker.ended if not end.asked])
-    found.must("ends of the broker that nobody asked for", [f"on SIGTERM, status {status}"] if status else [])
-    found.must("faults of the broker's own in its log", stage.broker.complaints())
-    found.restarts = stage.broker.runs - 1
+    found.must("ends of a broker that nobody asked for", await stage.stop_brokers())
+    for broker in stage.brokers:
+        odd = [f"{broker.name}, status {end.status}" for end in broker.ended if not end.asked]
+        found.must("ends of a broker that nobody asked for", odd)
+        found.must("faults of a broker's own in its log", broker.complaints())
+        found.restarts += broker.runs - 1
 
 
 async def all_gone(stage: Stage) -> list[str]:
-    """But for the connection that asks."""
+    """But for the connection that asks, and the bridge."""
     status = await stage.ask("status") or {"connections": -1}
-    return [] if status["connections"] == 1 else [f"{status['connections']} connections"]
+    return [] if status["connections"] == 2 else [f"{status['connections']} connections"]
 
 
 async def play(stage: Stage, options: argparse.Namespace, tell: Tell) -> Report:
@@ -130,7 +138,7 @@ async def play(stage: Stage, options: argparse.Namespace, tell: Tell) -> Report:
     await stage.open()
     try:
         found.peers = len(stage.actors)
-        tell(f"a broker at port {stage.broker.port}, {found.peers} actors; seed {options.seed}")
+        tell(f"a broker at port {stage.broker.port} and another behind a bridge, {found.peers} actors; seed {options.seed}")
         late = await until(lambda: well(stage, 0.0), REST)
         if late:
             raise RuntimeError(f"the stage is not ready: {'; '.join(late)}")

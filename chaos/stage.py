@@ -1,4 +1,6 @@
-"""The stage: one broker (``polydomo up``), a route to it for every actor, and the actors, each a process. Whoever dies is started again."""
+"""The stage: two brokers (``polydomo up``) with a bridge between them, a route for every actor, and the actors. All are processes, and
+whoever dies is started again. Unless it is said otherwise, *the* broker is the near one: the far one has one service, and one worker for it.
+"""
 
 import asyncio
 import contextlib
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos import raw
+from chaos.calls import FAR
 from chaos.proxy import Network
 from polydomo.client.catalog import AsyncCatalog
 from polydomo.errors import PolydomoError
@@ -108,11 +111,12 @@ class Broker:
     port = 0
     back_at = 0.0  # when it is started again
 
-    def __init__(self, directory: Path, data: Path, load: Load, journal: str) -> None:
+    def __init__(self, name: str, directory: Path, data: Path, load: Load, *words: str) -> None:
+        self.name = name
         self.directory = directory
         self.data = data
         self.load = load
-        self.journal = journal
+        self.words = words
         self.runs = 0
         self.ended: list[Ended] = []
         self.asked = False  # its end is our doing
@@ -131,10 +135,11 @@ class Broker:
         words = [f"--{name}-beat={beat}" for name in ("mdp", "mdx", "dcp", "emqp", "dbp")]
         words += ["--beats-missed=4", "--queue-expiry=3s", "--memo-queue-expiry=3s", "--memo-idle=1s", "--busy-timeout=6s"]
         words += ["--limits-handshake-time=3s", "--limits-max-unsent=8MiB", "--limits-max-message=3MiB", "--grace=5s"]
-        words += ["--dbp-broadcast=off", f"--journal-level={self.journal}", "--journal-name=chaos", "--journal-roll-seconds=1s"]
+        words += ["--dbp-broadcast=off", "--journal-level=messages", f"--journal-name={self.name}", "--journal-roll-seconds=1s"]
+        words += [f"--bridge-beat={beat}", *self.words]
         self.runs += 1
         self.asked = False
-        self.log = self.directory / f"broker.{self.runs}.log"
+        self.log = self.directory / f"{self.name}.{self.runs}.log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("POLYDOMO_")}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -172,7 +177,8 @@ class Broker:
         if self.up:
             return
         if not self.back_at:
-            refused = self.process.returncode == CANNOT_START and (self.data / BALLAST).exists()  # its disk is full
+            # It does not start where there is no room for its journal, and says so.
+            refused = self.process.returncode == CANNOT_START and self.log.read_text(errors="replace").startswith(NO_ROOM)
             self.ended.append(Ended(self.process.returncode, self.asked or refused))
             self.back_at = time.monotonic() + dice.random()
         elif time.monotonic() >= self.back_at:
@@ -202,15 +208,15 @@ class Broker:
         """What every run logged of its own faults."""
         found = []
         for run in range(1, self.runs + 1):
-            for line in (self.directory / f"broker.{run}.log").read_text(errors="replace").splitlines():
+            for line in (self.directory / f"{self.name}.{run}.log").read_text(errors="replace").splitlines():
                 try:
                     entry = json.loads(line)
                 except ValueError:
                     if not line.startswith(NO_ROOM):
-                        found.append(f"run {run}: {line}")  # a traceback that bypassed the log
+                        found.append(f"{self.name} {run}: {line}")  # a traceback that bypassed the log
                     continue
                 if entry["level"] == "error" and entry["message"] not in FULL:
-                    found.append(f"run {run}: {line}")
+                    found.append(f"{self.name} {run}: {line}")
         return found
 
 
@@ -221,28 +227,36 @@ class Stage:
     dice: random.Random
     data: Path
     small_disk: bool = False  # ``data`` is a file system of its own that can be filled
-    journal: str = "messages"
     actors: dict[str, Actor] = field(default_factory=dict)
 
     async def open(self) -> None:
-        self.broker = Broker(self.directory, self.data, self.load, self.journal)
+        self.network = Network(self.dice)
+        load = self.load
+        self.far = Broker("far", self.directory, self.data / "far", load)
+        self.far.start()
+        await self.far.ready()
+        bridge = await self.network.route("bridge", self.far.address)
+        self.broker = Broker("broker", self.directory, self.data / "near", load, f"--bridge-to={bridge.url}")
         self.broker.start()
         await self.broker.ready()
-        self.network = Network(self.broker.address, self.dice)
-        load = self.load
         common = ["--timeout", f"{load.timeout:g}", "--beat", f"{load.beat:g}"]
         for kind in WORKERS:
             await self._cast("worker", kind, ["--lanes", str(load.seats), *common])
         for kind in CLIENTS:
             await self._cast("client", kind, ["--lanes", str(load.lanes), "--rate", f"{load.rate:g}", *common])
-        datagrams = await self.network.datagram_route("catalog-dbp")
+        await self._cast("worker", "far", ["--lanes", str(load.seats), *common], self.far)
+        datagrams = await self.network.datagram_route("catalog-dbp", self.broker.address)
         await self._cast("catalog", "dbp", ["--lanes", str(datagrams.port), *common])
         if load.crowd:  # it comes straight to the broker: the proxy would need as many files again
             self._add("crowd", "idle", f"tcp://127.0.0.1:{self.broker.port}", ["--lanes", str(load.crowd), *common])
         self._watching = asyncio.create_task(self._watch())
 
-    async def _cast(self, role: str, kind: str, words: list[str]) -> None:
-        route = await self.network.route(f"{role}-{kind}")
+    @property
+    def brokers(self) -> list[Broker]:
+        return [self.broker, self.far]
+
+    async def _cast(self, role: str, kind: str, words: list[str], broker: Broker | None = None) -> None:
+        route = await self.network.route(f"{role}-{kind}", (broker or self.broker).address)
         self._add(role, kind, route.url, words)
 
     def _add(self, role: str, kind: str, url: str, words: list[str]) -> None:
@@ -252,7 +266,8 @@ class Stage:
 
     async def _watch(self) -> None:
         while True:
-            self.broker.look(self.dice)
+            for broker in self.brokers:
+                broker.look(self.dice)
             for actor in self.actors.values():
                 actor.look()
             await asyncio.sleep(WATCH)
@@ -265,9 +280,10 @@ class Stage:
         self.network.heal()
         for actor in self.actors.values():
             actor.send(signal.SIGCONT)
-        self.broker.send(signal.SIGCONT)
-        for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE):
-            self.broker.limit(kind, None)
+        for broker in self.brokers:
+            broker.send(signal.SIGCONT)
+            for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE):
+                broker.limit(kind, None)
         self.ballast.unlink(missing_ok=True)
 
     @property
@@ -275,12 +291,19 @@ class Stage:
         """What fills the disk."""
         return self.data / BALLAST
 
-    async def ask(self, what: str) -> Any:
-        """What the broker tells of itself; None if it does not answer."""
+    async def ask(self, what: str, broker: Broker | None = None) -> Any:
+        """What a broker tells of itself; None if it does not answer."""
         try:
-            return await raw.ask(self.broker.address, what)
+            return await raw.ask((broker or self.broker).address, what)
         except (OSError, ValueError):
             return None
+
+    async def reaches_far(self) -> bool:
+        """Whether a call goes over the bridge, and its answer comes back."""
+        try:
+            return await raw.call(self.broker.address, FAR.encode(), b"probe.1.1|") == [b"probe.1.1|"]
+        except OSError:
+            return False
 
     async def in_catalog(self, name: str) -> bool:
         try:
@@ -332,22 +355,25 @@ class Stage:
         with contextlib.suppress(asyncio.CancelledError):
             await self._watching
         left = [actor.process for actor in self.actors.values()]
-        if self.broker.up:
-            left.append(self.broker.process)
+        left += [broker.process for broker in self.brokers if broker.up]
         for process in left:
             process.kill()
             process.wait()
         await self.network.close()
 
-    async def stop_broker(self) -> int | None:
-        """SIGTERM, and its status; None if it had to be killed."""
+    async def stop_brokers(self) -> list[str]:
+        """SIGTERM; which did not end with status 0."""
         self._watching.cancel()
-        self.broker.send(signal.SIGTERM)
-        end = time.monotonic() + START_TIME
-        while self.broker.up and time.monotonic() < end:
-            await asyncio.sleep(0.05)
-        if self.broker.up:
-            self.broker.process.kill()
-            self.broker.process.wait()
-            return None
-        return self.broker.process.returncode
+        odd = []
+        for broker in self.brokers:
+            broker.send(signal.SIGTERM)
+            end = time.monotonic() + START_TIME
+            while broker.up and time.monotonic() < end:
+                await asyncio.sleep(0.05)
+            if broker.up:
+                odd.append(f"{broker.name} did not end on SIGTERM")
+                broker.process.kill()
+                broker.process.wait()
+            elif broker.process.returncode:
+                odd.append(f"{broker.name} ended on SIGTERM with status {broker.process.returncode}")
+        return odd

@@ -17,7 +17,7 @@ import cbor2
 import pynng
 import zmq
 
-from chaos.calls import ECHO, NOBODY, PLAIN, SLOW, SLOWEST, STREAM, Caller, Options, Plan, named
+from chaos.calls import ECHO, PLAIN, SLOW, SLOWEST, STREAM, Caller, Options, Plan, named
 from chaos.raw import SP_REQ, greeting
 from polydomo.client.catalog import AsyncCatalog
 from polydomo.client.retry import Backoff
@@ -55,7 +55,7 @@ class MdpClient:
     """A DEALER with several calls open. MDP has no ids, but our bodies have: a reply that comes twice, or to the wrong one, is seen."""
 
     def __init__(self, options: Options, words: Words) -> None:
-        services = {ECHO: 60.0, SLOW: 25.0, STREAM: 13.0, NOBODY: 2.0} if words.partial else PLAIN
+        services = {**PLAIN, STREAM: 13.0} if words.partial else PLAIN
         self.caller = Caller(options, services)
         self.options = options
         self.words = words

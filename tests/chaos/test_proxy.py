@@ -26,9 +26,9 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def stage() -> AsyncIterator[tuple[Route, asyncio.StreamReader, asyncio.StreamWriter]]:
     """A route to an echo, and a connection through it that has been used once."""
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    network = Network(server.sockets[0].getsockname()[:2], random.Random(1))
+    network = Network(random.Random(1))
     try:
-        route = await network.route("peer")
+        route = await network.route("peer", server.sockets[0].getsockname()[:2])
         reader, writer = await dial(route)
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
