@@ -80,7 +80,7 @@ def test_settings() -> None:
 
 def test_waiting_ends() -> None:
     with testing.broker() as broker:
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="'nobody' has 0 workers, not 1"):
             broker.wait_for("nobody", timeout=0.05)
         with Client(broker.url) as client, pytest.raises(CallTimeout):
             client.call("nobody", timeout=0.05)

@@ -74,9 +74,14 @@ class Broker:
             self._background.run(self._kill(server))
 
     def wait_for(self, service: str | bytes, workers: int = 1, timeout: float = 10.0) -> None:
-        """Waits until exactly so many ``workers`` (0: none) are registered for ``service``. Raises TimeoutError."""
+        """Waits until exactly so many ``workers`` (0: none) are registered for ``service``; over MDX and MDP one with ``concurrency=4``
+        counts for four. Raises TimeoutError."""
         name = service.encode() if isinstance(service, str) else service
-        self._background.run(self._until(lambda server: _workers(server, name) == workers, timeout))
+        try:
+            self._background.run(self._until(lambda server: _workers(server, name) == workers, timeout))
+        except TimeoutError:
+            found = _workers(self._server, name) if self._server is not None else 0
+            raise TimeoutError(f"after {timeout:g} s {service!r} has {found} workers, not {workers}") from None
 
     def wait_until(self, condition: Callable[[BrokerServer], bool], timeout: float = 10.0) -> None:
         """Waits until ``condition``, which is asked in the broker's thread, holds. Raises TimeoutError."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polydomo.broker import states
 from polydomo.broker.policy import Policy
 from polydomo.protocols.bridge import Journey
 from polydomo.protocols.tuning import Tuning
@@ -27,6 +28,7 @@ def test_each_learns_the_other_s_services_from_before_and_after(net: Net) -> Non
     bridge = net.bridge(a, b)
     net.settle()
     assert b.knows(b"one") == 1
+    assert states.of_service(b.broker, b.broker.services[b"one"])[::2] == ("ready", "another broker offers it")
     two = b.worker(b"two")
     net.settle()
     assert a.knows(b"two") == 1

@@ -188,7 +188,7 @@ class Crossing(Floor):
     def failed_away(self, worker: Worker, token: bytes, code: str, text: str) -> None:
         request = worker.held.pop(token, None)
         if request is None:
-            self.recorder.stale(worker, token, "failure", len(text))
+            self._stale(worker, token, "failure", len(text))
             return
         worker.done += 1
         if request.state != DONE:
