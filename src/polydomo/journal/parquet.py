@@ -24,6 +24,7 @@ _ENCODINGS = {
     kind: {c.name: "DELTA_BINARY_PACKED" for c in schema.COLUMNS[kind] if c.type not in (schema.TEXT, schema.BYTES)}
     for kind in schema.KINDS
 }
+_ENCODINGS[schema.REQUESTS]["request"] = "DELTA_BYTE_ARRAY"  # ids share their beginning with the one before
 _STATISTICS = ["time", "run", "seq", "number", "service", "outcome", "total_us", "accepted"]  # what readers prune by
 
 
