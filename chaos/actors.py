@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from chaos import strangers
 from chaos.calls import ECHO, EVERYTHING, FAR, POISON, SLOW, SLOWEST, STREAM, Caller, Options, named, pieces
 from chaos.record import Record
+from chaos.watching import watched
 from polydomo import AsyncClient, AsyncWorker, Call, CallError, Client
 from polydomo.protocols import registry
 
@@ -44,7 +45,12 @@ async def _library_client(caller: Caller, protocol: str) -> None:
             await asyncio.sleep(caller.pause())
 
     async with AsyncClient(options.url, protocol, connect_timeout=2.0, max_connections=options.lanes) as client:
+        watch(client, options)
         await asyncio.gather(*(lane(client) for _ in range(options.lanes)))
+
+
+def watch(client: AsyncClient, options: Options) -> None:
+    client._lines.make_end = watched(client._lines.make_end, options.record, options.name)
 
 
 def blocking_client(options: Options) -> None:
@@ -65,6 +71,7 @@ def blocking_client(options: Options) -> None:
             caller.stopping.wait(caller.pause())
 
     with Client(options.url, connect_timeout=2.0) as client:
+        watch(client._client, options)
         threads = [threading.Thread(target=lane) for _ in range(options.lanes)]
         for thread in threads:
             thread.start()

@@ -1,5 +1,5 @@
 """The stage: two brokers (``polydomo up``) with a bridge between them, a route for every actor, and the actors. All are processes, and
-whoever dies is started again. Unless it is said otherwise, *the* broker is the near one: the far one has one service, and one worker for it.
+whoever dies is started again. Unless it is said otherwise, *the* broker is the near one: the far one has one service and one worker.
 """
 
 import asyncio

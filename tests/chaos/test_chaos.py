@@ -1,7 +1,9 @@
 """Chaos on real processes: a short form here, the full one with ``make chaos``; and that its checks see what they are there to see."""
 
+import contextlib
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,19 @@ import pytest
 from chaos.faults import FAULTS
 from chaos.record import Record, Tally
 from chaos.report import MAX_MEMORY, Report
+from chaos.watching import watched
+from polydomo.errors import ProtocolViolation
+from polydomo.protocols import dcp, mdx, memo, registry
 
+BODY = b"client-mdx.1.1|x"
+REPLIES: dict[str, Callable[[list[bytes]], list[bytes]]] = {  # what a broker answers to a request
+    "mdx": lambda said: [b"MDXC01", mdx.FINAL, said[2], said[3], BODY],
+    "mdp1": lambda said: [b"", b"MDPC01", said[2], BODY],
+    "mdp2": lambda said: [b"MDPC02", b"\x03", said[2], BODY],
+    "dcp": lambda said: [b"", said[1], bytes([dcp.REPLY]), b"client", b"", said[5], b"", BODY],
+    "memo": lambda said: [said[0], memo.result(b"", False) + BODY],
+    "emqp": lambda said: [b"", b"eMQP/1.0", b"REPLY", b"r1", BODY, said[3]],
+}
 ROOT = Path(__file__).parents[2]
 
 
@@ -82,6 +96,20 @@ def test_an_outcome_that_came_twice(tmp_path: Path, record: Record, how: str) ->
         record.ended("client-mdx.1.1", "timeout", 0.1)
     else:
         record.second("client-mdx.1.1")
+    assert judged(tmp_path) == {"outcomes delivered twice": ["client-mdx.1.1"]}
+
+
+@pytest.mark.parametrize("protocol", registry.names())
+def test_a_second_reply_that_the_library_drops_is_seen(tmp_path: Path, record: Record, protocol: str) -> None:
+    end = watched(lambda: registry.client_end(protocol), record, "client-mdx.1")()
+    record.submitted("client-mdx.1.1", "echo", 1)
+    record.ended("client-mdx.1.1", "reply", 0.1)
+    end.request(1, b"echo", [b"client-mdx.1.1|x"])
+    reply = REPLIES[protocol](end.out.pop())
+    assert end.receive(reply)
+    assert judged(tmp_path) == {}
+    with contextlib.suppress(ProtocolViolation):  # without ids it can only be one
+        assert end.receive(reply) == []
     assert judged(tmp_path) == {"outcomes delivered twice": ["client-mdx.1.1"]}
 
 
