@@ -1,5 +1,6 @@
 """Publishing with real peers: pyzmq's PUB, XPUB, SUB and XSUB through the broker's one port, and publishers that it dials itself."""
 
+import asyncio
 import json
 import struct
 import time
@@ -9,6 +10,7 @@ import pytest
 import zmq
 
 import polydomo.testing
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings, Values
 
 PATIENCE = 10_000  # milliseconds; only a machine that has stopped would use it up
@@ -228,3 +230,18 @@ def test_what_is_not_dialled(peers: Peers, change: Callable[[int], dict[str, obj
         assert dbp(peers, b"UwU", registration(port, **change(port)))[0] == b"OwO"
         peers.broker.wait_until(lambda server: server.publishers.version == server.broker.catalog.publishers_version)
         peers.broker.wait_until(lambda server: not server.publishers._calls)
+
+
+def test_a_broker_that_leaves_begins_to_follow_nobody() -> None:
+    """A service may register while the last requests finish: nobody would end the call that follows it."""
+    info: dict[str, object] = {"name": "station", "topics": ["weather."], "interfaces": {"pub": {"port": 7}}}
+
+    async def leave() -> set[str]:
+        server = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"]))
+        await server.start()
+        await server.stop()
+        server.broker.catalog.enlist(server.broker.now, "station", "127.0.0.1", info, 0.0)
+        server.flush()
+        return {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}
+
+    assert asyncio.run(leave()) == set()

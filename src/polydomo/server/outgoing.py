@@ -163,11 +163,14 @@ class Publishers:
         self.version = 0  # of the catalog that was followed
         self._calls: dict[str, tuple[Publisher, Call]] = {}
         self._wrong: dict[str, str] = {}  # name -> what was said to be wrong with its registration
+        self._stopped = False
 
     def follow(self) -> None:
         """Begins and ends calls as the catalog says."""
         catalog = self.server.broker.catalog
         self.version = catalog.publishers_version
+        if self._stopped:  # a service may still register while the last requests finish
+            return
         wanted = dict(catalog.publishers) if self.server.settings.values.dial else {}
         wrong = {name: place for name, place in wanted.items() if isinstance(place, str)}
         for name, what in wrong.items():
@@ -183,6 +186,7 @@ class Publishers:
                 self._calls[name] = target, self._call(name, target)
 
     def stop(self) -> None:
+        self._stopped = True
         for _, call in self._calls.values():
             call.stop()
         self._calls.clear()
