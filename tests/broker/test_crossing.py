@@ -265,6 +265,27 @@ def test_a_bridge_takes_no_more_than_its_window(net: Net) -> None:
     assert [ref for ref, _, _ in client.answers] == [0, 1, 2, 3, 4]
 
 
+def test_what_is_cancelled_makes_room_on_the_bridge(net: Net) -> None:
+    a = net.node("a")
+    b = net.node("b", tuning=Tuning(bridge_window=2))
+    net.bridge(a, b)
+    worker, leaving, client = b.worker(b"s", credit=10), a.peer(), a.peer()
+    net.settle()
+    for number in range(2):
+        leaving.ask(b"s", number)
+    client.ask(b"s", "last")
+    net.settle()
+    assert len(worker.jobs) == 2
+    leaving.close()
+    net.settle()
+    assert len(worker.jobs) == 3
+    for _ in range(3):
+        worker.final(again=False)
+    net.settle()
+    assert client.answers == [("last", "ok", b"done")]
+    assert [one.credit for one in a.broker.workers] == [2]
+
+
 def test_a_bridge_is_never_paused_but_refused(net: Net) -> None:
     a = net.node("a", policy=Policy(attempts=1))
     b = net.node("b", policy=Policy(max_outstanding=2))

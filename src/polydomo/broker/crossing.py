@@ -185,6 +185,12 @@ class Crossing(Floor):
             for service in list(self.bridges.waiting):
                 self._pump_away(service)
 
+    def _settle(self, worker: Worker) -> None:
+        if worker in self.bridges.learned:
+            self.grant(worker)  # what was taken back from it
+        else:
+            super()._settle(worker)
+
     def failed_away(self, worker: Worker, token: bytes, code: str, text: str) -> None:
         request = worker.held.pop(token, None)
         if request is None:

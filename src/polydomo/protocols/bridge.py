@@ -103,8 +103,8 @@ class BridgeSession(Session):
             elif word == b"FINAL":
                 (key, route), body = take(data, at, end, 2)
                 self._answered(worker, key, route)
-                self.broker.final(worker, key, cut(data, body, end))
-                self.broker.grant(worker)
+                if self.broker.final(worker, key, cut(data, body, end)):
+                    self.broker.grant(worker)
             elif word == b"PARTIAL":
                 (key,), body = take(data, at, end, 1)
                 self.broker.partial(worker, key, cut(data, body, end))
