@@ -1,0 +1,247 @@
+"""Makes journals of any size, as brokers would have written them: several brokers, chains, bridges, retries, losses,
+and breaches of every rule planted on request.
+
+    python -m bench.generate_journal DIR --million 10 --seed 1 --breaches 3
+
+Every planted breach is written to DIR/planted.json, as [rule, run, about], so that an audit can be held against it:
+it must find these, and nothing else.
+"""
+
+import argparse
+import json
+import time
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bench.lives import (
+    CLIENTS,
+    EV,
+    EVENTS,
+    FAR,
+    FINISHED,
+    LEVELS,
+    OUTCOMES,
+    PROTOCOLS,
+    REASONS,
+    SERVICES,
+    TOPICS,
+    Array,
+    Life,
+    Made,
+    make,
+)
+from bench.plant import plant
+from polydomo.journal import parquet, schema
+from polydomo.journal.ids import ALPHABET
+from polydomo.journal.runs import segment_name
+from polydomo.journal.schema import MESSAGES, REQUESTS
+
+# --- as Parquet ---------------------------------------------------------------------------------------------------------
+
+
+def words(codes: Array, values: list[str]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(values))
+
+
+def times(values: Array) -> pa.Array:
+    return pa.array(values, pa.int64(), mask=values == 0).cast(pa.timestamp("us", tz="UTC"))
+
+
+_LETTERS = np.frombuffer(ALPHABET.encode(), np.uint8)
+
+
+def ids(ms: Array, run: "int | Array", number: Array) -> Array:
+    made = np.empty((ms.size, 26), np.uint8)
+    place = 0
+    for value, characters in ((ms, 10), (np.broadcast_to(run, ms.shape), 8), (number, 8)):
+        for shift in range(5 * (characters - 1), -1, -5):
+            made[:, place] = _LETTERS[value >> shift & 31]
+            place += 1
+    return made.reshape(-1).view("S26")
+
+
+def buckets(us: Array) -> Array:
+    return np.where(us > 1, np.log(np.maximum(us, 1)) / np.log(1.02), 0).astype(np.int64)
+
+
+PEERS = [""] + [f"tcp://10.0.{i // 50}.{i % 50}:{40000 + i}" for i in range(1, 400)]
+
+
+def peer(connection: Array) -> pa.Array:
+    return words(np.where(connection > 0, 1 + connection % (len(PEERS) - 1), 0), PEERS)
+
+
+def protocol(connection: Array) -> pa.Array:
+    return words(np.select([connection <= 0, connection == CLIENTS + 1 + FAR], [0, 6], 1 + connection % 5), PROTOCOLS)
+
+
+def table(kind: str, columns: dict[str, Any], rows: int) -> pa.Table:
+    """All columns of the kind, with nothing in those that are not given."""
+    made = []
+    for wanted in schema.arrow(kind):
+        values = columns.get(wanted.name)
+        if values is None:
+            zero = pa.scalar(schema.NOTHING[next(c.type for c in schema.COLUMNS[kind] if c.name == wanted.name)], wanted.type)
+            values = words(np.zeros(rows, np.int32), [""]) if wanted.type == pa.string() else pa.repeat(zero, rows)
+        elif isinstance(values, np.ndarray):
+            values = pa.array(values.astype(wanted.type.to_pandas_dtype()))
+        made.append(values)
+    return pa.table(made, names=schema.names(kind))
+
+
+def message_table(life: Life, rows: dict[str, Array], seq: Array) -> pa.Table:
+    n = seq.size
+    zero = np.zeros(n, np.int32)
+    given = {
+        "time": times(rows["t"]),
+        "broker": words(zero, [life.name]),
+        "run": np.full(n, life.run),
+        "seq": seq,
+        "event": words(rows["event"], EVENTS),
+        "peer": peer(rows["connection"]),
+        "protocol": protocol(rows["connection"]),
+        "service": words(np.where(named(rows), rows["service"] + 1, 0), ["", *SERVICES]),
+        "silence_us": rows["silence"],
+        "allowed_us": rows["allowed"],
+        "outcome": words(rows["outcome"], OUTCOMES),
+        "reason": words(rows["reason"], REASONS),
+        "topic": words(rows["topic"], TOPICS),
+        "level": words(rows["level"], LEVELS),
+    }
+    same = "connection client number attempt hop worker released size queue workers credit auto covers_run covers_first covers_last".split()
+    return table(MESSAGES, {**given, **{name: rows[name] for name in same}}, n)
+
+
+_UNNAMED = [
+    EV[name]
+    for name in (schema.STARTED, schema.STOPPED, schema.MISSING, schema.CONNECTED, schema.DISCONNECTED, schema.STALE, schema.PUBLISHED)
+]
+
+
+def named(rows: dict[str, Array]) -> Array:
+    """Whether a row names a service."""
+    return ~np.isin(rows["event"], _UNNAMED)
+
+
+def record_table(life: Life, made: Made, number: Array, seq: Array, parents: Array | None) -> pa.Table:
+    r = {name: values[number - 1] for name, values in made.records.items()}
+    n = seq.size
+    wait = np.where(r["first"] > 0, r["first"], r["ended"]) - r["accepted"]
+    run_us = np.where(r["dispatched"] > 0, r["ended"] - r["dispatched"], 0)
+    total = np.where(r["wrong_total"] > 0, 0, r["ended"] - r["accepted"])
+    held = np.where(r["worker"] > 0, r["worker"] + CLIENTS, 0)
+    given = {
+        "time": times(r["ended"]),
+        "broker": words(np.zeros(n), [life.name]),
+        "run": np.full(n, life.run),
+        "seq": seq,
+        "request": pa.array(ids(r["accepted"] // 1000, life.run, number), pa.binary(26)).cast(pa.binary()).cast(pa.string()),
+        "service": words(r["service"], SERVICES),
+        "last_service": words(r["last_service"], SERVICES),
+        "client_peer": peer(r["client"]),
+        "client_protocol": protocol(r["client"]),
+        "worker_peer": peer(held),
+        "worker_protocol": protocol(held),
+        "accepted": times(r["accepted"]),
+        "first_dispatched": times(r["first"]),
+        "dispatched": times(r["dispatched"]),
+        "first_partial": times(r["partial"]),
+        "wait_us": wait,
+        "run_us": run_us,
+        "total_us": total,
+        "wait_bucket": buckets(wait),
+        "run_bucket": buckets(run_us),
+        "total_bucket": buckets(total),
+        "outcome": words(r["outcome"], OUTCOMES),
+        "reason": words(r["reason"], REASONS),
+    }
+    if parents is not None:
+        given["parent"] = pa.array(np.concatenate([np.array([b""]), parents])[r["child"]].astype("S26")).cast(pa.string())
+    same = "number client worker attempts max_attempts dispatches hops partials request_bytes reply_bytes".split()
+    return table(REQUESTS, {**given, **{name: r[name] for name in same}}, n)
+
+
+def write(directory: Path, life: Life, made: Made, parents: Array | None, segment_rows: int) -> int:
+    """Segments by hour, of at most so many rows. Returns how many rows of ``messages`` there are."""
+    rows, seq = made.messages, made.seq
+    hour = rows["t"] // parquet.HOUR
+    edges = [0, *(np.flatnonzero(np.diff(hour)) + 1).tolist(), seq.size]
+    written = 0
+    last_end = 0
+    for start, stop in pairwise(edges):
+        for begin in range(start, stop, segment_rows):
+            end = min(stop, begin + segment_rows)
+            part = {name: values[begin:end] for name, values in rows.items()}
+            finished = part["event"] == FINISHED
+            first, last = last_end + 1, int(seq[end - 1])
+            last_end = last
+            moment = datetime.fromtimestamp(int(hour[begin]) * parquet.HOUR / 1e6, UTC)
+            for kind in (MESSAGES, REQUESTS):
+                chosen = finished if kind == REQUESTS else ~finished
+                if not chosen.any():
+                    continue
+                if kind == REQUESTS:
+                    made_table = record_table(life, made, part["number"][chosen], seq[begin:end][chosen], parents)
+                else:
+                    made_table = message_table(life, {name: values[chosen] for name, values in part.items()}, seq[begin:end][chosen])
+                    written += made_table.num_rows
+                folder = directory / life.name / f"kind={kind}" / f"date={moment:%Y-%m-%d}" / f"hour={moment:%H}"
+                folder.mkdir(parents=True, exist_ok=True)
+                parquet.write(folder / segment_name(life.run, first, last), kind, [made_table])
+    return written
+
+
+ROWS_PER_REQUEST = 3.42  # of messages, as these lives are
+
+
+def generate(
+    directory: Path, rows: int, seed: int = 1, breaches: int = 1, seconds: float = 5400.0, segment_rows: int = 400_000
+) -> dict[str, Any]:
+    """About so many rows of ``messages``, of three brokers: one has a bridge to the next, one has lost rows and says so."""
+    dice = np.random.default_rng(seed)
+    total = max(200, int(rows / ROWS_PER_REQUEST))
+    runs = [int(run) for run in dice.integers(1 << 30, 1 << 39, 3)]
+    lives = [
+        Life("north", runs[0], int(total * 0.5), seconds, breaches, bridge=True),
+        Life("south", runs[1], int(total * 0.3), seconds, breaches),
+        Life("west", runs[2], int(total * 0.2), seconds, 0, loses=True),
+    ]
+    directory.mkdir(parents=True, exist_ok=True)
+    planted: list[Any] = []
+    crossing = None
+    parents = None
+    written = 0
+    for life in lives:
+        life.visitors = crossing
+        made = make(life, dice, plant)
+        written += write(directory, life, made, parents, segment_rows)
+        planted += made.planted
+        crossing = parents = None
+        if made.leaving is not None:
+            parents = ids(made.leaving.pop("ms"), life.run, made.leaving.pop("number"))
+            crossing = made.leaving
+    facts = {"rows": written, "seed": seed, "brokers": [life.name for life in lives], "planted": planted}
+    (directory / "planted.json").write_text(json.dumps(facts))
+    return facts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--million", type=float, default=1.0, help="rows of `messages`")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--breaches", type=int, default=1, help="of each rule, in each of two brokers")
+    given = parser.parse_args()
+    began = time.monotonic()
+    facts = generate(given.directory, int(given.million * 1e6), given.seed, given.breaches)
+    took = time.monotonic() - began
+    print(f"{facts['rows']:,} rows of messages, {len(facts['planted'])} breaches planted, in {took:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""``polydomo pipeline run``: from segments that are not in the tables yet to tables that have them."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from polydomo.journal import schema
+from polydomo.pipeline import segments
+from polydomo.pipeline.commit import PARQUET, Store
+from polydomo.pipeline.segments import Found, Segment
+from polydomo.pipeline.tables import TABLES, audit, capacity, hops, logs, requests, services, topology, values, workers
+from polydomo.pipeline.tables.capacity import Objective
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = (PARQUET, "delta", "iceberg")
+
+
+@dataclass
+class Summary:
+    """What a run did, for people and for scripts."""
+
+    segments: int = 0  # taken in by this run
+    units: list[str] = field(default_factory=list)  # hours that were made anew
+    rows: dict[str, int] = field(default_factory=dict)  # of the tables, in these hours
+    breaches: dict[str, int] = field(default_factory=dict)  # by rule, in all of the tables
+    unchecked: list[str] = field(default_factory=list)  # rules that the level of some run did not let check
+    runs: int = 0  # in all of the tables
+    problems: list[str] = field(default_factory=list)
+    recovered: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)  # by table
+
+    def verdict(self) -> str:
+        """The audit in plain words."""
+        if not self.runs:
+            return "Audit: there is nothing to check yet."
+        some = f"{self.runs} run{'s' if self.runs != 1 else ''} of brokers"
+        left = f" The journal's level did not show enough to check: {', '.join(self.unchecked)}." if self.unchecked else ""
+        if not self.breaches:
+            return f"Audit: no rule was broken in {some}.{left}"
+        count = sum(self.breaches.values())
+        each = ", ".join(f"{rule} {n}" for rule, n in sorted(self.breaches.items()))
+        return f"Audit: {count} breach{'es' if count != 1 else ''} of the rules in {some}: {each}.{left}"
+
+
+Tell = Callable[[str], None]
+
+
+def run(
+    spark: "SparkSession",
+    journals: Sequence[str],
+    tables: str,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    format: str = PARQUET,
+    objectives: Mapping[str, Objective] | None = None,
+    tell: Tell = lambda line: None,
+    step: Callable[[str], None] = lambda name: None,
+) -> Summary:
+    """Takes in what is new. ``tell`` hears what is being done."""
+    summary = Summary()
+    with Store(spark, tables, format, step) as store:
+        found = segments.find(spark, journals, since, until)
+        summary.problems += found.problems
+        Batch(spark, store, found, since, until, objectives or {}, tell, summary).run()
+        conclude(store, summary)
+    return summary
+
+
+def conclude(store: Store, summary: Summary) -> None:
+    """The verdict over all that the tables hold."""
+    checks = store.read(audit.CHECKS.name)
+    if checks is None:
+        return
+    for row in checks.groupBy("rule").agg({"breaches": "sum", "checkable": "min", "run": "count"}).collect():
+        summary.runs = max(summary.runs, row["count(run)"])
+        if row["sum(breaches)"]:
+            summary.breaches[row.rule] = row["sum(breaches)"]
+        if not row["min(checkable)"]:
+            summary.unchecked.append(row.rule)
+    summary.unchecked.sort()
+
+
+class Batch:
+    """One run over what is new."""
+
+    def __init__(
+        self, spark: "SparkSession", store: Store, found: Found, since: datetime | None, until: datetime | None,
+        objectives: Mapping[str, Objective], tell: Tell, summary: Summary,
+    ) -> None:  # fmt: skip
+        self.spark = spark
+        self.store = store
+        self.since = since
+        self.until = until
+        self.objectives = objectives
+        self.tell = tell
+        self.summary = summary
+        self.known = store.units()
+        self.there = found.units()
+        self.bounds = [str(since or ""), str(until or "")]
+
+    def run(self) -> None:
+        fresh = self._fresh()
+        if not fresh:
+            self.tell("nothing new")
+            return
+        dirty = set(fresh)
+        self.summary.segments = sum(len(found) for found in fresh.values())
+        for unit in sorted(dirty):  # what lies over the edge of an hour
+            if after(unit) in self.known and after(unit) in self.there:
+                dirty.add(after(unit))
+            if self.known.get(before(unit), {}).get("open") and before(unit) in self.there:
+                dirty.add(before(unit))
+        if self.store.format != PARQUET:  # which replace whole dates
+            dates = {unit.split("/")[0] for unit in dirty}
+            dirty |= {unit for unit in self.there if unit.split("/")[0] in dates}
+        units = sorted(dirty)
+        self.summary.units = units
+        self.tell(f"{self.summary.segments} new segments, in {len(units)} hours: {units[0]} to {units[-1]}")
+        opened = self._tables(units)
+        self._audit({segment.run for unit in units for segment in self.there[unit]})
+        self.store.commit(
+            {
+                unit: {"segments": [s.id for s in self.there[unit]], "bounds": self._bounds(unit), "open": opened.get(unit, 0)}
+                for unit in units
+            }
+        )
+
+    def _fresh(self) -> dict[str, list[Segment]]:
+        """The segments that are not in the tables, by unit. Those that cannot be read are left out of all that follows."""
+        fresh = {}
+        for unit, there in list(self.there.items()):
+            taken = set(self.known.get(unit, {}).get("segments", ()))
+            new = [segment for segment in there if segment.id not in taken]
+            good = segments.whole(self.spark, new, self.summary.problems)
+            self.there[unit] = [segment for segment in there if segment.id in taken] + good
+            gone = taken - {segment.id for segment in self.there[unit]}
+            if good and gone:
+                self.summary.problems.append(
+                    f"{unit}: {len(good)} late segments left out: {len(gone)} others of that hour are in the tables "
+                    "and no longer in the journal"
+                )
+                self.there[unit] = [segment for segment in there if segment.id in taken]
+            elif good or (taken and not gone and self.known[unit].get("bounds") != self._bounds(unit)):
+                fresh[unit] = good
+            if not self.there[unit]:
+                del self.there[unit]
+        return fresh
+
+    def _bounds(self, unit: str) -> list[str]:
+        """Where ``since`` or ``until`` cuts through the hour."""
+        edges = [f"{moment:%Y-%m-%d/%H}" if moment else "" for moment in (self.since, self.until)]
+        return [bound if edge == unit else "" for bound, edge in zip(self.bounds, edges, strict=True)]
+
+    def _read(self, kind: str, units: Iterable[str]) -> "DataFrame":
+        return segments.read(self.spark, kind, [s for unit in units for s in self.there.get(unit, ())], self.since, self.until)
+
+    # --- tables that are made hour by hour --------------------------------------------------------------------------------
+
+    def _tables(self, units: list[str]) -> dict[str, int]:
+        """Stages them all. Returns, by unit, how many requests continue one that is not known yet."""
+        rows = self._read(schema.REQUESTS, units)
+        context, earliest = self._context(rows, units)
+        around = sorted({*units, *context})
+        rows = self._read(schema.REQUESTS, around)
+        messages = self._read(schema.MESSAGES, units)
+        early = sorted(unit for unit in self.there if earliest and earliest <= unit < units[0]) + units
+        doubles = requests.twice(rows).localCheckpoint()
+        parts = rows if doubles.isEmpty() else requests.parts(rows, doubles)
+        links = self._links(parts)
+        inside = self._inside(units)
+        own = parts if around == units else parts.where(inside.replace("date", "to_date(time)").replace("hour", "hour(time)"))
+        self._stage("requests", requests.build(parts, links).where(inside), units)
+        self._stage("hops", hops.build(parts, links, self._read(schema.MESSAGES, early)).where(inside), units)
+        self._stage("services", services.build(own, messages), units)
+        made = {name: self._staged(name) for name in ("requests", "hops", "services")}
+        self._stage("workers", workers.build(made["hops"], messages).where(inside), units)
+        self._stage("topology", topology.build(made["requests"], made["hops"]), units)
+        self._stage("capacity", capacity.build(made["services"], self._staged("workers"), self.objectives), units)
+        self._stage("logs", logs.build(messages, own), units)
+        self._stage("values", values.build(messages), units)
+        if not self._bridged:
+            return {}
+        waiting = made["requests"].where("parent != ''").groupBy("date", "hour").count().collect()
+        return {f"{row['date']}/{row['hour']:02d}": row["count"] for row in waiting}
+
+    def _links(self, parts: "DataFrame") -> "DataFrame":
+        """How requests continue over bridges. Small, and settled, so that no plan holds the way to it."""
+        if not self._bridged:
+            return self.spark.createDataFrame([], "part STRING, root STRING, deep INT")
+        links = requests.links(parts).localCheckpoint()
+        for _ in range(requests.BRIDGES_DOUBLED):
+            longer = requests.doubled(links).localCheckpoint()
+            if longer.exceptAll(links).isEmpty():
+                break
+            links = longer
+        return links
+
+    def _context(self, rows: "DataFrame", units: list[str]) -> tuple[set[str], str]:
+        """The hours beside these that have to be looked at too: for requests over bridges, and for long ones that had several workers."""
+        told = rows.selectExpr("max(parent != '') AS bridged", "min(IF(dispatches > 1, accepted, NULL)) AS earliest").collect()[0]
+        self._bridged = bool(told.bridged)
+        around = {near for unit in units for near in (before(unit), after(unit))} if self._bridged else set()
+        return around & set(self.there), f"{told.earliest:%Y-%m-%d/%H}" if told.earliest else ""
+
+    def _inside(self, units: list[str]) -> str:
+        dates: dict[str, list[str]] = {}
+        for unit in units:
+            dates.setdefault(unit.split("/")[0], []).append(str(int(unit.split("/")[1])))
+        return " OR ".join(f"(date = DATE '{date}' AND hour IN ({', '.join(hours)}))" for date, hours in dates.items())
+
+    def _staged(self, table: str) -> "DataFrame":
+        made = self.store.read_staged(table)
+        return made if made is not None else self.spark.createDataFrame([], TABLES[table].ddl)
+
+    def _stage(self, table: str, frame: "DataFrame", units: Iterable[str]) -> None:
+        began = time.monotonic()
+        self.store.stage(table, frame, units)
+        self.summary.seconds[table] = time.monotonic() - began
+        self.tell(f"{table}: {self.summary.seconds[table]:.1f} s")
+
+    # --- the audit, which is made run by run ------------------------------------------------------------------------------
+
+    def _audit(self, runs: set[int]) -> None:
+        """Whole runs are audited: what was found in them before is replaced, but for what stands in segments that are no longer there."""
+        mine = [segment for there in self.there.values() for segment in there if segment.run in runs]
+        # a row of one run may account for what another lost
+        others = [segment for there in self.there.values() for segment in there if segment.run not in runs]
+        messages = segments.read(self.spark, schema.MESSAGES, mine, self.since, self.until)
+        finished = segments.read(self.spark, schema.REQUESTS, mine, self.since, self.until)
+        words = (
+            segments.read(self.spark, schema.MESSAGES, others, self.since, self.until).where(f"covers_run IN ({', '.join(map(str, runs))})")
+            if others
+            else None
+        )
+        began = time.monotonic()
+        found = audit.breaches(messages, finished, words).cache()
+        checks = audit.checks(messages, finished, found)
+        first: dict[int, int] = {}
+        for segment in mine:
+            first[segment.run] = min(segment.first, first.get(segment.run, segment.first))
+        self._replace(audit.TABLE.name, found, first)
+        self._replace(audit.CHECKS.name, checks, dict.fromkeys(runs, 1))
+        found.unpersist()
+        self.summary.seconds["audit"] = time.monotonic() - began
+        self.tell(f"audit: {self.summary.seconds['audit']:.1f} s")
+
+    def _replace(self, table: str, fresh: "DataFrame", first: dict[int, int]) -> None:
+        """Rows of these runs, from the first sequence number of each that is still in the journal, are replaced."""
+        rows: list[Any] = fresh.collect()
+        old = self.store.read(table)
+        kept: list[Any] = []
+        units = {_unit(row) for row in rows}
+        if old is not None:
+            before = old.collect()
+            gone = [row for row in before if row.run in first and (table != audit.TABLE.name or row.seq >= first[row.run])]
+            units |= {_unit(row) for row in gone}
+            kept = [row for row in before if row not in gone and _unit(row) in units]
+        made = self.spark.createDataFrame([tuple(row) for row in rows + kept], TABLES[table].ddl)
+        self.store.stage(table, made.coalesce(1), units)
+
+
+def _unit(row: Any) -> str:
+    return f"{row['date']}/{row['hour']:02d}"
+
+
+def _shifted(unit: str, hours: int) -> str:
+    moment = datetime.strptime(unit, "%Y-%m-%d/%H").replace(tzinfo=UTC) + timedelta(hours=hours)
+    return f"{moment:%Y-%m-%d/%H}"
+
+
+def before(unit: str) -> str:
+    return _shifted(unit, -1)
+
+
+def after(unit: str) -> str:
+    return _shifted(unit, 1)

@@ -1,0 +1,168 @@
+"""The journal as the pipeline finds it: segments by name, the same one seen twice counted once, odd and torn ones
+named and left out.
+
+Local directories are looked at from here, and every new segment's footer is read. Anything with a scheme (hdfs://,
+s3a://) is looked at by Spark itself, which needs no library of ours for it and works over Spark Connect too.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from polydomo.errors import PolydomoError
+from polydomo.journal import schema
+from polydomo.journal.ids import decode
+from polydomo.journal.runs import SEGMENT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PLACE = re.compile(r"kind=(\w+)/date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/([^/]+)$")
+MAGIC = b"PAR1"  # both ends of a whole Parquet file
+
+
+class NoJournal(PolydomoError):
+    """There is no journal where it was said to be."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    path: str
+    kind: str
+    unit: str  # its hour: ``2026-01-31/07``
+    name: str  # RUN-FIRST-LAST.parquet, the same in whatever directory it is
+    run: int
+    first: int
+    last: int
+
+    @property
+    def id(self) -> str:
+        """What the same segment has in common wherever it is seen."""
+        return f"{self.kind}/{self.unit}/{self.name}"
+
+
+@dataclass
+class Found:
+    """The segments of some journals. ``problems`` has a line about each file that was left out."""
+
+    segments: list[Segment] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def units(self) -> dict[str, list[Segment]]:
+        """By hour, oldest first."""
+        made: dict[str, list[Segment]] = {}
+        for segment in sorted(self.segments, key=lambda segment: (segment.unit, segment.id)):
+            made.setdefault(segment.unit, []).append(segment)
+        return made
+
+
+def has_scheme(path: str) -> bool:
+    return "://" in path and not path.startswith("file://")
+
+
+def find(spark: "SparkSession", journals: Sequence[str], since: datetime | None = None, until: datetime | None = None) -> Found:
+    """Every segment that may hold rows from ``since`` until ``until``."""
+    found = Found()
+    seen: dict[str, Segment] = {}
+    first = f"{since:%Y-%m-%d/%H}" if since else ""
+    last = f"{until:%Y-%m-%d/%H}" if until else "~"
+    for journal in journals:
+        paths = _remote(spark, journal) if has_scheme(journal) else _local(journal)
+        for path in paths:
+            segment = parse(path)
+            if segment is None:
+                found.problems.append(f"{path}: left out: not the name of a segment")
+            elif first <= segment.unit <= last:
+                seen.setdefault(segment.id, segment)
+    found.segments = list(seen.values())
+    return found
+
+
+def parse(path: str) -> Segment | None:
+    place = PLACE.search(path)
+    name = SEGMENT.fullmatch(place[4]) if place else None
+    if place is None or name is None or place[1] not in schema.KINDS:
+        return None
+    return Segment(path, place[1], f"{place[2]}/{place[3]}", place[4], decode(name[2]), int(name[3]), int(name[4]))
+
+
+def _local(journal: str) -> list[str]:
+    directory = Path(journal.removeprefix("file://"))
+    if not directory.is_dir():
+        raise NoJournal(f"there is no journal in {directory}: no such directory")
+    if not list(directory.glob("kind=*")) and (directory / "journal").is_dir():
+        directory = directory / "journal"  # the data directory of a broker was named
+    return [str(path.absolute()) for path in sorted(directory.glob("kind=*/date=*/hour=*/*")) if not path.name.startswith((".", "_"))]
+
+
+def _remote(spark: "SparkSession", journal: str) -> list[str]:
+    try:
+        listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(journal.rstrip("/")).select("path").collect()
+    except Exception as error:  # each file system has its own
+        raise NoJournal(f"there is no journal in {journal}: {str(error).splitlines()[0]}") from error
+    return sorted(row.path for row in listed if "/kind=" in row.path)
+
+
+def whole(spark: "SparkSession", segments: Iterable[Segment], problems: list[str]) -> list[Segment]:
+    """Those of the segments that can be read; a line about each of the others goes to ``problems``."""
+    good = []
+    remote = []
+    for segment in segments:
+        if has_scheme(segment.path):
+            remote.append(segment)
+            continue
+        try:
+            footer = pq.read_metadata(segment.path)
+            version = int((footer.metadata or {}).get(b"polydomo.version", b"1"))
+        except FileNotFoundError:
+            continue  # retention has taken it since it was found
+        except (OSError, ValueError, pa.ArrowException) as error:
+            problems.append(f"{segment.path}: left out: cannot be read: {str(error).splitlines()[0]}")
+            continue
+        if version > schema.VERSION:
+            problems.append(
+                f"{segment.path}: version {version} of the schema is newer than this program's: columns it does not know are not read"
+            )
+        good.append(segment)
+    if remote:
+        by_path = {segment.path: segment for segment in remote}
+        ends = (
+            spark.read.format("binaryFile")
+            .load([*by_path])
+            .selectExpr("path", "substring(content, 1, 4) AS head", "substring(content, -4, 4) AS tail")
+        )
+        for row in ends.collect():
+            if bytes(row.head) == bytes(row.tail) == MAGIC:
+                good.append(by_path[row.path])
+            else:
+                problems.append(f"{row.path}: left out: cannot be read: it is not a whole Parquet file")
+    return good
+
+
+def read(
+    spark: "SparkSession", kind: str, segments: Sequence[Segment], since: datetime | None = None, until: datetime | None = None
+) -> "DataFrame":
+    """The rows of one kind, of whatever version, with today's columns: what an earlier version lacks is nothing."""
+    paths = [segment.path for segment in segments if segment.kind == kind]
+    if not paths:
+        return spark.createDataFrame([], schema.ddl(kind))
+    rows = spark.read.schema(schema.ddl(kind)).parquet(*paths)
+    columns = []
+    for column in schema.COLUMNS[kind]:
+        if column.since > 1 and column.type != schema.TIME:
+            nothing = {schema.TEXT: "''", schema.BYTES: "X''"}.get(column.type, "0")
+            columns.append(f"coalesce({column.name}, {nothing}) AS {column.name}")
+        else:
+            columns.append(column.name)
+    rows = rows.selectExpr(*columns)
+    if since is not None:
+        rows = rows.where(f"time >= TIMESTAMP '{since:%Y-%m-%d %H:%M:%S.%f}+00:00'")
+    if until is not None:
+        rows = rows.where(f"time <= TIMESTAMP '{until:%Y-%m-%d %H:%M:%S.%f}+00:00'")
+    return rows

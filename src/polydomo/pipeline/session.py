@@ -1,0 +1,96 @@
+"""One builder of Spark sessions: a quiet local one by default, a cluster's with ``--master`` or ``--remote``."""
+
+import os
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polydomo.errors import PolydomoError
+from polydomo.pipeline import java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Measured on a 2-core machine: more partitions only cost, a UI nobody opens costs a port and a second.
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.driver.memory": "2g",
+    # Rows of one hour come together, so a task writes few files at a time: no sort by partition before it writes.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    # The committer's rename per file is enough: files are staged and published by a commit of our own.
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+QUIETLY = Path(__file__).with_name("log4j2.properties")
+# For short jobs in a JVM that lives for seconds: compiled quickly rather than well.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+
+
+class NoSpark(PolydomoError):
+    """pyspark is not installed, or no session could be made."""
+
+
+def require() -> None:
+    """Raises NoSpark with one line that says what to install."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise NoSpark("the pipeline needs pyspark: pip install 'polydomo[spark]'") from None
+
+
+def build(
+    master: str = "", remote: str = "", conf: "dict[str, str] | None" = None, name: str = "polydomo", progress: bool = False
+) -> "SparkSession":
+    """A session. ``master`` is ``local[*]`` unless given; ``remote`` is a Spark Connect address (sc://...)."""
+    require()
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers would use whatever python3 is first on the path
+    builder = SparkSession.builder.appName(name)
+    settings = dict(QUIET)
+    if progress and sys.stderr.isatty():
+        settings["spark.ui.showConsoleProgress"] = "true"
+    if remote:
+        for key in ("spark.driver.memory", "spark.ui.enabled", "spark.ui.showConsoleProgress"):
+            settings.pop(key)
+        builder = builder.remote(remote)
+    else:
+        os.environ["JAVA_HOME"] = java.find()
+        local = not master or master.startswith("local")
+        if local:
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            settings["spark.driver.bindAddress"] = "127.0.0.1"
+            settings["spark.driver.host"] = "127.0.0.1"
+        builder = builder.master(master or "local[*]")
+        if master.startswith("local-cluster") or not local:
+            settings["spark.submit.pyFiles"] = str(package())
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={QUIETLY.as_uri()}"
+    asked = dict(conf or {})
+    java_options = "spark.driver.extraJavaOptions"
+    if java_options in asked and java_options in settings:
+        asked[java_options] = f"{settings[java_options]} {asked[java_options]}"
+    for key, value in {**settings, **asked}.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:  # py4j and gRPC raise all sorts; what the user needs is one line
+        raise NoSpark(f"no Spark session at {remote or master or 'local[*]'}: {str(error).splitlines()[0]}") from error
+    return spark
+
+
+def package() -> Path:
+    """This package as a zip for executors: a wheel is not importable there, the same file named .zip is."""
+    source = Path(__file__).resolve().parent.parent
+    path = Path(tempfile.mkdtemp(prefix="polydomo-spark-")) / "polydomo.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for file in sorted(source.rglob("*.py")):
+            packed.write(file, str(Path("polydomo") / file.relative_to(source)))
+    return path

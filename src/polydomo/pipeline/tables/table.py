@@ -1,0 +1,44 @@
+"""What a table is: its name, what a row of it is, and its columns. The last step of every table is ``contract``."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: str  # in Spark's DDL
+    says: str
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    says: str  # what one row is
+    columns: tuple[Column, ...]
+
+    @property
+    def ddl(self) -> str:
+        return ", ".join(f"{column.name} {column.type}" for column in self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    def contract(self, frame: "DataFrame") -> "DataFrame":
+        """Exactly the stated columns, in their order and types."""
+        return frame.selectExpr(*(f"CAST({column.name} AS {column.type}) AS {column.name}" for column in self.columns))
+
+
+# Where a row is kept: every table is partitioned by date, and taken in hour by hour.
+HOUR = Column("hour", "INT", "hour (UTC) to which the row belongs")
+DATE = Column("date", "DATE", "date (UTC) to which the row belongs; the tables are partitioned by it")
+UNIT = (HOUR, DATE)
+
+
+def unit(time: str) -> tuple[str, str]:
+    """Hour and date of a time, as SQL."""
+    return f"hour({time}) AS hour", f"to_date({time}) AS date"
