@@ -223,7 +223,7 @@ class BrokerNode(Listener):
         self._awake = False
         self._timer = None
         run = Run(self.name, 1000 * int(self.name[1:]) + self.runs, self.wall, self.options.attempts)
-        self.recorder = SimRecorder(self, self.world.record, run, self.rng.choice((200, 1000)))
+        self.recorder = SimRecorder(self, self.world.record, run, self.rng.choice((20, 200, 1000)))
         self.hub.now = self.clock
         self.broker = Broker(
             self.clock, Dice(self.rng), policy_of(self.options), tuning_of(self.options), self.recorder, self.wall, f"tcp://{self.name}:5246"

@@ -62,6 +62,7 @@ class JournalRecorder(Recorder):
         self.line: deque[Chunk] = deque()  # for the writer, oldest first
         self.again: deque[tuple[int, int, int]] = deque()  # what rows that could not be written accounted for: run, first, last
         self.dropped = 0  # rows, in all
+        self._gap = (0, -1)  # the first and the last of the rows that were dropped one after the other
         self.wants_requests = levels.most != OFF
         self.wants_messages = levels.most == MESSAGES
         self.wants_bodies = bool(bodies) and self.wants_messages
@@ -126,9 +127,15 @@ class JournalRecorder(Recorder):
         except IndexError:  # the writer was quicker
             return
         self.dropped += chunk.last - chunk.first + 1
-        self.missing(self.run.run, chunk.first, chunk.last, "the disk did not keep up")
+        # As long as the disk is full, what is dropped is one range that grows: a row about each piece of it would be dropped, told again,
+        # dropped again, and in the end there would be no other rows.
+        if chunk.first != self._gap[1] + 1:
+            self._gap = (chunk.first, chunk.last)
+        self._gap = first, last = self._gap[0], chunk.last
+        self.missing(self.run.run, first, last, "the disk did not keep up")
         for step in chunk.steps:
-            if step.covers_run:  # what a dropped row accounted for is still to be accounted for
+            # What a dropped row accounted for is still to be accounted for, unless the row just written does.
+            if step.covers_run and not (step.covers_run == self.run.run and first <= step.covers_first and step.covers_last <= last):
                 self.missing(step.covers_run, step.covers_first, step.covers_last, step.reason)
 
     def who(self, connection: int) -> Peer:
