@@ -39,6 +39,8 @@ def of_service(broker: "Ledger", service: Service) -> State:
     if service.away and not service.workers:
         return State(READY, service.empty_since, "another broker offers it")
     if not service.workers:
+        if service.away:
+            return State(READY, service.empty_since, "another broker offers it")
         return State(service.state, service.state_since, service.state_cause)
     if service.idle:
         return State(READY, service.state_since, service.state_cause)
