@@ -99,10 +99,6 @@ class Made:
     leaving: dict[str, Array] | None  # what crosses the bridge
 
 
-def lane_spec(service: Array, lane: Array) -> Array:
-    return service * LANES + lane
-
-
 def spare(service: Any) -> Any:
     """The number of a service's worker that asks for very many at once."""
     return np.asarray(service) + 1
@@ -131,7 +127,7 @@ def make(life: Life, dice: np.random.Generator, plant: "Plant") -> Made:
     lost = plain & (kinds > 0.90 - share) & (kinds <= 0.90)
     in_lane = plain & ~aside
     # --- who has it when: each lane is a queue of its own
-    lane = lane_spec(service, dice.integers(0, LANES, n))
+    lane = service * LANES + dice.integers(0, LANES, n)
     began = arrive.copy()
     stopped = began + takes
     for one in range(SERVED * LANES):

@@ -1,5 +1,7 @@
 """Breaks every rule of the journal on purpose, each time in a way that breaks no other."""
 
+from typing import Any
+
 import numpy as np
 
 from bench.lives import (
