@@ -73,7 +73,8 @@ def with_atheris(name: str, seconds: float) -> int:
     scratch.mkdir(parents=True, exist_ok=True)
     limits = [f"-max_total_time={max(1, int(seconds))}", "-max_len=4096", "-print_final_stats=0", "-verbosity=0"]
     places = [f"-artifact_prefix={FOUND}/{name}-", str(scratch), str(CORPUS / name)]
-    done = subprocess.run([*command, *limits, *places], timeout=seconds * 3 + 60, capture_output=True, text=True)
+    # It takes its time to begin with: everything that is imported is instrumented.
+    done = subprocess.run([*command, *limits, *places], timeout=seconds * 4 + 600, capture_output=True, text=True)
     if done.returncode:
         print(done.stdout, done.stderr)
     return done.returncode

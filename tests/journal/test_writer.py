@@ -219,15 +219,48 @@ def test_a_run_has_its_place_on_the_disk_before_its_first_row(tmp_path: Path) ->
     file.close()
 
 
-def test_a_disk_without_room_for_a_run_is_told_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_starts_on_a_full_disk_and_records_once_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr("polydomo.limits.JOURNAL_RETRY", 0.01)
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", full)
-        with pytest.raises(SettingError, match=r"cannot keep a journal in .*: No space left on device"):
-            started(tmp_path)
+        world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_seconds=0.01))
+        world.client()
+        journal.tick()
+        until(lambda: journal.writer.trouble)
+        assert [path.name for path in (tmp_path / runs.RUNS).iterdir()] == ["lock"]
+        assert journal.status()["trouble"] == "No space left on device"
+    journal.tick()
+    world.client()
+    journal.tick()
+    until(lambda: journal.writer.closed == journal.recorder.seq)
+    kill(journal)
+    (dead,) = runs.recover(tmp_path)
+    assert (dead.run, dead.last, dead.lost) == (journal.run.run, journal.recorder.seq, 0)  # counted where the next start looks
+    assert audit(everything(tmp_path)) == [] and journal.recorder.dropped == 0
+
+
+def test_a_broker_that_leaves_a_full_disk_leaves_nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr("polydomo.limits.JOURNAL_RETRY", 0.01)
+    _, journal = started(tmp_path)
+    journal.stop()
+    assert not journal.writer.is_alive()
     assert [path.name for path in (tmp_path / runs.RUNS).iterdir()] == ["lock"]
+
+
+def test_a_directory_that_is_not_ours_is_told_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(file: int) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "fsync", forbidden)
+    with pytest.raises(SettingError, match=r"cannot keep a journal in .*: Permission denied"):
+        started(tmp_path)
 
 
 def test_an_import_that_fails_for_want_of_files_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,8 @@ class Journal:
         """On the loop, every ``JOURNAL_TICK`` seconds: what was gathered goes to the writer (if not ``eager``, once it is a second old),
         and what could not be written is told."""
         recorder, writer = self.recorder, self.writer
+        if not self._file.kept and self._file.keep():
+            recorder.count_in(self._file.mark)
         while writer.given_up:
             first, last, why = writer.given_up.popleft()
             recorder.dropped += last - first + 1

@@ -104,6 +104,11 @@ class JournalRecorder(Recorder):
         self._dispatch = self.chunk.dispatched.extend
         self._finish = self.chunk.ended.extend
 
+    def count_in(self, mark: memoryview) -> None:
+        """From now on the last sequence number is kept there."""
+        mark[0] = self._seq
+        self._mark = mark
+
     def hand_over(self) -> None:
         """What has been gathered is put in line."""
         self._line_up()

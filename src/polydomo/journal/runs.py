@@ -6,6 +6,7 @@ can say exactly which rows are lost: those after the last one in a closed segmen
 counted. A run's file is removed only once a row that says so is itself safe.
 """
 
+import errno
 import fcntl
 import mmap
 import os
@@ -21,6 +22,7 @@ SEGMENT = re.compile(r"(\.?)([0-9A-Z]{8})-(\d{12})-(\d{12})\.parquet")
 
 _MAGIC, _RUN, _SEQ, _CLOSED, _STOPPED = range(5)  # places in the file, each of 8 bytes
 _SIZE = 5 * 8
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _VALUE = int.from_bytes(b"pdjrnl\x00\x01", "little")
 
 
@@ -59,23 +61,41 @@ def segments(directory: Path, run: int | None = None, hidden: bool = False) -> l
 
 
 class RunFile:
-    """The mapped file of the run under way. ``mark[0]`` is its last sequence number."""
+    """The mapped file of the run under way. ``mark[0]`` is its last sequence number.
+
+    A broker starts on a full disk, too: then this is memory alone until there is room.
+    """
+
+    kept = False  # it is on the disk; until then nothing is published, so that nothing can be lost untold
 
     def __init__(self, directory: Path, run: int) -> None:
         self.path = directory / RUNS / run_name(run)
-        try:
-            with open(self.path, "x+b", buffering=0) as file:
-                # Written and synced, not just sized: a mapped page that the disk has no room for would be SIGBUS with the first row.
-                file.write(bytes(_SIZE))
-                os.fsync(file.fileno())
-                self._map = mmap.mmap(file.fileno(), _SIZE)
-        except OSError:
-            self.path.unlink(missing_ok=True)
-            raise
-        self._view = memoryview(self._map).cast("Q")
+        self._use(mmap.mmap(-1, _SIZE))
         self._view[_RUN] = run
         self._view[_MAGIC] = _VALUE
+        self.keep()
+
+    def _use(self, memory: mmap.mmap) -> None:
+        self._map = memory
+        self._view = memoryview(memory).cast("Q")
         self.mark = self._view[_SEQ : _SEQ + 1]
+
+    def keep(self) -> bool:
+        """Puts it on the disk, with a new ``mark``. False if the disk is full: it can be tried again."""
+        try:
+            with open(self.path, "x+b", buffering=0) as file:
+                # Written and synced, not just sized: a mapped page that the disk has no room for would be SIGBUS with the next row.
+                if file.write(self._map[:]) != _SIZE:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+                self._use(mmap.mmap(file.fileno(), _SIZE))
+        except OSError as error:
+            self.path.unlink(missing_ok=True)
+            if error.errno not in FULL:
+                raise
+            return False
+        self.kept = True
+        return True
 
     def closed(self, seq: int) -> None:
         """Every row up to this one is safe, or covered by one that is."""

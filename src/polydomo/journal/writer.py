@@ -7,7 +7,9 @@ there is room in the line, then given up and told.
 """
 
 import contextlib
+import errno
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -152,6 +154,8 @@ class Writer(threading.Thread):
             return
         while True:
             try:
+                if not self.file.kept:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 published = self._parquet.publish(self.directory, self.recorder.run.run, batch)
             except Exception as error:
                 why = self._parquet.failure(error)
