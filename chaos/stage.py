@@ -32,8 +32,6 @@ OWN_SERVICES = 4  # that a worker of the library offers: echo, slow, stream, poi
 START_TIME = 30.0  # for a process that shares a busy machine
 # What a broker logs as errors that are not its own: its disk is full, or it may open no file.
 FULL = {"cannot write the journal", "journal rows dropped", "the journal's last rows could not be written"}
-CANNOT_START = 2  # the status of a broker that cannot have what it needs
-NO_ROOM = "polydomo: data: cannot keep a journal"
 BALLAST = "ballast"
 WATCH = 0.1  # seconds between two looks at who has died
 
@@ -177,9 +175,7 @@ class Broker:
         if self.up:
             return
         if not self.back_at:
-            # It does not start where there is no room for its journal, and says so.
-            refused = self.process.returncode == CANNOT_START and self.log.read_text(errors="replace").startswith(NO_ROOM)
-            self.ended.append(Ended(self.process.returncode, self.asked or refused))
+            self.ended.append(Ended(self.process.returncode, self.asked))
             self.back_at = time.monotonic() + dice.random()
         elif time.monotonic() >= self.back_at:
             self.back_at = 0.0
@@ -212,8 +208,7 @@ class Broker:
                 try:
                     entry = json.loads(line)
                 except ValueError:
-                    if not line.startswith(NO_ROOM):
-                        found.append(f"{self.name} {run}: {line}")  # a traceback that bypassed the log
+                    found.append(f"{self.name} {run}: {line}")  # a traceback that bypassed the log
                     continue
                 if entry["level"] == "error" and entry["message"] not in FULL:
                     found.append(f"{self.name} {run}: {line}")
