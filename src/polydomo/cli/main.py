@@ -8,7 +8,26 @@ from typing import Annotated
 import typer
 
 from polydomo import __version__
-from polydomo.cli import ask, bench, call, catalog, config, discover, logs, past, replay, spans, tap, up, watch, work
+from polydomo.cli import (
+    ask,
+    bench,
+    call,
+    catalog,
+    config,
+    discover,
+    logs,
+    past,
+    pipeline,
+    query,
+    replay,
+    report,
+    spans,
+    stream,
+    tap,
+    up,
+    watch,
+    work,
+)
 from polydomo.cli.exits import Commands
 
 app = typer.Typer(
@@ -38,5 +57,6 @@ def polydomo(
     pass
 
 
-for group in (up, call, work, ask, past, replay, spans, tap, catalog, config, bench, logs, discover, watch):
+COMMANDS = (up, call, work, ask, past, replay, spans, tap, catalog, config, bench, logs, discover, watch, pipeline, stream, query, report)
+for group in COMMANDS:
     group.add_to(app)

@@ -1,0 +1,250 @@
+"""The journal as a source of Spark, through its Python Data Source API.
+
+It reads segments of every version of the schema as rows of today's, batch or stream, and opens only those that may hold what was asked for:
+by time from their names and statistics, by service and outcome from their statistics. Options:
+
+* ``path``: directories of journals, divided by commas;
+* ``kind``: ``requests`` (the default) or ``messages``;
+* ``since``, ``until``: ISO times, UTC unless they say otherwise;
+* ``service``, ``outcome``: exact;
+* ``pushdown``: ``true`` takes the same from the conditions of the query itself. Spark calls for that only where its setting
+  ``spark.sql.python.filterPushdown.enabled`` is true, and refuses sources that offer it where it is not: hence an option.
+
+Rows that an option rules out are not given; conditions that were pushed down only choose segments, and Spark looks at each row itself.
+
+Where files suffice, Spark's own Parquet reader is faster: this is for several versions in one, for choosing segments, and for streams.
+"""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from polydomo.errors import SettingError
+from polydomo.journal import schema
+from polydomo.journal.ids import run_name
+from polydomo.journal.reader import Reader, conform
+from polydomo.journal.runs import Segment
+
+Offset = dict[str, int]  # run -> the last row that was read of it
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for; None is any."""
+
+    kind: str = schema.REQUESTS
+    since: datetime | None = None
+    until: datetime | None = None
+    service: tuple[str, ...] | None = None
+    outcome: tuple[str, ...] | None = None
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> "Wanted":
+        kind = options.get("kind", schema.REQUESTS)
+        if kind not in schema.KINDS:
+            raise SettingError(f"option kind: {kind!r} is none of {', '.join(schema.KINDS)}")
+        since, until = (_moment(name, options.get(name)) for name in ("since", "until"))
+        service, outcome = ((options[name],) if name in options else None for name in ("service", "outcome"))
+        return Wanted(kind, since, until, service, outcome)
+
+    def rows(self) -> Any:
+        """The condition on rows, for pyarrow; None if there is none."""
+        made = [pc.field("time") >= pa.scalar(self.since)] if self.since else []
+        made += [pc.field("time") <= pa.scalar(self.until)] if self.until else []
+        made += [pc.field(name).isin(list(values)) for name, values in self.words() if values is not None]
+        condition = None
+        for part in made:
+            condition = part if condition is None else condition & part
+        return condition
+
+    def words(self) -> tuple[tuple[str, tuple[str, ...] | None], ...]:
+        return (("service", self.service), ("outcome", self.outcome))
+
+    def may_be_in(self, metadata: Any) -> bool:
+        """Whether a segment with this footer may have such rows, by the statistics of its columns."""
+        return any(self._may_be_in_group(metadata.row_group(i)) for i in range(metadata.num_row_groups))
+
+    def _may_be_in_group(self, group: Any) -> bool:
+        bounds = {}
+        for i in range(group.num_columns):
+            known = group.column(i).statistics
+            if known is not None and known.has_min_max:
+                bounds[group.column(i).path_in_schema] = (known.min, known.max)
+        low, high = bounds.get("time", (None, None))
+        if self.since and high is not None and _aware(high) < self.since:
+            return False
+        if self.until and low is not None and _aware(low) > self.until:
+            return False
+        for name, values in self.words():
+            if values is not None and name in bounds and not any(bounds[name][0] <= value <= bounds[name][1] for value in values):
+                return False
+        return True
+
+    def narrowed(self, filters: Iterable[Filter]) -> "Wanted":
+        """With what a query's own conditions say. All of them hold together."""
+        made = self
+        for one in filters:
+            name = ".".join(getattr(one, "attribute", ()))
+            value = getattr(one, "value", None)
+            if name == "time" and isinstance(value, datetime):
+                if isinstance(one, GreaterThan | GreaterThanOrEqual):
+                    made = replace(made, since=max(_aware(value), made.since or _aware(value)))
+                elif isinstance(one, LessThan | LessThanOrEqual):
+                    made = replace(made, until=min(_aware(value), made.until or _aware(value)))
+            elif name in ("service", "outcome"):
+                values = (value,) if isinstance(one, EqualTo) else tuple(value) if isinstance(one, In) and value is not None else None
+                if values is not None:
+                    made = replace(made, service=values) if name == "service" else replace(made, outcome=values)
+        return made
+
+
+class JournalSource(DataSource):
+    """``format("polydomo")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "polydomo"
+
+    def schema(self) -> str:
+        return schema.ddl(Wanted.of(self.options).kind)
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        kind = PushingReader if self.options.get("pushdown", "false").lower() == "true" else JournalReader
+        return kind(self, Wanted.of(self.options))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return JournalStreamReader(self, Wanted.of(self.options))
+
+    def find(self) -> list[str]:
+        """The journals that are meant."""
+        path = self.options.get("path", "")
+        if not path:
+            raise SettingError("format polydomo: say which journal with load(DIRECTORY) or with the option broker")
+        found = []
+        for name in path.split(","):
+            directory = Path(name.strip().removeprefix("file://"))
+            if not directory.is_dir():
+                raise SettingError(f"there is no journal in {directory}: no such directory")
+            inside = directory / "journal"  # where the data directory of a broker was named
+            found.append(str(inside if inside.is_dir() and not any(directory.glob("kind=*")) else directory))
+        return found
+
+
+@dataclass
+class Part(InputPartition):
+    """One segment."""
+
+    path: str
+
+
+class JournalReader(DataSourceReader):
+    def __init__(self, source: JournalSource, wanted: Wanted) -> None:
+        self.source = source
+        self.wanted = wanted  # which segments
+        self.rows = wanted  # which rows of them
+
+    def partitions(self) -> list[Part]:
+        return parts(segments(self.source.find(), self.wanted), self.wanted)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        return read(partition, self.rows)
+
+
+class PushingReader(JournalReader):
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self.wanted = self.wanted.narrowed(filters)
+        return filters  # Spark looks at the rows
+
+
+class JournalStreamReader(DataSourceStreamReader):
+    """An offset says how far each run has been read: the segments of a run are published in the order of its sequence."""
+
+    def __init__(self, source: JournalSource, wanted: Wanted) -> None:
+        self.source = source
+        self.wanted = wanted
+
+    def initialOffset(self) -> Offset:
+        return {}
+
+    def latestOffset(self, start: Offset, limit: Any) -> Offset:
+        there: Offset = {}
+        for segment in segments(self.source.find(), self.wanted):
+            run = run_name(segment.run)
+            there[run] = max(segment.last, there.get(run, 0), start.get(run, 0))
+        # a run of which no segment is left is forgotten, so that offsets do not grow for ever; with nothing new the offset must not change
+        fresh = any(last > start.get(run, 0) for run, last in there.items())
+        return there if fresh else start
+
+    def partitions(self, start: Offset, end: Offset) -> list[Part]:
+        between = [
+            segment
+            for segment in segments(self.source.find(), self.wanted)
+            if start.get(run_name(segment.run), 0) < segment.first and segment.last <= end.get(run_name(segment.run), 0)
+        ]
+        return parts(between, self.wanted)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        return read(partition, self.wanted)
+
+
+def segments(journals: Iterable[str], wanted: Wanted) -> list[Segment]:
+    """Those of the right hours; one that is in several journals counts once."""
+    known: dict[tuple[str, str], Segment] = {}
+    for segment in Reader([Path(journal) for journal in journals]).find(wanted.kind, wanted.since, wanted.until):
+        known.setdefault((segment.hour, segment.path.name), segment)
+    return list(known.values())
+
+
+def parts(found: Iterable[Segment], wanted: Wanted) -> list[Part]:
+    """Those that can be read and may have what is wanted."""
+    made = []
+    for segment in found:
+        try:
+            metadata = pq.read_metadata(segment.path)
+        except FileNotFoundError:
+            continue  # retention has taken it since it was found
+        except (OSError, pa.ArrowException) as error:
+            warnings.warn(f"{segment.path}: left out: cannot be read: {str(error).splitlines()[0]}", stacklevel=2)
+            continue
+        if wanted.may_be_in(metadata):
+            made.append(Part(str(segment.path)))
+    return made
+
+
+def read(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    table = conform(pq.read_table(part.path, partitioning=None), wanted.kind)
+    condition = wanted.rows()
+    yield from (table.filter(condition) if condition is not None else table).to_batches()
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _moment(name: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return _aware(datetime.fromisoformat(text))
+    except ValueError:
+        raise SettingError(f"option {name}: {text!r} is not a time such as 2026-01-31T07:30") from None
