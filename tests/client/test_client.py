@@ -530,6 +530,7 @@ def test_a_failure_told_by_the_worker(broker: testing.Broker) -> None:
 def test_deadlines_are_kept_while_thousands_wait(broker: testing.Broker) -> None:
     async def scenario() -> None:
         async with AsyncClient(broker.url) as client:
+            await client.call("mmi.service", "nobody")  # connected, so that only the deadline can end a call
             start = time.monotonic()
             outcomes = await asyncio.gather(
                 *(client.call("nobody", "x", timeout=0.3) for _ in range(2000)), return_exceptions=True
