@@ -13,7 +13,7 @@ MINUTES ?= 10
 FUZZ_MINUTES ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-long real-peers bench chaos soak sim fuzz lint clean
+.PHONY: help up demo test test-long real-peers bench chaos soak sim fuzz lint clean bench-journal
 
 help:  ## Show this list
 	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
@@ -43,6 +43,10 @@ test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an ho
 	@$(PY) -m pytest -q -m long --timeout 3600 $(PYTEST_ARGS)
 
 real-peers: $(VENV)/.all $(REAL)/done  ## Install the published programs that some tests run, apart from our own
+
+bench-journal: $(VENV)/.all  ## Measure what the journal costs, and ten million rows of it written and read back
+	@$(PY) bench/journal.py cpu
+	@$(PY) bench/journal.py rows
 
 bench: $(VENV)/.all  ## Measure CPU per request and requests/s beside other brokers
 	@$(PY) bench/compare.py
