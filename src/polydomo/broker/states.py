@@ -36,8 +36,6 @@ def of_worker(broker: "Ledger", worker: Worker) -> State:
 def of_service(broker: "Ledger", service: Service) -> State:
     """As good as its best worker. Without one it is as the last one left it; registering, if it never had one but is asked for. Where
     another broker offers it, it is ready: how busy its workers are is known only there."""
-    if service.away and not service.workers:
-        return State(READY, service.empty_since, "another broker offers it")
     if not service.workers:
         if service.away:
             return State(READY, service.empty_since, "another broker offers it")
