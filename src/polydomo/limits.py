@@ -54,6 +54,7 @@ MAX_BACKLOG: Final = 4 * MIB  # What waits for one subscriber that reads too slo
 VALUES_PER_TURN: Final = 2_000  # Last values given to late subscribers in one turn of the loop: under 2 ms, so that nobody waits for them;
 VALUE_PIECE: Final = 4 * KIB  # a large value counts for one more per so many bytes.
 MAX_LISTED: Final = 1_000  # Rows that ``polydomo requests`` shows at most: an answer must not stall the loop.
+MAX_CHAIN: Final = 32  # Services one request may be passed on to (DCP): two workers that pass it to each other must come to an end.
 RESUME_FRACTION: Final = 0.75  # A paused sender is read again below this part of the bound, so that it does not flutter.
 
 # --- monitoring -------------------------------------------------------------------------------------------------------

@@ -436,3 +436,13 @@ def test_joined_partials_have_no_more_frames_than_a_message_may(world: World) ->
     worker.part(*[b"x"] * (limits.MAX_BODY_FRAMES - 1))
     worker.answer(b"y", b"z")
     assert client.failures == ["too-large"]
+
+
+def test_a_request_that_is_passed_round_and_round_comes_to_an_end() -> None:
+    world = World()
+    one, two, client = world.worker(b"one"), world.worker(b"two"), world.client()
+    client.ask(service=b"one")
+    for hop in range(limits.MAX_CHAIN + 1):
+        (one, two)[hop % 2].forward((b"two", b"one")[hop % 2])
+    assert client.failures == ["refused"]
+    assert world.broker.open_requests == 0

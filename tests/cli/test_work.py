@@ -43,8 +43,18 @@ def test_failures_without_words(broker: Broker) -> None:
 
 
 def test_a_program_that_is_not_there(broker: Broker) -> None:
-    with broker.worker("missing", "--", "/nonexistent/program"):
-        assert failure(broker, "missing") == "failed: cannot run /nonexistent/program: No such file or directory"
+    result = run("work", "missing", "--to", broker.url, "--", "/nonexistent/program")
+    assert result.returncode == 2
+    assert b"there is no program '/nonexistent/program' to run" in result.stderr
+
+
+def test_a_program_that_goes_away(broker: Broker, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\ncat\n")
+    program.chmod(0o755)
+    with broker.worker("missing", "--", str(program)):
+        program.unlink()
+        assert failure(broker, "missing") == f"failed: cannot run {program}: No such file or directory"
 
 
 def test_a_last_line_without_an_end_is_a_partial_too(broker: Broker) -> None:

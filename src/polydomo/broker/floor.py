@@ -324,7 +324,7 @@ class Floor(Ledger):
             self._stale(worker, token, "forward", len(body))
             return False
         worker.seen = self.now
-        if request.state != DONE and not self._allowed_target(service):
+        if request.state != DONE and not self._allowed_target(request, service):
             del worker.held[token]
             self._fail(request, REFUSED, self.refusal)
         else:
@@ -338,8 +338,11 @@ class Floor(Ledger):
         self._settle(worker)
         return True
 
-    def _allowed_target(self, name: bytes) -> bool:
+    def _allowed_target(self, request: Request, name: bytes) -> bool:
         """Whether a held request may be passed on to this service."""
+        if request.hops >= limits.MAX_CHAIN:
+            self.refusal = f"it was passed on {request.hops} times"
+            return False
         return name in self.services or self._allowed(name)
 
     def _pass_on(self, request: Request, name: bytes, body: Body, ref: object) -> None:

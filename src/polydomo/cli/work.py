@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,6 +67,9 @@ def work(
 
     if echo == bool(command):
         raise SettingError("work: give a program after --, or --echo")
+    if command and shutil.which(command[0]) is None:
+        # Registered, it would always be free, and eat every job of the pool.
+        raise SettingError(f"work: there is no program {command[0]!r} to run")
     if echo and lines:
         raise SettingError("--lines: is for a program's output, not for --echo")
     try:

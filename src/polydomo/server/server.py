@@ -183,7 +183,7 @@ class BrokerServer:
         self.flush()
         for connection in list(self.connections):
             connection.transport.close()
-        if not await self._emptied(limits.CLOSE_TIME):
+        if not await self._emptied(max(limits.CLOSE_TIME, end - time.monotonic())):  # a large last reply on a slow link takes time
             for connection in list(self.connections):
                 connection.transport.abort()
             await self._emptied(limits.CLOSE_TIME)
@@ -234,10 +234,10 @@ class BrokerServer:
         hub = self.hub
         try:
             self.broker.turn()
+            if self.broker.catalog.publishers_version != self.publishers.version:
+                self.publishers.follow()
         except Exception:
             trouble(LOG, "internal error", during="a turn")
-        if self.broker.catalog.publishers_version != self.publishers.version:
-            self.publishers.follow()
         while hub.resumed:
             link = hub.resumed.pop()
             if not link.closed and isinstance(link.owner, Connection):
