@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 20.0  # seconds for anything that should happen at once, on a machine that is busy
 POLITE = 3.0  # seconds that a process has to leave after SIGTERM
 
-SETTINGS = ["--mdp-beat", "500ms"]  # MDP workers are missed after three of these, instead of three times 2.5 s
+# MDP workers are missed after three of these beats, instead of three times 2.5 s; every message is kept for the last steps.
+SETTINGS = ["--mdp-beat", "500ms", "--journal", "messages"]
 
 
 class Process:

@@ -4,7 +4,22 @@ does it, and checks what was promised with ``stage.show.check``. A further step 
 from collections.abc import Callable
 
 from demo.stage import Stage
-from demo.steps import catalog, chain, death, failure, fair, leave, matrix, publish, stale, start, story, stream, views
+from demo.steps import (
+    catalog,
+    chain,
+    death,
+    failure,
+    fair,
+    leave,
+    matrix,
+    publish,
+    report,
+    stale,
+    start,
+    story,
+    stream,
+    views,
+)
 
 Step = tuple[str, Callable[[Stage], None]]
 
@@ -22,4 +37,5 @@ STEPS: list[Step] = [
     (views.TITLE, views.run),
     (story.TITLE, story.run),
     (leave.TITLE, leave.run),
+    (report.TITLE, report.run),
 ]

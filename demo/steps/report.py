@@ -1,0 +1,86 @@
+"""The pipeline over all that has just happened."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from demo.stage import ROOT, Stage
+
+TITLE = "The whole of it, audited and drawn"
+
+PATIENCE = 900.0  # seconds: Spark starts a Java machine, on a computer that may be busy
+# For a few thousand rows, compiling quickly matters more than running quickly.
+QUICK = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+PLACE = Path(tempfile.gettempdir()) / "polydomo-demo-report.html"
+
+
+def run(stage: Stage) -> None:
+    show = stage.show
+    missing = lacks()
+    if missing:
+        show.say(f"The pipeline is not shown: {missing}")
+        return
+    show.say(
+        """The broker is gone; its journal has every message of this demo. The pipeline, on Spark, makes tables of it, holds each row
+        to the rules that the broker promises to keep, and the report draws it all on one page that needs no network."""
+    )
+    tables = stage.data / "tables"
+    status, said = polydomo(
+        stage,
+        "pipeline",
+        "run",
+        "--journal",
+        str(stage.data),
+        "--tables",
+        str(tables),
+        "--quiet",
+        "--strict",
+        "--conf",
+        QUICK,
+    )
+    verdict = said.splitlines()[-1] if said else ""
+    show.check("the journal keeps every rule", status == 0, verdict.removeprefix("Audit: "))
+    status, said = polydomo(
+        stage,
+        "report",
+        "--tables",
+        str(tables),
+        "--journal",
+        str(stage.data / "journal"),
+        "--out",
+        str(PLACE),
+        "--title",
+        "The demo",
+    )
+    show.check("the report is written", status == 0 and PLACE.is_file(), str(PLACE))
+
+
+def lacks() -> str:
+    """What is missing for Spark, in a line; empty if nothing is."""
+    from polydomo.errors import PolydomoError
+    from polydomo.pipeline import java, session
+
+    try:
+        session.require()
+        java.find()
+    except PolydomoError as error:
+        return str(error)
+    return ""
+
+
+def polydomo(stage: Stage, *words: str) -> tuple[int, str]:
+    """Runs a command that needs no broker, and shows it as it would be typed; its status and what it printed."""
+    run = subprocess.run(
+        [sys.executable, "-m", "polydomo", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=PATIENCE,
+        cwd=ROOT,
+    )
+    typed = " ".join(f'"{word}"' if " " in word else word for word in words)
+    told = run.stdout if not run.returncode else run.stdout + run.stderr
+    stage.show.output(f"polydomo {typed}", told)
+    return run.returncode, run.stdout.strip()
