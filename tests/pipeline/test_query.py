@@ -1,0 +1,94 @@
+"""SQL over the tables."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from typer.testing import CliRunner
+
+from polydomo.cli.main import app
+from polydomo.errors import PolydomoError
+from polydomo.pipeline import query, session
+from tests.pipeline import small
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory: Path = tmp_path_factory.mktemp("tables")
+    small.tables(directory)
+    return directory
+
+
+class Borrowed:
+    """The tests' session, for a command that would end its own."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def command(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRunner]:
+    monkeypatch.setattr(session, "build", lambda *_, **__: Borrowed(spark))
+    yield CliRunner()
+    for name in ("requests", "audit"):
+        spark.catalog.dropTempView(name)
+
+
+def test_what_json_can_hold() -> None:
+    moment = datetime(2026, 1, 31, 7, 30, tzinfo=UTC)
+    assert query.plain(moment) == "2026-01-31T07:30:00+00:00"
+    assert query.plain(moment.astimezone().replace(tzinfo=None)) == "2026-01-31T07:30:00+00:00"  # as Spark gives it
+    assert query.plain({1: [b"\x01", Decimal("1.5"), None]}) == {"1": ["01", 1.5, None]}
+
+
+def test_a_mistake_is_said_without_codes() -> None:
+    told = query.said(
+        Exception("[UNRESOLVED_COLUMN.WITH_SUGGESTION] There is no `x`. SQLSTATE: 42703; line 1\n'Project\n")
+    )
+    assert told == "There is no `x`."
+
+
+def test_where_there_are_no_tables_one_line_says_so(spark: "SparkSession", tmp_path: Path) -> None:
+    with pytest.raises(PolydomoError, match="there are no tables in"):
+        query.views(spark, str(tmp_path))
+
+
+def test_every_table_can_be_asked_in_three_forms(command: CliRunner, tables: Path) -> None:
+    words = ["--tables", str(tables)]
+    sql = "SELECT service, count(*) AS n, max(accepted) AS last FROM requests WHERE outcome = 'timeout' GROUP BY service ORDER BY n DESC"
+    shown = command.invoke(app, ["query", sql, *words])
+    assert shown.exit_code == 0, shown.output
+    assert [line.split()[:2] for line in shown.output.splitlines()] == [
+        ["SERVICE", "N"],
+        ["resize", "12"],
+        ["service-00", "6"],
+    ]
+    rows = [json.loads(line) for line in command.invoke(app, ["query", sql, *words, "--json"]).output.splitlines()]
+    assert rows[0] == {"service": "resize", "n": 12, "last": "2026-01-31T07:44:10+00:00"}
+    text = command.invoke(
+        app, ["query", "SELECT rule, detail FROM audit UNION ALL SELECT topic, '' FROM values", *words, "--csv"]
+    ).output
+    assert text.splitlines() == ["rule,detail", 'one-outcome,"' + small.EVIL.replace('"', '""') + '"']
+
+
+@pytest.mark.parametrize("sql", ["SELECT nonsense FROM requests", "SELEKT 1", "SELECT raise_error('no') FROM audit"])
+def test_a_bad_question_gets_one_line(command: CliRunner, tables: Path, sql: str) -> None:
+    done = command.invoke(app, ["query", sql, "--tables", str(tables)])
+    assert done.exit_code == 1
+    assert done.output.startswith("polydomo: ") and done.output.count("\n") == 1

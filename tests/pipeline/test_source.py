@@ -1,0 +1,179 @@
+"""The journal as a source of Spark: which segments it opens, and what it gives."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNotNull, LessThanOrEqual
+
+import polydomo
+from polydomo.errors import SettingError
+from polydomo.journal import schema
+from polydomo.pipeline.source import JournalStreamReader, PushingReader, read
+from pyspark_polydomo import DefaultSource, journal_of
+from tests.cli.shell import PATIENCE, Broker
+from tests.pipeline import journals
+from tests.pipeline.journals import NOON, at, message, record
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """Two runs; the first with an hour of echo, then one of resize, in which a request failed; the second is of an earlier version."""
+    directory = tmp_path / "journal"
+    failed: dict[str, Any] = {"service": "resize", "outcome": "failed", "reason": "no"}
+    journals.write(
+        directory,
+        [message(1, schema.STARTED, 0, level="requests"), *(record(2 + n, n, n, n + 0.5, n + 1) for n in range(10))],
+    )
+    journals.write(
+        directory,
+        [
+            record(20 + n, n, 3600 + n, None, 3601 + n, **(failed if n == 5 else {"service": "resize"}))
+            for n in range(10)
+        ],
+    )
+    journals.write(
+        directory,
+        [record(1 + n, n, n, n + 0.5, n + 1, run=2, service="ocr") for n in range(5)],
+        drop=("trace", "parent"),
+    )
+    return directory
+
+
+def reader(directory: Path, **options: str) -> Any:
+    return DefaultSource({"path": str(directory), **options}).reader(None)
+
+
+def opened(found: Any) -> list[str]:
+    return sorted(Path(part.path).parent.name + "/" + Path(part.path).name[:8] for part in found.partitions())
+
+
+def rows(found: Any) -> list[dict[str, Any]]:
+    return [row for part in found.partitions() for batch in found.read(part) for row in batch.to_pylist()]
+
+
+A, B, C = "hour=12/00000001", "hour=12/00000002", "hour=13/00000001"
+
+
+def test_all_versions_are_rows_of_todays(journal: Path) -> None:
+    found = rows(reader(journal))
+    assert len(found) == 25
+    assert {tuple(row) for row in found} == {tuple(schema.names(schema.REQUESTS))}
+    assert {row["trace"] for row in found} == {""}
+    assert [row["event"] for row in rows(reader(journal, kind="messages"))] == ["started"]
+
+
+@pytest.mark.parametrize(
+    ("options", "segments", "number"),
+    [
+        ({}, [A, B, C], 25),
+        ({"since": "2026-01-31T13:00"}, [C], 10),
+        ({"until": at(2).isoformat()}, [A, B], 4),
+        ({"since": at(8).isoformat(), "until": at(9).isoformat()}, [A], 2),
+        ({"service": "ocr"}, [B], 5),
+        ({"service": "resize", "outcome": "failed"}, [C], 1),
+        ({"outcome": "failed"}, [C], 1),
+        ({"outcome": "timeout"}, [], 0),
+        ({"service": "nobody"}, [], 0),
+    ],
+)
+def test_only_segments_that_may_have_it_are_opened(
+    journal: Path, options: dict[str, str], segments: list[str], number: int
+) -> None:
+    found = reader(journal, **options)
+    assert opened(found) == segments
+    assert len(rows(found)) == number
+
+
+def test_conditions_of_the_query_choose_segments_and_spark_looks_at_rows(journal: Path) -> None:
+    found = reader(journal, pushdown="true")
+    assert isinstance(found, PushingReader) and not isinstance(reader(journal), PushingReader)
+    filters = [
+        IsNotNull(("service",)),
+        EqualTo(("service",), "ocr"),
+        LessThanOrEqual(("time",), NOON + timedelta(seconds=1)),
+    ]
+    assert list(found.pushFilters(filters)) == filters
+    assert opened(found) == [B]
+    assert len(rows(found)) == 5
+    late = reader(journal, pushdown="true")
+    list(late.pushFilters([GreaterThan(("time",), at(1800)), In(("outcome",), ("ok", "failed"))]))
+    assert opened(late) == [C]
+
+
+def test_options_that_make_no_sense_are_told(journal: Path) -> None:
+    for options, words in [
+        ({"kind": "x"}, "option kind"),
+        ({"since": "soon"}, "option since"),
+        ({"path": ""}, "say which journal"),
+    ]:
+        with pytest.raises(SettingError, match=words):
+            DefaultSource({"path": str(journal), **options}).reader(None).partitions()
+
+
+def test_a_torn_segment_is_left_out_with_a_word(journal: Path) -> None:
+    whole = next(journal.glob("kind=requests/date=*/hour=13/*.parquet"))
+    os.truncate(whole, whole.stat().st_size // 2)
+    with pytest.warns(UserWarning, match="left out: cannot be read"):
+        assert opened(reader(journal)) == [A, B]
+
+
+def test_a_stream_reads_each_segment_once_and_the_same_again(journal: Path) -> None:
+    stream = DefaultSource({"path": str(journal)}).streamReader(None)
+    assert isinstance(stream, JournalStreamReader)
+    first = stream.latestOffset({}, None)
+    assert len(stream.partitions({}, first)) == 3
+    assert stream.latestOffset(first, None) == first and stream.partitions(first, first) == []
+    journals.write(journal, [record(40, 11, 7200, None, 7201)])
+    second = stream.latestOffset(first, None)
+    (part,) = stream.partitions(first, second)
+    assert "hour=14" in part.path and len(list(read(part, stream.wanted))) == 1
+    assert stream.partitions(first, second) == [part]  # a replay
+    for path in journal.glob("kind=requests/date=*/hour=12/*"):
+        path.unlink()  # retention
+    assert stream.latestOffset(second, None) == second
+    journals.write(journal, [record(50, 12, 7300, None, 7301)])
+    assert set(stream.latestOffset(second, None)) == {"00000001"}  # the run that is gone is forgotten
+
+
+def test_a_broker_says_where_its_journal_is_and_has_written_all_of_it(tmp_path: Path) -> None:
+    with Broker(tmp_path, "--journal", "requests") as broker, broker.worker("upper", "--", "tr", "a-z", "A-Z"):
+        with polydomo.Client(broker.url) as client:
+            for _ in range(3):
+                client.call("upper", b"hello", timeout=PATIENCE)
+        assert Path(journal_of(broker.url)) == tmp_path / "journal"
+        found = DefaultSource({"broker": broker.url, "service": "upper"}).reader(None)
+        assert [row["outcome"] for row in rows(found)] == ["ok"] * 3
+
+
+def test_in_spark_as_a_batch_and_as_a_stream(spark: "SparkSession", journal: Path, tmp_path: Path) -> None:
+    found = spark.read.format("polydomo").load(str(journal))
+    assert {(row.service, row["count"]) for row in found.groupBy("service").count().collect()} == {
+        ("echo", 10),
+        ("resize", 10),
+        ("ocr", 5),
+    }
+    stream = spark.readStream.format("polydomo").option("service", "resize").load(str(journal))
+    for expected in (10, 11):
+        writer = (
+            stream.writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "seen"))
+            .trigger(availableNow=True)
+        )
+        writer.start(str(tmp_path / "out")).awaitTermination()
+        assert spark.read.parquet(str(tmp_path / "out")).count() == expected
+        journals.write(journal, [record(70, 70, 7200, None, 7201, service="resize")])
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        pushed = spark.read.format("polydomo").option("pushdown", "true").load(str(journal))
+        assert pushed.where("service = 'ocr' AND number > 2").count() == 2
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

@@ -1,0 +1,186 @@
+"""The pipeline as a stream: the tables are those of a batch run, whatever comes late and whenever it is killed."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+
+pytest.importorskip("pyspark")
+
+from bench.generate_journal import generate
+from polydomo.errors import PolydomoError
+from polydomo.pipeline import batch
+from polydomo.pipeline.stream import Streaming
+from polydomo.pipeline.tables import TABLES
+from tests.pipeline import journals
+from tests.pipeline.journals import message, record
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+LINE = "at "  # before the name of every step that the driver of a test tells
+
+# A driver of its own, which tells each step of its commits.
+DRIVER = """
+import sys
+from polydomo.pipeline import session
+from polydomo.pipeline.stream import Streaming
+spark = session.build("local[2]", conf={"spark.driver.extraJavaOptions": session.QUICK, "spark.sql.adaptive.enabled": "false"})
+Streaming(spark, [sys.argv[1]], sys.argv[2], step=lambda name: print("at", name, flush=True)).run(once=True)
+print("done", flush=True)
+spark.stop()
+"""
+
+
+def content(tables: Path) -> dict[str, list[str]]:
+    """Every row of every table, in an order of its own; what is computed in floating point to nine digits."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, float):
+            return f"{value:.9g}"
+        return (
+            sorted(map(plain, value), key=repr)
+            if isinstance(value, list)
+            else tuple(map(plain, value))
+            if isinstance(value, tuple)
+            else value
+        )
+
+    found = {}
+    for name in TABLES:
+        directory = tables / name
+        rows = (
+            ds.dataset(directory, format="parquet", partitioning="hive").to_table().to_pylist()
+            if directory.is_dir()
+            else []
+        )
+        found[name] = sorted(repr([(key, plain(row[key])) for key in sorted(row)]) for row in rows)
+    return found
+
+
+def driver(journal: Path, tables: Path, kill_at: str = "") -> bool:
+    """Runs a driver in a process of its own, and kills it -9 at the first step that begins so. True if it came to its end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(journal), str(tables)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout is not None
+    done = False
+    try:
+        for line in process.stdout:
+            if kill_at and line.startswith(LINE + kill_at):
+                process.kill()
+                break
+            done = done or line == "done\n"
+    finally:
+        if not done:
+            process.kill()
+        process.stdout.close()
+        process.wait()
+    return done
+
+
+def hours(directory: Path, number: int) -> None:
+    """An hour of a small journal; the last of a request's rows may be in the next one."""
+    base = number * 3600.0
+    seq = number * 100 + 1
+    rows = [] if number else [message(1, "started", 0, level="requests")]
+    for n in range(5):
+        rows.append(
+            record(
+                seq + n + 1,
+                number * 10 + n,
+                base + n,
+                base + n + 0.5,
+                base + n + 1,
+                service="echo" if n % 2 else "resize",
+            )
+        )
+    journals.write(directory, rows)
+
+
+@pytest.mark.timeout(600)
+def test_late_segments_repeated_runs_and_a_failure_in_the_middle_change_nothing(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    hours(journal, 2)
+    told: list[str] = []
+    complaints: list[str] = []
+
+    def stream(step: Any = lambda name: None, late: float = 86400.0) -> None:
+        Streaming(
+            spark, [str(journal)], str(tables), late=late, tell=told.append, complain=complaints.append, step=step
+        ).run(once=True)
+
+    stream()
+    assert len(told) == 1 and "segments taken in, in 1 hours" in told[0]
+    hours(journal, 3)
+
+    def fail(name: str) -> None:
+        if name.startswith("moved"):
+            raise PolydomoError("pulled the plug")
+
+    with pytest.raises(PolydomoError, match="pulled the plug"):
+        stream(fail)
+    hours(journal, 0)  # late, and within bounds
+    stream()
+    before = content(tables)
+    stream()
+    assert content(tables) == before
+    whole = tmp_path / "whole"
+    batch.run(spark, [str(journal)], str(whole))
+    assert content(whole) == before and len(before["requests"]) == 15
+    hours(journal, 1)
+    stream(late=3600.0)
+    assert content(tables) == before
+    assert len(complaints) == 1 and "too late for the stream" in complaints[0]
+
+
+@pytest.mark.timeout(900)
+def test_a_driver_killed_in_the_middle_leaves_tables_that_the_next_one_finishes(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    journal = tmp_path / "journal"
+    hours(journal, 0)
+    hours(journal, 1)
+    killed(spark, journal, tmp_path, ["moved"])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_driver_killed_five_times_while_the_journal_grows(spark: "SparkSession", tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    generate(source, 60_000, seed=3, breaches=2, segment_rows=5_000)
+    killed(
+        spark,
+        source,
+        tmp_path,
+        ["staged requests", "staged services", "before the intent", "after the intent", "moved", "noted"][-5:],
+        grow=True,
+    )
+
+
+def killed(spark: "SparkSession", source: Path, scratch: Path, steps: list[str], grow: bool = False) -> None:
+    """The tables after these kills, and one run to the end, are those of a batch run."""
+    journal, tables = scratch / "growing", scratch / "tables"
+    files = sorted(source.glob("kind=*/date=*/hour=*/*.parquet"), key=lambda path: path.name)
+    for i, step in enumerate(steps):
+        there = files[: len(files) * (i + 1) // (len(steps) + 1)] if grow else files
+        for path in there:
+            target = journal / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.exists():
+                shutil.copy(path, target)
+        assert not driver(journal, tables, step), f"the driver never came to {step}"
+    shutil.copytree(source, journal, dirs_exist_ok=True)
+    assert driver(journal, tables)
+    batch.run(spark, [str(journal)], str(scratch / "whole"))
+    streamed, whole = content(tables), content(scratch / "whole")
+    for name in TABLES:
+        assert streamed[name] == whole[name], name
+    assert streamed["requests"]
