@@ -66,6 +66,7 @@ def tuning_of(options: Options) -> Tuning:
         dcp_beat=beat,
         dbp_beat=beat,
         emqp_beat=beat,
+        bridge_beat=beat,
         memo_idle=4 * beat,
         busy_timeout=options.busy_timeout,
     )
@@ -184,14 +185,17 @@ class BrokerNode(Listener):
     recorder: SimRecorder
     watcher: Watcher
 
-    def __init__(self, world: "World", name: str, rng: Random) -> None:
+    def __init__(self, world: "World", name: str, rng: Random, make_bridge: "Callable[[BrokerNode, BrokerNode], object]") -> None:
         super().__init__(world.scheduler, name)
+        self.make_bridge = make_bridge
         self.world = world
         self.options = world.options
         self.rng = rng
         self.skew = rng.uniform(0.0, 10_000.0)
         self.wall = 1_700_000_000.0
         self.runs = 0
+        self.bridged: list[BrokerNode] = []  # brokers that this one dials
+        self.bridges: list[object] = []
         self.bounds = Bounds(MAX_MESSAGE, 1024, MAX_MESSAGE)
         self.connections: dict[ServerConnection, None] = {}
         self.inbox: list[tuple[ServerConnection, bytes | None]] = []
@@ -235,7 +239,21 @@ class BrokerNode(Listener):
         for run_before, first, last in self._owed:
             self.recorder.missing(run_before, first, last, "lost by a run before this one")
         self.later(SYNC, self._sync)
+        self.bridging = True
+        self.bridges = [self.make_bridge(self, other) for other in self.bridged]
         self.world.record.add(self.now, self.run_name, "started")
+
+    def bridge_to(self, other: "BrokerNode") -> None:
+        """From now on, and in every run."""
+        self.bridged.append(other)
+        self.bridges.append(self.make_bridge(self, other))
+
+    def close_bridges(self) -> None:
+        self.bridging = False
+        for session in list(self.broker.sessions):
+            if session.protocol == "bridge":
+                session.link.close("the world ends")
+        self.wake()
 
     def _sync(self) -> None:
         self.recorder.disk_full = self.disk_full

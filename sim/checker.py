@@ -129,7 +129,7 @@ def _journal(world: "World", found: list[Breach]) -> None:
         if life is None:
             found.append(Breach("journal", f"{run}: request {row[4]} was {what} and never accepted", tag))
             continue
-        problem = life.take(what, row, most)
+        problem = life.take(what, row, most, world.options.bridged)
         if problem:
             found.append(Breach("journal", f"{run}: request {row[4]} {problem}", tag))
         if what == "ended" and row[5] == "ok":
@@ -170,7 +170,7 @@ class Life:
         self.outcome = ""
         self.partials = 0
 
-    def take(self, what: str, row: "tuple[object, ...]", most: int) -> str:
+    def take(self, what: str, row: "tuple[object, ...]", most: int, bridged: bool) -> str:
         """The next row about it; what is wrong with that, or nothing."""
         if self.outcome:
             return f"was {what} after it had ended as {self.outcome}"
@@ -202,7 +202,7 @@ class Life:
                 return f"ended as {self.outcome!r}"
             if self.outcome == "ok" and (not self.worker or row[6] != self.worker):
                 return f"was answered by {row[6]} while {self.worker or 'nobody'} had it"
-            if self.outcome == "gave-up" and self.attempts - self.spent < most:
+            if self.outcome == "gave-up" and self.attempts - self.spent < most and not bridged:  # else another broker may have
                 return f"was given up after {self.attempts - self.spent} of {most} attempts"
         return ""
 

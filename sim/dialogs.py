@@ -40,6 +40,7 @@ def recognise(first: Message, watcher: "Watcher", link: Link, name: str) -> "Dia
         ([b"MDXW01"], MdxDialog),
         ([b"", DCP], DcpDialog),
         ([b"", EMQP], EmqpDialog),
+        ([b"PDBR01"], BridgeDialog),
     ]
     for beginning, kind in kinds:
         if first[: len(beginning)] == beginning:
@@ -103,6 +104,38 @@ class Dialog:
         """A heartbeat. One that crossed the job on its way says nothing of how the worker behaves while it has one."""
         if self.jobs and self.watcher.node.clock - min(self.jobs.values()) >= self.watcher.silence(self) * BEAT_CROSSES:
             self.beat_busy = True
+
+
+class BridgeDialog(Dialog):
+    """Another broker: each side answers what the other asked, once, and asks for no more than the other's window."""
+
+    protocol = "bridge"
+
+    def __init__(self, watcher: "Watcher", name: str) -> None:
+        super().__init__(watcher, name)
+        self.theirs: dict[bytes, None] = {}  # requests that came over
+        self.ours: dict[bytes, None] = {}  # ... and that went
+
+    def heard(self, frames: Message) -> None:
+        if frames[1] == b"REQUEST":
+            self.theirs[frames[2]] = None
+        elif frames[1] == b"CANCEL":
+            self.theirs.pop(frames[2], None)
+        elif frames[1] in (b"FINAL", b"FAILURE"):
+            self.ours.pop(frames[2], None)
+
+    def said(self, frames: Message) -> None:
+        if frames[1] == b"REQUEST":
+            if frames[2] in self.ours:
+                self.breach("token", f"{frames[2]!r} was sent twice")
+            self.ours[frames[2]] = None
+        elif frames[1] == b"CANCEL":
+            self.ours.pop(frames[2], None)
+        elif frames[1] in (b"FINAL", b"FAILURE", b"PARTIAL"):
+            if frames[2] not in self.theirs:
+                self.breach("unasked", f"{frames[1].decode()} to {frames[2]!r}, which is not open")
+            if frames[1] != b"PARTIAL":
+                self.theirs.pop(frames[2], None)
 
 
 class MdpDialog(Dialog):

@@ -16,6 +16,7 @@ class Options:
 
     # the cast
     brokers: int = 1
+    bridged: bool = False  # each broker dials the next, and every service is at one of them alone
     services: int = 2
     clients: list[str] = field(default_factory=lambda: ["mdx"])  # one protocol for each
     workers: list[str] = field(default_factory=lambda: ["mdx"])
@@ -157,6 +158,12 @@ def draw(seed: int) -> Options:
     if rng.random() < 0.3:
         options.choke = 2_000
         options.max_unsent = rng.choice((20_000, 200_000))
+    if rng.random() < 0.12:  # drawn last, so that what a seed drew before there were bridges stays the same
+        options.bridged = True
+        options.brokers = rng.choice((2, 2, 3))
+        # At a bound a bridge cannot be slowed, since it carries a worker: what comes over it is refused, which is no fault.
+        options.max_outstanding = options.max_queue = 256
+        options.max_held_bytes = 1 << 24
     return options
 
 

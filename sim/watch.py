@@ -49,6 +49,8 @@ class Watcher:
         service = request.service
         tag = self.node.recorder.tags.get(request.number, "")
         waited = self._came.pop(request, None)
+        if worker.session.protocol == "bridge":
+            return  # not every request may cross every bridge
         if request.attempts == 1 and not request.hops:
             if service.returned:
                 first = service.returned[0].number
@@ -94,7 +96,9 @@ class Watcher:
                 idle[worker] = self._idle.get(worker, self.steps)
         self._idle = idle
         self._empty = {
-            service: self._empty.get(service, broker.now) for service in broker.services.values() if not service.workers
+            service: self._empty.get(service, broker.now)
+            for service in broker.services.values()
+            if not service.workers and not service.away
         }
         if self.steps % EVERY == 0:
             self.look()
@@ -154,6 +158,7 @@ class Watcher:
             beat = self.node.options.beat
             if dialog.protocol == "memo":
                 self._poll_answered(worker, now)
+            if dialog.protocol in ("memo", "bridge"):
                 continue
             allowed = self.allowed(dialog)
             silent = now - dialog.last_heard
@@ -214,7 +219,7 @@ class Watcher:
     def hasty(self, worker: Worker, why: str) -> None:
         """A worker was given up for its silence: it must have been silent for as long as it may be."""
         dialog = self.dialogs.get(worker.session.link.peer)
-        if dialog is None or dialog.garbled or dialog.protocol == "memo" or not why.startswith("no beat"):
+        if dialog is None or dialog.garbled or dialog.protocol in ("memo", "bridge") or not why.startswith("no beat"):
             return
         name = worker.session.link.peer
         if not self.node.options.slow_turn and any(data and one.endpoint.name == name for one, data in self.node.inbox):

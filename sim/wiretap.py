@@ -169,6 +169,8 @@ class Tap:
         for _, frames in self.outgoing.feed(data):
             if self.dialog is None and self.link.handler.__class__.__name__ in ("PublisherSession", "SubscriberSession"):
                 return  # what goes to them is judged by those who get it
+            if self.dialog is None and frames[0] == b"PDBR01":  # whoever dialed says HELLO first
+                self.dialog = self.watcher.dialogs[self.name] = dialogs.BridgeDialog(self.watcher, self.name)
             if self.dialog is None:
                 self.watcher.breach("unasked", f"{self.name} was told {frames!r} before it said anything")
                 return

@@ -1,9 +1,12 @@
 """One world: brokers, clients and workers, a time of trouble, then everything heals, and the world must come to rest."""
 
+import zlib
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 
 from polydomo.protocols import dbp, dbp_udp
+from sim.bridging import Bridge
 from sim.brokers import BrokerNode
 from sim.checker import Breach, check
 from sim.clients import Call, Client
@@ -39,7 +42,10 @@ class World:
         self.steps = 0
         self.largest = 41_000 if options.big else 200  # bytes of a body
         self.services = [b"s%d" % i for i in range(options.services)]
-        self.nodes = [BrokerNode(self, f"b{i}", Random(f"broker {i} {options.seed}")) for i in range(options.brokers)]
+        self.nodes = [BrokerNode(self, f"b{i}", Random(f"broker {i} {options.seed}"), Bridge) for i in range(options.brokers)]
+        if options.bridged:
+            for one, other in pairwise(self.nodes):
+                one.bridge_to(other)
         self.clients: list[Client] = []
         self.workers: list[Worker] = []
         self.keepers: list[Keeper] = []  # of the catalog, and of topics
@@ -55,7 +61,7 @@ class World:
             self.clients.append(Client(self, f"c{i}", rng.choice(self.nodes), protocol))
         number = 0
         for node in self.nodes:
-            # Every service has a worker at every broker; what workers are left go anywhere.
+            # Every service has a worker at every broker, or, where they are bridged, at one of them.
             offered = [*self.services, *([FORWARD_TO] if options.forwarding else [])]
             crew = max(len(offered), len(options.workers))
             for i in range(crew):
@@ -63,6 +69,11 @@ class World:
                 services = [offered[i % len(offered)]]
                 if protocol in SEVERAL and rng.random() < 0.4:
                     services = sorted({*services, rng.choice(offered)})
+                if options.bridged:
+                    services = [offered[i % len(offered)]]
+                    node = self.nodes[zlib.crc32(services[0]) % len(self.nodes)]
+                    if number >= crew:
+                        continue
                 self.workers.append(Worker(self, f"w{number}", node, protocol, services))
                 number += 1
         node = self.nodes[0]
@@ -153,6 +164,8 @@ class World:
         return all(not node.broker.sessions and not len(node.broker.timers) and not node.connections for node in self.nodes)
 
     def _rest(self) -> None:
+        for node in self.nodes:
+            node.close_bridges()
         for peer in self.peers:
             peer.leave()
         if not self._until(self.scheduler.now + LEAVE, self._is_empty):
@@ -176,8 +189,10 @@ class World:
         rng = self.rng
         options = self.options
 
-        def way() -> tuple[Peer, BrokerNode]:
+        def way() -> tuple[Process, BrokerNode]:
             one = rng.choice(self.peers)
+            if options.bridged and rng.random() < 0.3:
+                return self.nodes[0], self.nodes[1]
             return one, one.node
 
         def one_way() -> None:
