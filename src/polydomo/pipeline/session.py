@@ -91,6 +91,7 @@ def package() -> Path:
     source = Path(__file__).resolve().parent.parent
     path = Path(tempfile.mkdtemp(prefix="polydomo-spark-")) / "polydomo.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        for file in sorted(source.rglob("*.py")):
-            packed.write(file, str(Path("polydomo") / file.relative_to(source)))
+        for root in (source, source.with_name("pyspark_polydomo")):
+            for file in sorted(root.rglob("*.py")):
+                packed.write(file, str(file.relative_to(source.parent)))
     return path
