@@ -69,6 +69,25 @@ def test_a_broker_is_no_bridge_to_itself(net: Net) -> None:
 # --- requests -------------------------------------------------------------------------------------------------------------
 
 
+def test_a_bridge_is_lost_after_it_retracted_what_it_still_works_on(net: Net) -> None:
+    """The request is given back to a service that was forgotten meanwhile: it must not wait for ever."""
+    a, b = net.node("a", Policy(queue_expiry=10.0)), net.node("b")
+    worker = b.worker(b"s")
+    bridge = net.bridge(a, b)
+    net.settle()
+    client = a.peer()
+    client.ask(b"s")
+    net.settle()
+    assert len(worker.jobs) == 1
+    a.broker.learn(next(iter(a.broker.bridges.learned)), b"s", ())  # RETRACT; the request is still there
+    bridge.cut()
+    net.check()
+    assert client.answers == []
+    net.wait(11.0)
+    assert [outcome for _, outcome, _ in client.answers] == ["no-worker"]
+    net.check()
+
+
 def test_a_request_crosses_with_partials_and_final(net: Net) -> None:
     a, b = net.chain("a", "b")
     worker, client = b.worker(b"count"), a.peer()

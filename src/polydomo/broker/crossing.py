@@ -55,7 +55,7 @@ class Crossing(Floor):
                 self._tell(worker, service)
         return worker
 
-    def _bridge_lost(self, worker: Worker) -> None:
+    def _bridge_lost(self, worker: Worker, held: "list[Request]") -> None:
         """Everything it held has been given back; what it offered is offered by it no more."""
         learned = self.bridges.learned.pop(worker, {})
         self.bridges.told.pop(worker, None)
@@ -63,6 +63,9 @@ class Crossing(Floor):
             del service.away[worker]
         for service in learned.values():
             self._rerouted(service)
+        for request in held:
+            if request.state != DONE:  # it waits again, perhaps for a service that had been retracted meanwhile
+                self._settle_away(request.service)
 
     def learn(self, worker: Worker, service: bytes, path: Path) -> None:
         learned = self.bridges.learned.get(worker)

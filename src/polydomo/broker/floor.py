@@ -112,7 +112,7 @@ class Floor(Ledger):
     def _offer_changed(self, service: Service) -> None:
         """The service has its first local worker, or no longer any."""
 
-    def _bridge_lost(self, worker: Worker) -> None:
+    def _bridge_lost(self, worker: Worker, held: "list[Request]") -> None:
         """The worker was a bridge."""
 
     def _home(self, request: Request) -> None:
@@ -412,7 +412,7 @@ class Floor(Ledger):
             else:
                 self._reap(service)
         if bridge:
-            self._bridge_lost(worker)
+            self._bridge_lost(worker, held)
         worker.session.gone(worker)
 
     def _end_waiting(self, service: Service) -> None:
