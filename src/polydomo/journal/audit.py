@@ -52,28 +52,28 @@ def holes(rows: Iterable[Row]) -> list[Breach]:
 
     The first row of a run that is there is taken for its beginning: what was before it has been given up by retention.
     """
-    present: dict[int, list[tuple[int, int]]] = {}  # run -> ranges, there or covered
+    present: dict[int, list[tuple[int, int, bool]]] = {}  # run -> ranges, there (True) or covered
     first: dict[int, int] = {}
     for row in rows:
         run, seq = row["run"], row["seq"]
-        present.setdefault(run, []).append((seq, seq))
+        present.setdefault(run, []).append((seq, seq, True))
         first[run] = min(seq, first.get(run, seq))
     covered = [row for row in rows if row.get("covers_run")]
     for row in covered:
         if row["covers_last"] >= row["covers_first"]:
-            present.setdefault(row["covers_run"], []).append((row["covers_first"], row["covers_last"]))
+            present.setdefault(row["covers_run"], []).append((row["covers_first"], row["covers_last"], False))
     found = []
     for run, ranges in present.items():
         if run not in first:
             continue  # nothing of it is left but the word of its successor
         ranges.sort()
         last = first[run] - 1
-        for start, end in ranges:
+        for start, end, there in ranges:
             if end < first[run]:
                 continue
             if start > last + 1:
                 found.append(_hole(run, last + 1, start - 1, "missing, and no row says so"))
-            elif start == end and start <= last:
+            elif there and start <= last:
                 found.append(_hole(run, start, start, "there twice"))
             last = max(last, end)
     return found

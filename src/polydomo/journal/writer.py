@@ -136,8 +136,8 @@ class Writer(threading.Thread):
             while self._forget and self._forget[0][0] <= chunk.last:
                 self.recorder.forget(self._forget.popleft()[1])
             for part, first, last in self._parquet.by_hour(made, chunk.first, chunk.last):
-                if self._batch is not None and self._batch.hour != self._parquet.hour_of(part):
-                    self._close()
+                if self._batch is not None and (self._batch.hour != self._parquet.hour_of(part) or first != self._batch.last + 1):
+                    self._close()  # a batch has no hole: its name says what is in it
                 if self._batch is None:
                     self._batch = self._parquet.Batch()
                 self._batch.add(part, first, last)
