@@ -234,7 +234,9 @@ def parts(found: Iterable[Segment], wanted: Wanted) -> list[Part]:
 def read(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     table = conform(pq.read_table(part.path, partitioning=None), wanted.kind)
     condition = wanted.rows()
-    yield from (table.filter(condition) if condition is not None else table).to_batches()
+    found = table.filter(condition) if condition is not None else table
+    # Spark compares schemas to the letter, and every column of its own may be null
+    yield from found.cast(pa.schema([pa.field(column.name, column.type) for column in found.schema])).to_batches()
 
 
 def _aware(moment: datetime) -> datetime:
