@@ -169,3 +169,12 @@ def test_without_pyarrow_there_is_no_journal_and_one_line_says_so(tmp_path: Path
     ) as broker:
         assert "pip install 'polydomo[journal]'" in broker.logged("no journal is kept")["why"]
         broker.logged("ready")
+
+
+def test_a_second_broker_in_the_same_directory_runs_without_a_journal_unless_one_was_asked_for(tmp_path: Path) -> None:
+    with Broker(tmp_path) as first:
+        assert first.url
+        with Broker(tmp_path) as second:
+            assert "another broker writes the journal" in second.logged("no journal is kept")["why"]
+        result = run("up", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0", "--journal", "requests")
+        assert result.returncode == 2 and "another broker writes the journal" in complaint(result)

@@ -83,10 +83,10 @@ def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | None":
     wanted = settings.journal
     if wanted.level == "off" and not any(level != "off" for level in wanted.services.values()):
         return None
+    asked = settings.sources.get("journal.level", DEFAULT)
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         remedy = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed (pip install 'polydomo[journal]')"
-        asked = settings.sources.get("journal.level", DEFAULT)
         if asked != DEFAULT:
             raise SettingError(f"journal.level ({asked}): {wanted.level} cannot be had, {remedy}")
         logs.say(LOG, logging.INFO, "no journal is kept", why=remedy)
@@ -95,17 +95,23 @@ def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | None":
     from polydomo.journal.recorder import Levels
     from polydomo.journal.writer import Bounds
 
-    return Journal(
-        Path(settings.data) / "journal",
-        Levels(wanted.level, {encoded(name): level for name, level in wanted.services.items()}),
-        wanted.name or f"{socket.gethostname()}:{settings.listeners()[0].address.port}",
-        time.time() - time.monotonic(),
-        Logbook(),
-        Bounds(wanted.roll_rows, wanted.roll_bytes, wanted.roll_seconds, wanted.keep_bytes, wanted.keep_age),
-        bodies,
-        settings.attempts,
-        wanted.trace_parts,
-    )
+    try:
+        return Journal(
+            Path(settings.data) / "journal",
+            Levels(wanted.level, {encoded(name): level for name, level in wanted.services.items()}),
+            wanted.name or f"{socket.gethostname()}:{settings.listeners()[0].address.port}",
+            time.time() - time.monotonic(),
+            Logbook(),
+            Bounds(wanted.roll_rows, wanted.roll_bytes, wanted.roll_seconds, wanted.keep_bytes, wanted.keep_age),
+            bodies,
+            settings.attempts,
+            wanted.trace_parts,
+        )
+    except SettingError as error:
+        if asked != DEFAULT:
+            raise
+        logs.say(LOG, logging.WARNING, "no journal is kept", why=str(error))  # nobody asked for one: a second broker here runs without
+        return None
 
 
 def encoded(name: str) -> bytes:
