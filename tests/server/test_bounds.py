@@ -118,7 +118,19 @@ def test_many_pauses_and_ends_leave_nothing_behind(tmp_path: Path) -> None:
             for peer in peers:
                 peer.close()
             wait_for(lambda: broker.ask("status")["connections"] == 1, "the end of all")
-        wait_for(lambda: broker.files() <= before + 1, "the last descriptor")  # one watches paused connections
+        wait_for(lambda: broker.files() <= before, "the last descriptor")
+
+
+def test_a_connection_is_paused_also_when_no_file_can_be_opened(tmp_path: Path) -> None:
+    with Broker(tmp_path, "--limits-max-outstanding=3") as broker, dealer(broker.address) as client, dealer(broker.address) as other:
+        other.ask("status")
+        hard = resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (broker.files(), hard))
+        client.write(b"".join(request(b"echo", b"%d" % number) for number in range(10)))
+        wait_for(lambda: any(row["paused"] for row in other.ask("clients")), "the pause")
+        resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        with Worker(broker, "echo"):
+            assert [int(client.receive()[4]) for _ in range(10)] == list(range(10))
 
 
 def test_a_client_that_does_not_read_does_not_grow_the_broker(tmp_path: Path) -> None:

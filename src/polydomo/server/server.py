@@ -92,6 +92,9 @@ class BrokerServer:
         self.loop = asyncio.get_running_loop()
         self._count_files()
         try:
+            if hasattr(select, "epoll"):  # now: when a connection has to be watched, there may be no file descriptor left
+                self._epoll = select.epoll()
+                self.loop.add_reader(self._epoll.fileno(), self._hung_up)
             listeners = self.settings.listeners()
             for listener in listeners:
                 self._listening.append(await listening.bind(listener.address))
@@ -107,6 +110,7 @@ class BrokerServer:
             await self._open_datagrams([bound for listener, bound in places if listener.role.takes("dbp")])
         except BaseException:
             self._close_listeners()
+            self._close_epoll()
             raise
         self.bridges = [bridge_to(self, url) for url in self.settings.bridge.to]
         self._sweep()
@@ -190,6 +194,9 @@ class BrokerServer:
         for timer in (self._timer, self._sweeper):
             if timer is not None:
                 timer.cancel()
+        self._close_epoll()
+
+    def _close_epoll(self) -> None:
         if self._epoll is not None:
             self.loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
@@ -326,11 +333,8 @@ class BrokerServer:
     def watch(self, connection: Connection) -> None:
         """The connection is not read: the kernel tells through an epoll of our own when the peer closes it."""
         sock = connection.transport.get_extra_info("socket")
-        if sock is None or not hasattr(select, "epoll") or connection.watched >= 0:
+        if sock is None or self._epoll is None or connection.watched >= 0:
             return
-        if self._epoll is None:
-            self._epoll = select.epoll()
-            self.loop.add_reader(self._epoll.fileno(), self._hung_up)
         connection.watched = sock.fileno()
         self._epoll.register(connection.watched, select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR)
         self._watched[connection.watched] = connection
