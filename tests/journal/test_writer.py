@@ -181,6 +181,13 @@ def test_a_run_file_that_was_being_made_is_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / runs.RUNS).iterdir()) == []
 
 
+def test_a_journal_that_never_began_leaves_nothing(tmp_path: Path) -> None:
+    Journal(tmp_path, Levels(MESSAGES), "test", 0.0).stop()
+    assert [path.name for path in (tmp_path / runs.RUNS).iterdir()] == ["lock"]
+    _, journal = started(tmp_path)  # and the lock is free
+    journal.stop()
+
+
 def test_two_brokers_cannot_share_a_journal(tmp_path: Path) -> None:
     _, journal = started(tmp_path)
     with pytest.raises(SettingError, match="another broker writes the journal"):

@@ -63,6 +63,7 @@ class Keeper:
         if self._timer is not None:
             self._timer.cancel()
         if self.journal is not None:
+            self._server.broker.record_by(Logbook())  # what is still said goes to the log alone
             journal, self.journal = self.journal, None
             await asyncio.get_running_loop().run_in_executor(None, journal.stop)
 

@@ -101,6 +101,11 @@ class Journal:
 
     def stop(self, reason: str = "the broker is shutting down") -> None:
         """The last row, and everything to the disk."""
+        if not self.writer.is_alive() and not self.recorder.seq:  # it never began
+            self._file.close()
+            self._file.path.unlink(missing_ok=True)
+            os.close(self._lock)
+            return
         self.tick()
         self.recorder.end(reason)
         done = self.writer.finish(CLOSE_TIME)
