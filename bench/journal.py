@@ -30,8 +30,8 @@ from polydomo.broker.core import Broker, Entropy
 from polydomo.client.aio import AsyncClient
 from polydomo.journal import schema
 from polydomo.journal.journal import Journal
+from polydomo.journal.levels import Levels
 from polydomo.journal.reader import Reader
-from polydomo.journal.recorder import Levels
 from polydomo.limits import JOURNAL_CHUNKS
 from polydomo.protocols.verbs import Request, Service, Session, Worker
 from polydomo.wire.link import Handler, Hub, Link

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import chunk as shapes
 from polydomo.journal.chunk import Run
-from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.journal.levels import Levels
+from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES
 from polydomo.protocols.verbs import Request, Session, Worker
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from polydomo.broker.policy import Policy
 from polydomo.journal.chunk import Run
-from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.journal.levels import Levels
+from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES
 from tests.broker.rig import Peer, World
 

@@ -4,7 +4,8 @@ import pytest
 
 from polydomo.journal.audit import audit
 from polydomo.journal.chunk import Run
-from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.journal.levels import Levels
+from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES, REQUESTS
 from tests.broker.net import Net, Node
 from tests.journal.stage import Row

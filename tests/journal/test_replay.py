@@ -8,7 +8,8 @@ import pytest
 import polydomo
 from polydomo.broker.core import Broker
 from polydomo.journal.chunk import Run
-from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.journal.levels import Levels
+from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.replay import Core, asked, deeds
 from polydomo.journal.schema import MESSAGES
 from polydomo.wire.frames import join

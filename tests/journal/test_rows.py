@@ -10,7 +10,8 @@ from polydomo.journal.audit import audit
 from polydomo.journal.chunk import Run
 from polydomo.journal.columns import tables
 from polydomo.journal.ids import parse
-from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.journal.levels import Levels
+from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES, REQUESTS
 from polydomo.protocols.verbs import OK
 from tests.journal.stage import RUN, Row, journalled, live

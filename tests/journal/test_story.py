@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.journal.levels import Levels
+from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.schema import REQUESTS
 from polydomo.journal.story import Story, tell
 from tests.journal.stage import journalled

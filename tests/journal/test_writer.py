@@ -17,8 +17,9 @@ from polydomo.journal.audit import audit
 from polydomo.journal.chunk import Run
 from polydomo.journal.ids import run_name
 from polydomo.journal.journal import Journal
+from polydomo.journal.levels import Levels
 from polydomo.journal.reader import Reader
-from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES, REQUESTS
 from polydomo.journal.writer import Bounds
 from tests.broker.rig import World

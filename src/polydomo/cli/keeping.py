@@ -93,7 +93,7 @@ def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | None":
         logs.say(LOG, logging.INFO, "no journal is kept", why=remedy)
         return None
     from polydomo.journal.journal import Journal
-    from polydomo.journal.recorder import Levels
+    from polydomo.journal.levels import Levels
     from polydomo.journal.writer import Bounds
 
     try:

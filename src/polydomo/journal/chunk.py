@@ -13,7 +13,7 @@ from polydomo import limits
 from polydomo.journal import histogram, schema
 from polydomo.journal.ids import RequestId
 from polydomo.journal.schema import MESSAGES, REQUESTS
-from polydomo.protocols.verbs import OK
+from polydomo.protocols.verbs import OK, Session, Worker
 
 Row = dict[str, Any]
 
@@ -256,3 +256,13 @@ def _moment(run: Run, time: float) -> int | None:
 def capped(run: Run, body: bytes) -> tuple[bytes, int]:
     """What is kept of a payload, and whether that is less than all."""
     return (bytes(body), 0) if len(body) <= run.max_body else (bytes(body[: run.max_body]), 1)
+
+
+def peer_of(session: Session) -> Peer:
+    return Peer(session.link.peer, session.protocol, session.dialect)
+
+
+def services_of(worker: Worker) -> bytes:
+    names = [service.name for service in worker.services]
+    shown = b",".join(names[: limits.JOURNAL_NAMES])
+    return shown if len(names) <= limits.JOURNAL_NAMES else shown + b",and %d more" % (len(names) - limits.JOURNAL_NAMES)

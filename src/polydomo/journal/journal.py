@@ -13,7 +13,8 @@ from polydomo.errors import SettingError
 from polydomo.journal import runs
 from polydomo.journal.chunk import Run
 from polydomo.journal.ids import RUN_BITS, run_name
-from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.journal.levels import Levels
+from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.writer import LOG, Bounds, Writer
 from polydomo.server.logs import say
 

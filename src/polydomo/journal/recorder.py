@@ -6,7 +6,7 @@ which rows are missing.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from polydomo import limits
@@ -16,30 +16,16 @@ from polydomo.broker.logs import LogRecord
 from polydomo.broker.record import Recorder
 from polydomo.journal import chunk as shapes
 from polydomo.journal import context, schema
-from polydomo.journal.chunk import Chunk, More, Peer, Run, Step
+from polydomo.journal.chunk import Chunk, More, Peer, Run, Step, peer_of, services_of
 from polydomo.journal.ids import RequestId
-from polydomo.journal.schema import MESSAGES, OFF, REQUESTS
+from polydomo.journal.levels import Levels
+from polydomo.journal.schema import MESSAGES, OFF
 from polydomo.protocols.bridge import BridgeSession, journey_of
 from polydomo.protocols.verbs import OK, Request, Session, Worker
 from polydomo.wire.frames import Body
 
 HEADERS = ("emqp",)  # protocols whose requests have headers
 SILENT = "silence"  # the ``outcome`` of a worker that was lost because it said nothing
-
-
-class Levels:
-    """How much is written: for all services, and for those that are named."""
-
-    def __init__(self, level: str = REQUESTS, services: Mapping[bytes, str] | None = None) -> None:
-        self.level = level
-        self.services = dict(services or {})
-
-    def of(self, service: bytes) -> str:
-        return self.services.get(service, self.level)
-
-    @property
-    def most(self) -> str:
-        return max([self.level, *self.services.values()], key=schema.LEVELS.index)
 
 
 class JournalRecorder(Recorder):
@@ -148,7 +134,7 @@ class JournalRecorder(Recorder):
         found = self._peers.get(connection)
         if found is None:
             return shapes.NOBODY
-        return found if isinstance(found, Peer) else _peer(found)
+        return found if isinstance(found, Peer) else peer_of(found)
 
     def forget(self, connections: list[int]) -> None:
         """No row that is still to be written is about these."""
@@ -369,7 +355,7 @@ class JournalRecorder(Recorder):
 
     def closed(self, session: Session, why: str) -> None:
         self.inner.closed(session, why)
-        self._peers[session.number] = _peer(session)
+        self._peers[session.number] = peer_of(session)
         self._closed.append(session.number)
         self._count(session, -1)
         self._step(schema.DISCONNECTED, connection=session.number, reason=why)
@@ -392,7 +378,7 @@ class JournalRecorder(Recorder):
             schema.REGISTERED,
             connection=worker.session.number,
             worker=worker.number,
-            service=_services(worker),
+            service=services_of(worker),
             credit=0 if known else worker.credit,
             auto=int(worker.auto_credit),
             reason="one more service" if known else "",
@@ -415,7 +401,7 @@ class JournalRecorder(Recorder):
             event,
             connection=worker.session.number,
             worker=worker.number,
-            service=_services(worker),
+            service=services_of(worker),
             size=len(worker.held),
             silence_us=max(0, round(silence * 1e6)),
             allowed_us=round(allowed * 1e6),
@@ -508,13 +494,3 @@ class JournalRecorder(Recorder):
         if seq >= self._full:
             self._full = seq + self._chunk_rows  # handing over may itself write a row
             self.hand_over()
-
-
-def _peer(session: Session) -> Peer:
-    return Peer(session.link.peer, session.protocol, session.dialect)
-
-
-def _services(worker: Worker) -> bytes:
-    names = [service.name for service in worker.services]
-    shown = b",".join(names[: limits.JOURNAL_NAMES])
-    return shown if len(names) <= limits.JOURNAL_NAMES else shown + b",and %d more" % (len(names) - limits.JOURNAL_NAMES)

@@ -13,7 +13,8 @@ from polydomo.broker.record import Recorder
 from polydomo.journal import schema
 from polydomo.journal.both import Both
 from polydomo.journal.chunk import NOBODY, Peer, Run
-from polydomo.journal.recorder import JournalRecorder, Levels
+from polydomo.journal.levels import Levels
+from polydomo.journal.recorder import JournalRecorder
 from polydomo.protocols.verbs import Request, Session, Worker
 from polydomo.wire.frames import Body, frame
 
