@@ -237,20 +237,22 @@ class Batch:
             else None
         )
         began = time.monotonic()
-        found = audit.breaches(messages, finished, words).cache()
+        breaches = audit.breaches(messages, finished, words).collect()
+        found = self._frame(audit.TABLE.name, breaches)
         checks = audit.checks(messages, finished, found)
         first: dict[int, int] = {}
         for segment in mine:
             first[segment.run] = min(segment.first, first.get(segment.run, segment.first))
-        self._replace(audit.TABLE.name, found, first)
-        self._replace(audit.CHECKS.name, checks, dict.fromkeys(runs, 1))
-        found.unpersist()
+        self._replace(audit.TABLE.name, breaches, first)
+        self._replace(audit.CHECKS.name, checks.collect(), dict.fromkeys(runs, 1))
         self.summary.seconds["audit"] = time.monotonic() - began
         self.tell(f"audit: {self.summary.seconds['audit']:.1f} s")
 
-    def _replace(self, table: str, fresh: "DataFrame", first: dict[int, int]) -> None:
+    def _frame(self, table: str, rows: Iterable[Any]) -> "DataFrame":
+        return self.spark.createDataFrame([tuple(row) for row in rows], TABLES[table].ddl).coalesce(1)
+
+    def _replace(self, table: str, rows: list[Any], first: dict[int, int]) -> None:
         """Rows of these runs, from the first sequence number of each that is still in the journal, are replaced."""
-        rows: list[Any] = fresh.collect()
         old = self.store.read(table)
         kept: list[Any] = []
         units = {_unit(row) for row in rows}
@@ -259,8 +261,7 @@ class Batch:
             gone = [row for row in before if row.run in first and (table != audit.TABLE.name or row.seq >= first[row.run])]
             units |= {_unit(row) for row in gone}
             kept = [row for row in before if row not in gone and _unit(row) in units]
-        made = self.spark.createDataFrame([tuple(row) for row in rows + kept], TABLES[table].ddl)
-        self.store.stage(table, made.coalesce(1), units)
+        self.store.stage(table, self._frame(table, rows + kept), units)
 
 
 def _unit(row: Any) -> str:

@@ -62,7 +62,11 @@ class Store:
             except OSError:
                 os.close(self._lock)
                 raise TablesBusy(f"another run of the pipeline writes the tables in {self.root}") from None
-        self.recover()
+        try:
+            self.recover()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -249,17 +249,18 @@ _RUN_NAMES = [counter.name for counter in counters_of(RUN)]
 
 
 def matched(known: Sequence[Rule]) -> str:
-    """The ids of the rules that a row breaks, one row for each: all rules of a scope are judged in one go."""
+    """The ids of the rules that a row breaks: all rules of a scope are judged in one go."""
     tests = []
     for rule in known:
         condition = rule.broken if rule.shape == TOTAL else f"{rules.looked_at(rule)} AND ({rule.broken})"
         tests.append(f"IF({condition}, '{rule.id}', NULL)")
-    return f"explode(array_compact(array({', '.join(tests)}))) AS rule"
+    return f"array_compact(array({', '.join(tests)}))"
 
 
-def _breaches(rows: DataFrame, known: Sequence[Rule], about: Sequence[str], proof: str) -> DataFrame:
+def _breaches(rows: DataFrame, about: Sequence[str], proof: str) -> DataFrame:
+    """One row for each rule that is ``broken``."""
     keys = [name if name in about else f"{nothing} AS {name}" for name, nothing in _KEYS.items()]
-    return rows.selectExpr(matched(known), "broker", "run", *keys, "seq", "time", f"{proof} AS proof", "'' AS detail")
+    return rows.selectExpr("explode(broken) AS rule", "broker", "run", *keys, "seq", "time", f"{proof} AS proof", "'' AS detail")
 
 
 def with_runs(rows: DataFrame, runs: DataFrame) -> DataFrame:
@@ -272,19 +273,22 @@ def judged(rows: DataFrame, runs: DataFrame, scope: tuple[str, ...]) -> list[Dat
     rows = rows.withColumn("counted", f.expr(f"IF({counted_by(scope)}, seq, NULL)"))
     found = []
     if running:
-        order = Window.partitionBy(*scope).orderBy("seq")
-        here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-        near = order.rowsBetween(1 - reference.MAX_PROOF, Window.currentRow)
+        here = Window.partitionBy(*scope).orderBy("seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        keep = reference.MAX_PROOF - 1
+        near = Window.partitionBy(*scope).orderBy("place").rangeBetween(1 - keep, Window.currentRow)
         stood = rows.select(
             "*",
             *(f.expr(rules.running(counter)).alias(counter.name) for counter in counters),
-            # all that is counted is looked at too or stands close by; the reference keeps the last ones that are counted
-            f.collect_list("counted").over(here if scope == REQUEST else near).alias("so_far"),
+            f.count("counted").over(here).alias("place"),
         )
-        keep = reference.MAX_PROOF - 1
-        before = f"slice(so_far, -least({keep}, size(so_far)), {keep})"
-        proof = f"IF(size(so_far) = 0, array(seq), array_append(filter({before}, s -> s != seq), seq))"
-        found.append(_breaches(with_runs(stood, runs), running, scope, proof))
+        proven = (
+            with_runs(stood, runs)
+            .withColumn("broken", f.expr(matched(running)))
+            .where("counted IS NOT NULL OR size(broken) > 0")
+            # the last ones that were counted: those that share a place with one of them were not
+            .withColumn("so_far", f.collect_list("counted").over(near))
+        )
+        found.append(_breaches(proven, scope, "array_append(filter(so_far, s -> s != seq), seq)"))
     if total:
         sums = (
             rows.where("counted IS NOT NULL")
@@ -297,7 +301,7 @@ def judged(rows: DataFrame, runs: DataFrame, scope: tuple[str, ...]) -> list[Dat
             .selectExpr("*", "at.seq AS seq", "at.time AS time", "at.broker AS broker")
         )
         last = f"slice(all_counted, -least({reference.MAX_PROOF}, size(all_counted)), {reference.MAX_PROOF})"
-        found.append(_breaches(with_runs(sums, runs), total, scope, last))
+        found.append(_breaches(with_runs(sums, runs).withColumn("broken", f.expr(matched(total))), scope, last))
     return found
 
 
@@ -344,7 +348,8 @@ def breaches(messages: DataFrame, requests: DataFrame, words: DataFrame | None =
     if words is not None:
         accounts = accounts.unionByName(one(words, requests.limit(0)))
     runs = run_counters(accounts)
-    found = [_breaches(rows, rules_of(EACH), ("number", "worker"), "array(seq)")]
+    each = rows.withColumn("broken", f.expr(matched(rules_of(EACH))))
+    found = [_breaches(each, ("number", "worker"), "array(seq)")]
     for scope in sorted({rule.scope for rule in RULES if rule.shape in (TOTAL, RUNNING)}):
         found += of_scope(rows, runs, scope)
     holes = sequence.holes(rows, accounts)

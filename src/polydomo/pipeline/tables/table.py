@@ -28,6 +28,11 @@ class Table:
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
 
+    def markdown(self) -> str:
+        """The table as the documentation has it."""
+        rows = "\n".join(f"| `{column.name}` | {column.type} | {column.says} |" for column in self.columns)
+        return f"### `{self.name}`\n\nA row is {self.says}.\n\n| column | type | says |\n|---|---|---|\n{rows}\n"
+
     def contract(self, frame: "DataFrame") -> "DataFrame":
         """Exactly the stated columns, in their order and types."""
         return frame.selectExpr(*(f"CAST({column.name} AS {column.type}) AS {column.name}" for column in self.columns))

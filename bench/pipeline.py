@@ -1,0 +1,190 @@
+"""The pipeline's tables made by Spark and by DuckDB from one generated journal, held against each other to the last
+row.
+
+    python -m bench.pipeline --million 10
+    python -m bench.pipeline --scaling 1 2 5 10 20
+
+Time counts from a session that is up and DuckDB that is imported; CPU seconds stand beside it, since other work on
+the machine stretches the one and not the other. Memory is the peak of resident memory: for Spark of the driver's JVM
+and of Python together. Every planted breach must be found, and nothing else.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.generate_journal import generate
+
+MOST_TIMES = 6.0  # DuckDB's time
+MOST_MEMORY = 3 << 30
+
+# What is compared, column by column; percentiles may differ by 1 %.
+COMPARED = {
+    "requests": "request broker run number seq service last_service client client_peer worker worker_protocol accepted ended "
+    "wait_us run_us total_us wait_bucket total_bucket attempts dispatches hops partials request_bytes reply_bytes outcome reason "
+    "parent bridged far_broker far_protocol",
+    "hops": "request position broker run number service hop attempt worker began ended ending",
+    "services": "window seconds broker service requests ok retried passed_on request_bytes reply_bytes wait_us run_us total_us "
+    "worked queued queue_max workers_max wait_histogram total_histogram",
+    "workers": "window broker run worker service turns finals given_back run_us late lost stale",
+    "topology": "window kind broker source target requests failed total_us",
+    "logs": "time run seq number request outcome",
+    "values": "time broker run seq topic size last",
+    "audit": "rule run number worker connection service seq",
+}
+PERCENTILES = {"services": "wait_p50_us wait_p99_us total_p50_us total_p90_us total_p99_us total_p999_us", "workers": "run_p50_us"}
+TEXTS = (
+    "request broker service last_service client_peer worker_protocol outcome reason parent far_broker far_protocol ending kind source "
+    "target topic rule"
+).split()
+KEYS = {"services": '"window", seconds, broker, service', "workers": '"window", broker, run, worker, service'}
+
+
+def cpu_of(pid: int) -> float:
+    words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_of(pid: int) -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) * 1024 if found else 0
+
+
+def by_spark(journals: list[str], tables: str, heap: str) -> dict[str, Any]:
+    from polydomo.pipeline import batch, session
+
+    spark = session.build("local[2]", conf={"spark.driver.memory": heap})
+    spark.range(1000).selectExpr("sum(id)").collect()
+    gateway: Any = spark._jvm
+    jvm = int(gateway.java.lang.ProcessHandle.current().pid())
+    cpu, began = cpu_of(jvm) + time.process_time(), time.monotonic()
+    summary = batch.run(spark, journals, tables)
+    told = {
+        "seconds": time.monotonic() - began,
+        "cpu": cpu_of(jvm) + time.process_time() - cpu,
+        "memory": peak_of(jvm) + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "tables": summary.seconds,
+        "problems": summary.problems,
+    }
+    spark.stop()
+    return told
+
+
+def by_duckdb(journals: list[str], tables: str, planted: list[Any], told: Any) -> None:
+    """In a process of its own, for its own peak of memory."""
+    from bench.duckdb_tables import compute
+
+    cpu, began = time.process_time(), time.monotonic()
+    con = compute([Path(journal) for journal in journals])
+    found: dict[str, Any] = {
+        "seconds": time.monotonic() - began,
+        "cpu": time.process_time() - cpu,
+        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+    found["different"] = compare(con, tables)
+    found["rows"] = {name: con.execute(f'SELECT count(*) FROM "{name}"').fetchall()[0][0] for name in COMPARED}
+    got = sorted(con.execute("SELECT rule, run FROM audit").fetchall())
+    found["planted"] = got == sorted((rule, run) for rule, run, _ in planted)
+    told.send(found)
+
+
+def compare(con: Any, tables: str) -> dict[str, int]:
+    """By table, how many rows only one of both has; none where all is well."""
+    different = {}
+    for name, columns in COMPARED.items():
+        con.execute(f"CREATE VIEW spark_{name} AS SELECT * FROM read_parquet('{tables}/{name}/**/*.parquet', hive_partitioning = true)")
+        chosen = ", ".join(_cast(column) for column in columns.split())
+        apart = 0
+        for one, other in ((f"spark_{name}", f'"{name}"'), (f'"{name}"', f"spark_{name}")):
+            asked = f"SELECT count(*) FROM (SELECT {chosen} FROM {one} EXCEPT ALL SELECT {chosen} FROM {other})"
+            apart += con.execute(asked).fetchall()[0][0]
+        for column in PERCENTILES.get(name, "").split():
+            joined = f'spark_{name} a JOIN "{name}" b USING ({KEYS[name]})'
+            asked = f"SELECT count(*) FROM {joined} WHERE abs(a.{column} - b.{column}) > 0.01 * b.{column}"
+            apart += con.execute(asked).fetchall()[0][0]
+        if apart:
+            different[name] = apart
+    return different
+
+
+def _cast(column: str) -> str:
+    """The same type on both sides."""
+    if column in ("window", "time", "accepted", "ended", "began"):
+        return f'epoch_us("{column}") AS "{column}"'
+    if column.endswith("_histogram"):
+        return f"list_sort(map_entries(CAST({column} AS MAP(INT, BIGINT)))) AS {column}"
+    kind = "VARCHAR" if column in TEXTS else "BOOLEAN" if column == "last" else "BIGINT"
+    return f'CAST("{column}" AS {kind}) AS "{column}"'
+
+
+def measure(million: float, seed: int, heap: str, scratch: Path) -> dict[str, Any]:
+    journal, tables = scratch / "journal", scratch / "tables"
+    for path in (journal, tables):
+        shutil.rmtree(path, ignore_errors=True)
+    facts = generate(journal, int(million * 1e6), seed, breaches=3)
+    journals = [str(journal / name) for name in facts["brokers"]]
+    context = multiprocessing.get_context("spawn")
+    # a process of its own for Spark too: what the generator took is not Spark's
+    with context.Pool(1) as pool:
+        spark = pool.apply(by_spark, (journals, str(tables), heap))
+    ear, mouth = context.Pipe()
+    process = context.Process(target=by_duckdb, args=(journals, str(tables), facts["planted"], mouth))
+    process.start()
+    while not ear.poll(1.0):
+        if not process.is_alive():
+            raise RuntimeError("DuckDB's part has failed")
+    duck = ear.recv()
+    process.join()
+    audited = not duck["different"].get("audit") and duck["planted"]
+    return {
+        "rows": facts["rows"],
+        "breaches": len(facts["planted"]),
+        "audited": audited,
+        "spark": spark,
+        "duckdb": duck,
+        "load": os.getloadavg()[0],
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    spark, duck = found["spark"], found["duckdb"]
+    print(f"{found['rows'] / 1e6:.2f} million rows of messages (load of the machine {found['load']:.1f})")
+    for name, told in (("Spark", spark), ("DuckDB", duck)):
+        print(f"  {name:7s} {told['seconds']:7.1f} s {told['cpu']:7.1f} CPU s {told['memory'] / 2**20:7.0f} MiB")
+    print(f"  Spark takes {spark['seconds'] / duck['seconds']:.1f} times DuckDB's time, {spark['cpu'] / duck['cpu']:.1f} times its CPU")
+    print("  by table: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in spark["tables"].items()))
+    print("  rows: " + ", ".join(f"{name} {count:,}" for name, count in duck["rows"].items()))
+    print(f"  tables equal: {'yes' if not duck['different'] else duck['different']}")
+    print(f"  {found['breaches']} breaches planted; all found, and nothing else: {'yes' if found['audited'] else 'NO'}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--million", type=float, default=1.0)
+    parser.add_argument("--scaling", type=float, nargs="+", help="several sizes, in millions of rows")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--heap", default="1600m", help="of Spark's driver")
+    parser.add_argument("--out", type=Path, help="write what was measured as JSON")
+    given = parser.parse_args()
+    measured = []
+    with tempfile.TemporaryDirectory(prefix="polydomo-bench-") as scratch:
+        for million in given.scaling or [given.million]:
+            measured.append(measure(million, given.seed, given.heap, Path(scratch)))
+            show(measured[-1])
+    if given.out:
+        given.out.write_text(json.dumps(measured, indent=1))
+    if any(found["duckdb"]["different"] or not found["audited"] for found in measured):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

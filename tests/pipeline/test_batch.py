@@ -1,0 +1,122 @@
+"""Runs over journals on disk: what is new is taken in, what is late corrects what it touches, what cannot be read is named."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from polydomo.journal import schema
+from tests.pipeline.journals import Row, at, message, record, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark")
+from polydomo.pipeline import batch, segments
+from polydomo.pipeline.tables import TABLES
+
+HOUR = 3600.0
+# Two hours; a request over a bridge whose far part ends in the first of them, and the request itself in the second.
+ROOT = record(4, 2, HOUR - 1, HOUR - 0.9, HOUR + 1, worker_protocol="bridge")
+FAR = record(2, 1, HOUR - 0.8, HOUR - 0.7, HOUR - 0.5, run=2, parent=ROOT["request"])
+EARLY: list[Row] = [
+    message(1, schema.STARTED, 0.0, level="requests"),
+    record(2, 1, 1.0, 1.1, 1.5),
+    message(1, schema.STARTED, 0.0, run=2, level="requests"),
+    FAR,
+]
+LATER: list[Row] = [message(3, schema.LOST, HOUR + 0.5, worker=1, service="echo"), ROOT]
+LATE: list[Row] = [record(5, 9, 10.0, 10.1, 10.2, attempts=9, max_attempts=3)]  # in the first hour, and a breach
+
+
+def state(tables: Path, table: str) -> list[tuple[Any, ...]]:
+    import pyarrow.dataset as ds
+
+    if not (tables / table).exists():
+        return []
+    found = ds.dataset(tables / table, format="parquet", partitioning="hive").to_table().to_pylist()
+    return sorted((tuple(row[name] for name in TABLES[table].names) for row in found), key=repr)
+
+
+def files(tables: Path) -> dict[str, int]:
+    return {str(path.relative_to(tables)): path.stat().st_mtime_ns for path in tables.rglob("*.parquet")}
+
+
+def test_bit_by_bit_and_all_at_once_give_the_same(spark: "SparkSession", tmp_path: Path) -> None:
+    journal, bits, whole = tmp_path / "journal", tmp_path / "bits", tmp_path / "whole"
+    write(journal, EARLY)
+    first = batch.run(spark, [str(journal)], str(bits))
+    assert (first.segments, first.units, first.problems) == (4, ["2026-01-31/12"], [])
+    assert first.breaches == {} and first.runs == 2
+    assert "no rule was broken in 2 runs" in first.verdict() and "one-holder" in first.verdict()
+
+    before = files(bits)
+    again = batch.run(spark, [str(journal), str(journal)], str(bits))
+    assert (again.segments, again.units) == (0, [])
+    assert files(bits) == before
+
+    write(journal, LATER)
+    write(journal, LATE)
+    torn = journal / "kind=requests" / "date=2026-01-31" / "hour=13" / "00000001-000000000009-000000000009.parquet"
+    torn.write_bytes(b"PAR1 and no more")
+    (torn.parent / "notes.txt").write_text("what is this")
+    second = batch.run(spark, [str(journal)], str(bits))
+    assert second.units == ["2026-01-31/12", "2026-01-31/13"]
+    assert second.breaches == {"attempts-bounded": 1}
+    assert [line.split(": ")[0].rsplit("/", 1)[1] for line in second.problems] == ["notes.txt", torn.name]
+    assert all("left out" in line for line in second.problems)
+
+    torn.unlink()
+    batch.run(spark, [str(journal)], str(whole))
+    for table in TABLES:
+        assert state(bits, table) == state(whole, table), table
+    requests = [dict(zip(TABLES["requests"].names, row, strict=True)) for row in state(whole, "requests")]
+    assert {(row["number"], row["bridged"], row["hour"]) for row in requests} == {(1, 0, 12), (2, 1, 13), (9, 0, 12)}
+
+
+def test_an_empty_directory_and_none(spark: "SparkSession", tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    summary = batch.run(spark, [str(tmp_path / "journal")], str(tmp_path / "tables"))
+    assert (summary.segments, summary.verdict()) == (0, "Audit: there is nothing to check yet.")
+    with pytest.raises(segments.NoJournal, match="no such directory"):
+        batch.run(spark, [str(tmp_path / "nowhere")], str(tmp_path / "tables"))
+
+
+def test_the_same_segment_in_two_places_is_one(spark: "SparkSession", tmp_path: Path) -> None:
+    write(tmp_path / "a", EARLY)
+    write(tmp_path / "copy", EARLY)
+    assert len(segments.find(spark, [str(tmp_path / "a"), str(tmp_path / "copy")]).segments) == 4
+
+
+def test_through_sparks_own_eyes(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done for hdfs:// and s3a://, on files of this machine."""
+    paths = write(tmp_path, EARLY)
+    paths[0].write_bytes(b"PAR1 and no more")
+    monkeypatch.setattr(segments, "has_scheme", lambda path: True)
+    found = segments.find(spark, [tmp_path.as_uri()])
+    assert sorted(Path(segment.path).name for segment in found.segments) == sorted(path.name for path in paths)
+    problems: list[str] = []
+    assert len(segments.whole(spark, found.segments, problems)) == len(paths) - 1
+    assert len(problems) == 1 and "left out" in problems[0]
+
+
+def test_a_segment_of_an_earlier_version(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that came later is nothing in the rows that lack it."""
+    later = tuple(
+        schema.Column(c.name, c.type, 2, c.says) if c.name in ("trace", "parent", "partials") else c
+        for c in schema.COLUMNS[schema.REQUESTS]
+    )
+    monkeypatch.setitem(schema.COLUMNS, schema.REQUESTS, later)
+    write(tmp_path, [record(1, 1, 0.0, 0.1, 0.2)], drop=("trace", "parent", "partials"))
+    write(tmp_path, [record(2, 2, 0.0, 0.1, 0.2, partials=3)])
+    found = segments.find(spark, [str(tmp_path)]).segments
+    rows = segments.read(spark, schema.REQUESTS, found).select("number", "trace", "parent", "partials").collect()
+    assert sorted(map(tuple, rows)) == [(1, "", "", 0), (2, "", "", 3)]
+
+
+def test_since_and_until(spark: "SparkSession", tmp_path: Path) -> None:
+    write(tmp_path, [record(n, n, n * 600.0, n * 600.0 + 1, n * 600.0 + 2) for n in range(1, 20)])
+    found = segments.find(spark, [str(tmp_path)], at(3700), at(7000))
+    assert {segment.unit for segment in found.segments} == {"2026-01-31/13"}
+    rows = segments.read(spark, schema.REQUESTS, found.segments, at(3700), at(7000)).collect()
+    assert sorted(row.number for row in rows) == [7, 8, 9, 10, 11]
