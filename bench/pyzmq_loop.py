@@ -7,7 +7,7 @@ import zmq
 
 
 def main(url: str) -> None:
-    socket = zmq.Context.instance().socket(zmq.ROUTER)
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
     socket.set_hwm(0)
     socket.bind(url)
     idle: defaultdict[bytes, deque[bytes]] = defaultdict(deque)
