@@ -193,10 +193,9 @@ class Batch:
             return self.spark.createDataFrame([], "part STRING, root STRING, deep INT")
         links = requests.links(parts).localCheckpoint()
         for _ in range(requests.BRIDGES_DOUBLED):
-            longer = requests.doubled(links).localCheckpoint()
-            if longer.exceptAll(links).isEmpty():
-                break
-            links = longer
+            if links.join(links.selectExpr("part AS root"), "root", "left_semi").isEmpty():
+                break  # no root is itself the part of another
+            links = requests.doubled(links).localCheckpoint()
         return links
 
     def _context(self, rows: "DataFrame", units: list[str]) -> tuple[set[str], str]:
