@@ -36,7 +36,7 @@ test: lint real-peers  ## Check style, types and layers, and run the tests
 	@echo "==> pytest: the import rules of the layers"
 	@$(PY) -m pytest -q -p no:cacheprovider tests/test_layers.py
 	@echo "==> pytest: everything but the long forms"
-	@$(PY) -m pytest -q -n $(TEST_JOBS) -m "not long" $(PYTEST_ARGS)
+	@$(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" $(PYTEST_ARGS)
 
 test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an hour)
 	@echo "==> pytest: the long forms"

@@ -29,3 +29,12 @@ def spark() -> "Iterator[SparkSession]":
         made = session.build(conf=conf, master="local[2]")
         yield made
         made.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process has the Spark session, and a busy machine has time for it: a test cut off inside the JVM would take the rest along."""
+    for item in items:
+        if "tests/pipeline/" in item.path.as_posix():
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(900))
