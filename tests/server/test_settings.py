@@ -376,3 +376,10 @@ def test_not_tables(text: object) -> None:
 def test_not_words(text: object) -> None:
     with pytest.raises(ValueError, match="must be"):
         Words().read(text)
+
+
+def test_a_bridge_is_not_asked_for_more_than_a_client_may_have_open() -> None:
+    settings = Settings()
+    assert settings.tuning().bridge_window == settings.bridge.window
+    settings.limits.max_outstanding = 10
+    assert settings.tuning().bridge_window == 10

@@ -237,7 +237,7 @@ class Settings:
             busy_timeout=self.busy_timeout,
             bridge_beat=self.bridge.beat,
             bridge_hops=self.bridge.hops,
-            bridge_window=self.bridge.window,
+            bridge_window=min(self.bridge.window, self.limits.max_outstanding),  # past it we would refuse what we asked for
             bridge_topics=[topic.encode("utf-8", "surrogateescape") for topic in self.bridge.topics],
             max_backlog=self.values.max_unsent,
             skip_slow=self.values.slow == "skip",
