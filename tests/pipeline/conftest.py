@@ -23,6 +23,7 @@ def spark() -> "Iterator[SparkSession]":
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.sql.adaptive.enabled": "false",  # nothing to adapt to in a few rows, and every stage would be planned anew
+            **session.INTERPRETED,
             "spark.local.dir": scratch,
             "spark.sql.warehouse.dir": str(Path(scratch) / "warehouse"),
         }

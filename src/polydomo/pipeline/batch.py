@@ -10,6 +10,7 @@ from polydomo.journal import schema
 from polydomo.pipeline import segments
 from polydomo.pipeline.commit import PARQUET, Store
 from polydomo.pipeline.segments import Found, Segment
+from polydomo.pipeline.session import SMALL, interpreted
 from polydomo.pipeline.tables import TABLES, audit, capacity, hops, logs, requests, services, topology, values, workers
 from polydomo.pipeline.tables.capacity import Objective
 
@@ -120,8 +121,11 @@ class Batch:
         units = sorted(dirty)
         self.summary.units = units
         self.tell(f"{self.summary.segments} new segments, in {len(units)} hours: {units[0]} to {units[-1]}")
-        opened = self._tables(units)
-        self._audit({segment.run for unit in units for segment in self.there[unit]})
+        runs = {segment.run for unit in units for segment in self.there[unit]}
+        rows = sum(segment.rows for there in self.there.values() for segment in there if segment.run in runs)
+        with interpreted(self.spark, rows < SMALL):
+            opened = self._tables(units)
+            self._audit(runs)
         self.store.commit(
             {
                 unit: {"segments": [s.id for s in self.there[unit]], "bounds": self._bounds(unit), "open": opened.get(unit, 0)}

@@ -42,6 +42,11 @@ class Segment:
     last: int
 
     @property
+    def rows(self) -> int:
+        """How many rows it has at most, by its name."""
+        return self.last - self.first + 1
+
+    @property
     def id(self) -> str:
         """What the same segment has in common wherever it is seen."""
         return f"{self.kind}/{self.unit}/{self.name}"

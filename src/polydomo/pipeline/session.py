@@ -4,6 +4,8 @@ import os
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,11 @@ QUIET = {
 QUIETLY = Path(__file__).with_name("log4j2.properties")
 # For short jobs in a JVM that lives for seconds: compiled quickly rather than well.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+
+
+# Under so many rows, compiling a plan's code takes longer than interpreting it: measured, three times as long for a small journal.
+SMALL = 300_000
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 class NoSpark(PolydomoError):
@@ -84,6 +91,22 @@ def build(
     except Exception as error:  # py4j and gRPC raise all sorts; what the user needs is one line
         raise NoSpark(f"no Spark session at {remote or master or 'local[*]'}: {str(error).splitlines()[0]}") from error
     return spark
+
+
+@contextmanager
+def interpreted(spark: "SparkSession", small: bool) -> Iterator[None]:
+    """Inside, the plans of small inputs are not compiled."""
+    before = {key: spark.conf.get(key, None) for key in INTERPRETED} if small else {}
+    for key in before:
+        spark.conf.set(key, INTERPRETED[key])
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, value)
 
 
 def package() -> Path:

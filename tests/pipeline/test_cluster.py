@@ -1,0 +1,93 @@
+"""The same job on a real cluster: a master and two workers, from the pip package, on this machine."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+from typing import IO
+
+import pytest
+
+from bench.generate_journal import generate
+from tests.pipeline.test_batch import state
+
+pytest.importorskip("pyspark")
+from polydomo.pipeline import java
+from polydomo.pipeline.tables import TABLES
+
+WAIT = 120.0
+
+
+def hear(stream: IO[str], said: "Queue[str]") -> None:
+    for line in stream:
+        said.put(line)
+
+
+@contextmanager
+def daemon(*command: str, until: str, scratch: Path) -> Iterator[str]:
+    """A process of Spark's; what it says of itself is awaited."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    environ = {
+        **os.environ,
+        "JAVA_HOME": java.find(),
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(scratch),
+    }
+    with subprocess.Popen(
+        [str(home / "bin" / "spark-class"), *command], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        said: Queue[str] = Queue()
+        assert process.stderr is not None
+        reader = threading.Thread(target=hear, args=(process.stderr, said))
+        reader.start()
+        try:
+            while True:
+                match = re.search(until, said.get(timeout=WAIT))
+                if match:
+                    break
+            yield match[0]
+        finally:
+            process.terminate()
+            process.wait(WAIT)
+            reader.join(WAIT)
+
+
+def pipeline(journals: list[str], tables: Path, *more: str) -> str:
+    given = [word for journal in journals for word in ("--journal", journal)]
+    told = subprocess.run(
+        [sys.executable, "-m", "polydomo", "pipeline", "run", *given, "--tables", str(tables), *more],
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        check=False,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
+@pytest.mark.long
+def test_a_standalone_cluster_gives_the_same_tables(tmp_path: Path) -> None:
+    facts = generate(tmp_path / "journal", 20_000, seed=5, breaches=1, seconds=600)
+    journals = [str(tmp_path / "journal" / name) for name in facts["brokers"]]
+    verdict = pipeline(journals, tmp_path / "here").splitlines()[-1]
+    assert f"{len(facts['planted'])} breaches" in verdict
+    master = ("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    worker = ("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "-c", "1", "-m", "1g", "--webui-port", "0")
+    with daemon(*master, until=r"spark://127\.0\.0\.1:[1-9]\d*", scratch=tmp_path) as url:
+        with (
+            daemon(*worker, "-d", str(tmp_path / "w1"), url, until="Successfully registered", scratch=tmp_path),
+            daemon(*worker, "-d", str(tmp_path / "w2"), url, until="Successfully registered", scratch=tmp_path),
+        ):
+            there = pipeline(journals, tmp_path / "there", "--master", url, "--conf", "spark.executor.memory=600m")
+    assert there.splitlines()[-1] == verdict
+    for table in TABLES:
+        assert state(tmp_path / "there", table) == state(tmp_path / "here", table), table
