@@ -6,7 +6,8 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,10 @@ class Keeper:
 
         broker = server.broker
         if self.journal is not None:
+            # pyarrow takes the better part of a second of CPU: before anybody is served rather than while they are. Where that fails (no
+            # file descriptor left), the writer tries again.
+            with suppress(Exception):
+                import_module("polydomo.journal.parquet")
             broker.now = time.monotonic()
             self.journal.attach(broker)
         self._tap = Tap(broker, self.recorder, Run("", 0, broker.wall, max_body=JOURNAL_BODY), self._bodies)
