@@ -32,10 +32,15 @@ def spark() -> "Iterator[SparkSession]":
         made.stop()
 
 
+SMALL = ("test_tables.py", "test_docs.py", "test_java.py", "test_report.py")  # in every run; the others are long forms
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One process has the Spark session, and a busy machine has time for it: a test cut off inside the JVM would take the rest along."""
     for item in items:
         if "tests/pipeline/" in item.path.as_posix():
             item.add_marker(pytest.mark.xdist_group("spark"))
+            if item.path.name not in SMALL:
+                item.add_marker(pytest.mark.long)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(900))
