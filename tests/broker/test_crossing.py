@@ -69,6 +69,24 @@ def test_a_broker_is_no_bridge_to_itself(net: Net) -> None:
 # --- requests -------------------------------------------------------------------------------------------------------------
 
 
+def test_a_bridge_that_is_lost_with_requests_that_have_ended_brings_no_service_back(net: Net) -> None:
+    a, b = net.node("a"), net.node("b")
+    b.worker(b"s")
+    bridge = net.bridge(a, b)
+    net.settle()
+    client = a.peer()
+    client.ask(b"s", timeout=1.0)
+    net.settle()
+    net.wait(1.5, settle=False)
+    assert [outcome for _, outcome, _ in client.answers] == ["timeout"]
+    away = next(iter(a.broker.bridges.learned))
+    assert len(away.held) == 1, "the other broker has not said yet that it is done with it"
+    a.broker.learn(away, b"s", ())
+    bridge.cut()
+    assert not a.broker.services
+    net.check()
+
+
 def test_a_bridge_is_lost_after_it_retracted_what_it_still_works_on(net: Net) -> None:
     """The request is given back to a service that was forgotten meanwhile: it must not wait for ever."""
     a, b = net.node("a", Policy(queue_expiry=10.0)), net.node("b")

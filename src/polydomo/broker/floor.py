@@ -391,7 +391,7 @@ class Floor(Ledger):
         worker.held.clear()
         bridge = worker in self.bridges.learned
         for request in reversed(held):  # before its services lose it: one that ends here must not take its service along
-            if bridge:
+            if bridge and request.state != DONE:
                 self._home(request)
             self._give_back(request, worker, why)
         for service in worker.services:
