@@ -36,7 +36,7 @@ QUIETLY = Path(__file__).with_name("log4j2.properties")
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
-# Under so many rows, compiling a plan's code takes longer than interpreting it: measured, three times as long for a small journal.
+# Under so many rows, plans are interpreted: compiling the code of some fifty jobs is most of what a small journal costs. The bound is a guess.
 SMALL = 300_000
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
