@@ -36,7 +36,8 @@ QUIETLY = Path(__file__).with_name("log4j2.properties")
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
-# Under so many rows, plans are interpreted: compiling the code of some fifty jobs is most of what a small journal costs. The bound is a guess.
+# Under so many rows, plans are interpreted: compiling the code of some fifty jobs costs more than running them. The
+# bound is a guess.
 SMALL = 300_000
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
