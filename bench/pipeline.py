@@ -75,7 +75,7 @@ def by_spark(journals: list[str], tables: str, heap: str) -> dict[str, Any]:
         "tables": summary.seconds,
         "problems": summary.problems,
     }
-    spark.stop()
+    session.close(spark)
     return told
 
 

@@ -29,7 +29,7 @@ def spark() -> "Iterator[SparkSession]":
         }
         made = session.build(conf=conf, master="local[2]")
         yield made
-        made.stop()
+        session.close(made)
 
 
 SMALL = ("test_tables.py", "test_docs.py", "test_java.py", "test_report.py")  # in every run; the others are long forms

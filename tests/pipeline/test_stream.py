@@ -33,7 +33,7 @@ from polydomo.pipeline.stream import Streaming
 spark = session.build("local[2]", conf={"spark.driver.extraJavaOptions": session.QUICK, "spark.sql.adaptive.enabled": "false"})
 Streaming(spark, [sys.argv[1]], sys.argv[2], step=lambda name: print("at", name, flush=True)).run(once=True)
 print("done", flush=True)
-spark.stop()
+session.close(spark)
 """
 
 

@@ -73,7 +73,7 @@ def run(
         made = {name: Objective(seconds, share) for name, (seconds, share) in wanted.items()}
         summary = batch.run(spark, journal, tables, *span, format, made, (lambda line: None) if quiet else typer.echo)
     finally:
-        spark.stop()
+        session.close(spark)
     for problem in summary.problems:
         typer.echo(f"polydomo: {problem}", err=True)
     typer.echo(summary.verdict())

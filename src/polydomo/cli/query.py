@@ -72,4 +72,4 @@ def query(
             if len(found) > MOST:
                 typer.echo(f"polydomo: only the first {MOST} rows are shown; --csv and --json give all", err=True)
     finally:
-        spark.stop()
+        session.close(spark)

@@ -49,4 +49,4 @@ def stream(
         made = {name: Objective(time, share) for name, (time, share) in wanted.items()}
         Streaming(spark, journal, tables, format, bound, made, typer.echo, complain).run(once, interval, stop)
     finally:
-        spark.stop()
+        session.close(spark)

@@ -1,13 +1,14 @@
 """One builder of Spark sessions: a quiet local one by default, a cluster's with ``--master`` or ``--remote``."""
 
 import os
+import subprocess
 import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import java
@@ -40,6 +41,9 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 # bound is a guess.
 SMALL = 300_000
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+CLOSE_SECONDS = 20.0  # for hooks of the JVM that remove its scratch directories; then it is killed
 
 
 class NoSpark(PolydomoError):
@@ -92,6 +96,25 @@ def build(
     except Exception as error:  # py4j and gRPC raise all sorts; what the user needs is one line
         raise NoSpark(f"no Spark session at {remote or master or 'local[*]'}: {str(error).splitlines()[0]}") from error
     return spark
+
+
+def close(spark: "SparkSession") -> None:
+    """Ends the session, and returns when its JVM is gone: what started us may look for processes left over."""
+    spark.stop()
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return  # Spark Connect has no JVM of ours
+    gateway.shutdown()
+    process.stdin.close()  # at the end of its input the JVM exits
+    try:
+        process.wait(CLOSE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    SparkContext._gateway = SparkContext._jvm = None  # another session starts another JVM
 
 
 @contextmanager
