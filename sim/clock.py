@@ -7,16 +7,12 @@ from heapq import heappop, heappush
 class Event:
     """Something that will happen, unless it is called off."""
 
-    __slots__ = ("action", "cancelled", "order", "when")
+    __slots__ = ("action", "cancelled", "when")
 
-    def __init__(self, when: float, order: int, action: Callable[[], None]) -> None:
+    def __init__(self, when: float, action: Callable[[], None]) -> None:
         self.when = when
         self.cancelled = False
-        self.order = order
         self.action: Callable[[], None] | None = action
-
-    def __lt__(self, other: "Event") -> bool:
-        return (self.when, self.order) < (other.when, other.order)
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -29,22 +25,22 @@ class Scheduler:
     def __init__(self) -> None:
         self.now = 0.0
         self.done = 0  # events that have happened
-        self._line: list[Event] = []
+        self._line: list[tuple[float, int, Event]] = []  # tuples are compared without a call into Python
         self._order = 0
 
     def at(self, when: float, action: Callable[[], None]) -> Event:
         self._order += 1
-        event = Event(max(when, self.now), self._order, action)
-        heappush(self._line, event)
+        event = Event(max(when, self.now), action)
+        heappush(self._line, (event.when, self._order, event))
         return event
 
     def step(self, until: float) -> bool:
         """Lets the next event happen, if it is due by ``until``. Otherwise it is ``until`` now."""
         line = self._line
         while line:
-            if line[0].when > until:
+            if line[0][0] > until:
                 break
-            event = heappop(line)
+            event = heappop(line)[2]
             if event.action is not None:
                 self.now = event.when
                 self.done += 1

@@ -184,6 +184,9 @@ _REQUESTS = (
 COLUMNS: dict[str, tuple[Column, ...]] = {MESSAGES: _MESSAGES, REQUESTS: _REQUESTS}
 
 
+_EMPTY: dict[str, dict[str, Any]] = {kind: {column.name: column.nothing for column in columns} for kind, columns in COLUMNS.items()}
+
+
 def names(kind: str) -> list[str]:
     return [column.name for column in COLUMNS[kind]]
 
@@ -194,11 +197,9 @@ def row(kind: str, **values: Any) -> dict[str, Any]:
     >>> row(MESSAGES, event=STARTED, seq=1)["reason"]
     ''
     """
-    made = {column.name: column.nothing for column in COLUMNS[kind]}
-    for name in values:
-        if name not in made:
-            raise KeyError(f"{kind} has no column {name}")
-    made.update(values)
+    made = {**_EMPTY[kind], **values}
+    if len(made) != len(_EMPTY[kind]):
+        raise KeyError(f"{kind} has no column {next(name for name in values if name not in _EMPTY[kind])}")
     return made
 
 
