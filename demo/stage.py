@@ -160,13 +160,21 @@ class Stage:
     @contextlib.contextmanager
     def worker(self, protocol: str, service: str, job: str, name: str, hold: int = 0) -> Iterator[Process]:
         """A worker in a process of its own; once inside, the broker knows it."""
-        since = len(self.broker.log)
+        known = self.known()
         process = self.start_worker(protocol, service, job, name, hold)
         try:
-            self.broker.logged("worker registered", since, services=service)
+            self.registered(service, known)
             yield process
         finally:
             process.end()
+
+    def known(self) -> set[str]:
+        """The workers that the broker has now."""
+        return {row["worker"] for row in self.ask("workers")}
+
+    def registered(self, service: str, known: set[str]) -> None:
+        """Waits for one more worker than the known ones. The log would not do: of many alike in a second it only tells how many."""
+        self.wait_until("workers", lambda rows: any(row["worker"] not in known and service in row["services"] for row in rows))
 
     def start_worker(self, protocol: str, service: str, job: str, name: str, hold: int = 0) -> Process:
         return self._start("-m", "demo.peers.worker", self.url, protocol, service, job, name, str(hold))

@@ -1,13 +1,6 @@
-"""Small deliberate breakages of the broker and its codecs. The simulator must find each: one that it does not find is
-a hole in the checker.
+"""Small deliberate breakages of requests and workers: of the broker, and of the codecs that carry requests."""
 
-A mutant is a context manager that patches one method or function. ``changes`` are options that make its world likely;
-the seeds that find it and the rule that does are listed in docs/reliability.md.
-"""
-
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -24,45 +17,10 @@ from polydomo.protocols.memo_session import MemoSession
 from polydomo.protocols.verbs import DONE, QUEUED, Request, Service, Session, Worker
 from polydomo.protocols.worker_role import WorkerRole
 from polydomo.wire.zmtp import ZmtpLink
-
-Break = Callable[[ExitStack], None]
+from sim.breaking import both, mutant, swap
 
 LOSSES = ["worker_crash=0.6", "worker_freeze=0.2", "leaving=0.1"]
 BUSY = ["pace=0.2", "burst=4"]
-
-
-@dataclass(frozen=True)
-class Mutant:
-    name: str
-    says: str  # what is broken
-    apply: Break
-    changes: tuple[str, ...] = ()
-
-    @contextmanager
-    def broken(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            self.apply(stack)
-            yield
-
-
-MUTANTS: list[Mutant] = []
-
-
-def mutant(says: str, *changes: str) -> Callable[[Break], Break]:
-    def keep(function: Break) -> Break:
-        MUTANTS.append(Mutant(function.__name__.replace("_", "-"), says, function, changes))
-        return function
-
-    return keep
-
-
-def swap(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replaces ``owner.name`` by what ``make`` makes of it."""
-    stack.enter_context(patch.object(owner, name, make(getattr(owner, name))))
-
-
-def both(protocols: str) -> tuple[str, str]:
-    return f"clients={protocols}", f"workers={protocols}"
 
 
 # --- who may answer, and to whom -----------------------------------------------------------------------------------------

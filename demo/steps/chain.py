@@ -19,9 +19,9 @@ def run(stage: Stage) -> None:
         stack.enter_context(stage.worker("emqp", "read", "greet", "Ida"))
         scanner = DcpPeer(stage.url)
         stack.callback(scanner.close)
-        since = len(stage.broker.log)
+        known = stage.known()
         scanner.register("scan")
-        stage.broker.logged("worker registered", since, services="scan")
+        stage.registered("scan", known)
         client = DcpPeer(stage.url)
         stack.callback(client.close)
         metadata = [b"order 4711", b"urgent"]

@@ -83,7 +83,7 @@ class Broker:
             found = _workers(self._server, name) if self._server is not None else 0
             raise TimeoutError(f"after {timeout:g} s {service!r} has {found} workers, not {workers}") from None
 
-    def wait_until(self, condition: Callable[[BrokerServer], bool], timeout: float = 10.0) -> None:
+    def wait_until(self, condition: Callable[[BrokerServer], bool], timeout: float = 30.0) -> None:
         """Waits until ``condition``, which is asked in the broker's thread, holds. Raises TimeoutError."""
         self._background.run(self._until(condition, timeout))
 

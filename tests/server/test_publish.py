@@ -182,8 +182,8 @@ def test_the_broker_subscribes_to_what_a_registration_names(peers: Peers) -> Non
     station.send_multipart([b"weather.oslo", b"snow"])
     assert subscriber.recv_multipart() == [b"weather.oslo", b"snow"]
     assert dbp(peers, b"UoU", registration(port, topics=["sea."]))[0] == b"u.u"
-    event(station, b"\x00weather.")
-    event(station, b"\x01sea.")
+    # the old connection ends and a new one begins: the station hears of them in either order
+    assert {station.recv(), station.recv()} == {b"\x00weather.", b"\x01sea."}
     with peers.dial(zmq.DEALER) as leaving:
         leaving.send_multipart([b"", b"</3", struct.pack("=f", 1.0), b"station"])
         event(station, b"\x00sea.")
