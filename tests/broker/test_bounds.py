@@ -52,6 +52,40 @@ def test_a_full_queue_slows_its_senders_and_drops_nothing() -> None:
     assert stalled(first, second) == [False, False]
 
 
+def test_a_queue_that_is_filled_by_what_workers_pass_on_slows_those_who_asked() -> None:
+    world = World(Policy(max_queue=4))
+    first, client, other = world.worker(b"first", credit=9, auto_credit=False), world.client(), world.client()
+    other.ask(b"x", service=b"first")
+    for i in range(6):
+        client.ask(b"%d" % i, service=b"first")
+    assert first.forward(b"last")
+    for _ in range(2):
+        first.forward(b"last")
+    assert stalled(client, other) == [False, False]
+    first.forward(b"last")
+    assert stalled(client, other) == [True, False], "the line is full, and this one's request filled it"
+    world.check()
+    last = world.worker(b"last", silence=0)
+    for _ in range(3):
+        last.answer()
+    world.broker.turn()
+    assert stalled(client) == [False]
+    world.check()
+
+
+def test_what_a_connection_with_workers_asked_is_not_passed_on_to_a_full_queue() -> None:
+    world = World(Policy(max_queue=2))
+    first, client = world.worker(b"first", credit=9, auto_credit=False), world.client()
+    both = world.worker(b"elsewhere")
+    for _ in range(2):
+        client.ask(b"x", service=b"first")
+        first.forward(b"last")
+    both.ask(b"y", service=b"first")
+    first.forward(b"last")
+    assert both.failures == ["refused"] and stalled(both) == [False]
+    world.check()
+
+
 def test_bytes_held_in_all_are_bounded() -> None:
     world = World(Policy(max_held_bytes=1000))
     first, second = world.client(), world.client()

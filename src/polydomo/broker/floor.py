@@ -343,6 +343,10 @@ class Floor(Ledger):
         if request.hops >= limits.MAX_CHAIN:
             self.refusal = f"it was passed on {request.hops} times"
             return False
+        target = self.services.get(name)
+        if target is not None and target.length >= self._max_queue and request.session.workers:
+            self.refusal = "its queue is full, and a connection that carries workers cannot be paused"
+            return False
         return name in self.services or self._allowed(name)
 
     def _pass_on(self, request: Request, name: bytes, body: Body, ref: object) -> None:
@@ -365,6 +369,8 @@ class Floor(Ledger):
         if not service.workers and not service.away and not service.timer:
             self._watch(service)
         self._pump(service)
+        if service.length >= self._max_queue and request.session not in self._stalled:
+            self._stall(request.session, service)  # who asked for what fills this line is slowed, though it asked elsewhere
         self._reap(before)
 
     # --- going -----------------------------------------------------------------------------------------------------------
