@@ -67,6 +67,7 @@ def tuning_of(options: Options) -> Tuning:
         dbp_beat=beat,
         emqp_beat=beat,
         bridge_beat=beat,
+        bridge_window=options.bridge_window,
         memo_idle=4 * beat,
         busy_timeout=options.busy_timeout,
     )

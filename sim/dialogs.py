@@ -107,7 +107,7 @@ class Dialog:
 
 
 class BridgeDialog(Dialog):
-    """Another broker: each side answers what the other asked, once, and asks for no more than the other's window."""
+    """Another broker: each side answers what the other asked, once, and asks for what the other offers, no more than its window."""
 
     protocol = "bridge"
 
@@ -115,9 +115,17 @@ class BridgeDialog(Dialog):
         super().__init__(watcher, name)
         self.theirs: dict[bytes, None] = {}  # requests that came over
         self.ours: dict[bytes, None] = {}  # ... and that went
+        self.offers: set[bytes] = set()
+        self.window = 0
 
     def heard(self, frames: Message) -> None:
-        if frames[1] == b"REQUEST":
+        if frames[1] == b"HELLO":
+            self.window = int(frames[3])
+        elif frames[1] == b"OFFER":
+            self.offers.add(frames[2])
+        elif frames[1] == b"RETRACT":
+            self.offers.discard(frames[2])
+        elif frames[1] == b"REQUEST":
             self.theirs[frames[2]] = None
         elif frames[1] == b"CANCEL":
             self.theirs.pop(frames[2], None)
@@ -128,7 +136,11 @@ class BridgeDialog(Dialog):
         if frames[1] == b"REQUEST":
             if frames[2] in self.ours:
                 self.breach("token", f"{frames[2]!r} was sent twice")
+            if frames[3] not in self.offers:
+                self.breach("unasked-job", f"was sent a request for {frames[3]!r}, which it does not offer")
             self.ours[frames[2]] = None
+            if len(self.ours) > self.window:
+                self.breach("unasked-job", f"was sent {len(self.ours)} requests, and takes {self.window} at a time")
         elif frames[1] == b"CANCEL":
             self.ours.pop(frames[2], None)
         elif frames[1] in (b"FINAL", b"FAILURE", b"PARTIAL"):

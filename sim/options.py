@@ -77,6 +77,7 @@ class Options:
     max_held_bytes: int = 1 << 24
     max_services: int = 64
     max_unsent: int = 1 << 20
+    bridge_window: int = 1024
     choke: int = 1 << 16
 
     def faults(self) -> list[str]:
@@ -164,6 +165,7 @@ def draw(seed: int) -> Options:
         # At a bound a bridge cannot be slowed, since it carries a worker: what comes over it is refused, which is no fault.
         options.max_outstanding = options.max_queue = 256
         options.max_held_bytes = 1 << 24
+        options.bridge_window = rng.choice((2, 8, 1024))
     return options
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from polydomo import limits
+from polydomo.broker import queues
 from polydomo.protocols.verbs import HELD, QUEUED, Request, Service, Session, Worker
 from sim.dialogs import Dialog
 
@@ -110,6 +111,7 @@ class Watcher:
         self._stalled()
         if timers:
             self._workers_heard()
+            self._services_heard()
             self._requests_in_time()
 
     def look(self) -> None:
@@ -126,8 +128,10 @@ class Watcher:
         clients = len(broker.sessions)
         held = sum(len(worker.held) for worker in broker.workers)
         for service in broker.services.values():
-            # Each client may find the line full once before it is paused, and what is given back is not refused.
-            most = policy.max_queue + clients + held + len(service.returned)
+            # Each client may find the line full once before it is paused; what is given back is not refused, and what is passed on only
+            # slows the client that asked: as many as it may have open can still come.
+            passed_on = sum(request.hops > 0 for request in queues.waiting(service))
+            most = policy.max_queue + clients + held + len(service.returned) + passed_on
             if service.length > most:
                 self.breach("bound", f"{service.length} requests wait for {service.name!r}, the bound is {policy.max_queue}")
         for session in broker.sessions:
@@ -172,6 +176,15 @@ class Watcher:
         if late > limits.OVERSLEPT:
             for dialog in self.dialogs.values():
                 dialog.last_heard = min(self.node.clock, dialog.last_heard + late)
+
+    def _services_heard(self) -> None:
+        """A registered service that is silent is given up."""
+        broker = self.node.broker
+        for name in broker.catalog.directory():
+            entry = broker.catalog.entries[name]
+            silent = broker.now - entry.seen
+            if entry.beat and silent > _late(entry.beat * broker.tuning.beats_missed):
+                self.breach("silence", f"{name} has not beaten for {silent:.2f} s and is still in the catalog")
 
     def allowed(self, dialog: Dialog) -> float:
         """The silence a worker is allowed, by what the wire has shown of it."""

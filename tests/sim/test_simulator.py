@@ -9,7 +9,7 @@ import pytest
 
 from sim import run
 from sim.clock import Process, Scheduler
-from sim.mutants import MUTANTS
+from sim.mutate import MUTANTS
 from sim.network import Endpoint, Listener, Network, Owner
 from sim.options import FAULTS, PROTOCOLS, Options, draw, override
 

@@ -1,0 +1,270 @@
+"""Small deliberate breakages around requests: bridges, the catalog, topics, heartbeats, bounds, a broker's leaving, its journal."""
+
+from contextlib import ExitStack
+from typing import Any
+
+from polydomo.broker import liveness
+from polydomo.broker.catalog import Catalog
+from polydomo.broker.core import Broker
+from polydomo.broker.crossing import Crossing
+from polydomo.broker.datagrams import BEAT, Datagrams
+from polydomo.broker.pubsub import Subscriptions
+from polydomo.journal.recorder import JournalRecorder
+from polydomo.protocols.bridge import BridgeSession, Path
+from polydomo.protocols.dbp import DbpSession
+from polydomo.protocols.dcp import DcpSession
+from polydomo.protocols.emqp import EmqpSession
+from polydomo.protocols.pubsub import SubscriberSession
+from polydomo.protocols.verbs import Publication, Request, Service, Session, Worker
+from sim.breaking import both, mutant, swap
+
+BRIDGED = ["bridged=1", "brokers=2", *both("mdx,mdx,mdx"), "max_outstanding=256", "max_queue=256"]
+CATALOG = ["catalog=2", *both("mdx,mdx")]
+TOPICS = ["topics=2", *both("mdx,mdx"), "pace=0.3"]
+
+
+# --- bridges ---------------------------------------------------------------------------------------------------------------
+
+
+@mutant("a final reply goes over the bridge twice", *BRIDGED)
+def bridge_answers_twice(stack: ExitStack) -> None:
+    def make(send: Any) -> Any:
+        def mutated(self: BridgeSession, request: Request, body: Any) -> None:
+            send(self, request, body)
+            send(self, request, body)
+
+        return mutated
+
+    swap(stack, BridgeSession, "send_final", make)
+
+
+@mutant("what a bridge was sent it may not be sent again: its window only shrinks", *BRIDGED, "pace=0.3", "bridge_window=4")
+def window_not_returned(stack: ExitStack) -> None:
+    def make(grant: Any) -> Any:
+        def mutated(self: Broker, worker: Worker, count: int = 1) -> None:
+            if worker not in self.bridges.learned:
+                grant(self, worker, count)
+
+        return mutated
+
+    swap(stack, Crossing, "grant", make)
+
+
+@mutant("what a bridge offered is still offered after it was lost", *BRIDGED, "cut=0.5", "broker_crash=0.1")
+def lost_bridge_still_offers(stack: ExitStack) -> None:
+    swap(stack, Crossing, "_bridge_lost", lambda lost: lambda self, worker, held: None)
+
+
+@mutant("another broker's service is not forgotten when it is taken back", *BRIDGED, "worker_crash=0.6", "leaving=0.3")
+def retract_ignored(stack: ExitStack) -> None:
+    def make(learn: Any) -> Any:
+        def mutated(self: Broker, worker: Worker, service: bytes, path: Path) -> None:
+            if path:
+                learn(self, worker, service, path)
+
+        return mutated
+
+    swap(stack, Crossing, "learn", make)
+
+
+@mutant("a request comes back over the bridge and nobody watches it", *BRIDGED, "worker_crash=0.6", "cut=0.6", "slow=0.3")
+def back_and_forgotten(stack: ExitStack) -> None:
+    swap(stack, Crossing, "_settle_away", lambda settle: lambda self, service: None)
+
+
+@mutant("a request goes back over the bridge that it came over", *BRIDGED, "worker_crash=0.6", "leaving=0.3", "brokers=3")
+def sent_back_and_forth(stack: ExitStack) -> None:
+    def make(way: Any) -> Any:
+        def mutated(self: Broker, service: Service, asking: Worker, peer: bytes) -> Path:
+            return (self.identity(),) if service.away else way(self, service, asking, peer)
+
+        return mutated
+
+    swap(stack, Crossing, "_way", make)
+
+
+# --- the catalog -------------------------------------------------------------------------------------------------------------
+
+
+@mutant("a datagram counts wherever it comes from", *CATALOG, "garbage=1")
+def forged_datagram_counts(stack: ExitStack) -> None:
+    swap(stack, Datagrams, "_judge", lambda judge: lambda self, datagram, host: BEAT)
+
+
+@mutant("a service that beats is given up all the same", *CATALOG, "beat=0.5")
+def catalog_deaf(stack: ExitStack) -> None:
+    swap(stack, Catalog, "_beat", lambda beat: lambda self, entry, now: None)
+
+
+@mutant("a service that is silent stays in the catalog", *CATALOG, "beat=0.5", "worker_freeze=1", "worker_crash=1")
+def catalog_keeps_the_silent(stack: ExitStack) -> None:
+    def make(lost_at: Any) -> Any:
+        def mutated(self: Catalog, entry: Any) -> float:
+            return float(lost_at(self, entry)) + 1e6
+
+        return mutated
+
+    swap(stack, Catalog, "_lost_at", make)
+
+
+@mutant("who asks for one service is told of all", *CATALOG)
+def catalog_tells_all(stack: ExitStack) -> None:
+    swap(stack, DbpSession, "_info", lambda info: lambda self, body: info(self, []))
+
+
+# --- topics -------------------------------------------------------------------------------------------------------------------
+
+
+@mutant("a subscriber gets what it did not ask for", *TOPICS)
+def every_topic(stack: ExitStack) -> None:
+    swap(stack, Subscriptions, "match", lambda match: lambda self, topic: list(self._of))
+
+
+@mutant("a subscriber gets everything twice", *TOPICS)
+def published_twice(stack: ExitStack) -> None:
+    def make(match: Any) -> Any:
+        def mutated(self: Subscriptions, topic: bytes) -> list[Session]:
+            return [*match(self, topic), *match(self, topic)]
+
+        return mutated
+
+    swap(stack, Subscriptions, "match", make)
+
+
+@mutant("a subscriber that does not read gets the newest first", *TOPICS, "choke=60", "clog=2", "pace=0.1")
+def backlog_overtaken(stack: ExitStack) -> None:
+    def make(send: Any) -> Any:
+        def mutated(self: SubscriberSession, publication: Publication) -> None:
+            if len(self.backlog) > 1:
+                self.link.send(publication.message)
+            else:
+                send(self, publication)
+
+        return mutated
+
+    swap(stack, SubscriberSession, "send_message", make)
+
+
+@mutant("subscriptions outlive their connection", *TOPICS, "cut=0.5", "worker_crash=0.5")
+def subscription_kept(stack: ExitStack) -> None:
+    swap(stack, Subscriptions, "drop", lambda drop: lambda self, session: None)
+
+
+# --- time, and who is still there ---------------------------------------------------------------------------------------------
+
+
+@mutant("a broker that was stopped takes its own sleep for its workers' silence", *both("mdx,mdp2,emqp"), "broker_freeze=0.3", "beat=0.5")
+def sleep_is_silence(stack: ExitStack) -> None:
+    swap(stack, liveness, "overslept", lambda overslept: lambda broker, late: None)
+
+
+@mutant("an INFORM has no ACK", *both("emqp,emqp"))
+def no_ack(stack: ExitStack) -> None:
+    def make(inform: Any) -> Any:
+        def mutated(self: EmqpSession, message: "list[bytes]") -> None:
+            inform(self, message)
+            del self.link.out[-2:-1]
+
+        return mutated
+
+    swap(stack, EmqpSession, "_inform", make)
+
+
+@mutant("a worker hears no HEARTBEAT after its INFORM", *both("emqp,emqp"), "pace=0.2")
+def no_first_beat(stack: ExitStack) -> None:
+    def make(inform: Any) -> Any:
+        def mutated(self: EmqpSession, message: "list[bytes]") -> None:
+            inform(self, message)
+            if self.worker is not None:
+                del self.link.out[-1:]
+
+        return mutated
+
+    swap(stack, EmqpSession, "_inform", make)
+
+
+@mutant("a DCP worker that was given up is not told to register again", *both("dcp,dcp"), "worker_freeze=0.6", "beat=0.5", "quiet=0")
+def no_reconnect(stack: ExitStack) -> None:
+    def make(ping: Any) -> Any:
+        def mutated(self: DcpSession) -> None:
+            if self.worker is None or self.worker.alive:
+                ping(self)
+
+        return mutated
+
+    swap(stack, DcpSession, "_ping", make)
+
+
+@mutant("a DCP client gets its reply without its metadata", "clients=dcp,dcp", "workers=dcp,mdx")
+def metadata_lost(stack: ExitStack) -> None:
+    def make(send: Any) -> Any:
+        def mutated(self: DcpSession, request: Request, body: Any) -> None:
+            request.ref = b""
+            send(self, request, body)
+
+        return mutated
+
+    swap(stack, DcpSession, "send_final", make)
+
+
+# --- bounds, and leaving ------------------------------------------------------------------------------------------------------
+
+
+@mutant("there are as many services as clients care to name", *both("mdx,mdx,mdx"), "services=3", "max_services=3", "unknown=0.5")
+def services_unbounded(stack: ExitStack) -> None:
+    def make(unusual: Any) -> Any:
+        def mutated(self: Broker, session: Session, name: bytes, *more: Any) -> "Request | None":
+            most, self.policy.max_services = self.policy.max_services, 1 << 20
+            try:
+                request: Request | None = unusual(self, session, name, *more)
+                return request
+            finally:
+                self.policy.max_services = most
+
+        return mutated
+
+    swap(stack, Broker, "_unusual", make)
+
+
+@mutant("a broker that leaves forgets what waits", "broker_stop=0.3", "slow=0.5", "pace=0.2", "burst=8", *both("mdx,mdx"))
+def leaves_without_a_word(stack: ExitStack) -> None:
+    def make(shutdown: Any) -> Any:
+        def mutated(self: Broker) -> None:
+            for worker in list(self.workers):
+                worker.session.dismiss(worker)
+
+        return mutated
+
+    swap(stack, Broker, "shutdown", make)
+
+
+# --- the journal ---------------------------------------------------------------------------------------------------------------
+
+
+@mutant("rows that the disk could not take are gone without a word", "disk_full=0.5", "pace=0.2", "burst=8", "broker_crash=0")
+def rows_vanish(stack: ExitStack) -> None:
+    def make(drop: Any) -> Any:
+        def mutated(self: JournalRecorder) -> None:
+            if self.line:
+                self.line.popleft()
+
+        return mutated
+
+    swap(stack, JournalRecorder, "_drop", make)
+
+
+@mutant("a request that was given back is not in the journal", "worker_crash=0.6", "slow=0.3", *both("mdx,mdp2"))
+def requeue_unwritten(stack: ExitStack) -> None:
+    swap(stack, JournalRecorder, "requeued", lambda requeued: lambda self, request, worker, why: None)
+
+
+@mutant("a failure is not in the journal", "unknown=0.5", "queue_expiry=3", *both("mdx,mdx"))
+def failure_unwritten(stack: ExitStack) -> None:
+    def make(ended: Any) -> Any:
+        def mutated(self: JournalRecorder, request: Request) -> None:
+            if request.outcome != "no-worker":
+                ended(self, request)
+
+        return mutated
+
+    swap(stack, JournalRecorder, "ended", make)
