@@ -382,7 +382,9 @@ class BrokerNode(Listener):
         when = broker.next_deadline()
         if when is not None and when <= broker.now:
             self.watcher.overslept(broker.now - when)
+            registered = list(broker.catalog.directory())
             self._guard("timers", broker.advance)
+            self.watcher.services_lost(registered)
         inbox, self.inbox = self.inbox, []
         for connection, data in inbox:
             if connection in self.connections:

@@ -5,7 +5,7 @@ from weakref import WeakKeyDictionary
 
 from polydomo import limits
 from polydomo.broker import queues
-from polydomo.protocols.verbs import HELD, QUEUED, Request, Service, Session, Worker
+from polydomo.protocols.verbs import HELD, LOST, QUEUED, Request, Service, Session, Worker
 from sim.dialogs import Dialog
 
 if TYPE_CHECKING:
@@ -177,6 +177,17 @@ class Watcher:
             for dialog in self.dialogs.values():
                 dialog.last_heard = min(self.node.clock, dialog.last_heard + late)
 
+    def services_lost(self, registered: "list[str]") -> None:
+        """Services of the catalog may have been given up just now: none of them for what it has said and was not read."""
+        for name in registered:
+            entry = self.node.broker.catalog.entries[name]
+            if entry.state == LOST and entry.session is not None and self._unread(entry.session.link.peer):
+                self.breach("unheard", f"{name} was taken from the catalog for its silence, and what it has said is not read")
+
+    def _unread(self, connection: str) -> bool:
+        """Whether something from there waits for a broker that is not merely slow."""
+        return not self.node.options.slow_turn and any(data and one.endpoint.name == connection for one, data in self.node.inbox)
+
     def _services_heard(self) -> None:
         """A registered service that is silent is given up."""
         broker = self.node.broker
@@ -235,7 +246,7 @@ class Watcher:
         if dialog is None or dialog.garbled or dialog.protocol in ("memo", "bridge") or not why.startswith("no beat"):
             return
         name = worker.session.link.peer
-        if not self.node.options.slow_turn and any(data and one.endpoint.name == name for one, data in self.node.inbox):
+        if self._unread(name):
             self.breach("unheard", f"worker {worker.number} was given up for its silence, and what it has said is not read")
         silent = self.node.broker.now - dialog.last_heard
         if silent < self.allowed(dialog) - 0.001:

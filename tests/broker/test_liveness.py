@@ -355,3 +355,17 @@ def test_a_stopped_broker_does_not_take_its_own_sleep_for_its_workers_silence(wo
     assert lost(world) == []
     world.wait(1.0)
     assert len(lost(world)) == 1
+
+
+def test_nor_for_the_silence_of_what_is_in_the_catalog(world: World) -> None:
+    broker = world.broker
+    assert broker.enlist(world.client(), "camera", "192.0.2.1", {"name": "camera"}, 1.0) == ""
+    broker.now += 60.0
+    broker.advance()
+    assert broker.lookup("camera"), "its beats wait to be read"
+    assert broker.beaten("camera", "192.0.2.1")
+    world.wait(2.0)
+    assert broker.lookup("camera")
+    world.wait(1.5)
+    assert not broker.lookup("camera"), "it is really silent"
+    world.check()

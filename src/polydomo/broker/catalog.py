@@ -200,6 +200,11 @@ class Catalog:
                 self._move(entry, LATE, now, f"no beat for {silent:.1f} s")
             self._watch_over(entry)
 
+    def overslept(self, now: float, late: float) -> None:
+        """The broker did not listen for so long: that is nobody's silence."""
+        for entry in self.entries.values():
+            entry.seen = min(now, entry.seen + late)
+
     def _late_at(self, entry: Entry) -> float:
         return entry.seen + entry.beat * DBP_LATE
 

@@ -98,7 +98,8 @@ class Broker(Crossing):
                 self._rest(worker)
         else:
             queues.push(target, request)
-            self._await(request)
+            if request.timed:
+                self._await(request)
             if not target.workers:
                 if target.away:
                     self._pump_away(target)
@@ -245,7 +246,7 @@ class Broker(Crossing):
 
     def advance(self) -> None:
         """Does everything that is due at ``now``."""
-        due = self.timers.next()
+        due = self.next_deadline()
         if due is not None and self.now - due > limits.OVERSLEPT:
             liveness.overslept(self, self.now - due)
         fault: Exception | None = None

@@ -62,11 +62,12 @@ def judge(broker: "Floor", worker: Worker) -> None:
 
 
 def overslept(broker: "Floor", late: float) -> None:
-    """The loop comes ``late`` to its timers: what workers said meanwhile is not read yet, so that time is not their silence."""
+    """The loop comes ``late`` to its timers: what others said meanwhile is not read yet, so that time is not their silence."""
     for worker in broker.workers:
         worker.seen = min(broker.now, worker.seen + late)
         if worker.orphaned:
             worker.orphaned += late
+    broker.catalog.overslept(broker.now, late)
 
 
 def busy_beat(broker: "Floor", worker: Worker) -> bool:
