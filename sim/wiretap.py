@@ -93,10 +93,10 @@ class Stream:
         return head + size
 
 
-def take_apart(data: bytes, start: int, end: int, wire: str) -> Message:
-    """The frames of the message that begins at ``start``; none if it is not all there by ``end``."""
+def take_apart(data: bytes, start: int, end: int, wire: str) -> "tuple[Message, int]":
+    """The frames of the message that begins at ``start``, and where it ends; none if it is not all there by ``end``."""
     if wire == "sp":
-        return [data[start : start + 4], data[start + 4 : end]]
+        return [data[start : start + 4], data[start + 4 : end]], end
     frames: Message = []
     while start + 2 <= end:
         flags = data[start]
@@ -107,8 +107,8 @@ def take_apart(data: bytes, start: int, end: int, wire: str) -> Message:
         frames.append(data[start + head : start + head + size])
         start += head + size
         if not flags & 1:
-            return frames
-    return []
+            return frames, start
+    return [], end
 
 
 class Tap:
@@ -127,31 +127,25 @@ class Tap:
         """Puts itself in front of the session."""
         take = session.on_message
         ordinary = session.ordinary
-        tried = (b"", -1)  # what was offered to ``ordinary`` and may come again, the long way
 
         def on_message(data: bytes, start: int, end: int) -> None:
-            nonlocal tried
-            if self._within or (tried[0] is data and tried[1] == start):
-                tried = (b"", -1)
-                take(data, start, end)  # ... or the session takes the same message again, in a shorter form
+            if self._within:
+                take(data, start, end)  # the session takes the same message again, in a shorter form
                 return
             self._within = True
             try:
                 self.drain()
-                self._came(take_apart(data, start, end, self.link.wire))
+                self._came(take_apart(data, start, end, self.link.wire)[0])
                 take(data, start, end)
             finally:
                 self._within = False
 
         def on_ordinary(data: bytes, start: int, size: int) -> int:
-            nonlocal tried
-            frames = take_apart(data, start, size, self.link.wire)
-            if not frames:
-                return start
             self.drain()
-            self._came(frames)
             end = ordinary(data, start, size)
-            tried = (data, start) if end == start else (b"", -1)
+            while start < end:  # as many as it took; what it said to them is still in the link
+                frames, start = take_apart(data, start, end, self.link.wire)
+                self._came(frames)
             return end
 
         session.on_message = on_message  # type: ignore[method-assign]
