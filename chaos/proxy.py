@@ -15,6 +15,7 @@ from typing import cast
 CHUNK = 64 * 1024
 UP, DOWN = "up", "down"  # from the peer to the broker, and back
 BOTH = (UP, DOWN)
+LAST_WORDS = 5.0  # seconds that the one way of a connection may go on after the other has ended
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends a reset
 
 
@@ -138,6 +139,9 @@ class Route:
             if pair.half:
                 # One side lives on, believing; until it gives up by itself, or the route is cut or closed.
                 await asyncio.wait(ways)
+            else:
+                # What one side said before it closed still arrives, even if the other way broke first.
+                await asyncio.wait(ways, timeout=LAST_WORDS)
         finally:
             self.pairs.discard(pair)
             for way in ways:
@@ -193,6 +197,8 @@ class Pair:
                 else:
                     writer.write(data)
                 await writer.drain()
+            if not self.half:
+                _finish(writer)
         except (OSError, TimeoutError):
             pass
 

@@ -86,6 +86,40 @@ def test_what_is_held_comes_later(way: str) -> None:
     played(play)
 
 
+def test_what_was_said_before_the_end_arrives_though_the_other_way_broke_first() -> None:
+    gone = asyncio.Event()
+
+    async def farewell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.write(b"goodbye")
+        writer.close()
+        await writer.wait_closed()
+        gone.set()
+
+    async def run() -> None:
+        server = await asyncio.start_server(farewell, "127.0.0.1", 0)
+        network = Network(random.Random(1))
+        route = await network.route("peer", server.sockets[0].getsockname()[:2])
+        route.set(Weather(held=frozenset((DOWN,))))
+        reader, writer = await dial(route)
+        writer.write(b"x")
+        await gone.wait()
+        for _ in range(5):  # nobody is there to read it: this way breaks
+            writer.write(b"y")
+            await asyncio.sleep(0.02)
+        route.heal()
+        assert await reader.read() == b"goodbye"
+        writer.close()
+        await network.close()
+        server.close()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(WAIT):
+            await run()
+
+    asyncio.run(bounded())
+
+
 def test_what_is_swallowed_never_comes_and_ends_the_connection() -> None:
     async def play(route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         route.set(Weather(swallowed=frozenset(BOTH)))
