@@ -106,6 +106,16 @@ def test_ways_that_are_not_taken(path: bytes) -> None:
     assert node.knows(b"there") == -1 and far.link.closing is None
 
 
+def test_what_still_comes_over_a_bridge_that_we_have_left_is_no_violation(node: Node) -> None:
+    far = Far(node).hello()
+    node.broker.shutdown()
+    far.heard()
+    far.say(b"BEAT")
+    far.say(b"REQUEST", b"1", b"there", b"0", b"", b"", OTHER)
+    assert far.link.closing is None and far.heard() == []
+    assert node.broker.monitor.violations == 0 and not node.broker.open_requests
+
+
 def test_a_request_out_and_its_answer(node: Node) -> None:
     far = Far(node).hello()
     far.say(b"OFFER", b"s", OTHER)

@@ -93,7 +93,9 @@ class BridgeSession(Session):
             (word,), at = take(data, start + len(PREFIX), end, 1)
             worker = self.worker
             if worker is None:
-                if word != b"HELLO" or self.peer:
+                if self.peer:
+                    return  # the bridge is over, because we leave or it was silent: the other side does not know yet
+                if word != b"HELLO":
                     raise ProtocolViolation(f"{word[:MAX_WORD]!r} before HELLO")
                 self._on_hello(take_all(data, at, end))
                 return
