@@ -6,7 +6,7 @@ worker that is no more gives back what it held.
 
 from polydomo import limits
 from polydomo.broker import choice, liveness, queues, reserved
-from polydomo.broker.ledger import ATTEMPT_MASK, NUMBER_MASK, Ledger, large
+from polydomo.broker.ledger import BLOCK, FIRST_ATTEMPTS, IN_BLOCK, Ledger, large
 from polydomo.protocols.verbs import (
     DONE,
     FAILED,
@@ -35,7 +35,11 @@ class Floor(Ledger):
     def _dispatch(self, request: Request, worker: Worker) -> None:
         now = self.now
         attempts = request.attempts + 1
-        token = b"%09x%03x" % (request.number & NUMBER_MASK, attempts & ATTEMPT_MASK)
+        number = request.number
+        if attempts == 1 and number >> BLOCK == self._block:
+            token = self._block_token + FIRST_ATTEMPTS[number & IN_BLOCK]
+        else:
+            token = self._token(number, attempts)
         request.token = token
         request.worker = worker
         request.state = HELD
@@ -365,7 +369,8 @@ class Floor(Ledger):
         request.spent = request.attempts
         request.state = QUEUED
         queues.push(service, request)
-        self._await(request)
+        if request.timed:
+            self._await(request)
         if not service.workers and not service.away and not service.timer:
             self._watch(service)
         self._pump(service)
@@ -449,7 +454,8 @@ class Floor(Ledger):
             request.lost_by = worker.session
             request.service.requeued += 1
             queues.push_back(request.service, request)
-            self._await(request)
+            if request.timed:
+                self._await(request)
             self.recorder.requeued(request, worker, why)
 
     def orphan(self, worker: Worker, seconds: float) -> None:

@@ -33,6 +33,9 @@ class Entropy:
 NUMBER_MASK = (1 << 36) - 1
 ATTEMPT_MASK = (1 << 12) - 1
 TOKEN_SIZE = 12
+BLOCK = 12  # bits of the number that change from token to token; the rest of it is made text once for all of them
+IN_BLOCK = (1 << BLOCK) - 1
+FIRST_ATTEMPTS = tuple([b"%03x001" % number for number in range(1 << BLOCK)])
 
 
 def number_of(token: bytes, newest: int) -> int:
@@ -58,7 +61,7 @@ def large(body: Body) -> int:
 
 class Ledger(Verbs):
     __slots__ = (  # so many attributes are slow to reach otherwise, and the hot path reaches for them all the time
-        "_attempts", "_entropy", "_max_held_bytes", "_max_outstanding", "_max_queue", "_requests", "_sessions",
+        "_attempts", "_block", "_block_token", "_entropy", "_max_held_bytes", "_max_outstanding", "_max_queue", "_requests", "_sessions",
         "_stalled", "_wants_bodies", "_wants_messages", "_wants_requests", "_workers", "address", "catalog", "crews", "draining",
         "held_bytes", "memo_workers", "monitor", "now", "open_requests", "policy", "recorder", "refusal", "schedulers",
         "services", "sessions", "started", "subscriptions", "timers", "tuning", "wall", "workers",
@@ -104,6 +107,8 @@ class Ledger(Verbs):
         self._max_held_bytes = self.policy.max_held_bytes
         self._stalled: dict[Session, Service] = {}  # clients that are not read, and the service they filled
         self._requests = 0
+        self._block = -1
+        self._block_token = b""
         self._sessions = 0
         self._workers = 0
         self.monitor = Monitor(self)
@@ -114,6 +119,13 @@ class Ledger(Verbs):
         self._wants_requests = recorder.wants_requests
         self._wants_messages = recorder.wants_messages
         self._wants_bodies = recorder.wants_bodies
+
+    def _token(self, number: int, attempts: int) -> bytes:
+        """The token of an attempt, where it is not at hand."""
+        if attempts == 1:
+            self._block = number >> BLOCK
+            self._block_token = b"%06x" % ((number & NUMBER_MASK) >> BLOCK)
+        return b"%09x%03x" % (number & NUMBER_MASK, attempts & ATTEMPT_MASK)
 
     # --- endings ---------------------------------------------------------------------------------------------------------
 
@@ -187,10 +199,9 @@ class Ledger(Verbs):
     # --- what bounds a request in time -----------------------------------------------------------------------------------
 
     def _await(self, request: Request) -> None:
-        """The request waits for a worker (again)."""
-        if request.timed:
-            request.expiry = self.now + request.wait if request.wait else 0.0
-            self._arm(request)
+        """The request, one that is bound in time, waits for a worker (again)."""
+        request.expiry = self.now + request.wait if request.wait else 0.0
+        self._arm(request)
 
     def _arm(self, request: Request) -> None:
         """Sees to it that the request's one timer is not later than whichever of its bounds comes first. An earlier one is left alone: most

@@ -8,9 +8,10 @@ The client address we give a worker is the token of the attempt, so a reply that
 """
 
 from polydomo.errors import ProtocolViolation
-from polydomo.protocols.verbs import Request, Worker
+from polydomo.protocols.verbs import Request, Verbs, Worker
 from polydomo.protocols.worker_role import WorkerRole
 from polydomo.wire.frames import EMPTY_FRAME, Body, cut, join, split
+from polydomo.wire.link import Link
 
 CLIENT = b"\x01\x00\x01\x06MDPC01"  # frames: "", MDPC01
 WORKER = b"\x01\x00\x01\x06MDPW01"
@@ -21,35 +22,55 @@ HEARTBEAT = WORKER + b"\x00\x01\x04"
 DISCONNECT = WORKER + b"\x00\x01\x05"
 
 SERVICE_AT = len(CLIENT)
-BODY_AT = len(REPLY) + 12 + 2  # after a token and the delimiter
+NOTHING = b"\xff"  # what no message begins with
+TOKEN_AT = len(REPLY)
+BODY_AT = TOKEN_AT + 12 + 2  # after a token and the delimiter
 
 
 class Mdp1Session(WorkerRole):
     protocol = "mdp1"
     hasty = True
 
+    def __init__(self, broker: Verbs, link: Link) -> None:
+        super().__init__(broker, link)
+        self._asked = NOTHING  # all that stands in front of the body of the last request: the next one mostly begins alike
+        self._service = b""
+        self._ref = b""
+
     def ordinary(self, data: bytes, start: int, size: int) -> int:
-        """A request or a reply of one short frame."""
-        if data.startswith(CLIENT, start):
-            at = start + SERVICE_AT
-            if at + 2 < size and data[at] == 1:
-                after = at + 2 + data[at + 1]
-                if after + 2 <= size and data[after] == 0:
-                    end = after + 2 + data[after + 1]
-                    if end <= size:
-                        self.broker.request(self, data[at + 2 : after], data[after:end], data[at:after])
-                        return end
-        elif data.startswith(REPLY, start):
+        """A reply, or requests for the service that was asked for before, each with a body of one frame."""
+        worker = self.worker
+        if worker is not None and data[start : start + TOKEN_AT] == REPLY:
             body = start + BODY_AT
-            if body + 2 <= size and data[body] == 0 and data[body - 1] == 0 and data[body - 2] == 1:
-                end = body + 2 + data[body + 1]
-                worker = self.worker
-                if end <= size and worker is not None and worker.alive:
-                    token = data[body - 14 : body - 2]
-                    if token in worker.held:
-                        self.broker.final(worker, token, data[body:end])
-                        return end
+            if body + 2 <= size and data[body - 1] == 0 and data[body - 2] == 1 and worker.alive:
+                end = body + 2 + data[body + 1] if data[body] == 0 else self._end_of(data, start, body, size)
+                if end <= size:
+                    if not self.broker.final(worker, data[body - 14 : body - 2], data[body:end]):
+                        worker.seen = self.broker.now
+                    return end
+            return start
+        asked = self._asked
+        length = len(asked)
+        while start < size:
+            body = start + length
+            if body + 2 > size or data[start:body] != asked:
+                break
+            end = body + 2 + data[body + 1] if data[body] == 0 else self._end_of(data, start, body, size)
+            if end > size:
+                break
+            self.broker.request(self, self._service, data[body:end], self._ref)
+            start = end
+            if self.link.halted:
+                break
         return start
+
+    def _end_of(self, data: bytes, start: int, body: int, size: int) -> int:
+        """Where the message ends, if its last frame, at ``body``, is a long one and it is an ordinary message; otherwise beyond ``size``."""
+        if data[body] == 2 and body + 9 <= size:
+            length = int.from_bytes(data[body + 1 : body + 9], "big")
+            if length <= self.link.ordinary_size - (body + 9 - start):
+                return body + 9 + length
+        return size + 1
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         if data.startswith(CLIENT, start):
@@ -57,7 +78,10 @@ class Mdp1Session(WorkerRole):
             # "Frame 2: Service name (printable string)"; "Frames 3+: Request body (opaque binary)"
             after = at + 2 + data[at + 1] if at + 2 <= end else end + 1
             if after < end and data[at] == 1:
-                self.broker.request(self, data[at + 2 : after], cut(data, after, end), data[at:after])
+                self._asked = data[start:after]
+                self._service = data[at + 2 : after]
+                self._ref = data[at:after]
+                self.broker.request(self, self._service, cut(data, after, end), self._ref)
             elif after == end and data[at] == 0:  # without a body, which kills published brokers
                 self.broker.request(self, data[at + 2 : after], b"", b"\x01" + data[at + 1 : after])
             else:

@@ -53,18 +53,26 @@ class Connection(asyncio.Protocol):
             server.wake()
         server.bytes_received += len(data)
         link = self.link
+        if self._shaking or link is None:
+            self._shake(data)
+            return
         try:
-            if link is None:
-                self._sniff(self._first + data)
-            else:
-                link.receive(data)
+            link.receive(data)
         except Exception:
             self.fail()
-        if self._shaking:
-            link = self.link
-            if link is not None and link.open:
-                self._shaking = False
-                server.shaking.pop(self, None)
+
+    def _shake(self, data: bytes) -> None:
+        """What comes until the handshake is done."""
+        try:
+            if self.link is None:
+                self._sniff(self._first + data)
+            else:
+                self.link.receive(data)
+        except Exception:
+            self.fail()
+        if self.link is not None and self.link.open:
+            self._shaking = False
+            self.server.shaking.pop(self, None)
 
     def go_on(self, link: Link) -> None:
         """The peer may be heard again: first what it had said already."""
@@ -129,26 +137,25 @@ class Connection(asyncio.Protocol):
         link.dirty = False
         out = link.out
         if out:
-            if len(out) == 1:
-                self.server.bytes_sent += len(out[0])
-                transport.write(out[0])
-                link.out = []
-            elif link.big:
+            if not link.big:
+                data = out[0] if len(out) == 1 else b"".join(out)
+                out.clear()
+                self.server.bytes_sent += len(data)
+                transport.write(data)
+            else:
                 self.server.bytes_sent += sum(map(len, out))
                 link.out = []
                 link.big = False
                 transport.writelines(out)
-            else:
-                joined = b"".join(out)
-                self.server.bytes_sent += len(joined)
-                transport.write(joined)
-                out.clear()
             if self.choked and transport.get_write_buffer_size() > self.server.max_unsent:
                 link.close(f"left over {self.server.max_unsent} bytes unread", abort=True)
         if link.closing is not None:
             self._close(link)
-        elif bool(link.paused) == self.reading:
-            self._set_reading(not link.paused)
+        elif link.paused:
+            if self.reading:
+                self._set_reading(False)
+        elif not self.reading:
+            self._set_reading(True)
 
     def _close(self, link: Link) -> None:
         if self in self.server.closing:

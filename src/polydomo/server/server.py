@@ -247,14 +247,14 @@ class BrokerServer:
             trouble(LOG, "internal error", during="a turn")
         while hub.resumed:
             link = hub.resumed.pop()
-            if not link.closed and isinstance(link.owner, Connection):
+            if not link.closed:
                 link.owner.go_on(link)
         while hub.dirty:
             dirty = hub.dirty
             hub.dirty = []
             for link in dirty:
-                connection = link.owner
-                if link.closed or not isinstance(connection, Connection):
+                connection: Connection = link.owner
+                if link.closed:
                     link.dirty = False
                 else:
                     try:

@@ -5,6 +5,8 @@ sent is gathered in ``out``. It does no I/O: whoever owns the socket (the server
 ``hub.dirty`` once per turn of its loop, writes out what each link gathered, and obeys its ``closing`` and ``paused`` flags.
 """
 
+from typing import Any
+
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import BIG_BODY
 from polydomo.wire.frames import Body
@@ -22,8 +24,9 @@ class Handler:
     hasty = False  # it has ``ordinary``
 
     def ordinary(self, data: bytes, start: int, size: int) -> int:
-        """Takes the message at ``data[start:size]`` if it is all there and of the one shape that makes up the traffic, and returns its
-        end; otherwise touches nothing and returns ``start``: the wire then takes it apart. The way for those in a hurry."""
+        """Takes messages at ``data[start:size]`` for as long as they are all there, no longer than ``link.ordinary_size`` and of the one shape
+        that makes up the traffic, and the link is not halted; returns where it stopped: the wire then takes apart what stands there. The
+        way for those in a hurry."""
         return start
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
@@ -61,12 +64,12 @@ class Link:
         self.big = False  # ``out`` has a piece too large to be worth joining
         self.mute = False  # closed or closing: nothing more is sent
         self.halted = False  # mute or paused: nothing more is taken in
-        self.received = 0  # bytes, for figures
         self.closing: str | None = None  # why the owner must close the connection, once ``out`` is written
         self.abort = False  # with ``closing``: close at once, do not wait until ``out`` is written
         self.closed = False  # the connection is gone
         self.paused = 0  # not 0: the owner must not read from the socket, and ``receive`` puts aside what it already has
-        self.owner: object = None  # whatever the owner of the socket wants to find again
+        self.ordinary_size = 0  # see ``Handler.ordinary``
+        self.owner: Any = None  # whatever the owner of the socket wants to find again
 
     @property
     def open(self) -> bool:

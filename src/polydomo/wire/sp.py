@@ -99,7 +99,6 @@ class SpLink(Link):
             self.send(self._lead + size.to_bytes(8, "big") + rid + header, payload)
 
     def receive(self, data: bytes) -> None:
-        self.received += len(data)
         position = 0
         if self._rest:
             if data:

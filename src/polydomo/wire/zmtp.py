@@ -63,8 +63,10 @@ class ZmtpLink(Link):
         self._state = SIGNING
         self._rest = b""  # an unfinished message, or what came while paused
         self._gather: BytesIO | None = None  # the same, for a long one
+        self._aside = False  # there is one or the other
         self.listener = listener
         self.bounds = bounds
+        self.ordinary_size = min(limits.BIG_BODY, bounds.max_frame, bounds.max_message)
         self.mechanism: Mechanism | None = mechanism if mechanism is not None else Null(listener, socket_type)
         self.version = (3, 1)
         self.our_type = socket_type
@@ -82,10 +84,15 @@ class ZmtpLink(Link):
         return self._state == TRAFFIC and not self.closed
 
     def receive(self, data: bytes) -> None:
-        self.received += len(data)
         try:
             if self._state == TRAFFIC:
-                self._traffic(data)
+                handler = self.handler
+                if handler.hasty and not self._aside and not self.halted:
+                    start = handler.ordinary(data, 0, len(data))
+                    if start < len(data):
+                        self._traffic(data, start)
+                else:
+                    self._traffic(data, 0)
             elif self.closing is None:
                 self._shake(self._rest + data)
         except ProtocolViolation as error:
@@ -122,7 +129,7 @@ class ZmtpLink(Link):
         self._rest = b""
         self.handler.on_open()
         if data:
-            self._traffic(data)
+            self._traffic(data, 0)
 
     def _shake_signature(self, data: bytes) -> bytes:
         if len(data) < 11:
@@ -224,23 +231,25 @@ class ZmtpLink(Link):
 
     # --- traffic --------------------------------------------------------------------------------------------------------
 
-    def _traffic(self, data: bytes) -> None:
-        position = 0
+    def _traffic(self, data: bytes, start: int) -> None:
+        """``data`` from ``start`` on, after what was put aside, which there may only be if ``start`` is 0."""
+        position = start
         count = 0
-        if self._gather is not None:
-            gathered = self._gathered(data)
-            if gathered is None:
-                return
-            data = gathered
-        elif self._rest:
-            data = self._rest + data
-            self._rest = b""
-            position = self._scan
-            count = self._count
+        if self._aside:
+            if self._gather is not None:
+                gathered = self._gathered(data)
+                if gathered is None:
+                    return
+                data = gathered
+            else:
+                data = self._rest + data
+                self._rest = b""
+                position = self._scan
+                count = self._count
+            self._aside = False
         if self.halted:
-            self._put_aside(data, 0, 0, 0, 0)
+            self._put_aside(data, start, 0, 0, 0)
             return
-        start = 0
         size = len(data)
         last = size - 1
         handler = self.handler
@@ -313,6 +322,7 @@ class ZmtpLink(Link):
         left = len(data) - start
         if not left or self.mute:  # of a peer that is being closed nothing is kept
             return
+        self._aside = True
         self._scan = scan
         self._count = count
         self._need = need
