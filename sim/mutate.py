@@ -9,7 +9,7 @@ from sim import mutants, mutants_around
 from sim.breaking import MUTANTS, Mutant
 from sim.run import run_seed
 
-SEEDS = 40  # within which a mutant must be found
+SEEDS = 80  # within which a mutant must be found
 
 __all__ = ["MUTANTS", "SEEDS", "find", "mutants", "mutants_around"]
 
