@@ -2,9 +2,8 @@
 
 from contextlib import ExitStack
 from typing import Any
-from unittest.mock import patch
 
-from polydomo.broker import floor, liveness, queues
+from polydomo.broker import liveness, queues
 from polydomo.broker.core import Broker
 from polydomo.broker.floor import Floor
 from polydomo.broker.ledger import Ledger
@@ -14,7 +13,7 @@ from polydomo.protocols.mdp1 import Mdp1Session
 from polydomo.protocols.mdp2 import Mdp2Session
 from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.memo_session import MemoSession
-from polydomo.protocols.verbs import DONE, QUEUED, Request, Service, Session, Worker
+from polydomo.protocols.verbs import DONE, QUEUED, Request, Service, Session, Terms, Worker
 from polydomo.protocols.worker_role import WorkerRole
 from polydomo.wire.zmtp import ZmtpLink
 from sim.breaking import both, mutant, swap
@@ -48,7 +47,13 @@ def no_fencing(stack: ExitStack) -> None:
 
 @mutant("an attempt is named like the one before it", *both("dcp,dcp,dcp"), *LOSSES, "slow=0.3")
 def token_reused(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(floor, "ATTEMPT_MASK", 0))
+    def make(token: Any) -> Any:
+        def mutated(self: Broker, number: int, attempts: int) -> Any:
+            return token(self, number, 1)
+
+        return mutated
+
+    swap(stack, Ledger, "_token", make)
 
 
 @mutant("a reply goes to another client of the same protocol", *both("mdp2,mdp2,mdp2"), *BUSY)
@@ -146,11 +151,11 @@ def partials_mixed(stack: ExitStack) -> None:
 def held_partials_kept(stack: ExitStack) -> None:
     def make(give_back: Any) -> Any:
         def mutated(self: Broker, request: Request, worker: Worker, why: str) -> None:
-            kept, size, count = request.parts, request.parts_size, request.parts_frames
+            kept = request.parts
             give_back(self, request, worker, why)
             if kept and request.state != DONE:
-                request.parts, request.parts_size, request.parts_frames = kept, size, count
-                self.held_bytes += size
+                request.parts = kept
+                self.held_bytes += kept.size
 
         return mutated
 
@@ -335,8 +340,8 @@ def expiry_skipped(stack: ExitStack) -> None:
 @mutant("a request's own deadline is not kept", *both("emqp,memo"), "slow=0.8", "give_up=0.5")
 def deadline_skipped(stack: ExitStack) -> None:
     def make(due: Any) -> Any:
-        def mutated(self: Broker, request: Request) -> None:
-            request.timer = 0
+        def mutated(self: Broker, request: Request, terms: Terms) -> None:
+            terms.timer = 0
 
         return mutated
 

@@ -14,6 +14,7 @@ from polydomo.broker.catalog import Entry
 from polydomo.broker.crossing import Crossing
 from polydomo.broker.ledger import Entropy, number_of
 from polydomo.broker.timers import HAIR
+from polydomo.limits import SMALL_BODY
 from polydomo.protocols.bridge import Journey
 from polydomo.protocols.verbs import (
     CANCELLED,
@@ -30,6 +31,7 @@ from polydomo.protocols.verbs import (
     Request,
     Service,
     Session,
+    Terms,
     Worker,
 )
 from polydomo.wire.frames import Body, flat, frame, head
@@ -77,17 +79,14 @@ class Broker(Crossing):
         self.open_requests += 1
         size = len(body)
         self.held_bytes += size
-        if size > limits.SMALL_BODY:
+        if size > SMALL_BODY:
             session.held_bytes += size
             if session.held_bytes >= self.policy.max_client_bytes:
                 self._stall(session, target)
         if attempts:
             request.max_attempts = attempts
         if deadline or wait or run:
-            request.timed = True
-            request.deadline = deadline
-            request.wait = wait
-            request.run = run
+            request.terms = Terms(deadline, wait, run)
         if self._wants_messages:
             self.recorder.accepted(request)
         if not target.length and (target.idle or target.spare):
@@ -98,8 +97,8 @@ class Broker(Crossing):
                 self._rest(worker)
         else:
             queues.push(target, request)
-            if request.timed:
-                self._await(request)
+            if request.terms is not None:
+                self._await(request, request.terms)
             if not target.workers:
                 if target.away:
                     self._pump_away(target)
@@ -263,8 +262,8 @@ class Broker(Crossing):
     def _item_due(self, key: int, item: object) -> None:
         # What comes first may end what comes later, or set it a new time: then its key is another.
         if isinstance(item, Request):
-            if item.timer == key:
-                self._request_due(item)
+            if item.terms is not None and item.terms.timer == key:
+                self._request_due(item, item.terms)
         elif isinstance(item, Worker):
             if item.timer == key:
                 item.timer = 0
@@ -289,23 +288,23 @@ class Broker(Crossing):
         if entry.session is not None and not entry.session.over:
             entry.session.probe(entry.name)
 
-    def _request_due(self, request: Request) -> None:
-        request.timer = 0
+    def _request_due(self, request: Request, terms: Terms) -> None:
+        terms.timer = 0
         if request.state == DONE:
             return
         now = self.now + HAIR
         worker = request.worker
-        if request.deadline and now >= request.deadline:
+        if terms.deadline and now >= terms.deadline:
             if request.state == QUEUED:
                 queues.remove(request.service, request)
             self._fail(request, TIMEOUT, "its deadline passed")
-        elif request.state == QUEUED and request.expiry and now >= request.expiry:
+        elif request.state == QUEUED and terms.expiry and now >= terms.expiry:
             queues.remove(request.service, request)
             self._fail(request, NO_WORKER, "no worker took it in time")
-        elif request.state == HELD and request.run and now >= request.dispatched + request.run:
-            self._fail(request, TIMEOUT, f"its worker took longer than {request.run:g} s")
+        elif request.state == HELD and terms.run and now >= request.dispatched + terms.run:
+            self._fail(request, TIMEOUT, f"its worker took longer than {terms.run:g} s")
         else:
-            self._arm(request)
+            self._arm(request, terms)
             return
         if worker is not None and worker.session.polls:
             # memo01: "the broker assumes that the worker has disconnected"

@@ -18,6 +18,7 @@ from polydomo.protocols.verbs import (
     REFUSED,
     SHUTDOWN,
     TOO_LARGE,
+    Parts,
     Request,
     Service,
     Session,
@@ -33,25 +34,24 @@ class Floor(Ledger):
     # --- handing out -----------------------------------------------------------------------------------------------------
 
     def _dispatch(self, request: Request, worker: Worker) -> None:
-        now = self.now
-        attempts = request.attempts + 1
         number = request.number
-        if attempts == 1 and number >> BLOCK == self._block:
+        if not request.attempts and number >> BLOCK == self._block:
             token = self._block_token + FIRST_ATTEMPTS[number & IN_BLOCK]
+            request.attempts = 1
         else:
-            token = self._token(number, attempts)
+            request.attempts += 1
+            token = self._token(number, request.attempts)
+            if request.attempts == 2:
+                request.first_dispatched = request.dispatched
         request.token = token
         request.worker = worker
         request.state = HELD
-        request.attempts = attempts
-        request.dispatched = now
-        if attempts == 1:
-            request.first_dispatched = now
+        request.dispatched = now = self.now
         worker.held[token] = request
         worker.credit -= 1
         worker.told = now
-        if request.timed:
-            self._arm(request)
+        if request.terms is not None:
+            self._arm(request, request.terms)
         worker.session.deliver(worker, request)
         if self._wants_messages:
             self.recorder.dispatched(request, worker)
@@ -247,23 +247,21 @@ class Floor(Ledger):
             request.reply_size += len(body)
             session.send_partial(request, body)
             return True
-        if request.parts is None:
-            request.parts = []
-        if self._joins(request, body):
-            request.parts.append(body)
-            request.parts_size += len(body)
-            request.parts_frames += max(1, count(body))
+        parts = request.parts
+        if parts is None:
+            parts = request.parts = Parts()
+        if self._joins(parts, body):
+            parts.bodies.append(body)
+            parts.size += len(body)
+            parts.frames += max(1, count(body))
             self.held_bytes += len(body)
         else:
             self._too_large(request)
         return True
 
-    def _joins(self, request: Request, body: Body) -> bool:
+    def _joins(self, parts: Parts, body: Body) -> bool:
         """Whether one more part still makes a message within the bounds, of bytes and of frames."""
-        return (
-            request.parts_size + len(body) <= self.policy.max_message
-            and request.parts_frames + count(body) <= limits.MAX_BODY_FRAMES
-        )
+        return parts.size + len(body) <= self.policy.max_message and parts.frames + count(body) <= limits.MAX_BODY_FRAMES
 
     def _too_large(self, request: Request) -> None:
         bound = f"{self.policy.max_message} bytes or {limits.MAX_BODY_FRAMES} frames"
@@ -276,20 +274,20 @@ class Floor(Ledger):
             return False
         worker.seen = self.now
         worker.done += 1
-        if request.state != DONE:
-            if request.parts is not None and not self._joins(request, body):
-                self._too_large(request)
-            else:
-                if request.parts is not None:
-                    body = chain([*request.parts, body])
-                request.reply_size += len(body)
-                session = request.session
-                if self._wants_bodies:
-                    self.recorder.replied(request, body)
-                self._end(request, OK, "")
-                session.send_final(request, body)
-        elif self._wants_messages:
-            self.recorder.unheard(request, worker)
+        parts = request.parts
+        if request.state == DONE:
+            if self._wants_messages:
+                self.recorder.unheard(request, worker)
+        elif parts is not None and not self._joins(parts, body):
+            self._too_large(request)
+        else:
+            if parts is not None:
+                body = chain([*parts.bodies, body])
+            request.reply_size += len(body)
+            if self._wants_bodies:
+                self.recorder.replied(request, body)
+            self._end(request, OK, "")
+            request.session.send_final(request, body)
         if worker.auto_credit and not worker.held and not worker.credit:
             worker.credit = 1
         if worker.credit > 0:
@@ -369,8 +367,8 @@ class Floor(Ledger):
         request.spent = request.attempts
         request.state = QUEUED
         queues.push(service, request)
-        if request.timed:
-            self._await(request)
+        if request.terms is not None:
+            self._await(request, request.terms)
         if not service.workers and not service.away and not service.timer:
             self._watch(service)
         self._pump(service)
@@ -437,11 +435,7 @@ class Floor(Ledger):
         request.worker = None
         if request.state == DONE:
             return
-        if request.parts is not None:
-            self.held_bytes -= request.parts_size
-            request.parts = None  # "partials that were only held are dropped with the attempt"
-            request.parts_size = 0
-            request.parts_frames = 0
+        self._drop_parts(request)  # "partials that were only held are dropped with the attempt"
         allowed = request.max_attempts or self.policy.attempts
         if request.partials and not self.policy.requeue_after_partial:
             self._fail(request, INTERRUPTED, f"its worker was lost after {request.partials} partials ({why})")
@@ -454,8 +448,8 @@ class Floor(Ledger):
             request.lost_by = worker.session
             request.service.requeued += 1
             queues.push_back(request.service, request)
-            if request.timed:
-                self._await(request)
+            if request.terms is not None:
+                self._await(request, request.terms)
             self.recorder.requeued(request, worker, why)
 
     def orphan(self, worker: Worker, seconds: float) -> None:

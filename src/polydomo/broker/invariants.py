@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.broker import queues
 from polydomo.broker.ledger import large
-from polydomo.protocols.verbs import DONE, HELD, OUTCOMES, QUEUED, Request, Service, Session, Worker
+from polydomo.protocols.verbs import DONE, HELD, OUTCOMES, QUEUED, Parts, Request, Service, Session, Worker
 from polydomo.wire.link import AT_BOUND
 
 if TYPE_CHECKING:
@@ -121,11 +121,12 @@ def _open(broker: "Broker", request: Request) -> None:
         assert broker.services.get(request.service.name) is request.service, f"{who} waits in a forgotten service"
         bound = request.deadline or request.expiry
     assert bool(request.timer) == bool(bound), f"{who} has a bound in time and no timer, or a timer and no bound"
-    held = sum(len(part) for part in request.parts) if request.parts is not None else 0
-    assert held == request.parts_size, f"{who} counts {request.parts_size} bytes of partials and holds {held}"
+    parts = request.parts if request.parts is not None else Parts()
+    held = sum(map(len, parts.bodies))
+    assert held == parts.size, f"{who} counts {parts.size} bytes of partials and holds {held}"
     assert held <= broker.policy.max_message, f"{who} holds more partials than a message may have bytes"
-    assert len(request.parts or ()) <= limits.MAX_BODY_FRAMES + 1, f"{who} holds more partials than a body may have frames"
-    assert not (request.parts and request.partials), f"{who} holds partials of a client that takes them"
+    assert len(parts.bodies) <= limits.MAX_BODY_FRAMES + 1, f"{who} holds more partials than a body may have frames"
+    assert not (parts.bodies and request.partials), f"{who} holds partials of a client that takes them"
     allowed = request.spent + (request.max_attempts or broker.policy.attempts)
     assert request.attempts <= allowed, f"{who} was tried too often"
 
@@ -168,7 +169,7 @@ def _places(broker: "Broker") -> None:
 def _totals(broker: "Broker") -> None:
     found = [request for session in broker.sessions for request in session.requests]
     assert broker.open_requests == len(found), f"{broker.open_requests} requests are said to be open, {len(found)} are"
-    size = sum(len(request.body) + request.parts_size for request in found)
+    size = sum(len(request.body) + (request.parts.size if request.parts is not None else 0) for request in found)
     assert broker.held_bytes == size, f"{broker.held_bytes} bytes are said to be held, {size} are"
     for session in broker.sessions:
         size = sum(large(request.body) for request in session.requests)

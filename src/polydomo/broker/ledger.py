@@ -3,7 +3,6 @@
 ``Ledger`` is the first floor of the broker: ``floor.Floor`` adds the workers, ``core.Broker`` the verbs. Its state is all of the broker's.
 """
 
-from polydomo import limits
 from polydomo.broker import queues
 from polydomo.broker.bridges import Bridges
 from polydomo.broker.catalog import Catalog
@@ -14,8 +13,9 @@ from polydomo.broker.pubsub import Subscriptions
 from polydomo.broker.record import Recorder
 from polydomo.broker.timers import Timers
 from polydomo.broker.values import Values
+from polydomo.limits import SMALL_BODY
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import DONE, OK, QUEUED, Request, Service, Session, Verbs, Worker
+from polydomo.protocols.verbs import DONE, OK, QUEUED, Request, Service, Session, Terms, Verbs, Worker
 from polydomo.wire.frames import Body
 from polydomo.wire.link import AT_BOUND
 
@@ -56,7 +56,7 @@ def number_of(token: bytes, newest: int) -> int:
 def large(body: Body) -> int:
     """The size that counts against what one client may have held."""
     size = len(body)
-    return size if size > limits.SMALL_BODY else 0
+    return size if size > SMALL_BODY else 0
 
 
 class Ledger(Verbs):
@@ -135,32 +135,39 @@ class Ledger(Verbs):
         request.state = DONE
         request.outcome = outcome
         request.reason = reason
-        if request.timer:
-            self.timers.remove(request.timer, request)
-            request.timer = 0
-        del request.session.requests[request]
+        if request.terms is not None and request.terms.timer:
+            self.timers.remove(request.terms.timer, request)
+            request.terms.timer = 0
+        session = request.session
+        del session.requests[request]
         self.open_requests -= 1
         size = len(request.body)
-        self.held_bytes -= size + request.parts_size
-        if size > limits.SMALL_BODY:
-            request.session.held_bytes -= size
+        self.held_bytes -= size
+        if size > SMALL_BODY:
+            session.held_bytes -= size
         service = request.service
         if outcome == OK:
             service.answered += 1
             try:
-                service.fresh[request.session.protocol].append(self.now - request.accepted)
+                service.fresh[session.protocol].append(self.now - request.accepted)
             except KeyError:
-                self.monitor.tally(service, request.session.protocol).fresh.append(self.now - request.accepted)
+                self.monitor.tally(service, session.protocol).fresh.append(self.now - request.accepted)
         else:
             service.failed += 1
-            self.monitor.tally(service, request.session.protocol).fail(outcome)
+            self.monitor.tally(service, session.protocol).fail(outcome)
         if self._wants_requests:
             self.recorder.ended(request)
         request.body = b""
-        request.parts = None
-        request.parts_size = 0
+        if request.parts is not None:
+            self._drop_parts(request)
         if not service.workers and not service.length:
             self._reap(service)
+
+    def _drop_parts(self, request: Request) -> None:
+        """Partials that were held for the client are not any more."""
+        if request.parts is not None:
+            self.held_bytes -= request.parts.size
+            request.parts = None
 
     def _fail(self, request: Request, outcome: str, reason: str) -> None:
         self._end(request, outcome, reason)
@@ -198,28 +205,28 @@ class Ledger(Verbs):
 
     # --- what bounds a request in time -----------------------------------------------------------------------------------
 
-    def _await(self, request: Request) -> None:
-        """The request, one that is bound in time, waits for a worker (again)."""
-        request.expiry = self.now + request.wait if request.wait else 0.0
-        self._arm(request)
+    def _await(self, request: Request, terms: Terms) -> None:
+        """The request waits for a worker (again)."""
+        terms.expiry = self.now + terms.wait if terms.wait else 0.0
+        self._arm(request, terms)
 
-    def _arm(self, request: Request) -> None:
+    def _arm(self, request: Request, terms: Terms) -> None:
         """Sees to it that the request's one timer is not later than whichever of its bounds comes first. An earlier one is left alone: most
         requests end before it is due, and otherwise it is set anew then."""
-        when = request.deadline
+        when = terms.deadline
         if request.state == QUEUED:
-            if request.expiry and (not when or request.expiry < when):
-                when = request.expiry
-        elif request.run and (not when or request.dispatched + request.run < when):
-            when = request.dispatched + request.run
-        timer = request.timer
+            if terms.expiry and (not when or terms.expiry < when):
+                when = terms.expiry
+        elif terms.run and (not when or request.dispatched + terms.run < when):
+            when = request.dispatched + terms.run
+        timer = terms.timer
         if timer:
             if when and timer <= when * 1000.0:
                 return
             self.timers.remove(timer, request)
-            request.timer = 0
+            terms.timer = 0
         if when:
-            request.timer = self.timers.add(self.now, when, request)
+            terms.timer = self.timers.add(self.now, when, request)
 
     def _watch(self, service: Service) -> None:
         """The service has no worker: its requests must not wait for ever."""

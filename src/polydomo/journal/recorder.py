@@ -282,7 +282,7 @@ class JournalRecorder(Recorder):
             request.spent,
             request.max_attempts,
             request.hops,
-            request.first_dispatched,
+            request.first_dispatched or request.dispatched,
             request.first_partial,
             request.partials,
             request.outcome,

@@ -65,7 +65,7 @@ class Mdp1Session(WorkerRole):
         return start
 
     def _end_of(self, data: bytes, start: int, body: int, size: int) -> int:
-        """Where the message ends, if its last frame, at ``body``, is a long one and it is an ordinary message; otherwise beyond ``size``."""
+        """Where the message ends, if its last frame, at ``body``, is a long one and not too long; otherwise beyond ``size``."""
         if data[body] == 2 and body + 9 <= size:
             length = int.from_bytes(data[body + 1 : body + 9], "big")
             if length <= self.link.ordinary_size - (body + 9 - start):

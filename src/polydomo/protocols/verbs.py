@@ -46,9 +46,9 @@ class Request:
     """
 
     __slots__ = (
-        "__weakref__", "accepted", "attempts", "body", "deadline", "dispatched", "expiry", "first_dispatched", "first_partial", "hops",
-        "lost_by", "max_attempts", "number", "outcome", "partials", "parts", "parts_frames", "parts_size", "reason", "ref", "reply_size",
-        "run", "service", "session", "spent", "state", "timed", "timer", "token", "wait", "worker",
+        "__weakref__", "accepted", "attempts", "body", "dispatched", "first_dispatched", "first_partial", "hops", "lost_by", "max_attempts",
+        "number", "outcome", "partials", "parts", "reason", "ref", "reply_size", "service", "session", "spent", "state", "terms", "token",
+        "worker",
     )  # fmt: skip
 
     def __init__(self, number: int, session: "Session", service: "Service", body: Body, ref: object, now: float) -> None:
@@ -63,25 +63,62 @@ class Request:
         self.token = b""  # names this attempt towards the worker: 12 printable ASCII bytes, see ``broker.ledger``
         self.attempts = 0  # times it was handed to a worker
         self.dispatched = 0.0  # when the current attempt began
-        self.first_dispatched = 0.0
-        self.timed = False  # one of deadline, wait and run is set
-        self.deadline = 0.0  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
-        self.wait = 0.0  # seconds it may wait for a worker, each time it does; 0: the service's general expiry
-        self.expiry = 0.0  # absolute; 0 is none. Still queued then: NO_WORKER.
-        self.run = 0.0  # seconds from dispatch (memo01's job timeout); 0 is none. Passing it ends the request as TIMEOUT.
+        self.first_dispatched = 0.0  # when the first one did, if there was another after it
+        self.terms: Terms | None = None  # what bounds it in time
         self.max_attempts = 0  # 0: as many as the broker's policy says
         self.spent = 0  # attempts before it was passed on the last time: they do not count against it
         self.hops = 0  # services it was passed on to (DCP chains)
         self.lost_by: Session | None = None  # the session that lost it last; another one is preferred
-        self.timer = 0  # the broker's
         self.first_partial = 0.0
         self.partials = 0  # partials that reached the client
-        self.parts: list[Body] | None = None  # partials held for a client that cannot take them
-        self.parts_size = 0
-        self.parts_frames = 0
+        self.parts: Parts | None = None  # partials held for a client that cannot take them
         self.reply_size = 0
         self.outcome = ""
         self.reason = ""
+
+    @property
+    def deadline(self) -> float:
+        """See ``Terms``."""
+        return self.terms.deadline if self.terms is not None else 0.0
+
+    @property
+    def run(self) -> float:
+        """See ``Terms``."""
+        return self.terms.run if self.terms is not None else 0.0
+
+    @property
+    def expiry(self) -> float:
+        """See ``Terms``."""
+        return self.terms.expiry if self.terms is not None else 0.0
+
+    @property
+    def timer(self) -> int:
+        """See ``Terms``."""
+        return self.terms.timer if self.terms is not None else 0
+
+
+class Terms:
+    """What bounds a request in time, if anything does."""
+
+    __slots__ = ("deadline", "expiry", "run", "timer", "wait")
+
+    def __init__(self, deadline: float, wait: float, run: float) -> None:
+        self.deadline = deadline  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
+        self.wait = wait  # seconds it may wait for a worker, each time it does; 0: the service's general expiry
+        self.expiry = 0.0  # absolute; 0 is none. Still queued then: NO_WORKER.
+        self.run = run  # seconds from dispatch (memo01's job timeout); 0 is none. Passing it ends the request as TIMEOUT.
+        self.timer = 0  # the broker's
+
+
+class Parts:
+    """Partials that are held until the final comes."""
+
+    __slots__ = ("bodies", "frames", "size")
+
+    def __init__(self) -> None:
+        self.bodies: list[Body] = []
+        self.size = 0  # bytes
+        self.frames = 0
 
 
 class Publication:

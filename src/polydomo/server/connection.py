@@ -149,13 +149,15 @@ class Connection(asyncio.Protocol):
                 transport.writelines(out)
             if self.choked and transport.get_write_buffer_size() > self.server.max_unsent:
                 link.close(f"left over {self.server.max_unsent} bytes unread", abort=True)
+        if link.halted or not self.reading:
+            self._obey(link)
+
+    def _obey(self, link: Link) -> None:
+        """What the link's flags ask for."""
         if link.closing is not None:
             self._close(link)
-        elif link.paused:
-            if self.reading:
-                self._set_reading(False)
-        elif not self.reading:
-            self._set_reading(True)
+        elif bool(link.paused) == self.reading:
+            self._set_reading(not link.paused)
 
     def _close(self, link: Link) -> None:
         if self in self.server.closing:
