@@ -34,6 +34,7 @@ MAX_OUTSTANDING: Final = 8_192  # Requests one client connection may have open b
 MAX_QUEUE: Final = 100_000  # Requests waiting for one service before its senders are no longer read.
 MAX_HELD_BYTES: Final = 1024 * MIB  # Bodies the broker holds in all; past it, senders are no longer read.
 MAX_CLIENT_BYTES: Final = 128 * MIB  # ... and those of one client, so that one alone cannot stop all the others.
+LAST_ASKED: Final = 512  # Bytes of the last request's envelope that a connection keeps: most requests begin like the one before.
 SMALL_BODY: Final = 4 * KIB  # Bodies up to this size are not counted for one client: MAX_OUTSTANDING of them are just 32 MiB.
 MAX_SERVICES: Final = 10_000  # Names, with or without workers; a client inventing names must not fill memory.
 MAX_SERVICE_NAME: Final = 255  # One short ZMTP frame; the longest published name has 24 bytes.

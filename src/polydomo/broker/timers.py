@@ -18,15 +18,23 @@ class Timers:
         self._buckets: dict[int, dict[object, None]] = {}
         self._heap: list[int] = []
         self._known: set[int] = set()  # keys in the heap, which may outlive their buckets
+        self._now = self._when = -1.0  # of the last item that was added: many are added in one turn for the same time
+        self._key = 0
 
     def add(self, now: float, when: float, item: object) -> int:
-        wait = int((when - now) * 10)  # hundredths of the wait, in milliseconds
-        grain = TIMER_TICK
-        while grain * 10 <= wait:
-            grain *= 10
-        key = -(-int(when * 1000.0 + 0.999) // grain) * grain
-        while key <= now * 1000.0 + 0.001:
-            key += grain  # what is due now waits for the next look, so that looking again and again comes to an end
+        if now == self._now and when == self._when:
+            key = self._key
+        else:
+            wait = int((when - now) * 10)  # hundredths of the wait, in milliseconds
+            grain = TIMER_TICK
+            while grain * 10 <= wait:
+                grain *= 10
+            key = -(-int(when * 1000.0 + 0.999) // grain) * grain
+            while key <= now * 1000.0 + 0.001:
+                key += grain  # what is due now waits for the next look, so that looking again and again comes to an end
+            self._now = now
+            self._when = when
+            self._key = key
         bucket = self._buckets.get(key)
         if bucket is None:
             self._buckets[key] = {item: None}

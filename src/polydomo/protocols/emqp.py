@@ -14,7 +14,7 @@ means that the conversation starts anew. docs/protocols/emqp.md has the tables.
 """
 
 from polydomo.errors import ProtocolViolation
-from polydomo.limits import ZOMBIE_TIME
+from polydomo.limits import LAST_ASKED, ZOMBIE_TIME
 from polydomo.protocols import emqp_headers
 from polydomo.protocols.emqp_headers import DEFAULT_QUEUE, Route
 from polydomo.protocols.verbs import Request, Session, Verbs, Worker
@@ -40,6 +40,8 @@ DOCUMENT = "document"
 WORKER = b"worker"  # the types of an INFORM
 SCHEDULER = b"scheduler"
 
+REQUEST_SIZE = len(REQUEST)
+REPLY_SIZE = len(REPLY)  # ... and READY's
 SCHEDULE_FRAMES = 9
 
 TOKEN_HEAD = b"\x01\x0c"  # of a frame with a token, and more to follow
@@ -61,6 +63,7 @@ class EmqpSession(Session):
 
     protocol = "emqp"
     takes_partials = False
+    hasty = True
 
     def __init__(self, broker: Verbs, link: Link) -> None:
         super().__init__(broker, link)
@@ -68,6 +71,59 @@ class EmqpSession(Session):
         self.scheduler: Worker | None = None  # after INFORM as one; to the broker it is a worker that offers nothing
         self.ended = False  # DISCONNECT or KBYE was said, by either side: nothing more is sent or heard
         self.said = 0  # message ids we made up
+        self._asked = b""  # the queue and headers of the last REQUEST, which the next one mostly has too
+        self._route: Route | None = None
+
+    def ordinary(self, data: bytes, start: int, size: int) -> int:
+        """REQUESTs for the queue of the last one, with its headers; or a REPLY, in either form, and the READY after it."""
+        if self.ended:
+            return start
+        if self.worker is not None:
+            return self._work(data, start, size, self.worker)
+        route = self._route
+        while route is not None:
+            at = start + REQUEST_SIZE
+            if at + 2 > size or data[start:at] != REQUEST or data[at] != 1:
+                break
+            queue = at + 2 + data[at + 1]
+            body = queue + len(self._asked)
+            if body + 2 > size or data[queue:body] != self._asked:
+                break
+            end = body + 2 + data[body + 1] if data[body] == 0 else frames.end_of_last(data, body, size, self.link.ordinary_size)
+            if end > size:
+                break
+            self._ask(EmqpRef(data[at:queue], route, False), route, data[body:end])
+            start = end
+            if self.link.halted:
+                break
+        return start
+
+    def _work(self, data: bytes, start: int, size: int, worker: Worker) -> int:
+        """What a worker says as long as all goes well."""
+        at = start + REPLY_SIZE
+        if at + 2 <= size and data[start:at] == REPLY and data[at] == 1:
+            body = at + 2 + data[at + 1]
+            last = body
+            if body + 2 <= size and data[body] == 1:
+                last = body + 2 + data[body + 1]
+            end = frames.end_of_last(data, last, size, self.link.ordinary_size)
+            if end > size:
+                return start
+            if last > body:  # REPLY msgid message request-msgid
+                if data[last] == 0 and data[last + 2 : end] in worker.held:
+                    self.broker.final(worker, data[last + 2 : end], b"\x00" + data[body + 1 : last])
+                    start = end
+            elif data[at + 2 : body] in worker.held:  # REPLY msgid message
+                self.broker.final(worker, data[at + 2 : body], data[body:end])
+                start = end
+            at = start + REPLY_SIZE
+        if self.worker is worker and at + 2 <= size and data[start:at] == READY and data[at] == 0:
+            end = at + 2 + data[at + 1]
+            if end <= size and worker.credit + len(worker.held) < self.broker.tuning.emqp_max_slots:
+                worker.seen = self.broker.now
+                self.broker.grant(worker, 1)
+                start = end
+        return start
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         if self.ended:
@@ -108,7 +164,14 @@ class EmqpSession(Session):
             body = _next(data, body)
         if data[body] & MORE:
             raise ProtocolViolation("REQUEST of more than 7 frames")
-        route = emqp_headers.route(data[queue:body])
+        asked = data[queue:body]
+        route = emqp_headers.route(asked)
+        if body - queue <= LAST_ASKED:
+            self._asked = asked
+            self._route = route
+        self._ask(EmqpRef(data[at:queue], route, document_form), route, frames.cut(data, body, end))
+
+    def _ask(self, ref: EmqpRef, route: Route, body: Body) -> None:
         broker = self.broker
         if self.worker is not None:
             self.worker.seen = broker.now
@@ -117,8 +180,8 @@ class EmqpSession(Session):
         broker.request(
             self,
             route.queue,
-            frames.cut(data, body, end),
-            EmqpRef(data[at:queue], route, document_form),
+            body,
+            ref,
             broker.now + route.timeout if route.timeout else 0.0,
             0.0,
             0.0,

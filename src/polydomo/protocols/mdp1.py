@@ -10,7 +10,7 @@ The client address we give a worker is the token of the attempt, so a reply that
 from polydomo.errors import ProtocolViolation
 from polydomo.protocols.verbs import Request, Verbs, Worker
 from polydomo.protocols.worker_role import WorkerRole
-from polydomo.wire.frames import EMPTY_FRAME, Body, cut, join, split
+from polydomo.wire.frames import EMPTY_FRAME, Body, cut, end_of_last, join, split
 from polydomo.wire.link import Link
 
 CLIENT = b"\x01\x00\x01\x06MDPC01"  # frames: "", MDPC01
@@ -22,7 +22,6 @@ HEARTBEAT = WORKER + b"\x00\x01\x04"
 DISCONNECT = WORKER + b"\x00\x01\x05"
 
 SERVICE_AT = len(CLIENT)
-NOTHING = b"\xff"  # what no message begins with
 TOKEN_AT = len(REPLY)
 BODY_AT = TOKEN_AT + 12 + 2  # after a token and the delimiter
 
@@ -33,7 +32,7 @@ class Mdp1Session(WorkerRole):
 
     def __init__(self, broker: Verbs, link: Link) -> None:
         super().__init__(broker, link)
-        self._asked = NOTHING  # all that stands in front of the body of the last request: the next one mostly begins alike
+        self._asked = b""  # all that stands in front of the body of the last request: the next one mostly begins alike
         self._service = b""
         self._ref = b""
 
@@ -43,7 +42,7 @@ class Mdp1Session(WorkerRole):
         if worker is not None and data[start : start + TOKEN_AT] == REPLY:
             body = start + BODY_AT
             if body + 2 <= size and data[body - 1] == 0 and data[body - 2] == 1 and worker.alive:
-                end = body + 2 + data[body + 1] if data[body] == 0 else self._end_of(data, start, body, size)
+                end = body + 2 + data[body + 1] if data[body] == 0 else end_of_last(data, body, size, self.link.ordinary_size)
                 if end <= size:
                     if not self.broker.final(worker, data[body - 14 : body - 2], data[body:end]):
                         worker.seen = self.broker.now
@@ -51,11 +50,11 @@ class Mdp1Session(WorkerRole):
             return start
         asked = self._asked
         length = len(asked)
-        while start < size:
+        while length:
             body = start + length
             if body + 2 > size or data[start:body] != asked:
                 break
-            end = body + 2 + data[body + 1] if data[body] == 0 else self._end_of(data, start, body, size)
+            end = body + 2 + data[body + 1] if data[body] == 0 else end_of_last(data, body, size, self.link.ordinary_size)
             if end > size:
                 break
             self.broker.request(self, self._service, data[body:end], self._ref)
@@ -63,14 +62,6 @@ class Mdp1Session(WorkerRole):
             if self.link.halted:
                 break
         return start
-
-    def _end_of(self, data: bytes, start: int, body: int, size: int) -> int:
-        """Where the message ends, if its last frame, at ``body``, is a long one and not too long; otherwise beyond ``size``."""
-        if data[body] == 2 and body + 9 <= size:
-            length = int.from_bytes(data[body + 1 : body + 9], "big")
-            if length <= self.link.ordinary_size - (body + 9 - start):
-                return body + 9 + length
-        return size + 1
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         if data.startswith(CLIENT, start):

@@ -10,6 +10,7 @@ open, and a message whose id was answered a moment ago gets that answer again.
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import (
+    LAST_ASKED,
     MEMO_ANSWER_BYTES,
     MEMO_ANSWER_CACHE,
     MEMO_ANSWER_TIME,
@@ -18,10 +19,12 @@ from polydomo.limits import (
 )
 from polydomo.protocols import memo
 from polydomo.protocols.verbs import DONE, Request, Service, Session, Verbs, Worker
-from polydomo.wire import cbor
 from polydomo.wire.frames import Body
 from polydomo.wire.sp import ID_BIT, WORD, SpLink, body_at
 
+HALF_BYTES = MEMO_ANSWER_BYTES // 2
+HALF_CACHE = MEMO_ANSWER_CACHE // 2
+RESULT_SIZE = len(memo.WORKER_RESULT) + memo.ID_SIZE
 FORGET = "forget"  # the key of the timer that drops old answers
 
 
@@ -43,17 +46,20 @@ class MemoSession(Session):
 
     protocol = "memo"
     polls = True
-    _kept_bytes = 0  # payloads in ``answers``
-    _forgetting = False  # a timer is set
 
     def __init__(self, broker: Verbs, link: SpLink) -> None:
         super().__init__(broker, link)
+        self._kept_bytes = 0  # payloads in ``answers``
+        self._forgetting = False  # a timer is set
         self.sp = link
         self.open: set[bytes] = set()  # request ids that wait for an answer
         # Answers of the last few seconds, by request id, for a resend that crossed its answer: the younger and the older half.
         self.answers: dict[bytes, tuple[bytes, Body]] = {}
         self.older: dict[bytes, tuple[bytes, Body]] = {}
         self.mine: dict[bytes, Worker] = {}  # the workers that spoke last from this connection, by id
+        self._asked = b""  # the header of the last JOB, which the next one mostly has too, and what it says
+        self._service = b""
+        self._run = 0.0
 
     # --- from the link --------------------------------------------------------------------------------------------------
 
@@ -62,33 +68,24 @@ class MemoSession(Session):
         rid = data[start:at]
         if rid in self.open:
             return
-        answer = self.answers.get(rid) or self.older.get(rid)
-        if answer is not None:
-            self.sp.send_message(rid, answer[0], answer[1])
+        if rid in self.answers or rid in self.older:
+            header, payload = self.answers.get(rid) or self.older[rid]
+            self.sp.send_message(rid, header, payload)
             return
         try:
-            if data.startswith(memo.CLIENT_JOB, at, end):
-                position = at + len(memo.CLIENT_JOB)
-                size = data[position] - cbor.TEXT if position < end else 0
-                after = position + 1 + size
-                # a short ASCII name and a timeout follow: no need to read the header item by item
-                if 0 < size < 24 and after < end and data[after] & 0xE0 == cbor.UINT:
-                    service = data[position + 1 : after]
-                    if service.isascii():
-                        timeout, payload_at = cbor.read_head(data, after, end)
-                        self._on_job(rid, service, timeout, memo.to_body(data, payload_at, end))
-                        return
-            elif data.startswith(memo.WORKER_RESULT, at, end):
-                position = at + len(memo.WORKER_RESULT)
-                after = position + memo.ID_SIZE
-                if after <= end:
-                    self._on_result(rid, data[position:after], memo.to_body(data, after, end), False)
-                    return
-            self._on_rare(rid, memo.parse(data, at, end), data, end)
+            after = at + len(self._asked)
+            if after > at and after <= end and data[at:after] == self._asked:
+                self._ask(rid, memo.to_body(data, after, end))
+                return
+            after = at + RESULT_SIZE
+            if after <= end and data[at : after - memo.ID_SIZE] == memo.WORKER_RESULT:
+                self._on_result(rid, data[after - memo.ID_SIZE : after], memo.to_body(data, after, end), False)
+                return
+            self._on_rare(rid, memo.parse(data, at, end), data, at, end)
         except ProtocolViolation as error:
             self.broker.violated(self, str(error))
 
-    def _on_rare(self, rid: bytes, message: memo.Message, data: bytes, end: int) -> None:
+    def _on_rare(self, rid: bytes, message: memo.Message, data: bytes, at: int, end: int) -> None:
         """Any message, with its header read."""
         if message.kind == memo.HEARTBEAT:
             self._on_heartbeat(rid, message.worker)
@@ -101,7 +98,12 @@ class MemoSession(Session):
         elif message.worker:
             raise ProtocolViolation("JOB with an id: clients have none")
         else:
-            self._on_job(rid, message.service, message.timeout, memo.to_body(data, message.payload, end))
+            if message.timeout == 0:
+                raise ProtocolViolation("JOB with a timeout of 0: no worker can answer it in time")
+            self._asked = data[at : message.payload] if message.payload - at <= LAST_ASKED else b""
+            self._service = message.service
+            self._run = min(message.timeout / 1000, MEMO_MAX_RUN)
+            self._ask(rid, memo.to_body(data, message.payload, end))
 
     def on_close(self, reason: str) -> None:
         self.open.clear()
@@ -114,12 +116,11 @@ class MemoSession(Session):
 
     # --- a client's -----------------------------------------------------------------------------------------------------
 
-    def _on_job(self, rid: bytes, service: bytes, timeout: int, body: bytes) -> None:
-        if timeout == 0:
-            raise ProtocolViolation("JOB with a timeout of 0: no worker can answer it in time")
-        run = min(timeout / 1000, MEMO_MAX_RUN)
+    def _ask(self, rid: bytes, body: bytes) -> None:
+        """A JOB like the last one."""
         self.open.add(rid)
-        if self.broker.request(self, service, body, rid, wait=self.broker.tuning.memo_queue_expiry, run=run) is None:
+        broker = self.broker
+        if broker.request(self, self._service, body, rid, 0.0, broker.tuning.memo_queue_expiry, self._run) is None:
             self.open.discard(rid)
 
     def send_final(self, request: Request, body: Body) -> None:
@@ -156,7 +157,10 @@ class MemoSession(Session):
         if not worker.held:
             self._out_of_step(worker, rid, "RESULT without a job, or after the job's timeout")
             return
-        if self._repeats(worker, rid):
+        ref = worker.ref
+        assert isinstance(ref, MemoWorker)
+        if rid == ref.taken:
+            self._repeated(worker, ref, rid)
             return
         self.broker.final(worker, next(iter(worker.held)), body)
         if disconnecting:
@@ -171,22 +175,19 @@ class MemoSession(Session):
         if worker is None:
             return
         if worker.held:
-            if self._repeats(worker, rid):
-                return
-            # It asks for a job while it has one: it has given it up.
-            self._out_of_step(worker, rid, "HEARTBEAT instead of a RESULT")
+            ref = worker.ref
+            assert isinstance(ref, MemoWorker)
+            if rid == ref.taken:
+                self._repeated(worker, ref, rid)
+            else:  # it asks for a job while it has one: it has given it up
+                self._out_of_step(worker, rid, "HEARTBEAT instead of a RESULT")
             return
         self.broker.heard(worker)
         self._poll(worker, rid)
 
-    def _repeats(self, worker: Worker, rid: bytes) -> bool:
-        """Whether a worker that holds a job says again what it said before it got the job: NNG repeats a request until it has its answer,
-        on every new connection. A RESULT among it belongs to the job before; the one it holds got lost with its connection and is sent
-        again."""
-        ref = worker.ref
-        assert isinstance(ref, MemoWorker)
-        if rid != ref.taken:
-            return False
+    def _repeated(self, worker: Worker, ref: MemoWorker, rid: bytes) -> None:
+        """A worker that holds a job says again what it said before it got the job: NNG repeats a request until it has its answer, on every
+        new connection. A RESULT among it belongs to the job before; the one it holds got lost with its connection and is sent again."""
         request = next(iter(worker.held.values()))
         if request.state == DONE:
             self._out_of_step(worker, rid, "its job has ended meanwhile")
@@ -194,7 +195,6 @@ class MemoSession(Session):
             worker.seen = self.broker.now
             ref.poll = rid
             self.deliver(worker, request)
-        return True
 
     def _known(self, rid: bytes, worker_id: bytes) -> Worker | None:
         """The worker with this id, on this connection from now on. None, and DISCONNECT sent, if there is none."""
@@ -239,17 +239,21 @@ class MemoSession(Session):
     def deliver(self, worker: Worker, request: Request) -> None:
         ref = worker.ref
         assert isinstance(ref, MemoWorker)
-        tuning = self.broker.tuning
-        seconds = request.run
-        if seconds <= 0:
-            seconds = request.deadline - self.broker.now if request.deadline > 0 else tuning.busy_timeout
+        terms = request.terms
+        if terms is not None and terms.run > 0:
+            seconds = terms.run
+        else:
+            seconds = request.deadline - self.broker.now if request.deadline > 0 else self.broker.tuning.busy_timeout
         milliseconds = int(seconds * 1000 + 0.5) or 1
         if request.service is not ref.service or milliseconds != ref.milliseconds:
             ref.service = request.service
             ref.milliseconds = milliseconds
             ref.job = memo.job(ref.id, request.service.name, milliseconds)
-        ref.taken = ref.poll
-        self._answer_poll(worker, ref, ref.job, memo.to_payload(request.body))
+        ref.taken = poll = ref.poll
+        if poll:
+            ref.poll = b""
+            worker.waiting = False
+            self._answer(poll, ref.job, memo.to_payload(request.body))
 
     def beat(self, worker: Worker) -> None:
         ref = worker.ref
@@ -282,11 +286,13 @@ class MemoSession(Session):
         self.open.discard(rid)
         self.sp.send_message(rid, header, payload)
         size = len(payload)
-        if size > MEMO_ANSWER_BYTES // 2 or self.sp.closed:
+        if size > HALF_BYTES or self.sp.closed:
             return
-        if self._kept_bytes + size > MEMO_ANSWER_BYTES // 2 or len(self.answers) >= MEMO_ANSWER_CACHE // 2:
+        answers = self.answers
+        if len(answers) >= HALF_CACHE or self._kept_bytes + size > HALF_BYTES:
             self._forget_older()
-        self.answers[rid] = (header, payload)
+            answers = self.answers
+        answers[rid] = (header, payload)
         self._kept_bytes += size
         if not self._forgetting:
             self._forgetting = True

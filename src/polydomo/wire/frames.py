@@ -78,6 +78,19 @@ def bounds(data: Body, position: int) -> "tuple[int, int, int]":
     return start, start + data[position + 1], flags
 
 
+def end_of_last(data: bytes, at: int, size: int, most: int) -> int:
+    """Where a message's last frame, at ``at``, ends; beyond ``size`` if it is not the last one, not all there or over ``most`` bytes."""
+    if at + 2 <= size:
+        flags = data[at]
+        if flags == 0:
+            return at + 2 + data[at + 1]
+        if flags == 2 and at + 9 <= size:
+            length = int.from_bytes(data[at + 1 : at + 9], "big")
+            if length <= most:
+                return at + 9 + length
+    return size + 1
+
+
 def cut(data: bytes, start: int, end: int) -> Body:
     """``data[start:end]``, without copying where copying is dear."""
     if end - start < BIG_BODY:

@@ -24,9 +24,9 @@ class Handler:
     hasty = False  # it has ``ordinary``
 
     def ordinary(self, data: bytes, start: int, size: int) -> int:
-        """Takes messages at ``data[start:size]`` for as long as they are all there, no longer than ``link.ordinary_size`` and of the one
-        shape that makes up the traffic, and the link is not halted; returns where it stopped: the wire then takes apart what stands
-        there. The way for those in a hurry."""
+        """Takes messages at ``data[start:size]`` for as long as they are all there, of the one shape that makes up the traffic, with a last
+        frame of at most ``link.ordinary_size`` bytes, and the link is not halted; returns where it stopped: the wire then takes apart what
+        stands there. The way for those in a hurry."""
         return start
 
     def on_message(self, data: bytes, start: int, end: int) -> None:

@@ -90,8 +90,8 @@ class SpLink(Link):
     def send_message(self, rid: bytes, header: bytes, payload: Body = b"") -> None:
         """Sends a message whose body is ``header`` and ``payload``; a large payload is not copied."""
         size = len(rid) + len(header) + len(payload)
-        if size < BIG_BODY and not self.closed and self.closing is None:  # as in ``send``, with one concatenation
-            self.out.append(self._lead + size.to_bytes(8, "big") + rid + header + payload)
+        if size < BIG_BODY and not self.mute:  # as in ``send``, with one concatenation
+            self.out.append(b"".join((self._lead, size.to_bytes(8, "big"), rid, header, payload)))
             if not self.dirty:
                 self.dirty = True
                 self.hub.dirty.append(self)
@@ -140,8 +140,8 @@ class SpLink(Link):
         size = len(data)
         head = self._head
         while True:
-            if self.paused:
-                if position < size:
+            if self.halted:
+                if position < size and not self.mute:
                     self._rest = data
                     self._at = position
                 return
@@ -149,29 +149,27 @@ class SpLink(Link):
                 position = self._continue(self._gather, data, position)
                 if self._gather is not None:
                     return
-            else:
-                start = position + head
-                if start > size:
-                    break
-                if head == 9 and data[position] != 1:
-                    raise ProtocolViolation(f"SP message of type 0x{data[position]:02x} on IPC")
-                length = int.from_bytes(data[start - 8 : start], "big")
-                if length > self.max_message:
-                    raise ProtocolViolation(f"message of {length} bytes; at most {self.max_message} are taken")
-                if length < WORD:
-                    raise ProtocolViolation("SP message without a request id")
-                position = start + length
-                if position > size:
-                    self._gather = BytesIO()
-                    self._gather.write(memoryview(data)[start:])
-                    self._missing = position - size
-                    return
-                if data[start] & ID_BIT:  # no devices in between, by far the most common
-                    self.handler.on_message(data, start, position)
-                else:
-                    self._deliver_stacked(data, start, position)
-            if self.closed or self.closing is not None:
+                continue
+            start = position + head
+            if start > size:
+                break
+            if head == 9 and data[position] != 1:
+                raise ProtocolViolation(f"SP message of type 0x{data[position]:02x} on IPC")
+            length = int.from_bytes(data[start - 8 : start], "big")
+            if length > self.max_message:
+                raise ProtocolViolation(f"message of {length} bytes; at most {self.max_message} are taken")
+            if length < WORD:
+                raise ProtocolViolation("SP message without a request id")
+            position = start + length
+            if position > size:
+                self._gather = BytesIO()
+                self._gather.write(memoryview(data)[start:])
+                self._missing = position - size
                 return
+            if data[start] & ID_BIT:  # no devices in between, by far the most common
+                self.handler.on_message(data, start, position)
+            else:
+                self._deliver_stacked(data, start, position)
         if position < size:
             self._rest = data[position:]
             self._at = 0

@@ -16,6 +16,7 @@ SIGNATURE = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f"
 PARTIAL_GREETING = SIGNATURE + b"\x03"  # "the first 11 octets of the greeting (signature and major version number)"
 MINOR = b"\x01"
 GREETING_SIZE = 64
+ORDINARY_ENVELOPE = 2048  # more than the short frames in front of any ordinary message's body
 GATHER = 4096  # an unfinished message longer than this is gathered, not concatenated
 
 SIGNING, GREETING, SECURING, GREETING_2, TRAFFIC = range(5)
@@ -66,7 +67,7 @@ class ZmtpLink(Link):
         self._aside = False  # there is one or the other
         self.listener = listener
         self.bounds = bounds
-        self.ordinary_size = min(limits.BIG_BODY, bounds.max_frame, bounds.max_message)
+        self.ordinary_size = max(0, min(limits.BIG_BODY, bounds.max_frame, bounds.max_message) - ORDINARY_ENVELOPE)
         self.mechanism: Mechanism | None = mechanism if mechanism is not None else Null(listener, socket_type)
         self.version = (3, 1)
         self.our_type = socket_type

@@ -1,0 +1,144 @@
+"""Sessions that take ordinary messages in a hurry do what those do that take all of them apart, however the bytes are cut."""
+
+from contextlib import ExitStack
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polydomo.broker.policy import Policy
+from polydomo.protocols.emqp import EmqpSession
+from polydomo.protocols.mdp1 import Mdp1Session
+from polydomo.protocols.verbs import Session
+from polydomo.wire.frames import join
+from tests.protocols.mdp_rig import Rig, long_form
+
+Frames = list[bytes]
+
+TOKEN = b"<token>"  # stands for the oldest address that the worker was given and has not answered to
+OLD = b"<old>"  # ... and for the one before
+BODIES = [b"", b"x", b"y" * 255, b"z" * 256, b"w" * 3000, b"v" * 90_000]
+EMQP = [b"", b"eMQP/1.0"]
+
+SESSIONS: list[type[Session]] = [Mdp1Session, EmqpSession]
+OPENING: dict[str, list[Frames]] = {
+    "mdp1": [[b"", b"MDPW01", b"\x01", b"echo"]],
+    "emqp": [[*EMQP, b"INFORM", b"i1", b"echo", b"worker"], [*EMQP, b"READY", b"r1"]],
+}
+
+body = st.sampled_from(BODIES)
+asked: dict[str, st.SearchStrategy[Frames]] = {
+    "mdp1": st.one_of(
+        st.builds(lambda last: [b"", b"MDPC01", b"echo", last], body),
+        st.builds(lambda last: [b"", b"MDPC01", b"echo", last], body),
+        st.builds(lambda last: [b"", b"MDPC01", b"other", last], body),
+        st.just([b"", b"MDPC01", b"echo"]),
+        st.just([b"", b"MDPC01", b"mmi.service", b"echo"]),
+        st.builds(lambda last: [b"", b"MDPC01", b"echo", b"two", last], body),
+        st.just([b"", b"MDPC01"]),
+        st.just([b"", b"MDPW01", b"\x04"]),
+    ),
+    "emqp": st.one_of(
+        st.builds(lambda last: [*EMQP, b"REQUEST", b"m1", b"echo", b"reply-requested", last], body),
+        st.builds(lambda last: [*EMQP, b"REQUEST", b"m2", b"echo", b"reply-requested", last], body),
+        st.builds(lambda last: [*EMQP, b"REQUEST", b"m3", b"echo", b"", last], body),
+        st.builds(lambda last: [*EMQP, b"REQUEST", b"m4", b"other", b"reply-requested,timeout:3", last], body),
+        st.builds(lambda last: [*EMQP, b"READY", b"m5", b"echo", b"reply-requested", last], body),
+        st.builds(lambda last: [*EMQP, b"REQUEST", b"m6", b"echo", b"reply-requested", last, b"more"], body),
+        st.just([*EMQP, b"REQUEST", b"m7", b"echo"]),
+        st.just([*EMQP, b"NOTHING", b"m8"]),
+    ),
+}
+answered: dict[str, st.SearchStrategy[Frames]] = {
+    "mdp1": st.one_of(
+        st.builds(lambda last: [b"", b"MDPW01", b"\x03", TOKEN, b"", last], body),
+        st.builds(lambda last: [b"", b"MDPW01", b"\x03", TOKEN, b"", last], body),
+        st.builds(lambda last: [b"", b"MDPW01", b"\x03", TOKEN, b"", b"two", last], body),
+        st.builds(lambda last: [b"", b"MDPW01", b"\x03", OLD, b"", last], body),
+        st.just([b"", b"MDPW01", b"\x04"]),
+        st.just([b"", b"MDPW01", b"\x03", TOKEN]),
+        st.builds(lambda last: [b"", b"MDPC01", b"other", last], body),
+    ),
+    "emqp": st.one_of(
+        st.builds(lambda last: [*EMQP, b"REPLY", b"a1", last, TOKEN], body),
+        st.builds(lambda last: [*EMQP, b"REPLY", b"a2", last, TOKEN], body),
+        st.builds(lambda last: [*EMQP, b"REPLY", b"a3", last, OLD], body),
+        st.builds(lambda last: [*EMQP, b"REPLY", TOKEN, last], body),
+        st.just([*EMQP, b"READY", b"r2"]),
+        st.just([*EMQP, b"READY", b"r3"]),
+        st.just([*EMQP, b"HEARTBEAT", b"h1"]),
+        st.builds(lambda last: [*EMQP, b"REPLY", b"a4", last, TOKEN, b"more"], body),
+    ),
+}
+Step = tuple[int, list[tuple[Frames, bool]]]  # who, and its messages at one go, in the long form or not
+
+
+def steps_of(protocol: str) -> st.SearchStrategy[list[Step]]:
+    def said(messages: st.SearchStrategy[Frames]) -> "st.SearchStrategy[list[tuple[Frames, bool]]]":
+        return st.lists(st.tuples(messages, st.sampled_from([False] * 9 + [True])), min_size=1, max_size=6)
+
+    client = st.tuples(st.integers(1, 2), said(asked[protocol]))
+    worker = st.tuples(st.just(0), said(answered[protocol]))
+    return st.lists(st.one_of(client, worker), min_size=1, max_size=12)
+
+
+def play(protocol: str, steps: list[Step], hasty: bool, cuts: list[int]) -> list[object]:
+    """Everything that can be seen from outside, and what the broker noted."""
+    with ExitStack() as stack:
+        for kind in SESSIONS:
+            stack.enter_context(patch.object(kind, "hasty", hasty))
+        rig = Rig(policy=Policy(max_outstanding=4, max_queue=6))
+        peers = [rig.peer() for _ in range(3)]
+        for message in OPENING[protocol]:
+            peers[0].say(*message)
+        told: list[object] = [peers[0].heard()]
+        tokens: list[bytes] = []
+        for who, messages in steps:
+            rig.broker.now += 0.01
+            peer = peers[who]
+            chunk = b""
+            for frames, long in messages:
+                names = {TOKEN: tokens[-1] if tokens else b"000000000001", OLD: tokens[0] if tokens else b"000000000001"}
+                plain = [names.get(part, part) for part in frames]
+                chunk += long_form(*plain) if long else join(plain)
+            last = 0
+            for at in [*sorted(cut % (len(chunk) + 1) for cut in cuts), len(chunk)]:
+                if at > last:
+                    peer.there.receive(chunk[last:at])
+                    last = at
+            rig.settle()
+            while rig.hub.resumed:
+                link = rig.hub.resumed.pop()
+                if not link.closed:
+                    link.receive(b"")
+                rig.settle()
+            heard = [one.heard() for one in peers]
+            for message in heard[0]:
+                tokens += [part for part in message if len(part) == 12 and part[:9].isalnum()]
+            seen = [(worker.number, worker.seen, worker.credit) for worker in rig.broker.workers]
+            told.append((heard, [one.closed for one in peers], [one.there.paused for one in peers], seen))
+        notes = rig.notes
+        told.append((notes.outcomes, notes.violations, notes.stales, notes.lefts, notes.requeues))
+        return told
+
+
+@pytest.mark.parametrize("protocol", OPENING)
+@settings(max_examples=150)
+@given(data=st.data())
+def test_in_a_hurry_or_not_is_the_same(protocol: str, data: st.DataObject) -> None:
+    steps = data.draw(steps_of(protocol))
+    cuts = data.draw(st.lists(st.integers(0, 200_000), max_size=4))
+    patient = play(protocol, steps, False, [])
+    assert play(protocol, steps, True, []) == patient
+    assert play(protocol, steps, True, cuts) == patient
+    assert play(protocol, steps, False, cuts) == patient
+
+
+@pytest.mark.parametrize("protocol", OPENING)
+def test_the_play_has_what_it_is_about(protocol: str) -> None:
+    """A request is asked for and answered in it, else it would show nothing."""
+    ask = {"mdp1": [b"", b"MDPC01", b"echo", b"x"], "emqp": [*EMQP, b"REQUEST", b"m1", b"echo", b"reply-requested", b"x"]}[protocol]
+    reply = {"mdp1": [b"", b"MDPW01", b"\x03", TOKEN, b"", b"y"], "emqp": [*EMQP, b"REPLY", b"a1", b"y", TOKEN]}[protocol]
+    told = play(protocol, [(1, [(ask, False)] * 3), (0, [(reply, False)])], True, [])
+    assert told[-1] == (["ok"], [], [], [], 0)
