@@ -107,7 +107,14 @@ def nng_repeats_run(stack: ExitStack) -> None:
 
 @mutant("a RESULT that NNG repeats on a new connection is taken for the next job's", *both("memo,memo"), "nng=1", "cut=2", *BUSY)
 def repeated_result(stack: ExitStack) -> None:
-    swap(stack, MemoSession, "_repeats", lambda repeats: lambda self, worker, rid: False)
+    def make(deliver: Any) -> Any:
+        def mutated(self: MemoSession, worker: Worker, request: Request) -> None:
+            deliver(self, worker, request)
+            worker.ref.taken = b""  # type: ignore[attr-defined]
+
+        return mutated
+
+    swap(stack, MemoSession, "deliver", make)
 
 
 @mutant("memo01 workers are all called the same", *both("memo,memo"))
