@@ -7,9 +7,13 @@ import pytest
 import polydomo
 from polydomo import testing
 from polydomo.broker.record import Recorder
+from polydomo.client.publisher import Publisher
+from polydomo.journal.chunk import Run
+from polydomo.journal.levels import Levels
+from polydomo.journal.recorder import JournalRecorder
 from polydomo.server import metrics
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Settings
+from polydomo.server.settings import Bridge, Settings
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 SAMPLE = re.compile(rf'({NAME})(?:\{{((?:{NAME}="(?:[^"\\\n]|\\["\\n])*",?)*)\}})? ([0-9.e+-]+|\+Inf)')
@@ -94,16 +98,53 @@ def test_the_figures_of_a_broker_at_work() -> None:
     assert buckets == sorted(buckets) and len(buckets) == len(metrics.BOUNDS) + 1
 
 
-class Journal(Recorder):
+class Counting(Recorder):
     def figures(self) -> dict[str, float]:
         return {"rows": 12, "segments": 3}
 
 
 def test_what_the_recorder_counts_is_told_too() -> None:
-    server = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"]), Journal())
+    server = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"]), Counting())
     _, samples = parse(metrics.render(server))
     assert value(samples, "polydomo_journal_rows") == 12
     assert value(samples, "polydomo_journal_segments") == 3
+
+
+def test_the_journal_s_own_count_is_told() -> None:
+    journal = JournalRecorder(Run("x", 1, 0.0), Levels("requests"))
+    server = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"]), journal)
+    journal.attach(server.broker)
+    journal.begin("a test")
+    _, samples = parse(metrics.render(server))
+    assert value(samples, "polydomo_journal_rows") == 1
+    assert value(samples, "polydomo_journal_rows_dropped") == 0
+
+
+def test_values_logs_and_bridges_are_told() -> None:
+    with testing.broker() as far:
+        bridge = Settings(bridge=Bridge(to=[far.url], topics=["log."], beat=0.1))
+        worker = polydomo.Worker(far.url)
+        worker.add("echo", lambda call: call.text)
+        with testing.broker(settings=bridge) as near, worker, Publisher(near.url) as publisher:
+            publisher.publish("weather.oslo", "snow")
+            publisher.publish("log.x", '{"message": "hello"}')
+            pages: list[str] = []
+
+            def render(server: BrokerServer) -> bool:
+                if len(server.broker.values) != 1 or not server.broker.logs.taken or not server.broker.has_worker(b"echo"):
+                    return False
+                pages.append(metrics.render(server))
+                return True
+
+            near.wait_until(render)
+    _, samples = parse(pages[0])
+    assert value(samples, "polydomo_publications_total") >= 1
+    assert value(samples, "polydomo_values") == 1 and value(samples, "polydomo_value_bytes") > len("weather.oslosnow")
+    assert value(samples, "polydomo_values_forgotten_total") == 0
+    assert value(samples, "polydomo_log_records_total") == 1
+    assert value(samples, "polydomo_subscriptions") == 1  # the other broker's
+    assert value(samples, "polydomo_bridges") == 1 and value(samples, "polydomo_bridge_services") == 1
+    assert value(samples, "polydomo_bridge_requests") == 0
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "ä", "{}", ""])

@@ -147,7 +147,7 @@ class JournalRecorder(Recorder):
         return closed
 
     def figures(self) -> dict[str, float]:
-        return {**self.inner.figures(), "journal_rows": self._seq, "journal_rows_dropped": self.dropped}
+        return {**self.inner.figures(), "rows": self._seq, "rows_dropped": self.dropped}
 
     def journal(self, flush: bool) -> dict[str, object]:
         return self.status(flush) if self.status is not None else super().journal(flush)

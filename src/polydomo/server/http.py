@@ -96,7 +96,7 @@ def read_head(head: bytes) -> tuple[bytes, bytes]:
     # "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message that lacks a Host header field"
     if minor != b"0" and b"host" not in fields:
         raise Refused(400, "no header Host")
-    if b"transfer-encoding" in fields or fields.get(b"content-length", b"0") != b"0":
+    if method in (b"GET", b"HEAD") and (b"transfer-encoding" in fields or fields.get(b"content-length", b"0") != b"0"):
         raise Refused(400, "a request with a body")
     if not target.startswith(b"/"):
         raise Refused(400, "a target that is no path")

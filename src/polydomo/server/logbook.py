@@ -41,7 +41,7 @@ class Logbook(Recorder):
         say(LOG, logging.WARNING, "stale reply dropped", what=what, attempt=text(token[:24]), bytes=size, **_worker(worker))
 
     def refused(self, session: Session, what: str) -> None:
-        say(LOG, logging.WARNING, "request refused", peer=session.link.peer, protocol=session.protocol, why=what)
+        say(LOG, logging.WARNING, "refused", peer=session.link.peer, protocol=session.protocol, why=what)
 
     def travelled(self, request: Request, route: "list[str]") -> None:
         name = text(request.service.name)

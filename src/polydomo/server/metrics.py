@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from polydomo import __version__
 from polydomo.broker import states
+from polydomo.broker.core import Broker
 from polydomo.broker.histogram import cumulative
 from polydomo.broker.monitor import text
 from polydomo.protocols.verbs import OK
@@ -75,6 +76,8 @@ def render(server: "BrokerServer") -> str:
     _broker(page, server)
     _services(page, server)
     _requests(page, server)
+    _published(page, server.broker)
+    _bridges(page, server.broker)
     _traffic(page, server)
     _process(page)
     return "\n".join([*page.lines, ""])
@@ -161,6 +164,25 @@ def _requests(page: Page, server: "BrokerServer") -> None:
         "Replies under an attempt that their worker did not hold.",
         [({}, monitor.stale)],
     )
+
+
+def _published(page: Page, broker: Broker) -> None:
+    values, logs = broker.values, broker.logs
+    page.family("polydomo_publications_total", COUNTER, "Messages published here.", [({}, broker.publications)])
+    page.family("polydomo_subscriptions", GAUGE, "Subscriptions now.", [({}, len(broker.subscriptions))])
+    page.family("polydomo_values", GAUGE, "Topics with a last value now.", [({}, len(values))])
+    page.family("polydomo_value_bytes", GAUGE, "... and their topics and messages in bytes.", [({}, values.size)])
+    page.family("polydomo_values_forgotten_total", COUNTER, "Last values that had to make room.", [({}, values.forgotten)])
+    page.family("polydomo_log_records_total", COUNTER, "Log records that were taken.", [({}, logs.taken)])
+
+
+def _bridges(page: Page, broker: Broker) -> None:
+    bridges = broker.bridges
+    page.family("polydomo_bridges", GAUGE, "Bridges to other brokers now.", [({}, len(bridges.learned))])
+    known = sum(len(services) for services in bridges.learned.values())
+    page.family("polydomo_bridge_services", GAUGE, "Services that other brokers offer over them.", [({}, known)])
+    held = sum(len(worker.held) for worker in bridges.learned)
+    page.family("polydomo_bridge_requests", GAUGE, "Requests that other brokers have in hand for us.", [({}, held)])
 
 
 def _traffic(page: Page, server: "BrokerServer") -> None:
