@@ -1,4 +1,4 @@
-"""The worker library against a ROUTER of libzmq, played by hand, and against polydomo's own broker."""
+"""The worker library with polydomo's own broker."""
 
 import asyncio
 import functools
@@ -22,21 +22,13 @@ from polydomo import (
 )
 from polydomo.protocols import registry
 from polydomo.protocols.dcp_ends import DcpWorkerEnd
-from polydomo.protocols.mdp_ends import Mdp1WorkerEnd, Mdp2WorkerEnd
 from polydomo.server.settings import Settings
-from tests.client.zmq_broker import Router
 
 WAIT = 10.0  # seconds: far more than anything here takes
 
 READY, BEAT, LEAVE = b"\x01", b"\x05", b"\x06"  # MDP/0.2
 
 every_protocol = pytest.mark.parametrize("protocol", registry.names())
-
-
-@pytest.fixture
-def router() -> Iterator[Router]:
-    with Router() as router:
-        yield router
 
 
 @pytest.fixture
@@ -49,82 +41,6 @@ def answer(call: Call) -> Call:
     return call
 
 
-# --- by the letter, with libzmq at the other end -----------------------------------------------------------------------
-
-
-def test_mdp2_through_libzmq(router: Router) -> None:
-    worker = Worker(router.url, "mdp2")
-
-    @worker.service("count")
-    def count(call: Call) -> Generator[list[str], None, str]:
-        yield ["a", call.text]
-        yield ["b"]
-        return "end"
-
-    with worker:
-        peer, frames = router.expect()
-        assert frames == [b"MDPW02", READY, b"count"]
-        router.send(peer, b"MDPW02", b"\x02", b"client", b"", b"x", b"y")
-        assert router.expect(BEAT)[1] == [b"MDPW02", b"\x03", b"client", b"", b"a", b"xy"]
-        assert router.expect(BEAT)[1] == [b"MDPW02", b"\x03", b"client", b"", b"b"]
-        assert router.expect(BEAT)[1] == [b"MDPW02", b"\x04", b"client", b"", b"end"]
-    assert router.expect(BEAT) == (peer, [b"MDPW02", LEAVE])
-
-
-def test_mdp1_through_libzmq(router: Router) -> None:
-    worker = Worker(router.url, "mdp1")
-    worker.add("echo", answer)
-    with worker:
-        peer, frames = router.expect()
-        assert frames == [b"", b"MDPW01", READY, b"echo"]
-        for body in (b"1", b"2"):
-            router.send(peer, b"", b"MDPW01", b"\x02", b"client", b"", body)
-            assert router.expect(b"\x04")[1] == [b"", b"MDPW01", b"\x03", b"client", b"", body]
-    assert router.expect(b"\x04") == (peer, [b"", b"MDPW01", b"\x05"])
-
-
-def test_heartbeats_go_on_while_a_plain_function_runs(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mdp2WorkerEnd, "interval", 0.02)
-    worker = Worker(router.url, "mdp2")
-    go_on = threading.Event()
-
-    @worker.service("slow")
-    def slow(call: Call) -> str:
-        assert go_on.wait(WAIT)
-        return "done"
-
-    with worker:
-        peer, _ = router.expect(BEAT)
-        router.send(peer, b"MDPW02", b"\x02", b"client", b"", b"")
-        for _ in range(5):
-            assert router.expect()[1] == [b"MDPW02", BEAT]
-        go_on.set()
-        assert router.expect(BEAT)[1] == [b"MDPW02", b"\x04", b"client", b"", b"done"]
-
-
-def test_disconnect_means_a_new_connection(router: Router) -> None:
-    worker = Worker(router.url, "mdp2")
-    worker.add("echo", answer)
-    with worker:
-        first, _ = router.expect()
-        router.send(first, b"MDPW02", LEAVE)
-        second, frames = router.expect()
-        assert second != first
-        assert frames == [b"MDPW02", READY, b"echo"]
-
-
-def test_a_silent_broker_is_taken_for_gone(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mdp2WorkerEnd, "interval", 0.02)
-    monkeypatch.setattr(Mdp2WorkerEnd, "patience", 0.1)
-    worker = Worker(router.url, "mdp2")
-    worker.add("echo", answer)
-    with worker:
-        first, _ = router.expect(BEAT)
-        second, frames = router.expect(BEAT)
-        assert second != first
-        assert frames == [b"MDPW02", READY, b"echo"]
-
-
 @pytest.mark.parametrize("protocol", ["mdx", "mdp1", "mdp2", "dcp", "emqp"])
 def test_beat_sets_the_interval_and_the_patience(protocol: str) -> None:
     usual, worker = registry.worker_end(protocol), AsyncWorker(protocol=protocol, beat=0.5)
@@ -133,122 +49,10 @@ def test_beat_sets_the_interval_and_the_patience(protocol: str) -> None:
     assert end.patience / end.interval == pytest.approx(usual.patience / usual.interval)
 
 
-def test_a_beat_of_a_broker_in_a_hurry_keeps_the_worker(router: Router) -> None:
-    worker = Worker(router.url, "mdp2", beat=0.02)
-    worker.add("echo", answer)
-    with worker:
-        first, _ = router.expect()
-        assert router.expect() == (first, [b"MDPW02", BEAT])
-        while (found := router.expect(BEAT))[0] == first:  # nothing comes back: the broker is gone after four of them
-            pass
-        assert found[1] == [b"MDPW02", READY, b"echo"]
-
-
 @pytest.mark.parametrize("beat", [0.0, -1.0, float("nan")])
 def test_a_beat_that_is_none(beat: float) -> None:
     with pytest.raises(SettingError, match="beat"):
         Worker(beat=beat)
-
-
-def test_a_broker_that_beats_is_not(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mdp2WorkerEnd, "interval", 0.02)
-    monkeypatch.setattr(Mdp2WorkerEnd, "patience", 1.0)
-    worker = Worker(router.url, "mdp2")
-    worker.add("echo", answer)
-    with worker:
-        peer, _ = router.expect(BEAT)
-        for _ in range(80):  # over patience, by the worker's own beats
-            assert router.expect() == (peer, [b"MDPW02", BEAT])
-            router.send(peer, b"MDPW02", BEAT)
-
-
-@pytest.mark.parametrize("message", [[b"nonsense"], [b"MDPW02", b"\x09"], [b"MDPW02", b"\x02", b"client"]])
-def test_a_broker_that_breaks_the_protocol(router: Router, message: list[bytes]) -> None:
-    worker = Worker(router.url, "mdp2")
-    worker.add("echo", answer)
-    with worker:
-        first, _ = router.expect()
-        router.send(first, *message)
-        second, frames = router.expect()
-        assert second != first
-        assert frames == [b"MDPW02", READY, b"echo"]
-
-
-def test_without_a_word_for_failure_it_leaves_and_registers_again(
-    router: Router, caplog: pytest.LogCaptureFixture
-) -> None:
-    worker = Worker(router.url, "mdp1")
-
-    @worker.service("fail")
-    def fail(call: Call) -> str:
-        raise ValueError("no good")
-
-    with worker:
-        first, _ = router.expect()
-        router.send(first, b"", b"MDPW01", b"\x02", b"client", b"", b"secret")
-        assert router.expect(b"\x04") == (first, [b"", b"MDPW01", b"\x05"])
-        second, frames = router.expect()
-        assert second != first
-        assert frames == [b"", b"MDPW01", READY, b"fail"]
-    assert "a call of fail failed" in caplog.text
-    assert "no good" in caplog.text
-    assert "secret" not in caplog.text
-
-
-def test_connection_lost_while_a_function_runs(router: Router, caplog: pytest.LogCaptureFixture) -> None:
-    """It is let finish, its result goes nowhere, and the worker does not register before: it does one thing at a time."""
-    worker = Worker(router.url, "mdp2")
-    started, go_on = threading.Event(), threading.Event()
-    running: list[str] = []
-
-    @worker.service("slow")
-    def slow(call: Call) -> str:
-        running.append(call.text)
-        started.set()
-        if call.text == "first":
-            assert go_on.wait(WAIT)
-        running.append("done")
-        return call.text
-
-    with worker:
-        peer, _ = router.expect()
-        router.send(peer, b"MDPW02", b"\x02", b"client", b"", b"first")
-        assert started.wait(WAIT)
-        router.unbind()
-        router.bind()
-        assert not router.socket.poll(200)  # nothing says READY while the function runs
-        go_on.set()
-        peer, frames = router.expect()
-        assert frames == [b"MDPW02", READY, b"slow"]
-        router.send(peer, b"MDPW02", b"\x02", b"client", b"", b"second")
-        assert router.expect(BEAT)[1] == [b"MDPW02", b"\x04", b"client", b"", b"second"]
-    assert running == ["first", "done", "second", "done"]
-    assert "was thrown away" in caplog.text
-
-
-def test_a_generator_whose_connection_is_lost_is_closed(router: Router) -> None:
-    worker = Worker(router.url, "mdp2")
-    closed = threading.Event()
-
-    @worker.service("endless")
-    def endless(call: Call) -> Iterator[str]:
-        try:
-            while True:
-                yield "tick"
-        finally:
-            closed.set()
-
-    with worker:
-        peer, _ = router.expect()
-        router.send(peer, b"MDPW02", b"\x02", b"client", b"", b"")
-        assert router.expect(BEAT)[1] == [b"MDPW02", b"\x03", b"client", b"", b"tick"]
-        router.unbind()
-        assert closed.wait(WAIT)
-        router.bind()
-        assert router.expect()[1] == [b"MDPW02", READY, b"endless"]
-
-
-# --- with polydomo's own broker ----------------------------------------------------------------------------------------
 
 
 class Kinds:
@@ -615,32 +419,6 @@ def test_wrong_settings_are_told_at_once(broker: testing.Broker) -> None:
         worker.add(b"\xff", answer)
     with pytest.raises(ValueError, match="UTF-8"):
         worker.start()  # memo01's names are text
-
-
-def test_a_busy_worker_that_hears_no_more_answers_nobody(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DISCONNECT while a function runs: "it must send no further commands"."""
-    monkeypatch.setattr(Mdp1WorkerEnd, "interval", 0.02)
-    worker = Worker(router.url, "mdp1")
-    started, go_on = threading.Event(), threading.Event()
-
-    @worker.service("slow")
-    def slow(call: Call) -> str:
-        started.set()
-        assert go_on.wait(WAIT)
-        return "late"
-
-    with worker:
-        first, _ = router.expect(b"\x04")
-        router.send(first, b"", b"MDPW01", b"\x02", b"client", b"", b"")
-        assert started.wait(WAIT)
-        router.send(first, b"", b"MDPW01", b"\x05")
-        go_on.set()
-        second, frames = router.expect(b"\x04")
-        if second == first:  # the reply was on its way already
-            assert frames[2] == b"\x03"
-            second, frames = router.expect(b"\x04")
-        assert second != first
-        assert frames == [b"", b"MDPW01", READY, b"slow"]
 
 
 def test_nobody_hears_of_a_timeout_but_the_caller(broker: testing.Broker, caplog: pytest.LogCaptureFixture) -> None:
