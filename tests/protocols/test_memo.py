@@ -281,6 +281,20 @@ def test_a_timeout_of_0_is_invalid_and_an_endless_one_is_cut(world: World) -> No
     assert peer.heard() == [(11, [JOB, worker, "echo", int(MEMO_MAX_RUN * 1000)], b"")]
 
 
+def test_a_foreign_clients_job_whose_deadline_has_just_passed(world: World) -> None:
+    """Timers share buckets: a worker may ask for work between the deadline and the moment at which it is noticed."""
+    peer, client = world.connect(), world.foreigner()
+    client.ask("a", b"echo", b"x", deadline=world.broker.now + 7.253)
+    world.broker.now += 7.257
+    due = world.broker.next_deadline()
+    assert due is not None and due > world.broker.now
+    peer.ready(10, "echo")
+    [(_, header, _)] = peer.heard()
+    assert header[3] == 1
+    world.wait(1.0)
+    assert world.notes.outcomes == ["timeout"]
+
+
 @pytest.mark.parametrize(("deadline", "expected"), [(0.0, 900_000), (7.25, 7250)])
 def test_the_timeout_of_a_foreign_clients_job(world: World, deadline: float, expected: int) -> None:
     peer = world.connect()
