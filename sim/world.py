@@ -81,7 +81,8 @@ class World:
             self.keepers += [CatalogService(self, name, node), CatalogClient(self, f"q{i}", node)]
         for i in range(options.topics):
             publisher = Publisher(self, f"p{i}", node)
-            self.keepers += [publisher, Subscriber(self, f"u{i}", node, publisher)]
+            # Where brokers are bridged, what is published at one end of the chain is wanted at the other.
+            self.keepers += [publisher, Subscriber(self, f"u{i}", self.nodes[-1] if options.bridged else node, publisher)]
 
     @property
     def peers(self) -> list[Peer]:
