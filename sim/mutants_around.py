@@ -83,6 +83,11 @@ def sent_back_and_forth(stack: ExitStack) -> None:
     swap(stack, Crossing, "_way", make)
 
 
+@mutant("what was published before a bridge was lost crosses it again", *BRIDGED, "topics=2", "cut=0.5", "pace=0.3")
+def published_again(stack: ExitStack) -> None:
+    swap(stack, Crossing, "first_seen", lambda first_seen: lambda self, origin, topic, number: True)
+
+
 # --- the catalog -------------------------------------------------------------------------------------------------------------
 
 
