@@ -38,6 +38,7 @@ class Post:
         self.on_job = on_job
         self.loop = asyncio.get_running_loop()
         self.since = self.loop.time()
+        self.said = self.since  # when it last answered
         self.ended: asyncio.Future[str] = self.loop.create_future()  # why
 
     def register(self, services: list[bytes]) -> None:
@@ -54,10 +55,12 @@ class Post:
 
     def partial(self, job: Job, body: list[bytes]) -> None:
         self.end.partial(job, body)
+        self.said = self.loop.time()
         self.connection.flush_soon()
 
     def final(self, job: Job, body: list[bytes]) -> None:
         self.end.final(job, body)
+        self.said = self.loop.time()
         self.connection.flush_soon()
 
     def fail(self, job: Job, code: str, text: str) -> None:
@@ -66,6 +69,7 @@ class Post:
             self.connection.close("a job failed, and the protocol can only tell by leaving")
             self._over("a job failed")
         else:
+            self.said = self.loop.time()
             self.connection.flush_soon()
 
     def on_event(self, event: Event) -> None:
@@ -86,13 +90,20 @@ class Post:
             self.ended.set_result(reason)
 
     def _beat(self) -> None:
-        silence = self.loop.time() - self.connection.heard
+        now = self.loop.time()
+        silence = now - self.connection.heard
         if self.end.patience and silence > self.end.patience:
             self.connection.close(f"the broker has been silent for {silence:.1f} s", abort=True)
             return
+        waiting = len(self.end.out)
         self.end.beat()
         self.connection.flush_soon()
-        self._timer = self.loop.call_later(self.end.interval, self._beat)
+        wait = self.end.interval
+        if len(self.end.out) == waiting and now < self.said + wait:
+            # An MDX worker that has just answered need not beat; but the next beat is due an interval after that answer, not
+            # after this moment, or the broker would take it for late.
+            wait = self.said + wait - now
+        self._timer = self.loop.call_later(wait, self._beat)
 
 
 class Seat:

@@ -1,0 +1,94 @@
+"""When a worker beats, with a clock moved by hand."""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from polydomo.client.connection import Connection
+from polydomo.protocols import registry
+from polydomo.protocols.ends import Job
+from polydomo.protocols.mdx_ends import MdxWorkerEnd
+from polydomo.worker import seat
+
+REQUEST = [b"MDXW01", b"\x02", b"client", b"", b"1", b"body"]
+
+
+class Clock:
+    """What a post uses of the event loop. One timer is enough: a post has one."""
+
+    now = 100.0
+    due = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def create_future(self) -> None:
+        return None
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> None:
+        self.due, self.function = self.now + delay, function
+
+    def run_until(self, until: float) -> None:
+        while self.due <= until:
+            self.now = self.due
+            self.function()
+        self.now = until
+
+
+class Wire:
+    """Of a connection: when the broker was heard, and when something was written."""
+
+    def __init__(self, clock: Clock, end: MdxWorkerEnd) -> None:
+        self.clock = clock
+        self.end = end
+        self.written: list[float] = []
+
+    @property
+    def heard(self) -> float:
+        return self.clock.now
+
+    def flush_soon(self) -> None:
+        if self.end.out:
+            self.written.append(self.clock.now)
+            self.end.out.clear()
+
+
+def test_a_worker_that_answered_is_not_silent_for_longer_than_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: clock)
+    end = registry.worker_end("mdx")
+    assert isinstance(end, MdxWorkerEnd)
+    jobs: list[Job] = []
+    post = seat.Post(end, lambda _, job: jobs.append(job))
+    wire = Wire(clock, end)
+    post.connection = cast(Connection, wire)
+    post.register([b"echo"])
+    for n in range(40):  # answers at every place between two beats, and times without any
+        clock.run_until(100.1 + n * 7.3)
+        for event in end.receive(REQUEST):
+            post.on_event(event)
+        post.final(jobs.pop(), [b"body"])
+    clock.run_until(clock.now + 20.0)
+    gaps = [later - earlier for earlier, later in zip(wire.written, wire.written[1:], strict=False)]
+    assert len(gaps) > 100
+    assert max(gaps) <= end.interval + 1e-6
+
+
+def test_a_worker_that_answers_all_the_time_does_not_beat_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: clock)
+    end = registry.worker_end("mdx")
+    jobs: list[Job] = []
+    post = seat.Post(end, lambda _, job: jobs.append(job))
+    assert isinstance(end, MdxWorkerEnd)
+    wire = Wire(clock, end)
+    post.connection = cast(Connection, wire)
+    post.register([b"echo"])
+    for n in range(1000):
+        clock.run_until(100.0 + n * 0.1)
+        for event in end.receive(REQUEST):
+            post.on_event(event)
+        post.final(jobs.pop(), [b"body"])
+    assert len(wire.written) == 1001  # READY and the replies: "Peers SHOULD NOT send HEARTBEAT commands while also sending other commands"
