@@ -78,7 +78,18 @@ def test_the_fixture_of_the_docstring(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["polydomo.client.message", "polydomo.worker.call", "polydomo.protocols.registry", "polydomo.wire.address"]
+    "name",
+    [
+        "polydomo.cli.ask",
+        "polydomo.cli.logs",
+        "polydomo.cli.panel",
+        "polydomo.cli.pipeline",
+        "polydomo.cli.tap",
+        "polydomo.client.message",
+        "polydomo.worker.call",
+        "polydomo.protocols.registry",
+        "polydomo.wire.address",
+    ],
 )
 def test_docstrings(name: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(name))

@@ -136,6 +136,9 @@ def test_a_tap_for_programs_and_its_mistakes(journalled: Broker) -> None:
         assert json.loads(tap.line())["event"] == "connected"
         tap.send(signal.SIGINT)
         assert tap.status() == 130
+    result = run("tap", "--protocol", "smtp", "--to", journalled.url)
+    assert result.returncode == 2
+    assert complaint(result).startswith("--protocol: 'smtp' is not one of mdx, mdp1,")
     result = run("tap", "--event", "explosion", "--to", journalled.url)
     assert result.returncode == 2 and "there is no event 'explosion'" in complaint(result)
 

@@ -106,13 +106,15 @@ def test_the_screen_says_when_the_broker_is_away_or_leaving() -> None:
     assert "stopping" in shown(figures(draining=True))
 
 
-@pytest.mark.parametrize(("width", "height"), [(60, 16), (80, 24), (120, 30), (250, 80)])
+@pytest.mark.parametrize(("width", "height"), [(40, 12), (60, 16), (80, 24), (120, 30), (250, 80)])
 def test_it_fits_any_terminal(width: int, height: int) -> None:
     many = [{**figures()["services"][0], "name": f"service-{number}"} for number in range(200)]
     workers = [{**figures()["workers_list"][0], "worker": f"w{number}"} for number in range(200)]
     text = shown(figures(services=many, workers_list=workers, more_services=50), width, height)
     assert len(text.splitlines()) <= height
     assert "more)" in text
+    assert all(f"{name} {value}" in text for name, value in headline(figures())), "a name stays with its value"
+    assert "service-0" in text
 
 
 def test_peers_cannot_steer_the_terminal() -> None:

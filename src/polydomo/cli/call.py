@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import difflib
 import json as jsons
 import os
 import sys
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from polydomo.client.message import Result
 
 STDIN = "-"
+HINT_TIME = 0.5  # seconds in which a broker may tell what it has, so that a misspelt name can be put right
 
 
 def add_to(app: typer.Typer) -> None:
@@ -127,7 +129,22 @@ async def refuse_unknown(client: "AsyncClient", service: bytes, first: "asyncio.
     except PolydomoError:
         return  # a broker without MMI cannot tell; the call's own outcome will
     if not offered and not first.done():
-        raise NoSuchService(f"nobody offers {os.fsdecode(service)!r}; `polydomo services` lists what there is")
+        name = os.fsdecode(service)
+        near = difflib.get_close_matches(name, await names(client), 1)
+        hint = f"did you mean {near[0]!r}?" if near else "`polydomo services` lists what there is"
+        if not first.done():
+            raise NoSuchService(f"nobody offers {name!r}; {hint}")
+
+
+async def names(client: "AsyncClient") -> list[str]:
+    """Of all services that have workers; none where the broker is not ours, and cannot tell."""
+    from polydomo.errors import PolydomoError
+
+    try:
+        rows = (await client.call("polydomo.services", timeout=HINT_TIME)).json()
+        return [row["name"] for row in rows if row["workers"]]
+    except (PolydomoError, ValueError, TypeError, KeyError):
+        return []
 
 
 # --- writing a reply ----------------------------------------------------------------------------------------------------

@@ -187,10 +187,18 @@ def lines(figures: Row) -> list[str]:
 
 # --- a screen ---------------------------------------------------------------------------------------------------------------
 
+SMALL = 16  # with fewer lines the tables need them all: no sparkline above them
+NARROW = 50  # nor with fewer columns
 HEADS = 4  # lines of a table that are no rows: its title, its head, a rule, and the empty line after it
 
 # How wide a terminal must be to show a column; the others are always there.
 NEEDS = {
+    "busy": 50,
+    "rate/s": 50,
+    "held": 50,
+    "since": 50,
+    "p99": 60,
+    "p50": 70,
     "oldest": 90,
     "protocols": 100,
     "failed/s": 100,
@@ -242,7 +250,7 @@ def screen(figures: Row, history: History, width: int, height: int, trouble: str
     from rich.console import Group
     from rich.text import Text
 
-    head = _head(figures, history, trouble)
+    head = _head(figures, history, trouble, width, height)
     services = [
         [*service_cells(row), sparkline(history.services.get(row["name"], deque()))]
         for row in sorted(figures["services"], key=by_need)
@@ -263,8 +271,10 @@ def screen(figures: Row, history: History, width: int, height: int, trouble: str
     return Group(*parts)
 
 
-def _head(figures: Row, history: History, trouble: str) -> "Text":
+def _head(figures: Row, history: History, trouble: str, width: int, height: int) -> "Text":
     from rich.text import Text
+
+    small = height < SMALL or width < NARROW
 
     text = Text()
     text.append("polydomo ", style="bold")
@@ -273,13 +283,19 @@ def _head(figures: Row, history: History, trouble: str) -> "Text":
         text.append(f"   {clean(trouble)}; waiting for it", style="bold red")
     elif figures["draining"]:
         text.append("   stopping", style="bold yellow")
-    text.append("   Ctrl-C ends\n", style="dim")
+    text.append("\n" if small else "   Ctrl-C ends\n", style="dim")
+    column = 0
     for name, value in headline(figures):
+        if column and column + len(f"{name} {value}") > width:  # a name stays with its value
+            text.append("\n")
+            column = 0
         text.append(f"{name} ", style="dim")
         text.append(f"{value}   ")
+        column += len(f"{name} {value}   ")
     text.append("\n")
-    text.append(sparkline(history.all).ljust(WIDTH), style="green")
-    text.append(" requests/s\n", style="dim")
+    if not small:
+        text.append(sparkline(history.all).ljust(WIDTH), style="green")
+        text.append(" requests/s\n", style="dim")
     return text
 
 

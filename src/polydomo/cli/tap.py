@@ -13,6 +13,8 @@ from polydomo.cli.render import clean, size
 
 Row = dict[str, Any]
 
+OTHERS = ("dbp", "pub", "sub", "bridge")  # peers that call nothing and offer nothing to be called
+
 
 def add_to(app: typer.Typer) -> None:
     app.command()(tap)
@@ -44,10 +46,15 @@ def tap(
     from polydomo.cli.exits import needs_broker
     from polydomo.errors import SettingError
     from polydomo.journal import schema
+    from polydomo.protocols import registry
 
     unknown = sorted(set(event or ()) - set(schema.EVENTS))
     if unknown:
         raise SettingError(f"--event: there is no event {unknown[0]!r}; there are {', '.join(schema.EVENTS)}")
+    if protocol is not None:
+        protocol = registry.ALIASES.get(protocol.lower(), protocol.lower())
+        if protocol not in (*registry.names(), *OTHERS):
+            raise SettingError(f"--protocol: {protocol!r} is not one of {', '.join((*registry.names(), *OTHERS))}")
 
     def wanted(row: Row) -> bool:
         return (
@@ -82,8 +89,13 @@ async def follow(url: str, service: str, wanted: Any, count: int | None, json: b
 
 def line(row: Row) -> str:
     """
-    >>> line({"time": 0, "event": "skipped", "service": "", "size": 12})[-33:]
+    >>> line({"time": 0, "event": "skipped", "service": "", "size": 12})[-31:]
     '... 12 more than could be shown'
+
+    What did not come is no message:
+
+    >>> line({"time": 0, "event": "late", "protocol": "mdx", "worker": 3, "service": "echo", "size": 0, "reason": "a beat was missed"})[14:]
+    '  w3 mdx      -          late         echo a beat was missed'
     """
     from polydomo.journal import words
     from polydomo.journal.tap import SKIPPED
@@ -94,7 +106,7 @@ def line(row: Row) -> str:
     if event == SKIPPED:
         return f"{stamp}  ... {row['size']} more than could be shown"
     protocol = row.get("protocol", "")
-    word = words.word(protocol, event)
+    word = words.word(protocol, event) if event in words.MESSAGES else ""
     arrow = "  " if not word else "->" if event in words.FROM_US else "<-"
     who = f"c{row['connection']}" if row.get("connection") else "broker"
     if row.get("worker"):
