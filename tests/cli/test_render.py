@@ -1,7 +1,10 @@
 import doctest
 
+import pytest
+
 from polydomo.cli import render
-from polydomo.cli.render import Column, aligned, clock
+from polydomo.cli.ask import WORKERS
+from polydomo.cli.render import Column, aligned, clock, show_rich
 
 
 def test_the_examples_in_the_module() -> None:
@@ -16,3 +19,21 @@ def test_no_rows_still_have_their_titles() -> None:
 
 def test_a_time_that_was_not_today_has_its_date() -> None:
     assert len(clock(3 * 86400)) == len("2026-01-31 12:00:00")
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 120, 200])
+def test_a_table_fits_its_terminal(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    cells = ["w12", "mdp2", "majortomo", "resize", "busy", "1 h 01 m", "1", "77", "11:04:09", "340 ms", "tcp://127.0.0.1:50050"]
+    show_rich(WORKERS, [[*cells, "registered from tcp://127.0.0.1:50050"]])
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= width for line in lines)
+    titles = [column.title for column in WORKERS]
+    if width >= 80:  # nothing that is shown is broken, and what is not is named
+        shown = lines[0].split()
+        assert shown[:2] == ["worker", "protocol"] and shown[-1] == "cause"
+        missing = [title for title in titles if title not in shown]
+        assert ([f"a wider terminal also shows: {', '.join(missing)}"] if missing else []) == [
+            line for line in lines if "wider" in line
+        ]
+        assert lines[2].split()[:2] == ["w12", "mdp2"]

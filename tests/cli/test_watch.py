@@ -198,6 +198,32 @@ def test_on_a_terminal_it_stays_when_the_broker_goes_and_comes_back(tmp_path: Pa
         os.close(ours)
 
 
+def test_a_terminal_without_unicode_is_no_reason_to_end(served: Broker) -> None:
+    ours, theirs = pty.openpty()
+    watch = subprocess.Popen(
+        [*POLYDOMO, "watch", "--interval", "0.1", "--to", served.url],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env=environment(TERM="xterm", COLUMNS="80", LINES="24", PYTHONIOENCODING="ascii"),
+    )
+    os.close(theirs)
+    terminal = Reader(ours)
+    try:
+        terminal.until(b"connections")
+        assert run("call", "echo", "hello", "--to", served.url).returncode == 0  # something for the sparkline
+        terminal.until(b"@")
+        watch.send_signal(signal.SIGINT)
+        terminal.drain()
+        assert watch.wait(PATIENCE) == 130
+    finally:
+        watch.kill()
+        watch.wait()
+        assert watch.stderr is not None
+        watch.stderr.close()
+        os.close(ours)
+
+
 class Reader:
     """What a program writes to its terminal."""
 

@@ -204,7 +204,15 @@ async def fetch(url: str, what: str, timeout: float) -> Any:
 
 # --- how each row is told ---------------------------------------------------------------------------------------------
 
-GONE = [Column("name"), Column("protocol"), Column("state"), Column("time"), Column("cause"), Column("services"), Column("peer")]
+GONE = [
+    Column("name"),
+    Column("protocol"),
+    Column("state"),
+    Column("time"),
+    Column("cause", folds=True),
+    Column("services", spare=1, folds=True),
+    Column("peer", spare=2),
+]
 
 
 def gone_cells(row: Row) -> list[str]:
@@ -216,14 +224,14 @@ def gone_cells(row: Row) -> list[str]:
 SERVICES = [
     Column("service"),
     Column("state"),
-    Column("protocols"),
+    Column("protocols", spare=3),
     Column("workers", right=True),
     Column("idle", right=True),
     Column("queued", right=True),
-    Column("oldest", right=True),
+    Column("oldest", right=True, spare=1),
     Column("answered", right=True),
     Column("failed", right=True),
-    Column("requeued", right=True),
+    Column("requeued", right=True, spare=2),
 ]
 
 
@@ -245,16 +253,16 @@ def service_cells(row: Row) -> list[str]:
 WORKERS = [
     Column("worker"),
     Column("protocol"),
-    Column("dialect"),
-    Column("services"),
+    Column("dialect", spare=3),
+    Column("services", folds=True),
     Column("state"),
     Column("for", right=True),
     Column("held", right=True),
-    Column("done", right=True),
-    Column("since"),
-    Column("silent", right=True),
-    Column("peer"),
-    Column("cause"),
+    Column("done", right=True, spare=2),
+    Column("since", spare=4),
+    Column("silent", right=True, spare=1),
+    Column("peer", spare=5),
+    Column("cause", folds=True),
 ]
 
 
@@ -278,15 +286,15 @@ def worker_cells(row: Row) -> list[str]:
 REQUESTS = [
     Column("request"),
     Column("service"),
-    Column("client"),
-    Column("protocol"),
+    Column("client", spare=1),
+    Column("protocol", spare=4),
     Column("state"),
-    Column("since"),
+    Column("since", spare=5),
     Column("for", right=True),
-    Column("age", right=True),
+    Column("age", right=True, spare=2),
     Column("attempts", right=True),
-    Column("size", right=True),
-    Column("why"),
+    Column("size", right=True, spare=3),
+    Column("why", folds=True),
 ]
 
 
@@ -309,9 +317,9 @@ def request_cells(row: Row) -> list[str]:
 CLIENTS = [
     Column("client"),
     Column("protocol"),
-    Column("dialect"),
+    Column("dialect", spare=2),
     Column("state"),
-    Column("for", right=True),
+    Column("for", right=True, spare=1),
     Column("open requests", right=True),
     Column("paused"),
     Column("peer"),

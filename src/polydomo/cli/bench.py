@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from polydomo.cli.load import Load, Outcome, Progress, Target
 
 PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+SPARE = {"p99.9": 3, "p90": 2, "max": 1}  # on a narrow terminal
 SATURATED = 0.9  # of a core: from here on the load generator, not the broker, sets the pace
 
 
@@ -121,7 +122,8 @@ def report(outcomes: "list[Outcome]") -> None:
     typer.echo(
         f"{load.clients} clients with {load.outstanding} calls outstanding each, {load.workers} workers, {load.duration:g} s"
     )
-    columns = [Column("protocol"), *(Column(title, right=True) for title in ("size", "requests/s", *PARTS, "failed"))]
+    titles = ("size", "requests/s", *PARTS, "failed")
+    columns = [Column("protocol"), *(Column(title, right=True, spare=SPARE.get(title, 0)) for title in titles)]
     with_cpu = any(outcome.broker_cpu is not None for outcome in outcomes)
     if with_cpu:
         columns.append(Column("broker CPU", right=True))

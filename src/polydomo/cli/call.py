@@ -129,7 +129,7 @@ async def refuse_unknown(client: "AsyncClient", service: bytes, first: "asyncio.
     except PolydomoError:
         return  # a broker without MMI cannot tell; the call's own outcome will
     if not offered and not first.done():
-        name = os.fsdecode(service)
+        name = service.decode(errors="backslashreplace")
         near = difflib.get_close_matches(name, await names(client), 1)
         hint = f"did you mean {near[0]!r}?" if near else "`polydomo services` lists what there is"
         if not first.done():

@@ -21,7 +21,7 @@ COLUMNS = [
     Column("service"),
     Column("protocol"),
     Column("address"),
-    Column("function"),
+    Column("function", folds=True),
     Column("heartbeat", right=True),
 ]
 

@@ -34,5 +34,11 @@ def config(
     if json:
         show_json([row._asdict() for row in described])
         return
-    columns = [Column("key"), Column("value"), Column("default"), Column("source"), Column("help")]
+    columns = [
+        Column("key"),
+        Column("value", folds=True),
+        Column("default", spare=1, folds=True),
+        Column("source", folds=True),
+        Column("help", folds=True),
+    ]
     show(columns, [list(row) for row in described])

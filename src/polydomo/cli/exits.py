@@ -1,5 +1,6 @@
 """How a command ends: exit statuses for scripts, and one clear line instead of a traceback."""
 
+import io
 import os
 import shutil
 import sys
@@ -104,6 +105,7 @@ class Commands(TyperGroup):
         return command
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        write_anything()
         try:
             return super().make_context(info_name, args, parent, **extra)
         except Exception as error:
@@ -129,6 +131,13 @@ class Commands(TyperGroup):
                 raise
             complain(misuse(error))
             raise typer.Exit(USAGE) from None
+
+
+def write_anything() -> None:
+    """A terminal or a pipe that is not UTF-8 shows something else for what it cannot show: no name of a service may end a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="replace" if stream.isatty() else "backslashreplace")
 
 
 def without_values(params: Any) -> Any:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 BARS = " ▁▂▃▄▅▆▇█"
+PLAIN = " .:-=+*#@"  # the same where there is no Unicode
 WIDTH = 30  # looks that a sparkline shows
 
 COLOURS = {"ready": "green", "busy": "cyan", "late": "yellow", "lost": "red", "left": "dim", "registering": "magenta"}
@@ -71,7 +72,7 @@ class History:
             self.services[name].append(rate)
 
 
-def sparkline(values: "deque[float]") -> str:
+def sparkline(values: "deque[float]", bars: str = BARS) -> str:
     """
     >>> sparkline(deque([0.0, 1.0, 4.0, 8.0]))
     ' ▁▄█'
@@ -79,7 +80,7 @@ def sparkline(values: "deque[float]") -> str:
     most = max(values, default=0.0)
     if not most:
         return " " * len(values)
-    return "".join(BARS[0 if not value else max(1, round(value / most * 8))] for value in values)
+    return "".join(bars[0 if not value else max(1, round(value / most * 8))] for value in values)
 
 
 def headline(figures: Row) -> list[tuple[str, str]]:
@@ -245,14 +246,16 @@ class Part:
         return table
 
 
-def screen(figures: Row, history: History, width: int, height: int, trouble: str) -> "RenderableType":
+def screen(
+    figures: Row, history: History, width: int, height: int, trouble: str, bars: str = BARS
+) -> "RenderableType":
     """As much as fits: services first, then workers, then what happened last, each with a fair part of the lines."""
     from rich.console import Group
     from rich.text import Text
 
-    head = _head(figures, history, trouble, width, height)
+    head = _head(figures, history, trouble, width, height, bars)
     services = [
-        [*service_cells(row), sparkline(history.services.get(row["name"], deque()))]
+        [*service_cells(row), sparkline(history.services.get(row["name"], deque()), bars)]
         for row in sorted(figures["services"], key=by_need)
     ]
     workers = [worker_cells(row) for row in sorted(figures["workers_list"], key=by_trouble)]
@@ -264,14 +267,14 @@ def screen(figures: Row, history: History, width: int, height: int, trouble: str
         (Part("workers", WORKERS, workers), 0.6),
         (Part("what happened last", EVENTS, events), 1.0),
     ):
-        count = min(len(part.rows), max(int(room * share), HEADS + 2) - HEADS)
-        if count > 0 and count + HEADS <= room:
+        count = min(len(part.rows), max(int(room * share), HEADS + 2) - HEADS, room - HEADS)
+        if count > 0:
             parts += [part.table(count, width), Text("")]
             room -= count + HEADS
     return Group(*parts)
 
 
-def _head(figures: Row, history: History, trouble: str, width: int, height: int) -> "Text":
+def _head(figures: Row, history: History, trouble: str, width: int, height: int, bars: str) -> "Text":
     from rich.text import Text
 
     small = height < SMALL or width < NARROW
@@ -294,7 +297,7 @@ def _head(figures: Row, history: History, trouble: str, width: int, height: int)
         column += len(f"{name} {value}   ")
     text.append("\n")
     if not small:
-        text.append(sparkline(history.all).ljust(WIDTH), style="green")
+        text.append(sparkline(history.all, bars).ljust(WIDTH), style="green")
         text.append(" requests/s\n", style="dim")
     return text
 

@@ -161,12 +161,12 @@ FOUND = [
     Column("service"),
     Column("outcome"),
     Column("took", right=True),
-    Column("waited", right=True),
-    Column("workers", right=True),
-    Column("size", right=True),
-    Column("reply", right=True),
-    Column("client"),
-    Column("reason"),
+    Column("waited", right=True, spare=1),
+    Column("workers", right=True, spare=3),
+    Column("size", right=True, spare=4),
+    Column("reply", right=True, spare=5),
+    Column("client", spare=2),
+    Column("reason", folds=True),
 ]
 
 

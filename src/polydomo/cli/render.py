@@ -16,6 +16,11 @@ import typer
 class Column:
     title: str
     right: bool = False  # numbers stand to the right
+    spare: int = 0  # left out where the terminal is too narrow, the highest first; 0: never
+    folds: bool = False  # a text that may take several lines
+
+
+FOLDED = 14  # columns that a text which folds must have
 
 
 def on_terminal() -> bool:
@@ -37,12 +42,46 @@ def show_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(Text(column.title), justify="right" if column.right else "left", overflow="fold")
+    console = Console()
+    kept, fits = fitting(columns, rows, console.size.width)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for i in kept:
+        column = columns[i]
+        table.add_column(
+            Text(column.title),
+            justify="right" if column.right else "left",
+            overflow="fold",
+            no_wrap=fits and not column.folds,
+        )
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text, since a service may be called "[red]"
-    Console().print(table)
+        table.add_row(*(Text(row[i]) for i in kept))  # Text, since a service may be called "[red]"
+    console.print(table)
+    left_out = [column.title for i, column in enumerate(columns) if i not in kept]
+    if left_out:
+        console.print(Text(f"a wider terminal also shows: {', '.join(left_out)}", style="dim"))
+
+
+def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], bool]:
+    """Which columns there is room for, and whether they fit without breaking what should not be broken.
+
+    >>> columns = [Column("name"), Column("peer", spare=2), Column("state", spare=1), Column("cause", folds=True)]
+    >>> rows = [["echo", "tcp://127.0.0.1:50046", "ready", "registered from tcp://127.0.0.1:50046"]]
+    >>> [fitting(columns, rows, width) for width in (80, 32, 22, 10)]
+    [([0, 1, 2, 3], True), ([0, 2, 3], True), ([0, 3], True), ([0, 3], False)]
+    """
+    from rich.cells import cell_len
+
+    need = []
+    for i, column in enumerate(columns):
+        widest = max(cell_len(cell) for cell in (column.title, *(row[i] for row in rows)))
+        need.append(min(widest, FOLDED) if column.folds else widest)
+    kept = list(range(len(columns)))
+    while sum(need[i] + 2 for i in kept) - 2 > width:
+        least = max(kept, key=lambda i: columns[i].spare)
+        if not columns[least].spare:
+            return kept, False
+        kept.remove(least)
+    return kept, True
 
 
 def aligned(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -105,13 +105,14 @@ async def live(url: str, interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from polydomo.cli.panel import History, screen
+    from polydomo.cli.panel import BARS, PLAIN, History, screen
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import PolydomoError
 
     looker = Looker(url)
     history = History()
     console = Console()
+    bars = PLAIN if console.options.ascii_only else BARS
     async with AsyncClient(url, "mdp1", timeout=5.0, connect_timeout=options.connect_time(url)) as client:
         figures = await looker.look(client)
         with Live(console=console, screen=True, auto_refresh=False, transient=True) as view:
@@ -119,7 +120,8 @@ async def live(url: str, interval: float) -> None:
             while True:
                 began = time.monotonic()
                 history.add(figures)
-                view.update(screen(figures, history, console.size.width, console.size.height, trouble), refresh=True)
+                width, height = console.size
+                view.update(screen(figures, history, width, height, trouble, bars), refresh=True)
                 await asyncio.sleep(max(0.05, interval - (time.monotonic() - began)))
                 try:
                     figures = await looker.look(client)
