@@ -215,7 +215,7 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name() -> None:
         ("grace = -1", "must be from 0s to"),
         ("grace = nan", "must be a number of seconds"),
         ("queue_expiry = 'soon'", 'such as "2.5s", "500ms" or "15m", not \'soon\''),
-        ("mdp.beat = 0", "mdp.beat ({file}): must be from 10ms to 3600s, not 0"),
+        ("mdp.beat = 0", "mdp.beat ({file}): must be from 10ms to 1h, not 0"),
         ("mdp.dialects = { echo = 'rfc18' }", "must give 'echo' one of majortomo, libmdp"),
         ("mdp.dialects = 3", "must be a table"),
         ("mdx.client_header = 'MDPC01'", "must differ from the headers of the other protocols"),
@@ -343,6 +343,18 @@ def test_a_size_is_shown_as_it_is_read(size: int) -> None:
 @given(st.integers(10, 10**9).map(lambda ms: ms / 1000))
 def test_seconds_are_shown_as_they_are_read(seconds: float) -> None:
     assert Seconds().read(Seconds().show(seconds)) == pytest.approx(seconds)
+
+
+def test_long_spans_are_told_in_days_and_hours() -> None:
+    assert [Seconds().show(span) for span in (0.0, 0.5, 2.5, 900.0, 5400.0, 7200.0, 2592000.0)] == [
+        "0s",
+        "500ms",
+        "2.5s",
+        "900s",
+        "5400s",
+        "2h",
+        "30d",
+    ]
 
 
 @given(st.binary(min_size=1, max_size=255))

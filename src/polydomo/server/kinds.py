@@ -124,6 +124,9 @@ class Seconds(Kind[float]):
     def show(self, value: float) -> str:
         if 0 < value < 1 and math.isclose(value * 1000, round(value * 1000), abs_tol=1e-9):
             return f"{round(value * 1000)}ms"
+        for unit, seconds in (("d", 86400), ("h", 3600)):
+            if value and value % seconds == 0:
+                return f"{value // seconds:.0f}{unit}"
         return f"{value:.12g}s"
 
 
