@@ -1,21 +1,19 @@
 """The pipeline's tables once more, in DuckDB's SQL and with the same care for what it costs: what
 ``bench/pipeline.py`` holds Spark's against.
 
-Each table is one statement over the views ``messages`` and ``rows`` (the journal's two kinds). Rules and screens of
-the audit are the ones that the pipeline has, in the SQL that both engines share; everything else is written anew.
+Each table is one statement over the views ``messages`` and ``rows`` (the journal's two kinds). Nothing is shared with the
+pipeline but the journal's schema.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
 
-from polydomo.journal import rules, schema
-from polydomo.journal.rules import COUNTERS, EACH, RULES, RUN, RUNNING, TOTAL
+from bench import duckdb_audit
 from polydomo.journal.schema import MESSAGES, REQUESTS
-from polydomo.pipeline.tables import audit
-from polydomo.pipeline.tables.services import WINDOWS
+
+WINDOWS = (10, 60, 3600)  # seconds
 
 PARTS = """
 CREATE TEMP TABLE doubles AS SELECT run, number, min(seq) AS first FROM rows GROUP BY ALL HAVING count(*) > 1;
@@ -172,86 +170,7 @@ FROM messages WHERE event = 'published'
 """
 
 
-def plain(sql: str) -> str:
-    """Without the suffix by which Spark knows a long integer."""
-    return re.sub(r"\b(\d+)L\b", r"CAST(\1 AS BIGINT)", sql)
-
-
-def _one() -> str:
-    """Both kinds as one relation, as the rules want it."""
-    types = {column.name: column.type for kind in schema.KINDS for column in schema.COLUMNS[kind]}
-    names = list(dict.fromkeys([*audit.NARROW[MESSAGES], *audit.NARROW[REQUESTS]]))
-    parts = []
-    for kind, view in ((MESSAGES, "messages"), (REQUESTS, "rows")):
-        columns = [
-            name if name in audit.NARROW[kind] else f"{chr(39) * 2 if types[name] == schema.TEXT else 0} AS {name}" for name in names
-        ]
-        parts.append(f"SELECT '{kind}' AS kind, {', '.join(columns)} FROM {view}")
-    return f"CREATE VIEW one AS {' UNION ALL '.join(parts)}"
-
-
-def audit_tables() -> list[str]:
-    """Statements that leave every breach in the table ``audit``."""
-    run_counters = ", ".join(f"coalesce(max({c.name}), 0) AS {c.name}" for c in COUNTERS if c.scope == RUN)
-    parts = " UNION ALL BY NAME ".join(
-        f"SELECT {(c.key or RUN)[0]} AS run, {rules.total(c)} AS {c.name} FROM messages_one WHERE {rules.counted(c)} GROUP BY ALL"
-        for c in COUNTERS
-        if c.scope == RUN
-    )
-    found = [
-        _one(),
-        "CREATE TEMP TABLE messages_one AS SELECT * FROM one WHERE kind = 'messages' AND event IN ('started', 'missing', 'stopped')",
-        f"CREATE TEMP TABLE runs AS SELECT run, {run_counters} FROM ({parts}) GROUP BY run",
-        "CREATE TABLE audit (rule VARCHAR, run BIGINT, number BIGINT, worker BIGINT, connection BIGINT, service VARCHAR, seq BIGINT)",
-    ]
-    about = {"number": "0", "worker": "0", "connection": "0", "service": "''"}
-    into = "INSERT INTO audit SELECT '{}', run, {}, seq FROM {} WHERE {}"
-    for rule in RULES:
-        if rule.shape == EACH:
-            found.append(into.format(rule.id, "number, worker, 0, ''", "one", f"{rules.looked_at(rule)} AND ({rule.broken})"))
-    for scope in sorted({rule.scope for rule in RULES if rule.shape in (TOTAL, RUNNING)}):
-        keys = ", ".join(name if name in scope else nothing for name, nothing in about.items())
-        key = ", ".join(scope)
-        screen = audit.SCREENS.get(scope)
-        if screen is not None:
-            table = f"suspects_{scope[-1]}"
-            of = ", ".join(map(plain, screen.of))
-            found.append(
-                f"CREATE TEMP TABLE {table} AS SELECT {key} FROM (SELECT {key}, {of} FROM one WHERE {screen.where} GROUP BY ALL) "
-                f"WHERE {screen.broken}"
-            )
-            found.append(f"CREATE TEMP TABLE of_{table} AS SELECT one.* FROM one SEMI JOIN {table} USING ({key})")
-        for rule in RULES:
-            if rule.scope != scope or rule.shape not in (TOTAL, RUNNING):
-                continue
-            source = f"of_suspects_{scope[-1]}" if screen is not None and rule.id in screen.known else "one"
-            used = [c for c in COUNTERS if c.scope == scope and re.search(rf"\b{c.name}\b", rule.broken)]
-            counted = [rules.counted(c) for c in used]
-            if rule.shape == RUNNING:
-                windows = ", ".join(f"{rules.running(c)} AS {c.name}" for c in used)
-                stood = f"(SELECT *, {windows} FROM {source} WHERE {_any([*counted, rules.looked_at(rule)])}) JOIN runs USING (run)"
-                found.append(into.format(rule.id, keys, stood, f"{rules.looked_at(rule)} AND ({rule.broken})"))
-            else:
-                # the last row that any counter of the scope counts, as the pipeline has it
-                everything = _any([rules.counted(c) for c in COUNTERS if c.scope == scope])
-                sums = ", ".join(f"{rules.total(c)} AS {c.name}" for c in used)
-                summed = f"(SELECT {key}, max(seq) AS seq, {sums} FROM {source} WHERE {everything} GROUP BY {key}) JOIN runs USING (run)"
-                found.append(into.format(rule.id, keys, summed, rule.broken))
-    found.append("""
-INSERT INTO audit WITH ranges AS (
-    SELECT run, seq AS start, seq AS stop FROM one UNION ALL
-    SELECT covers_run, covers_first, covers_last FROM messages_one WHERE covers_run != 0 AND covers_last >= covers_first
-), walked AS (
-    SELECT *, max(stop) OVER (PARTITION BY run ORDER BY start,
-    stop ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS last FROM ranges
-)
-SELECT 'no-hole', run, 0, 0, 0, '', if(start > last + 1, start, start + 1) FROM walked
-WHERE last IS NOT NULL AND (start > last + 1 OR (start = stop AND start <= last))""")
-    return found
-
-
-def _any(conditions: Sequence[str]) -> str:
-    return " OR ".join(f"({condition})" for condition in conditions)
+TABLES = ("requests", "hops", "services", "workers", "topology", "logs", "values", "audit")
 
 
 def compute(journals: Sequence[Path], memory: str = "3GB", threads: int = 2) -> duckdb.DuckDBPyConnection:
@@ -270,7 +189,14 @@ def compute(journals: Sequence[Path], memory: str = "3GB", threads: int = 2) -> 
         TOPOLOGY_TABLE,
         LOGS_TABLE,
         VALUES_TABLE,
-        *audit_tables(),
+        *duckdb_audit.STATEMENTS,
     ):
         con.execute(statement)
     return con
+
+
+def write(con: duckdb.DuckDBPyConnection, directory: Path) -> None:
+    """The tables as Parquet, as the pipeline leaves them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in TABLES:
+        con.execute(f"""COPY "{name}" TO '{directory / name}.parquet' (FORMAT parquet, COMPRESSION zstd)""")

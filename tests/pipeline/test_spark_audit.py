@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytest.importorskip("pyspark")
-from polydomo.pipeline.tables import audit
+from polydomo.pipeline.tables import audit, screens
 
 Told = tuple[str, int, tuple[tuple[str, str], ...], tuple[int, ...]]
 
@@ -31,7 +31,7 @@ def by_python(rows: list[Row]) -> list[Told]:
 
 def by_spark(spark: "SparkSession", rows: list[Row]) -> list[Told]:
     found = []
-    for row in audit.breaches(*frames(spark, rows)).collect():
+    for row in audit.build(*frames(spark, rows))[0].collect():
         about: list[tuple[str, Any]] = [(name, row[name]) for name in rules.BY_ID[row.rule].scope if name != "run"]
         found.append((row.rule, row.run, tuple(sorted((name, str(value)) for name, value in about)), tuple(row.proof)))
     return sorted(found)
@@ -94,8 +94,8 @@ def test_holes_covers_and_rows_there_twice(spark: "SparkSession") -> None:
 
 
 def test_every_rule_that_a_screen_clears_is_one_of_its_scope() -> None:
-    for scope, screen in audit.SCREENS.items():
-        assert all(rules.BY_ID[name].scope == scope for name in screen.known)
+    for scope, known in screens.KNOWN.items():
+        assert all(rules.BY_ID[name].scope == scope for name in known)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_every_rule_that_a_screen_clears_is_one_of_its_scope() -> None:
 def test_what_the_level_allows_to_check(spark: "SparkSession", level: str, unchecked: set[str]) -> None:
     rows = [message(1, schema.STARTED, 0.0, level=level), record(2, 1, 1.0, 1.1, 1.2, attempts=5, max_attempts=3)]
     messages, requests = frames(spark, rows)
-    found = audit.checks(messages, requests, audit.breaches(messages, requests)).collect()
+    found = audit.build(messages, requests)[1].collect()
     assert {row.rule for row in found if not row.checkable} == unchecked
     assert {row.rule: row.breaches for row in found if row.breaches} == {"attempts-bounded": 1}
     assert {row.level for row in found} == {level}

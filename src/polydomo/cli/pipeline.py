@@ -65,10 +65,11 @@ def run(
     if format not in ("parquet", "delta", "iceberg"):
         raise SettingError(f"--format: {format!r} is none of parquet, delta, iceberg")
     session.require()
-    from polydomo.pipeline import batch
+    from polydomo.pipeline import batch, segments
     from polydomo.pipeline.tables.capacity import Objective
 
-    spark = session.build(master, remote, settings, progress=not quiet)
+    rows = segments.rows_at_most(journal)
+    spark = session.build(master, remote, settings, progress=not quiet, quick=rows is not None and rows < session.SMALL)
     try:
         made = {name: Objective(seconds, share) for name, (seconds, share) in wanted.items()}
         summary = batch.run(spark, journal, tables, *span, format, made, (lambda line: None) if quiet else typer.echo)

@@ -45,7 +45,7 @@ def query(
     session.require()
     from polydomo.pipeline import query as asking
 
-    spark = session.build(master, remote, settings, progress=True)
+    spark = session.build(master, remote, settings, progress=True, quick=True)
     try:
         asking.views(spark, tables, format)
         answer = asking.ask(spark, sql)

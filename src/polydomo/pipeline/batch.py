@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,15 @@ from polydomo.pipeline.segments import Found, Segment
 from polydomo.pipeline.session import SMALL, interpreted
 from polydomo.pipeline.tables import TABLES, audit, capacity, hops, logs, requests, services, topology, values, workers
 from polydomo.pipeline.tables.capacity import Objective
+from polydomo.pipeline.tables.marks import marked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = (PARQUET, "delta", "iceberg")
+AT_ONCE = 3  # jobs whose plans are made at the same time; how many tasks run is the cluster's affair
+FEW = 1000  # numbers that a filter may name
+MOST_BROADCAST = 1_000_000  # rows of about 100 bytes
 
 
 @dataclass
@@ -124,8 +129,7 @@ class Batch:
         runs = {segment.run for unit in units for segment in self.there[unit]}
         rows = sum(segment.rows for there in self.there.values() for segment in there if segment.run in runs)
         with interpreted(self.spark, rows < SMALL):
-            opened = self._tables(units)
-            self._audit(runs)
+            opened, _ = self._together([lambda: self._tables(units), lambda: self._audit(runs)])
         self.store.commit(
             {
                 unit: {"segments": [s.id for s in self.there[unit]], "bounds": self._bounds(unit), "open": opened.get(unit, 0)}
@@ -167,47 +171,75 @@ class Batch:
     def _tables(self, units: list[str]) -> dict[str, int]:
         """Stages them all. Returns, by unit, how many requests continue one that is not known yet."""
         rows = self._read(schema.REQUESTS, units)
-        context, earliest = self._context(rows, units)
-        around = sorted({*units, *context})
-        rows = self._read(schema.REQUESTS, around)
-        messages = self._read(schema.MESSAGES, units)
+        told = requests.survey(rows).collect()[0]
+        bridged = bool(told.bridge)
+        # hours beside these have to be looked at too: for requests over bridges, and for long ones that had several workers
+        near = {hour for unit in units for hour in (before(unit), after(unit))} if bridged else set()
+        around = sorted({*units, *(near & set(self.there))})
+        if around != units:
+            rows = self._read(schema.REQUESTS, around)
+            told = requests.survey(rows).collect()[0]
+        earliest = f"{told.earliest:%Y-%m-%d/%H}" if told.earliest else ""
         early = sorted(unit for unit in self.there if earliest and earliest <= unit < units[0]) + units
-        doubles = requests.twice(rows).localCheckpoint()
-        parts = rows if doubles.isEmpty() else requests.parts(rows, doubles)
-        links = self._links(parts)
+        messages = self._read(schema.MESSAGES, units)
+        parts = self._parts(rows, told.doubtful)
+        links = self._links(parts) if bridged else None
         inside = self._inside(units)
         own = parts if around == units else parts.where(inside.replace("date", "to_date(time)").replace("hour", "hour(time)"))
-        self._stage("requests", requests.build(parts, links).where(inside), units)
-        self._stage("hops", hops.build(parts, links, self._read(schema.MESSAGES, early)).where(inside), units)
-        self._stage("services", services.build(own, messages), units)
-        made = {name: self._staged(name) for name in ("requests", "hops", "services")}
-        self._stage("workers", workers.build(made["hops"], messages).where(inside), units)
-        self._stage("topology", topology.build(made["requests"], made["hops"]), units)
-        self._stage("capacity", capacity.build(made["services"], self._staged("workers"), self.objectives), units)
-        self._stage("logs", logs.build(messages, own), units)
-        self._stage("values", values.build(messages), units)
-        if not self._bridged:
+        keep = inside if around != units else "true"
+
+        def turns() -> None:
+            self._stage("hops", hops.build(parts, links, self._read(schema.MESSAGES, early)).where(keep), units)
+            self._stage("workers", workers.build(self._staged("hops"), messages).where(inside), units)
+
+        self._together(
+            [
+                turns,
+                lambda: self._stage("requests", requests.build(parts, links).where(keep), units),
+                lambda: self._stage("services", services.build(own, messages), units),
+                lambda: self._stage("logs", logs.build(messages, own), units),
+                lambda: self._stage("values", values.build(messages), units),
+            ]
+        )
+        made = {name: self._staged(name) for name in ("requests", "hops", "services", "workers")}
+        self._together(
+            [
+                lambda: self._stage("topology", topology.build(made["requests"], made["hops"]), units),
+                lambda: self._stage("capacity", capacity.build(made["services"], made["workers"], self.objectives), units),
+            ]
+        )
+        if not bridged:
             return {}
         waiting = made["requests"].where("parent != ''").groupBy("date", "hour").count().collect()
         return {f"{row['date']}/{row['hour']:02d}": row["count"] for row in waiting}
 
+    def _parts(self, rows: "DataFrame", doubtful: list[Any]) -> "DataFrame":
+        """Each request once. Of those on record more than once there are few: they are settled, and read apart from the rest."""
+        if not doubtful:
+            return rows
+        words = self.spark.createDataFrame(doubtful, "run BIGINT, word BIGINT, bits BIGINT")
+        twice = [tuple(row) for row in requests.twice(marked(rows.select("run", "number"), words)).collect()]
+        if not twice:
+            return rows
+        numbers = sorted({number for _, number in twice})
+        some = rows.where(f"number IN ({', '.join(map(str, numbers))})") if len(numbers) <= FEW else rows
+        return requests.parts(rows, self.spark.createDataFrame(twice, "run BIGINT, number BIGINT"), some)
+
     def _links(self, parts: "DataFrame") -> "DataFrame":
         """How requests continue over bridges. Small, and settled, so that no plan holds the way to it."""
-        if not self._bridged:
-            return self.spark.createDataFrame([], "part STRING, root STRING, deep INT")
+        from pyspark.sql.functions import broadcast
+
         links = requests.links(parts).localCheckpoint()
         for _ in range(requests.BRIDGES_DOUBLED):
             if links.join(links.selectExpr("part AS root"), "root", "left_semi").isEmpty():
                 break  # no root is itself the part of another
             links = requests.doubled(links).localCheckpoint()
-        return links
+        return broadcast(links) if links.count() <= MOST_BROADCAST else links
 
-    def _context(self, rows: "DataFrame", units: list[str]) -> tuple[set[str], str]:
-        """The hours beside these that have to be looked at too: for requests over bridges, and for long ones that had several workers."""
-        told = rows.selectExpr("max(parent != '') AS bridged", "min(IF(dispatches > 1, accepted, NULL)) AS earliest").collect()[0]
-        self._bridged = bool(told.bridged)
-        around = {near for unit in units for near in (before(unit), after(unit))} if self._bridged else set()
-        return around & set(self.there), f"{told.earliest:%Y-%m-%d/%H}" if told.earliest else ""
+    def _together(self, work: "Sequence[Callable[[], Any]]") -> list[Any]:
+        """Plans of some are made while others run. The first failure is raised when all have ended."""
+        with ThreadPoolExecutor(AT_ONCE, "polydomo") as pool:
+            return [done.result() for done in [pool.submit(do) for do in work]]
 
     def _inside(self, units: list[str]) -> str:
         dates: dict[str, list[str]] = {}
@@ -240,14 +272,12 @@ class Batch:
             else None
         )
         began = time.monotonic()
-        breaches = audit.breaches(messages, finished, words).collect()
-        found = self._frame(audit.TABLE.name, breaches)
-        checks = audit.checks(messages, finished, found)
+        made = audit.Audit(messages, finished, words, self._together).run()
         first: dict[int, int] = {}
         for segment in mine:
             first[segment.run] = min(segment.first, first.get(segment.run, segment.first))
-        self._replace(audit.TABLE.name, breaches, first)
-        self._replace(audit.CHECKS.name, checks.collect(), dict.fromkeys(runs, 1))
+        self._replace(audit.TABLE.name, made.breaches, first)
+        self._replace(audit.CHECKS.name, made.checks, dict.fromkeys(runs, 1))
         self.summary.seconds["audit"] = time.monotonic() - began
         self.tell(f"audit: {self.summary.seconds['audit']:.1f} s")
 
@@ -268,7 +298,8 @@ class Batch:
 
 
 def _unit(row: Any) -> str:
-    return f"{row['date']}/{row['hour']:02d}"
+    hour, date = row[-2:]  # every table ends with these
+    return f"{date}/{hour:02d}"
 
 
 def _shifted(unit: str, hours: int) -> str:

@@ -106,6 +106,14 @@ def _local(journal: str) -> list[str]:
     return [str(path.absolute()) for path in sorted(directory.glob("kind=*/date=*/hour=*/*")) if not path.name.startswith((".", "_"))]
 
 
+def rows_at_most(journals: Sequence[str]) -> int | None:
+    """How many rows the journals have, by the names of their segments; None if they are not all on this machine."""
+    if any(map(has_scheme, journals)):
+        return None
+    found = {segment.id: segment for journal in journals for path in _local(journal) if (segment := parse(path)) is not None}
+    return sum(segment.rows for segment in found.values() if segment.kind == schema.MESSAGES)
+
+
 def _remote(spark: "SparkSession", journal: str) -> list[str]:
     try:
         listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(journal.rstrip("/")).select("path").collect()

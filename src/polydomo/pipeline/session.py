@@ -21,9 +21,12 @@ QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "4",
+    # 8 partitions of a shuffle keep sorts of some million rows in memory; of less, Spark makes one out of several again.
+    "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
     "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.driver.memory": "2g",
     # Rows of one hour come together, so a task writes few files at a time: no sort by partition before it writes.
@@ -33,14 +36,25 @@ QUIET = {
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 QUIETLY = Path(__file__).with_name("log4j2.properties")
+# A run plans much and lives for minutes: by default the JVM spends as long on compiling Spark's planner well as on all
+# rows of ten million. So only what is called very often, which is what handles rows, is compiled well.
+STEADY = (
+    "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=100000 "
+    "-XX:Tier4CompileThreshold=400000 -XX:Tier4BackEdgeThreshold=1500000"
+)
 # For short jobs in a JVM that lives for seconds: compiled quickly rather than well.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 
 # Under so many rows, plans are interpreted: compiling the code of some fifty jobs costs more than running them. The
 # bound is a guess.
 SMALL = 300_000
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",  # there is nothing to adapt to, and every stage would be planned anew
+    "spark.sql.shuffle.partitions": "1",
+}
 
 
 CLOSE_SECONDS = 20.0  # for hooks of the JVM that remove its scratch directories; then it is killed
@@ -59,9 +73,17 @@ def require() -> None:
 
 
 def build(
-    master: str = "", remote: str = "", conf: "dict[str, str] | None" = None, name: str = "polydomo", progress: bool = False
+    master: str = "",
+    remote: str = "",
+    conf: "dict[str, str] | None" = None,
+    name: str = "polydomo",
+    progress: bool = False,
+    quick: bool = False,
 ) -> "SparkSession":
-    """A session. ``master`` is ``local[*]`` unless given; ``remote`` is a Spark Connect address (sc://...)."""
+    """A session. ``master`` is ``local[*]`` unless given; ``remote`` is a Spark Connect address (sc://...).
+
+    ``quick`` is for work that is over in seconds.
+    """
     require()
     from pyspark.sql import SparkSession
 
@@ -87,8 +109,9 @@ def build(
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={QUIETLY.as_uri()}"
     asked = dict(conf or {})
     java_options = "spark.driver.extraJavaOptions"
-    if java_options in asked and java_options in settings:
-        asked[java_options] = f"{settings[java_options]} {asked[java_options]}"
+    if java_options in settings:
+        # flags of the user's own take the place of ours: the JVM refuses two collectors
+        asked[java_options] = f"{settings[java_options]} {asked.get(java_options, QUICK if quick else STEADY)}"
     for key, value in {**settings, **asked}.items():
         builder = builder.config(key, value)
     try:

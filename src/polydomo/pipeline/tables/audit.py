@@ -1,14 +1,16 @@
 """``audit``: every breach of the rules of ``journal/rules.py``, with the rows that prove it.
 
-The rules are translated as they stand: counters become window functions, ``broken`` becomes a filter. Sorting every
-row by request, by worker, by connection and by service would cost more than all other tables together, so each scope
-has a *screen* first: an aggregate of fixed width that proves most of its keys to be without a breach of the rules it
-knows. Only what a screen lets through is sorted. A rule that a screen does not know is never screened.
+The rules are translated as they stand: counters become window functions, ``broken`` becomes a filter. That is done in
+three steps, each for less rows than the one before. A *screen* (``screens.py``) clears most keys by aggregates of fixed
+width. What it lets through is *searched*: a window over numbers alone. Breaches that are found, and nobody expects any,
+are *proven*: the rows that were counted up to each are gathered.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
@@ -24,12 +26,12 @@ from polydomo.journal.rules import (
     RUN,
     RUNNING,
     TOTAL,
-    WORKER,
     Counter,
     Rule,
 )
 from polydomo.journal.schema import MESSAGES, REQUESTS
-from polydomo.pipeline.tables import sequence
+from polydomo.pipeline.tables import screens, sequence
+from polydomo.pipeline.tables.marks import marked
 from polydomo.pipeline.tables.table import UNIT, Column, Table, unit
 
 TABLE = Table(
@@ -108,21 +110,17 @@ NARROW = {
         "total_us",
     ),
 }
-ENDINGS = (schema.FINAL, schema.FAILED)
-REPLIES = (schema.PARTIAL, schema.FINAL, schema.FORWARDED)
+Row = tuple[Any, ...]
+Work = Callable[[], list[Row]]
+Together = Callable[[Sequence[Work]], Iterable[list[Row]]]  # does some work, perhaps at the same time
 
 
-def one(messages: DataFrame, requests: DataFrame) -> DataFrame:
-    """Rows of both kinds as one relation, as the rules want it, with "nothing" in what a kind has not."""
-    types = {column.name: column.type for kind in schema.KINDS for column in schema.COLUMNS[kind]}
+def of(kind: str, rows: DataFrame) -> DataFrame:
+    """Rows of one kind as the rules want them: with the columns of both kinds, and "nothing" in what this one has not."""
+    types = {column.name: column.type for one in schema.KINDS for column in schema.COLUMNS[one]}
     names = dict.fromkeys([*NARROW[MESSAGES], *NARROW[REQUESTS]])
-    made = []
-    for kind, rows in ((MESSAGES, messages), (REQUESTS, requests)):
-        nothing = {name: "''" if types[name] == schema.TEXT else "0" for name in names}
-        made.append(
-            rows.selectExpr(f"'{kind}' AS kind", *(name if name in NARROW[kind] else f"{nothing[name]} AS {name}" for name in names))
-        )
-    return made[0].unionByName(made[1])
+    nothing = {name: "''" if types[name] == schema.TEXT else "0" for name in names}
+    return rows.selectExpr(f"'{kind}' AS kind", *(name if name in NARROW[kind] else f"{nothing[name]} AS {name}" for name in names))
 
 
 def counters_of(scope: tuple[str, ...]) -> list[Counter]:
@@ -146,6 +144,12 @@ def looked_at_by(known: Sequence[Rule]) -> str:
     return _any([rules.looked_at(rule) for rule in known])
 
 
+# --- what whole runs say of themselves --------------------------------------------------------------------------------
+
+ACCOUNTS = f"event IN ('{schema.STARTED}', '{schema.MISSING}', '{schema.STOPPED}')"
+_RUN_NAMES = [counter.name for counter in counters_of(RUN)]
+
+
 def run_counters(accounts: DataFrame) -> DataFrame:
     """The counters of whole runs: what a run lost is told after it, by its successor."""
     made: DataFrame | None = None
@@ -161,91 +165,14 @@ def run_counters(accounts: DataFrame) -> DataFrame:
     )
 
 
-# --- screens ----------------------------------------------------------------------------------------------------------
+def with_runs(rows: DataFrame, runs: DataFrame) -> DataFrame:
+    return rows.join(f.broadcast(runs), "run", "left").na.fill(0, _RUN_NAMES)
 
 
-@dataclass(frozen=True)
-class Screen:
-    """``broken`` is true of every key that may break one of the ``known`` rules, by aggregates (``of``) over the rows of the scope."""
-
-    scope: tuple[str, ...]
-    known: tuple[str, ...]
-    where: str  # rows that matter
-    of: tuple[str, ...]
-    broken: str
-
-
-def _when(events: Sequence[str]) -> str:
-    return f"event IN ({', '.join(repr(event) for event in events)})"
-
-
-# One pass over all requests; what is not the plainest life of a request (accepted, handed out once, replied to by that
-# worker, all in that order and with the same client) is looked at in detail.
-REQUEST_SCREEN = Screen(
-    REQUEST,
-    ("one-outcome", "one-record", "some-outcome", "outcome-recorded", "nothing-after-outcome", "one-holder", "fenced", "to-the-asker"),
-    f"number != 0 AND (kind = 'requests' OR event IN ({', '.join(repr(e) for e in (schema.ACCEPTED, *rules.ANY_STEP, *ENDINGS))}))",
-    (
-        "sum(IF(event = 'accepted', 1, 0)) AS acceptances",
-        "sum(IF(event = 'dispatched', 1, 0)) AS handouts",
-        "sum(IF(event IN ('requeued', 'forwarded'), 1, 0)) AS returns",
-        f"sum(IF({_when(ENDINGS)}, 1, 0)) AS outcomes",
-        "sum(IF(kind = 'requests', 1, 0)) AS finished",
-        f"max(IF({_when((schema.ACCEPTED, *rules.ANY_STEP))}, seq, 0)) AS last_step",
-        f"max(IF({_when(ENDINGS)}, seq, 0)) AS last_ending",
-        "max(IF(event = 'dispatched', seq, 0)) AS handout",
-        "max(IF(event = 'accepted', seq, 0)) AS acceptance",
-        f"min(IF({_when((*rules.ANY_STEP, *ENDINGS))}, seq, NULL)) AS first_step",
-        f"min(IF({_when(REPLIES)}, seq, NULL)) AS first_reply",
-        "min(IF(kind = 'messages', client, NULL)) AS least_client",
-        "max(client) AS most_client",
-        # worker and attempt in one number: the same in the handing out and in every reply
-        f"min(IF({_when((schema.DISPATCHED, *REPLIES))}, worker * 65536L + attempt, NULL)) AS least_holder",
-        f"max(IF({_when((schema.DISPATCHED, *REPLIES))}, worker * 65536L + attempt, 0)) AS most_holder",
-    ),
-    "acceptances > 1 OR outcomes > 1 OR finished > 1 OR handouts > 1 OR returns > 0 "
-    "OR (acceptances = 1 AND (outcomes = 0 OR finished = 0)) OR (outcomes = 1 AND last_step > last_ending) "
-    "OR (acceptances = 1 AND (coalesce(first_step < acceptance, false) OR coalesce(least_client != most_client, false) "
-    "OR coalesce(least_holder != most_holder, false) OR coalesce(first_reply < handout, false) "
-    "OR (handouts = 0 AND first_reply IS NOT NULL)))",
-)
-
-WORKER_SCREEN = Screen(
-    WORKER,
-    ("nothing-after-goodbye",),
-    _when((schema.LEFT, schema.LOST, schema.DISPATCHED, schema.REGISTERED)),
-    (
-        f"min(IF({_when((schema.LEFT, schema.LOST))}, seq, NULL)) AS gone",
-        f"max(IF({_when((schema.DISPATCHED, schema.REGISTERED))}, seq, 0)) AS active",
-    ),
-    "gone < active",
-)
-
-CONNECTION_SCREEN = Screen(
-    CONNECTION,
-    ("nothing-after-closing",),
-    "connection != 0 AND " + _when((schema.DISCONNECTED, schema.ACCEPTED, schema.DISPATCHED, schema.REGISTERED)),
-    (
-        f"min(IF(event = '{schema.DISCONNECTED}', seq, NULL)) AS closed",
-        f"max(IF(event != '{schema.DISCONNECTED}', seq, 0)) AS active",
-    ),
-    "closed < active",
-)
-
-
-SCREENS = {screen.scope: screen for screen in (REQUEST_SCREEN, WORKER_SCREEN, CONNECTION_SCREEN)}
-
-
-def suspects(rows: DataFrame, screen: Screen) -> DataFrame:
-    """The keys that the screen does not clear."""
-    found = rows.where(screen.where).groupBy(*screen.scope).agg(*(f.expr(of) for of in screen.of))
-    return found.where(screen.broken).select(*screen.scope)
-
-
-# --- rules ------------------------------------------------------------------------------------------------------------
+# --- searches ---------------------------------------------------------------------------------------------------------
 
 _KEYS = {"number": "0L", "worker": "0", "connection": "0", "service": "''"}  # what a breach may be about, and nothing of it
-_RUN_NAMES = [counter.name for counter in counters_of(RUN)]
+FOUND = "rule STRING, run BIGINT, number BIGINT, worker INT, connection INT, service STRING, seq BIGINT"
 
 
 def matched(known: Sequence[Rule]) -> str:
@@ -257,66 +184,20 @@ def matched(known: Sequence[Rule]) -> str:
     return f"array_compact(array({', '.join(tests)}))"
 
 
-def _breaches(rows: DataFrame, about: Sequence[str], proof: str) -> DataFrame:
+def _found(rows: DataFrame, about: Sequence[str]) -> DataFrame:
     """One row for each rule that is ``broken``."""
-    keys = [name if name in about else f"{nothing} AS {name}" for name, nothing in _KEYS.items()]
-    return rows.selectExpr("explode(broken) AS rule", "broker", "run", *keys, "seq", "time", f"{proof} AS proof", "'' AS detail")
+    keys = [f"CAST({name} AS {'BIGINT' if name == 'number' else 'INT'}) AS {name}" for name in ("number", "worker", "connection")]
+    given = [name if name in about else f"{nothing} AS {name}" for name, nothing in _KEYS.items()]
+    return rows.selectExpr("explode(broken) AS rule", "run", *given, "seq").selectExpr("rule", "run", *keys, "service", "seq")
 
 
-def with_runs(rows: DataFrame, runs: DataFrame) -> DataFrame:
-    return rows.join(f.broadcast(runs), "run", "left").na.fill(0, _RUN_NAMES)
+def _used(known: Sequence[Rule]) -> list[Counter]:
+    """The counters that the rules ask for."""
+    return [counter for counter in COUNTERS if any(counter.scope == rule.scope and _asks(rule, counter.name) for rule in known)]
 
 
-def judged(rows: DataFrame, runs: DataFrame, scope: tuple[str, ...]) -> list[DataFrame]:
-    """The breaches of the scope's rules among rows that hold all that its counters count of their keys."""
-    running, total, counters = rules_of(RUNNING, scope), rules_of(TOTAL, scope), counters_of(scope)
-    rows = rows.withColumn("counted", f.expr(f"IF({counted_by(scope)}, seq, NULL)"))
-    found = []
-    if running:
-        here = Window.partitionBy(*scope).orderBy("seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-        keep = reference.MAX_PROOF - 1
-        near = Window.partitionBy(*scope).orderBy("place").rangeBetween(1 - keep, Window.currentRow)
-        stood = rows.select(
-            "*",
-            *(f.expr(rules.running(counter)).alias(counter.name) for counter in counters),
-            f.count("counted").over(here).alias("place"),
-        )
-        proven = (
-            with_runs(stood, runs)
-            .withColumn("broken", f.expr(matched(running)))
-            .where("counted IS NOT NULL OR size(broken) > 0")
-            # the last ones that were counted: those that share a place with one of them were not
-            .withColumn("so_far", f.collect_list("counted").over(near))
-        )
-        found.append(_breaches(proven, scope, "array_append(filter(so_far, s -> s != seq), seq)"))
-    if total:
-        sums = (
-            rows.where("counted IS NOT NULL")
-            .groupBy(*scope)
-            .agg(
-                *(f.expr(rules.total(counter)).alias(counter.name) for counter in counters),
-                f.expr("sort_array(collect_list(counted))").alias("all_counted"),
-                f.expr("max(struct(seq, time, broker))").alias("at"),
-            )
-            .selectExpr("*", "at.seq AS seq", "at.time AS time", "at.broker AS broker")
-        )
-        last = f"slice(all_counted, -least({reference.MAX_PROOF}, size(all_counted)), {reference.MAX_PROOF})"
-        found.append(_breaches(with_runs(sums, runs).withColumn("broken", f.expr(matched(total))), scope, last))
-    return found
-
-
-def searched(rows: DataFrame, runs: DataFrame, rule: Rule) -> DataFrame:
-    """The keys in breach of a RUNNING rule that no screen knows: a window over numbers alone."""
-    used = [counter for counter in counters_of(rule.scope) if re.search(rf"\b{counter.name}\b", rule.broken)]
-    matter = rows.where(f"({_any([rules.counted(counter) for counter in used])}) OR ({rules.looked_at(rule)})")
-    asked = [name for name in NARROW[rule.kind] if name not in rule.scope and re.search(rf"\b{name}\b", rule.broken)]
-    amounts = [f"{_amount(counter)} AS {counter.name}" for counter in used]
-    stood = matter.selectExpr(*rule.scope, "seq", *asked, f"{rules.looked_at(rule)} AS looked_at", *amounts)
-    here = Window.partitionBy(*rule.scope).orderBy("seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    for counter in used:
-        so_far = (f.sum if counter.how == rules.SUM else f.max)(counter.name).over(here)
-        stood = stood.withColumn(counter.name, so_far % rules.LAST_BASE if counter.how == rules.LAST else so_far)
-    return with_runs(stood.where("looked_at"), runs).where(rule.broken).select(*rule.scope).distinct()
+def _asks(rule: Rule, name: str) -> bool:
+    return re.search(rf"\b{name}\b", rule.broken) is not None
 
 
 def _amount(counter: Counter) -> str:
@@ -325,82 +206,205 @@ def _amount(counter: Counter) -> str:
     return f"CAST(CASE WHEN {rules.counted(counter)} THEN {value} ELSE 0 END AS BIGINT)"
 
 
-def of_scope(rows: DataFrame, runs: DataFrame, scope: tuple[str, ...]) -> list[DataFrame]:
-    """The breaches of all rules of a scope: first the keys that may be in breach, then what they did."""
-    known = [*rules_of(RUNNING, scope), *rules_of(TOTAL, scope)]
-    screen = SCREENS.get(scope)
-    if any(rule.shape == TOTAL and (screen is None or rule.id not in screen.known) for rule in known):
-        keys = None  # nothing is known to clear any key
-    else:
-        wanted = [suspects(rows, screen)] if screen is not None else []
-        wanted += [searched(rows, runs, rule) for rule in known if screen is None or rule.id not in screen.known]
-        keys = wanted[0]
-        for more in wanted[1:]:
-            keys = keys.unionByName(more)
-    matter = rows.where(f"({counted_by(scope)}) OR ({looked_at_by(rules_of(RUNNING, scope))})")
-    return judged(matter if keys is None else matter.join(keys, list(scope), "left_semi"), runs, scope)
+def running(rows: DataFrame, runs: DataFrame, known: Sequence[Rule]) -> DataFrame:
+    """The breaches of RUNNING rules of one scope among rows that hold all that their counters count of their keys."""
+    scope = known[0].scope
+    used = _used(known)
+    names = dict.fromkeys([*NARROW[MESSAGES], *NARROW[REQUESTS]])
+    asked = [name for name in names if name not in scope and any(_asks(rule, name) for rule in known)]
+    matter = rows.where(f"({_any([rules.counted(counter) for counter in used])}) OR ({looked_at_by(known)})")
+    looked = [f"{rules.looked_at(rule)} AS looked_{place}" for place, rule in enumerate(known)]
+    stood = matter.selectExpr(*scope, "seq", *asked, *looked, *(f"{_amount(counter)} AS {counter.name}" for counter in used))
+    here = Window.partitionBy(*scope).orderBy("seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    columns = []
+    for counter in used:
+        so_far = (f.sum if counter.how == rules.SUM else f.max)(counter.name).over(here)
+        columns.append((so_far % rules.LAST_BASE if counter.how == rules.LAST else so_far).alias(counter.name))
+    places = [f"looked_{place}" for place in range(len(known))]
+    stood = stood.select(*scope, "seq", *asked, *places, *columns).where(" OR ".join(places))
+    broken = ", ".join(f"IF({place} AND ({rule.broken}), '{rule.id}', NULL)" for place, rule in zip(places, known, strict=True))
+    judged = with_runs(stood, runs).withColumn("broken", f.expr(f"array_compact(array({broken}))")).where("size(broken) > 0")
+    return _found(judged, scope)
 
 
-def breaches(messages: DataFrame, requests: DataFrame, words: DataFrame | None = None) -> DataFrame:
-    """Every breach in whole runs. ``words`` are rows of other runs that account for what these have lost."""
-    rows = one(messages, requests)
-    accounts = one(messages, requests).where("kind = 'messages' AND event IN ('started', 'missing', 'stopped')")
-    if words is not None:
-        accounts = accounts.unionByName(one(words, requests.limit(0)))
-    runs = run_counters(accounts)
-    each = rows.withColumn("broken", f.expr(matched(rules_of(EACH))))
-    found = [_breaches(each, ("number", "worker"), "array(seq)")]
-    for scope in sorted({rule.scope for rule in RULES if rule.shape in (TOTAL, RUNNING)}):
-        found += of_scope(rows, runs, scope)
-    holes = sequence.holes(rows, accounts)
-    found.append(
-        holes.selectExpr(
-            "'no-hole' AS rule",
-            "broker",
-            "run",
-            *(f"{nothing} AS {name}" for name, nothing in _KEYS.items()),
-            "seq",
-            "time",
-            "proof",
-            "detail",
-        )
-    )
-    made = found[0]
-    for more in found[1:]:
-        made = made.unionByName(more)
-    says = f.create_map(*(f.lit(text) for rule in RULES for text in (rule.id, rule.says)))
-    return made.withColumn("says", says[f.col("rule")]).selectExpr("*", *unit("time")).transform(TABLE.contract)
+def totals(rows: DataFrame, runs: DataFrame, known: Sequence[Rule]) -> DataFrame:
+    """The same for TOTAL rules. A breach is found at the last row that any counter of the scope counts."""
+    scope = known[0].scope
+    sums = rows.where(counted_by(scope)).groupBy(*scope).agg(
+        *(f.expr(rules.total(counter)).alias(counter.name) for counter in _used(known)), f.max("seq").alias("seq")
+    )  # fmt: skip
+    return _found(with_runs(sums, runs).withColumn("broken", f.expr(matched(known))).where("size(broken) > 0"), scope)
 
 
-def checks(messages: DataFrame, requests: DataFrame, audit: DataFrame) -> DataFrame:
-    """Which rules the journal of each run allowed to check. A run whose first row is gone is known by the rows it has."""
-    only = ", ".join(repr(event) for event in schema.ONLY_MESSAGES)
-    runs = (
-        messages.selectExpr("run", "broker", "time", f"CASE WHEN level = 'messages' OR event IN ({only}) THEN 2 ELSE 1 END AS at_level")
-        .unionByName(requests.selectExpr("run", "broker", "time", "1 AS at_level"))
-        .groupBy("run", "broker")
-        .agg(f.max("at_level").alias("at_level"), f.max("time").alias("time"))
+def each(rows: DataFrame, kind: str) -> DataFrame:
+    """The breaches of rules that look at one row alone: it is the proof."""
+    known = [rule for rule in rules_of(EACH) if rule.kind == kind]
+    broken = rows.where(looked_at_by(known)).withColumn("broken", f.expr(matched(known))).where("size(broken) > 0")
+    about = ("number", "worker")
+    keys = [name if name in about else f"{nothing} AS {name}" for name, nothing in _KEYS.items()]
+    return broken.selectExpr("explode(broken) AS rule", "broker", "run", *keys, "seq", "time", "array(seq) AS proof", "'' AS detail")
+
+
+# --- proofs -----------------------------------------------------------------------------------------------------------
+
+
+def proven(rows: DataFrame, found: DataFrame, scope: tuple[str, ...]) -> DataFrame:
+    """Breaches of the scope's rules, with the rows that prove them: the last that were counted up to each."""
+    at = found.groupBy(*scope, "seq").agg(f.collect_list("rule").alias("broken"))
+    matter = (
+        rows.where(f"({counted_by(scope)}) OR ({looked_at_by(rules_of(RUNNING, scope))})")
+        .join(f.broadcast(found.select(*scope).distinct()), list(scope), "left_semi")
+        .selectExpr(*scope, "seq", "time", "broker", f"IF({counted_by(scope)}, seq, NULL) AS counted")
+        .join(f.broadcast(at), [*scope, "seq"], "left")
     )
-    known = f.array(
-        *(
-            f.struct(f.lit(rule.id).alias("rule"), f.lit(rule.says).alias("says"), f.lit(schema.LEVELS.index(rule.level)).alias("least"))
-            for rule in RULES
-        )
+    here = Window.partitionBy(*scope).orderBy("seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    near = Window.partitionBy(*scope).orderBy("place").rangeBetween(1 - reference.MAX_PROOF, Window.currentRow)
+    gathered = (
+        matter.withColumn("place", f.count("counted").over(here))
+        .where("counted IS NOT NULL OR broken IS NOT NULL")
+        # the last ones that were counted: those that share a place with one of them were not
+        .withColumn("so_far", f.sort_array(f.collect_list("counted").over(near)))
+        .where("broken IS NOT NULL")
+        .groupBy(*scope, "seq")  # a row that is there twice
+        .agg(f.max_by(f.struct("so_far", "time", "broker", "broken"), "place").alias("last"))
+        .selectExpr(*scope, "seq", "last.*")
+        .selectExpr("*", "explode(broken) AS rule")
     )
-    counts = audit.groupBy("run", "rule").agg(f.count("*").alias("breaches"))
-    return (
-        runs.select("*", f.explode(known).alias("known"))
-        .selectExpr(
-            "run",
-            "broker",
-            f"elt(at_level + 1, {', '.join(repr(level) for level in schema.LEVELS)}) AS level",
-            "known.rule AS rule",
-            "known.says AS says",
-            "known.least <= at_level AS checkable",
-            "time",
-        )
-        .join(counts, ["run", "rule"], "left")
-        .na.fill(0, ["breaches"])
-        .selectExpr("*", *unit("time"))
-        .transform(CHECKS.contract)
-    )
+    whole = f"slice(so_far, -least({reference.MAX_PROOF}, size(so_far)), {reference.MAX_PROOF})"
+    before = f"slice(so_far, -least({reference.MAX_PROOF - 1}, size(so_far)), {reference.MAX_PROOF - 1})"
+    ids = ", ".join(repr(rule.id) for rule in rules_of(TOTAL, scope)) or "''"
+    proof = f"IF(rule IN ({ids}), {whole}, array_append(filter({before}, s -> s != seq), seq)) AS proof"
+    keys = [name if name in scope else f"{nothing} AS {name}" for name, nothing in _KEYS.items()]
+    return gathered.selectExpr("rule", "broker", "run", *keys, "seq", "time", proof, "'' AS detail")
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def one_by_one(work: Sequence[Work]) -> Iterable[list[Row]]:
+    return [do() for do in work]
+
+
+def plain_rows(frame: DataFrame) -> list[Row]:
+    return [tuple(row) for row in frame.collect()]
+
+
+@dataclass
+class Audit:
+    """The audit of whole runs. ``words`` are rows of other runs that account for what these have lost.
+
+    What is small is settled on the way, so that no plan holds the way to it: which searches there is anything for, and
+    that nothing has to be proven, is known before it is planned.
+    """
+
+    messages: DataFrame
+    requests: DataFrame
+    words: DataFrame | None = None
+    together: Together = one_by_one
+    breaches: list[Row] = field(default_factory=list)  # as TABLE has them
+    checks: list[Row] = field(default_factory=list)  # as CHECKS has them
+
+    def run(self) -> "Audit":
+        self.spark = self.messages.sparkSession
+        self.rows = {MESSAGES: of(MESSAGES, self.messages), REQUESTS: of(REQUESTS, self.requests)}
+        accounts = self.rows[MESSAGES].where(ACCOUNTS)
+        if self.words is not None:
+            accounts = accounts.unionByName(of(MESSAGES, self.words))
+        told = accounts.localCheckpoint()
+        self.runs = self._local(plain_rows(run_counters(told)), "run BIGINT, " + ", ".join(f"{name} BIGINT" for name in _RUN_NAMES))
+        covers = told.where("covers_run != 0 AND covers_last >= covers_first").selectExpr("covers_run", "covers_first", "covers_last")
+        self.covers = self._local(plain_rows(covers), "run BIGINT, start BIGINT, end BIGINT")
+        searches: list[Work] = [partial(self._scope, scope) for scope in self._scopes()]
+        single, holes, *found = self.together([self._each, self._sequence, self._requests, *searches])
+        self.breaches = [*single, *self._proven([row for rows in found for row in rows]), *holes]
+        self._check()
+        return self
+
+    def _local(self, rows: list[Row], ddl: str) -> DataFrame:
+        return self.spark.createDataFrame(rows, ddl).coalesce(1)
+
+    def _scopes(self) -> list[tuple[str, ...]]:
+        return sorted({rule.scope for rule in RULES if rule.shape in (TOTAL, RUNNING)} - {REQUEST})
+
+    def _all(self, scope: tuple[str, ...]) -> DataFrame:
+        """The rows that the scope's counters and rules are about."""
+        kinds = {counter.kind for counter in counters_of(scope)} | {rule.kind for rule in RULES if rule.scope == scope}
+        return self.rows[MESSAGES] if kinds == {MESSAGES} else self.rows[MESSAGES].unionByName(self.rows[REQUESTS])
+
+    def _each(self) -> list[Row]:
+        return self._told(each(self.rows[MESSAGES], MESSAGES).unionByName(each(self.rows[REQUESTS], REQUESTS)))
+
+    def _requests(self) -> list[Row]:
+        suspects = screens.suspects(self.messages, self.requests).localCheckpoint()
+        rows = marked(self._all(REQUEST).where("number != 0"), suspects)
+        found = running(rows, self.runs, rules_of(RUNNING, REQUEST))
+        return plain_rows(found.unionByName(totals(rows, self.runs, rules_of(TOTAL, REQUEST))))
+
+    def _scope(self, scope: tuple[str, ...]) -> list[Row]:
+        rows, known = self._all(scope), rules_of(RUNNING, scope)
+        if {rule.id for rule in known} == set(screens.KNOWN.get(scope, ())):
+            keys = (screens.closed(self.messages) if scope == CONNECTION else screens.waiting(rows)).localCheckpoint()
+            if keys.isEmpty():
+                return []
+            rows = self._let_through(rows, keys, known)
+        found = plain_rows(running(rows, self.runs, known))
+        if total := rules_of(TOTAL, scope):
+            found += plain_rows(totals(self._all(scope), self.runs, total))
+        return found
+
+    def _let_through(self, rows: DataFrame, keys: DataFrame, known: Sequence[Rule]) -> DataFrame:
+        """The rows of some keys; where the screen named rows, those that are counted and the ones it named."""
+        scope = list(known[0].scope)
+        if "seq" not in keys.columns:
+            return rows.join(f.broadcast(keys), scope, "left_semi")
+        counted = counted_by(known[0].scope)
+        named = rows.where(f"({looked_at_by(known)}) AND NOT ({counted})").join(f.broadcast(keys), [*scope, "seq"], "left_semi")
+        return named.unionByName(rows.where(counted).join(f.broadcast(keys.select(*scope).distinct()), scope, "left_semi"))
+
+    def _sequence(self) -> list[Row]:
+        words = sequence.words(self.messages, self.requests).localCheckpoint()
+        self.facts = plain_rows(sequence.facts(words).selectExpr("*", *unit("time")))
+        facts = self._local([row[:5] for row in self.facts], "run BIGINT, broker STRING, at_level INT, first BIGINT, time TIMESTAMP")
+        twice = plain_rows(sequence.doubled(words))
+        again = self._local([], "run BIGINT, seq BIGINT")
+        if twice:
+            again = sequence.again(self.messages, self.requests, self._local(twice, "run BIGINT, word BIGINT"))
+        holes = sequence.holes(words, facts.select("run", "broker", "first", "time"), self.covers, again)
+        nothing = [f"{nothing} AS {name}" for name, nothing in _KEYS.items()]
+        return self._told(holes.selectExpr("'no-hole' AS rule", "broker", "run", *nothing, "seq", "time", "proof", "detail"))
+
+    def _proven(self, found: list[Row]) -> list[Row]:
+        if not found:
+            return []
+        scopes: dict[tuple[str, ...], list[Row]] = {}
+        for row in found:
+            scopes.setdefault(rules.BY_ID[row[0]].scope, []).append(row)
+        work = [partial(self._proofs, scope, rows) for scope, rows in scopes.items()]
+        return [row for rows in self.together(work) for row in rows]
+
+    def _proofs(self, scope: tuple[str, ...], found: list[Row]) -> list[Row]:
+        return self._told(proven(self._all(scope), self._local(found, FOUND), scope))
+
+    def _told(self, breaches: DataFrame) -> list[Row]:
+        says = f.create_map(*(f.lit(text) for rule in RULES for text in (rule.id, rule.says)))
+        return plain_rows(breaches.withColumn("says", says[f.col("rule")]).selectExpr("*", *unit("time")).transform(TABLE.contract))
+
+    def _check(self) -> None:
+        """Which rules the journal of each run allowed to check. A run whose first row is gone is known by the rows it has."""
+        names = TABLE.names
+        counts: dict[tuple[str, int], int] = {}
+        for row in self.breaches:
+            key = row[names.index("rule")], row[names.index("run")]
+            counts[key] = counts.get(key, 0) + 1
+        for run, broker, at_level, _, _, hour, date in self.facts:
+            level = schema.LEVELS[at_level]
+            shown = rules.checkable(level)
+            for rule in RULES:
+                self.checks.append((run, broker, level, rule.id, rule.says, rule in shown, counts.get((rule.id, run), 0), hour, date))
+
+
+def build(messages: DataFrame, requests: DataFrame, words: DataFrame | None = None) -> tuple[DataFrame, DataFrame]:
+    """``audit`` and ``audit_rules`` of whole runs."""
+    made = Audit(messages, requests, words).run()
+    spark = messages.sparkSession
+    return spark.createDataFrame(made.breaches, TABLE.ddl), spark.createDataFrame(made.checks, CHECKS.ddl)

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from polydomo.journal import schema
+from polydomo.pipeline.tables.marks import marked, marks
 from polydomo.pipeline.tables.table import UNIT, Column, Table, unit
 
 TABLE = Table(
@@ -36,48 +37,58 @@ TABLE = Table(
 )
 
 
-def build(parts: DataFrame, links: DataFrame, messages: DataFrame) -> DataFrame:
+def build(parts: DataFrame, links: DataFrame | None, messages: DataFrame) -> DataFrame:
     ending = "IF(outcome = 'ok', 'final', 'failed') AS ending"
     last = ["worker", "worker_peer", "worker_protocol", "dispatched AS began", "time AS ended", ending]
-    bridged = links.selectExpr("part AS request").unionByName(links.selectExpr("root AS request")).distinct()
     single = "dispatches = 1 AND hops = 0 AND attempts = 1"
-    simple = (
-        parts.where(single)
-        .join(bridged, "request", "left_anti")
-        .selectExpr("request", "1 AS position", "broker", "run", "number", "service", "0 AS hop", "1 AS attempt", *last, *unit("time"))
+    plain, several = parts.where(single), parts.where(f"dispatches > 0 AND NOT ({single})")
+    if links is not None:
+        bridged = links.selectExpr("explode(array(part, root)) AS request").distinct()
+        several = several.unionByName(plain.join(bridged, "request", "left_semi"))
+        plain = plain.join(bridged, "request", "left_anti")
+    simple = plain.selectExpr(
+        "request", "1 AS position", "broker", "run", "number", "service", "0 AS hop", "1 AS attempt", *last, *unit("time")
     )
-    between = ["request AS part", "broker", "run", "number"]
-    several = parts.where(f"dispatches > 0 AND NOT ({single})").unionByName(parts.where(single).join(bridged, "request", "left_semi"))
-    ends = several.selectExpr(*between, "last_service AS service", "hops AS hop", "attempts AS attempt", *last, "'' AS target", "seq")
-    keys = several.selectExpr("run", "number", "request AS part").where("true")
-    steps = messages.where(f.col("event").isin(schema.REQUEUED, schema.FORWARDED)).join(keys, ["run", "number"])
-    passed = f"event = '{schema.FORWARDED}'"
-    early = steps.selectExpr(
-        "part", "broker", "run", "number", f"IF({passed}, '', service) AS service", "hop", "attempt", "worker", "peer AS worker_peer",
-        "protocol AS worker_protocol", "CAST(NULL AS TIMESTAMP) AS began", "time AS ended", "event AS ending",
-        f"IF({passed}, service, '') AS target", "seq",
+    placed = of_several(several, links, messages, last)
+    return simple.unionByName(placed).withColumn("run_us", f.expr("timestampdiff(MICROSECOND, began, ended)")).transform(TABLE.contract)
+
+
+def of_several(several: DataFrame, links: DataFrame | None, messages: DataFrame, last: list[str]) -> DataFrame:
+    """The turns of requests that had several workers, or went over bridges."""
+    few = several.selectExpr(
+        "request AS part", "broker", "run", "number", "service AS asked", "last_service AS service", "hops AS hop", "attempts AS attempt",
+        *last, "seq", "time AS done",
     )  # fmt: skip
-    starts = (
-        messages.where(f.col("event") == schema.DISPATCHED)
-        .join(keys.drop("part"), ["run", "number"], "left_semi")
-        .selectExpr("run", "number", "hop", "attempt", "time AS start", "service AS start_service")
-        .dropDuplicates(["run", "number", "hop", "attempt"])
+    steps = messages.where(f.col("event").isin(schema.DISPATCHED, schema.REQUEUED, schema.FORWARDED)).selectExpr(
+        "run", "number", "hop", "attempt", "event", "seq", "time", "service", "worker", "peer", "protocol"
     )
-    turns = ends.unionByName(early).join(starts, ["run", "number", "hop", "attempt"], "left")
-    asked = several.selectExpr("run", "number", "service AS asked", "time AS done")
+    steps = marked(steps, marks(few))
+    starts = steps.where(f"event = '{schema.DISPATCHED}'").selectExpr(
+        "run", "number", "hop", "attempt", "time AS start", "service AS start_service"
+    ).dropDuplicates(["run", "number", "hop", "attempt"])  # fmt: skip
+    passed = f"event = '{schema.FORWARDED}'"
+    early = steps.where(f"event != '{schema.DISPATCHED}'").selectExpr(
+        "run", "number", f"IF({passed}, '', service) AS service", "hop", "attempt", "worker", "peer AS worker_peer",
+        "protocol AS worker_protocol", "CAST(NULL AS TIMESTAMP) AS began", "time AS ended", "event AS ending", "seq",
+        f"IF({passed}, service, '') AS target",
+    ).join(few.select("run", "number", "part", "broker", "asked", "done"), ["run", "number"])  # fmt: skip
+    turns = few.withColumn("target", f.lit("")).unionByName(early).join(starts, ["run", "number", "hop", "attempt"], "left")
     order = Window.partitionBy("run", "number").orderBy("hop", "attempt", "seq")
     named = (
-        turns.join(asked, ["run", "number"])
         # the service of a hop is where the hop before it passed the request on to
-        .withColumn("came_to", f.last(f.expr("nullif(target, '')"), True).over(order.rowsBetween(Window.unboundedPreceding, -1)))
+        turns.withColumn("came_to", f.last(f.expr("nullif(target, '')"), True).over(order.rowsBetween(Window.unboundedPreceding, -1)))
         .withColumn("service", f.expr("coalesce(nullif(service, ''), start_service, came_to, asked)"))
         .withColumn("began", f.expr("coalesce(began, start)"))
     )
-    whole = named.join(links.select("part", "root"), "part", "left").withColumn("request", f.expr("coalesce(root, part)"))
+    if links is None:
+        whole = named.withColumnRenamed("part", "request")
+    else:
+        whole = named.join(links.select("part", "root"), "part", "left").withColumn("request", f.expr("coalesce(root, part)"))
     over = Window.partitionBy("request")
-    placed = (
-        whole.withColumn("position", f.row_number().over(over.orderBy(f.expr("coalesce(began, ended)"), "run", "hop", "attempt", "seq")))
-        .withColumn("time", f.max("done").over(over))
-        .selectExpr(*simple.columns[:-2], *unit("time"))
-    )
-    return simple.unionByName(placed).withColumn("run_us", f.expr("timestampdiff(MICROSECOND, began, ended)")).transform(TABLE.contract)
+    placed = whole.withColumn(
+        "position", f.row_number().over(over.orderBy(f.expr("coalesce(began, ended)"), "run", "hop", "attempt", "seq"))
+    ).withColumn("time", f.max("done").over(over))  # fmt: skip
+    return placed.selectExpr(
+        "request", "position", "broker", "run", "number", "service", "hop", "attempt", "worker", "worker_peer", "worker_protocol",
+        "began", "ended", "ending", *unit("time"),
+    )  # fmt: skip

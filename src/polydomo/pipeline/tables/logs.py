@@ -1,9 +1,9 @@
 """``logs``: log records of services, joined to the requests for which they were written."""
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from polydomo.journal import schema
+from polydomo.pipeline.tables.marks import marked, marks
 from polydomo.pipeline.tables.table import UNIT, Column, Table, unit
 
 TABLE = Table(
@@ -30,8 +30,7 @@ def build(messages: DataFrame, parts: DataFrame) -> DataFrame:
     records = messages.where(f"event = '{schema.LOG}'").selectExpr(
         "time", "broker", "run", "seq", "service", "outcome AS level", "reason AS message", "peer", "number"
     )
-    wanted = records.where("number != 0").select("run", "number").distinct()
-    known = parts.select("run", "number", "request", "outcome").join(f.broadcast(wanted), ["run", "number"], "left_semi")
+    known = marked(parts.select("run", "number", "request", "outcome"), marks(records.where("number != 0")))
     return (
         records.join(known, ["run", "number"], "left")
         .na.fill("", ["request", "outcome"])

@@ -4,6 +4,7 @@ request it continues."""
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
+from polydomo.pipeline.tables.marks import BIT, PLACE
 from polydomo.pipeline.tables.table import UNIT, Column, Table, unit
 
 TABLE = Table(
@@ -52,35 +53,55 @@ TABLE = Table(
     ),
 )
 
+UNIT_NAMES = tuple(column.name for column in UNIT)
+LINK = ("part", "root", "deep", "broker", "protocol")
 BRIDGES_DOUBLED = 3  # a way over bridges has at most 8 brokers: 2 ** 3
 
 
+def survey(rows: DataFrame) -> DataFrame:
+    """One row about many: whether any went over a ``bridge``, when the ``earliest`` that had several workers was accepted,
+    and ``doubtful``, the words (``marks.py``) in which a request is on record more than once: hardly ever any."""
+    words = rows.selectExpr(
+        "run", PLACE, f"{BIT} AS bit", "parent != '' AS bridge", "IF(dispatches > 1, accepted, NULL) AS earliest"
+    ).groupBy("run", "word").agg(
+        f.expr("bit_or(bit)").alias("bits"), f.count("*").alias("n"), f.max("bridge").alias("bridge"), f.min("earliest").alias("earliest")
+    )  # fmt: skip
+    return words.agg(
+        f.max("bridge").alias("bridge"),
+        f.min("earliest").alias("earliest"),
+        f.expr("collect_list(IF(n > bit_count(bits), struct(run, word, bits), NULL))").alias("doubtful"),
+    )
+
+
 def twice(rows: DataFrame) -> DataFrame:
-    """The requests (run, number) that are on record more than once: hardly ever any."""
+    """The requests (run, number) that are on record more than once."""
     return rows.groupBy("run", "number").agg(f.count("*").alias("times")).where("times > 1").select("run", "number")
 
 
-def parts(rows: DataFrame, twice: DataFrame) -> DataFrame:
+def parts(rows: DataFrame, twice: DataFrame, some: DataFrame | None = None) -> DataFrame:
     """The journal's rows of kind ``requests``, each request of each run once: its first record counts.
 
-    Only the keys are shuffled; the few that are there twice are taken apart from the rest.
+    The few that are there twice are taken apart from the rest; ``some`` are rows among which they all are.
     """
     key = ["run", "number"]
     once = rows.join(f.broadcast(twice), key, "left_anti")
     order = Window.partitionBy(*key).orderBy("seq")
-    first = rows.join(f.broadcast(twice), key, "left_semi").withColumn("rank", f.row_number().over(order)).where("rank = 1").drop("rank")
-    return once.unionByName(first)
+    more = (rows if some is None else some).join(f.broadcast(twice), key, "left_semi")
+    return once.unionByName(more.withColumn("rank", f.row_number().over(order)).where("rank = 1").drop("rank"))
 
 
 def links(parts: DataFrame) -> DataFrame:
     """Parts that continue a request of another broker (``part``), and that request (``root``), ``deep`` 1 below it.
 
-    A part whose parent is in no journal given stands for itself, and is not here.
+    A part whose parent is in no journal given stands for itself, and is not here. ``broker`` and ``protocol`` are the
+    part's own.
     """
-    found = parts.where("parent != ''").selectExpr("request AS part", "parent AS root", "1 AS deep")
+    found = parts.where("parent != ''").selectExpr(
+        "request AS part", "parent AS root", "1 AS deep", "broker", "worker_protocol AS protocol"
+    )
     wanted = found.selectExpr("root AS request").distinct()
-    known = parts.select("request").join(f.broadcast(wanted), "request", "left_semi").selectExpr("request AS root")
-    return found.join(f.broadcast(known), "root", "left_semi").select("part", "root", "deep")
+    known = parts.select("request").join(f.broadcast(wanted), "request", "left_semi").selectExpr("request AS root").distinct()
+    return found.join(f.broadcast(known), "root", "left_semi").select(*LINK)
 
 
 def doubled(links: DataFrame) -> DataFrame:
@@ -89,26 +110,21 @@ def doubled(links: DataFrame) -> DataFrame:
     Whoever calls this settles what it returns before calling it again: the plan would double each time too.
     """
     up = links.selectExpr("part AS root", "root AS above", "deep AS more")
-    return links.join(up, "root", "left").selectExpr("part", "coalesce(above, root) AS root", "deep + coalesce(more, 0) AS deep")
+    return links.join(up, "root", "left").selectExpr(
+        "part", "coalesce(above, root) AS root", "deep + coalesce(more, 0) AS deep", "broker", "protocol"
+    )
 
 
-def build(parts: DataFrame, links: DataFrame) -> DataFrame:
-    far = (
-        parts.where("parent != ''")
-        .selectExpr("request AS part", "broker AS far_broker", "worker_protocol AS far_protocol")
-        .join(links, "part")
-        .withColumn("bridged", f.count("*").over(Window.partitionBy("root")))
-        .withColumn("rank", f.row_number().over(Window.partitionBy("root").orderBy(f.desc("deep"), f.desc("part"))))
-        .where("rank = 1")
-        .selectExpr("root AS request", "bridged", "far_broker", "far_protocol")
-    )
-    roots = parts.join(links.selectExpr("part AS request"), "request", "left_anti")
-    whole = roots.join(far, "request", "left").selectExpr(
-        *(column for column in parts.columns if column not in ("time", "date", "hour")),
-        "time AS ended",
-        "coalesce(bridged, 0) AS bridged",
-        "coalesce(far_broker, '') AS far_broker",
-        "coalesce(far_protocol, '') AS far_protocol",
-        *unit("time"),
-    )
-    return whole.transform(TABLE.contract)
+def build(parts: DataFrame, links: DataFrame | None = None) -> DataFrame:
+    """``links`` that are told to be broadcast, few as they are, spare every other row its way through a shuffle."""
+    far = ["0 AS bridged", "'' AS far_broker", "'' AS far_protocol"]
+    if links is not None:
+        last = links.groupBy("root").agg(
+            f.count("*").alias("bridged"), f.max_by(f.struct("broker", "protocol"), f.struct("deep", "part")).alias("far")
+        )
+        parts = parts.join(links.selectExpr("part AS request"), "request", "left_anti").join(
+            last.withColumnRenamed("root", "request"), "request", "left"
+        )
+        far = ["coalesce(bridged, 0) AS bridged", "coalesce(far.broker, '') AS far_broker", "coalesce(far.protocol, '') AS far_protocol"]
+    kept = [column.name for column in TABLE.columns if column.name in parts.columns and column.name not in ("bridged", *UNIT_NAMES)]
+    return parts.selectExpr(*kept, "time AS ended", *far, *unit("time")).transform(TABLE.contract)

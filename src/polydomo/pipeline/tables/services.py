@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from polydomo.journal import schema
-from polydomo.pipeline.tables.histograms import percentile
+from polydomo.pipeline.tables.histograms import as_map, gathered, percentile_of
 from polydomo.pipeline.tables.table import UNIT, Column, Table, unit
 
 WINDOWS = (10, 60, 3600)
@@ -71,8 +71,9 @@ def build(parts: DataFrame, messages: DataFrame) -> DataFrame:
         "request_bytes", "reply_bytes", "wait_us", "run_us", "CAST(run_us AS DOUBLE) * run_us AS run_us2", "total_us",
         "CAST(worker > 0 AS BIGINT) AS worked",
     )  # fmt: skip
-    cells = rows.groupBy("window", "broker", "service", "outcome").agg(*(f.sum(name).alias(name) for name in _SUMS))
-    by_outcome = coarser(cells).groupBy(*KEY, "outcome").agg(*(f.sum(name).alias(name) for name in _SUMS))
+    # cells of 10 seconds first, which need few of what is sent around; longer windows are added up from them
+    cells = coarser(rows.groupBy("window", "broker", "service", "outcome").agg(*(f.sum(name).alias(name) for name in _SUMS)))
+    by_outcome = cells.repartition(*KEY).groupBy(*KEY, "outcome").agg(*(f.sum(name).alias(name) for name in _SUMS))
     counts = by_outcome.groupBy(*KEY).agg(
         *(f.sum(name).alias(name) for name in _SUMS),
         f.sum(f.expr("IF(outcome = 'ok', requests, 0)")).alias("ok"),
@@ -80,11 +81,10 @@ def build(parts: DataFrame, messages: DataFrame) -> DataFrame:
     )
     # one row for each bucket; which of the two histograms it is of stands in its sign, so that there is one group-by
     buckets = rows.selectExpr("window", "broker", "service", "explode(array(CAST(wait_bucket AS INT), -1 - total_bucket)) AS bucket")
-    buckets = buckets.groupBy("window", "broker", "service", "bucket").agg(f.count("*").alias("n"))
-    buckets = coarser(buckets).groupBy(*KEY, "bucket").agg(f.sum("n").alias("n"))
+    buckets = coarser(buckets.groupBy("window", "broker", "service", "bucket").agg(f.count("*").alias("n")))
+    buckets = buckets.repartition(*KEY).groupBy(*KEY, "bucket").agg(f.sum("n").alias("n"))
     histograms = buckets.groupBy(*KEY).agg(
-        f.expr("map_from_entries(collect_list(IF(bucket >= 0, struct(bucket, n), NULL)))").alias("wait_histogram"),
-        f.expr("map_from_entries(collect_list(IF(bucket < 0, struct(-1 - bucket, n), NULL)))").alias("total_histogram"),
+        f.expr(gathered("bucket", "n", "bucket >= 0")).alias("waits"), f.expr(gathered("-1 - bucket", "n", "bucket < 0")).alias("totals")
     )
     queues = coarser(
         messages.where(f.col("event").isin(schema.QUEUED, schema.REQUEUED, schema.FORWARDED))
@@ -101,12 +101,14 @@ def build(parts: DataFrame, messages: DataFrame) -> DataFrame:
         .withColumn("busy", f.expr("run_us / (seconds * 1e6D)"))
         .selectExpr(
             "*",
-            f"{percentile('wait_histogram', 0.5)} AS wait_p50_us",
-            f"{percentile('wait_histogram', 0.99)} AS wait_p99_us",
-            f"{percentile('total_histogram', 0.5)} AS total_p50_us",
-            f"{percentile('total_histogram', 0.9)} AS total_p90_us",
-            f"{percentile('total_histogram', 0.99)} AS total_p99_us",
-            f"{percentile('total_histogram', 0.999)} AS total_p999_us",
+            f"{as_map('waits')} AS wait_histogram",
+            f"{as_map('totals')} AS total_histogram",
+            f"{percentile_of('waits', 'requests', 0.5)} AS wait_p50_us",
+            f"{percentile_of('waits', 'requests', 0.99)} AS wait_p99_us",
+            f"{percentile_of('totals', 'requests', 0.5)} AS total_p50_us",
+            f"{percentile_of('totals', 'requests', 0.9)} AS total_p90_us",
+            f"{percentile_of('totals', 'requests', 0.99)} AS total_p99_us",
+            f"{percentile_of('totals', 'requests', 0.999)} AS total_p999_us",
             *unit("window"),
         )
         .transform(TABLE.contract)

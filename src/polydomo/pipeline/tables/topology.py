@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from polydomo.pipeline.tables.histograms import percentile
+from polydomo.pipeline.tables.histograms import gathered, percentile_of
 from polydomo.pipeline.tables.table import UNIT, Column, Table, unit
 
 TABLE = Table(
@@ -29,34 +29,41 @@ TABLE = Table(
 )
 
 
-def _who(peer: str, protocol: str) -> str:
-    """A peer without its port, which is another one for every connection."""
-    return f"concat({protocol}, ' ', regexp_replace({peer}, ':[0-9]+$', ''))"
-
-
 def build(requests: DataFrame, hops: DataFrame) -> DataFrame:
     measured = ["broker", "total_bucket", "outcome", "total_us", "ended"]
-    asks = requests.selectExpr("'asks' AS kind", f"{_who('client_peer', 'client_protocol')} AS source", "service AS target", *measured)
-    served = requests.where("worker > 0")
-    serves = served.selectExpr(
-        "'serves' AS kind", "last_service AS source", f"{_who('worker_peer', 'worker_protocol')} AS target", *measured
+    asks = requests.selectExpr("'asks' AS kind", "client_protocol AS protocol", "client_peer AS peer", "service AS name", *measured)
+    serves = requests.where("worker > 0").selectExpr(
+        "'serves' AS kind", "worker_protocol AS protocol", "worker_peer AS peer", "last_service AS name", *measured
     )
-    bridges = requests.where("bridged > 0").selectExpr("'bridges' AS kind", "broker AS source", "far_broker AS target", *measured)
-    passed = hops.where("ending = 'forwarded'").selectExpr("request", "position + 1 AS position", "service AS source")
-    then = hops.where("position > 1").selectExpr("request", "position", "service AS target")
-    passes = passed.join(then, ["request", "position"]).join(requests.select("request", *measured), "request")
-    passes = passes.selectExpr("'passes' AS kind", "source", "target", *measured)
-    key = ["window", "kind", "broker", "source", "target"]
+    bridges = requests.where("bridged > 0").selectExpr(
+        "'bridges' AS kind", "'' AS protocol", "far_broker AS peer", "broker AS name", *measured
+    )
+    passed = hops.where("ending = 'forwarded'").selectExpr("request", "position + 1 AS position", "service AS name")
+    then = hops.where("position > 1").selectExpr("request", "position", "service AS peer")
+    whose = requests.where("hops > 0 OR bridged > 0").select("request", *measured)
+    passes = passed.join(then, ["request", "position"]).join(whose, "request")
+    passes = passes.selectExpr("'passes' AS kind", "'' AS protocol", "peer", "name", *measured)
     rows = asks.unionByName(serves).unionByName(bridges).unionByName(passes).withColumn("window", f.expr("date_trunc('HOUR', ended)"))
-    cells = rows.groupBy(*key, "total_bucket").agg(
+    cells = rows.groupBy("window", "kind", "broker", "protocol", "peer", "name", "total_bucket").agg(
         f.count("*").alias("n"), f.expr("sum(IF(outcome = 'ok', 0, 1))").alias("failed"), f.sum("total_us").alias("total_us")
     )
-    edges = cells.groupBy(*key).agg(
+    # a peer without its port, which is another one for every connection; what is done to text is done to few rows
+    far = "IF(kind IN ('asks', 'serves'), concat(protocol, ' ', regexp_replace(peer, ':[0-9]+$', '')), peer)"
+    edges = cells.selectExpr(
+        "window", "kind", "broker", f"IF(kind = 'asks', {far}, name) AS source", f"IF(kind = 'asks', name, {far}) AS target",
+        "total_bucket", "n", "failed", "total_us",
+    )  # fmt: skip
+    key = ["window", "kind", "broker", "source", "target"]
+    summed = edges.repartition(*key).groupBy(*key, "total_bucket").agg(*(f.sum(name).alias(name) for name in ("n", "failed", "total_us")))
+    whole = summed.groupBy(*key).agg(
         f.sum("n").alias("requests"),
         f.sum("failed").alias("failed"),
         f.sum("total_us").alias("total_us"),
-        f.expr("map_from_entries(collect_list(struct(total_bucket, n)))").alias("histogram"),
+        f.expr(gathered("total_bucket", "n")).alias("cells"),
     )
-    return edges.selectExpr(
-        "*", f"{percentile('histogram', 0.5)} AS p50_us", f"{percentile('histogram', 0.99)} AS p99_us", *unit("window")
+    return whole.selectExpr(
+        "*",
+        f"{percentile_of('cells', 'requests', 0.5)} AS p50_us",
+        f"{percentile_of('cells', 'requests', 0.99)} AS p99_us",
+        *unit("window"),
     ).transform(TABLE.contract)

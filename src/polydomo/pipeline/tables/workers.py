@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from polydomo.journal import histogram, schema
-from polydomo.pipeline.tables.histograms import percentile
+from polydomo.pipeline.tables.histograms import as_map, gathered, percentile_of
 from polydomo.pipeline.tables.table import UNIT, Column, Table, unit
 
 LEAST_TURNS = 20
@@ -65,7 +65,8 @@ def build(hops: DataFrame, messages: DataFrame) -> DataFrame:
     )
     done = cells.groupBy(*key, "service").agg(
         *(f.sum(name).alias(name) for name in ("turns", "finals", "given_back", "run_us")),
-        f.expr("map_from_entries(collect_list(IF(bucket IS NULL, NULL, struct(bucket, turns))))").alias("run_histogram"),
+        f.expr("sum(IF(bucket IS NULL, 0, turns))").alias("timed"),
+        f.expr(gathered("bucket", "turns")).alias("cells"),
     )
     rare = messages.where(
         f.col("event").isin(schema.REGISTERED, schema.LATE, schema.LOST, schema.LEFT, schema.STALE) & (f.col("worker") > 0)
@@ -95,9 +96,10 @@ def build(hops: DataFrame, messages: DataFrame) -> DataFrame:
         joined.na.fill(0, ["turns", "finals", "given_back", "run_us", schema.LATE, schema.LOST, schema.STALE])
         .na.fill("", ["peer", "protocol"])
         .withColumn("service", f.expr("coalesce(service, offers, '')"))
-        .withColumn("run_histogram", f.expr("coalesce(run_histogram, map())"))
-        .withColumn("run_p50_us", f.expr(percentile("run_histogram", 0.5)))
-        .withColumn("run_p99_us", f.expr(percentile("run_histogram", 0.99)))
+        .withColumn("cells", f.expr("coalesce(cells, array())"))
+        .withColumn("run_histogram", f.expr(as_map("cells")))
+        .withColumn("run_p50_us", f.expr(percentile_of("cells", "timed", 0.5)))
+        .withColumn("run_p99_us", f.expr(percentile_of("cells", "timed", 0.99)))
         .withColumn("fellows", f.count("*").over(fellows))
         .withColumn("able", f.sum(f.expr(f"IF({counted}, 1, 0)")).over(fellows))
         .withColumn(

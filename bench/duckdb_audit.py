@@ -1,0 +1,148 @@
+"""The audit once more, in DuckDB's SQL: each rule written by hand from its sentence, without the pipeline's translation of
+the rules or its screens. What it finds is what ``bench/pipeline.py`` holds Spark's audit against."""
+
+ABOUT = "rule VARCHAR, run BIGINT, number BIGINT, worker BIGINT, connection BIGINT, service VARCHAR, seq BIGINT"
+
+RUNS = """
+CREATE TEMP TABLE accounts AS SELECT run, event, covers_run, covers_first, covers_last FROM messages
+    WHERE event IN ('started', 'missing', 'stopped');
+CREATE TEMP TABLE runs AS SELECT run, max(stopped) AS stopped, sum(missing) AS missing FROM (
+    SELECT run, 1 AS stopped, 0 AS missing FROM accounts WHERE event = 'stopped' UNION ALL
+    SELECT covers_run, 0, covers_last - covers_first + 1 FROM accounts WHERE covers_run != 0 UNION ALL
+    SELECT DISTINCT run, 0, 0 FROM rows
+) GROUP BY run;
+"""
+
+# Rows that tell by themselves.
+SINGLE = """
+INSERT INTO audit SELECT unnest(list_filter([
+        if(max_attempts > 0 AND attempts > max_attempts, 'attempts-bounded', NULL),
+        if(outcome = 'ok' AND (dispatches = 0 OR worker = 0), 'answered-by-a-worker', NULL),
+        if(wait_us < 0 OR run_us < 0 OR wait_us + run_us > total_us + 2, 'times-in-order', NULL)], lambda x: x IS NOT NULL)),
+    run, number, worker, 0, '', seq FROM rows
+    WHERE (max_attempts > 0 AND attempts > max_attempts) OR (outcome = 'ok' AND (dispatches = 0 OR worker = 0))
+        OR wait_us < 0 OR run_us < 0 OR wait_us + run_us > total_us + 2;
+INSERT INTO audit SELECT unnest(list_filter([
+        if(allowed_us > 0 AND 10 * silence_us > 11 * allowed_us + 10000000, 'silence-acted-on', NULL),
+        if(outcome = 'silence' AND silence_us + 20000 < allowed_us, 'not-given-up-early', NULL)], lambda x: x IS NOT NULL)),
+    run, number, worker, 0, '', seq FROM messages WHERE event = 'lost';
+"""
+
+# A request's usual life needs no second look: it begins with its acceptance, is handed out once at most, replies come
+# from that worker after that, its outcome is its last row, and it is on record once.
+REQUESTS = """
+CREATE TEMP TABLE odd AS
+WITH lives AS (
+    SELECT run, number,
+        count(*) FILTER (event = 'accepted') = 1 AND count(*) FILTER (event IN ('final', 'failed')) = 1
+        AND count(*) FILTER (event = 'dispatched') <= 1 AND count(*) FILTER (event IN ('requeued', 'forwarded')) = 0
+        AND min(client) = max(client) AND min(seq) = min(seq) FILTER (event = 'accepted')
+        AND max(seq) = max(seq) FILTER (event IN ('final', 'failed'))
+        AND coalesce(min(seq) FILTER (event IN ('partial', 'final')) > min(seq) FILTER (event = 'dispatched'),
+            count(*) FILTER (event IN ('partial', 'final')) = 0)
+        AND coalesce(min(worker * 65536 + attempt) FILTER (event IN ('dispatched', 'partial', 'final'))
+            = max(worker * 65536 + attempt) FILTER (event IN ('dispatched', 'partial', 'final')), true) AS usual
+    FROM messages
+    WHERE number != 0 AND event IN ('accepted', 'queued', 'dispatched', 'partial', 'requeued', 'forwarded', 'final', 'failed')
+    GROUP BY run, number
+)
+SELECT run, number FROM lives LEFT JOIN (SELECT run, number, true AS recorded FROM rows) USING (run, number)
+WHERE NOT usual OR recorded IS NULL
+UNION SELECT run, number FROM doubles;
+CREATE TEMP TABLE steps AS
+    SELECT run, number, seq, event, client, worker, attempt FROM messages SEMI JOIN odd USING (run, number)
+    WHERE event IN ('accepted', 'queued', 'dispatched', 'partial', 'requeued', 'forwarded', 'final', 'failed')
+    UNION ALL SELECT run, number, seq, 'finished', 0, 0, 0 FROM rows SEMI JOIN odd USING (run, number);
+INSERT INTO audit
+WITH walked AS (
+    SELECT *, count(*) FILTER (event = 'accepted') OVER life AS acceptances, count(*) FILTER (event = 'dispatched') OVER life AS handouts,
+        count(*) FILTER (event IN ('requeued', 'forwarded')) OVER life AS returns,
+        count(*) FILTER (event IN ('final', 'failed')) OVER life AS outcomes,
+        last_value(CASE WHEN event = 'accepted' THEN client END IGNORE NULLS) OVER life AS asker,
+        last_value(CASE WHEN event = 'dispatched' THEN worker END IGNORE NULLS) OVER life AS holder,
+        last_value(CASE WHEN event = 'dispatched' THEN attempt END IGNORE NULLS) OVER life AS held
+    FROM steps WINDOW life AS (PARTITION BY run, number ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+), judged AS (
+    SELECT walked.*, missing FROM walked JOIN runs USING (run) WHERE event NOT IN ('accepted', 'finished')
+), found AS (
+    SELECT 'nothing-after-outcome' AS rule, * FROM judged WHERE outcomes > 0 AND event NOT IN ('final', 'failed')
+    UNION ALL SELECT 'one-holder', * FROM judged
+        WHERE event = 'dispatched' AND acceptances = 1 AND handouts > 1 + returns AND missing = 0
+    UNION ALL SELECT 'fenced', * FROM judged WHERE event IN ('partial', 'final', 'forwarded') AND acceptances = 1 AND missing = 0
+        AND (worker != coalesce(holder, 0) OR attempt != coalesce(held, 0))
+    UNION ALL SELECT 'to-the-asker', * FROM judged WHERE acceptances = 1 AND client != asker
+)
+SELECT rule, run, number, 0, 0, '', seq FROM found;
+INSERT INTO audit
+WITH summed AS (
+    SELECT run, number, count(*) FILTER (event = 'accepted') AS acceptances, count(*) FILTER (event IN ('final', 'failed')) AS outcomes,
+        count(*) FILTER (event = 'finished') AS records, max(seq) FILTER (event NOT IN ('queued', 'partial')) AS seq
+    FROM steps GROUP BY ALL
+), judged AS (SELECT * FROM summed JOIN runs USING (run)),
+found AS (
+    SELECT 'one-outcome' AS rule, * FROM judged WHERE outcomes > 1
+    UNION ALL SELECT 'one-record', * FROM judged WHERE records > 1
+    UNION ALL SELECT 'some-outcome', * FROM judged WHERE acceptances = 1 AND outcomes = 0 AND stopped = 1 AND missing = 0
+    UNION ALL SELECT 'outcome-recorded', * FROM judged
+        WHERE acceptances = 1 AND outcomes = 1 AND records = 0 AND stopped = 1 AND missing = 0
+)
+SELECT rule, run, number, 0, 0, '', seq FROM found;
+"""
+
+# Workers: what each holds, over its rows in order. Nothing wider than numbers is sorted.
+WORKERS = """
+INSERT INTO audit
+WITH work AS (
+    SELECT run, worker, seq, event = 'dispatched' AS given, event = 'registered' AS came, event IN ('left', 'lost') AS went,
+        CAST(CASE WHEN event IN ('registered', 'granted') THEN credit ELSE 0 END AS INT) AS credit,
+        CASE WHEN event = 'registered' THEN auto ELSE 0 END AS auto,
+        released = 1 AND event IN ('final', 'failed', 'forwarded', 'unheard') AS free
+    FROM messages WHERE event IN ('registered', 'granted', 'dispatched', 'left', 'lost')
+        OR (released = 1 AND event IN ('final', 'failed', 'forwarded', 'unheard'))
+), walked AS (
+    SELECT run, worker, seq, given, came, sum(CAST(given AS INT)) OVER life AS taken, sum(CAST(came AS INT)) OVER life AS registrations,
+        sum(CAST(went AS INT)) OVER life AS goings, sum(credit) OVER life AS asked, max(auto) OVER life AS takes,
+        sum(CAST(free AS INT)) OVER life AS freed
+    FROM work WINDOW life AS (PARTITION BY run, worker ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+), judged AS (SELECT * FROM walked JOIN runs USING (run) WHERE given OR came)
+SELECT 'no-more-than-asked', run, 0, worker, 0, '', seq FROM judged
+    WHERE given AND registrations > 0 AND missing = 0 AND taken > asked + takes * freed
+UNION ALL SELECT 'nothing-after-goodbye', run, 0, worker, 0, '', seq FROM judged WHERE goings > 0;
+"""
+
+CONNECTIONS = """
+CREATE TEMP TABLE closed AS SELECT run, connection, min(seq) AS since FROM messages
+    WHERE event = 'disconnected' AND connection != 0 GROUP BY ALL;
+INSERT INTO audit SELECT 'nothing-after-closing', run, 0, 0, connection, '', seq FROM messages JOIN closed USING (run, connection)
+    WHERE event IN ('accepted', 'dispatched', 'registered') AND seq > since;
+"""
+
+# Services: only where anything was given back can it have been passed over.
+SERVICES = """
+INSERT INTO audit
+WITH back AS (SELECT DISTINCT run, service FROM messages WHERE event = 'requeued'),
+queue AS (
+    SELECT run, service, seq, event = 'dispatched' AND attempt = 1 AS fresh, CAST(CASE WHEN event = 'requeued' THEN 1
+        WHEN event = 'dispatched' AND attempt > 1 THEN -1 WHEN event = 'failed' THEN -1 ELSE 0 END AS INT) AS change
+    FROM messages SEMI JOIN back USING (run, service)
+    WHERE event IN ('requeued', 'dispatched')
+        OR (event = 'failed' AND attempt > 0 AND worker = 0 AND outcome NOT IN ('gave-up', 'interrupted', 'shutdown'))
+), walked AS (
+    SELECT run, service, seq, fresh, sum(change) OVER (PARTITION BY run, service ORDER BY seq
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS waiting FROM queue
+)
+SELECT 'given-back-first', run, 0, 0, 0, service, seq FROM walked JOIN runs USING (run) WHERE fresh AND waiting > 0 AND missing = 0;
+"""
+
+SEQUENCE = """
+INSERT INTO audit WITH ranges AS (
+    SELECT run, seq AS start, seq AS stop FROM messages UNION ALL SELECT run, seq, seq FROM rows UNION ALL
+    SELECT covers_run, covers_first, covers_last FROM accounts WHERE covers_run != 0 AND covers_last >= covers_first
+), walked AS (
+    SELECT *, max(stop) OVER (PARTITION BY run ORDER BY start, stop ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS last FROM ranges
+)
+SELECT 'no-hole', run, 0, 0, 0, '', if(start > last + 1, start, start + 1) FROM walked
+WHERE last IS NOT NULL AND (start > last + 1 OR (start = stop AND start <= last));
+"""
+
+STATEMENTS = (f"CREATE TABLE audit ({ABOUT})", RUNS, SINGLE, REQUESTS, WORKERS, CONNECTIONS, SERVICES, SEQUENCE)
