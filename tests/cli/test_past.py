@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import polydomo
+from polydomo.cli import past
 from tests.cli.shell import Broker, Running, complaint, run
 
 
@@ -181,3 +182,14 @@ def test_a_second_broker_in_the_same_directory_runs_without_a_journal_unless_one
             assert "another broker writes the journal" in second.logged("no journal is kept")["why"]
         result = run("up", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0", "--journal", "requests")
         assert result.returncode == 2 and "another broker writes the journal" in complaint(result)
+
+
+def test_a_journal_that_cannot_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def full(url: str) -> dict[str, Any]:
+        return {"directory": str(tmp_path), "run": "ADBB8K4C", "rows": 4, "safe": 3, "dropped": 0, "trouble": "No space left on device"}
+
+    monkeypatch.setattr(past, "_flushed", full)
+    past.find(None, "tcp://127.0.0.1:5246")
+    assert "cannot write its journal: No space left on device" in capsys.readouterr().err

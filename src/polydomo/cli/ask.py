@@ -136,8 +136,9 @@ def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         "connections refused": str(answer["connections_refused"]),
         "received, sent": f"{size(answer['bytes_received'])}, {size(answer['bytes_sent'])}",
         "datagrams": with_parts(sum(answer["datagrams"].values()), answer["datagrams"]),
+        "journal": journal_told(ask(to, "journal", timeout)),
     }
-    show([Column("broker"), Column("")], [[name, value] for name, value in shown.items()])
+    show([Column("broker"), Column("", folds=True)], [[name, value] for name, value in shown.items()])
 
 
 def listing(
@@ -164,6 +165,23 @@ def departed(to: str | None, kind: str, json: bool, timeout: float) -> None:
         show_json(rows)
     else:
         show(GONE, [gone_cells(row) for row in rows])
+
+
+def journal_told(journal: Row) -> str:
+    """
+    >>> journal_told({"level": "off"})
+    'off'
+    >>> journal_told({"level": "requests", "directory": "/data/journal", "rows": 7, "dropped": 0, "trouble": ""})
+    'requests, in /data/journal'
+    >>> journal_told({"level": "requests", "directory": "/data/journal", "rows": 7, "dropped": 5, "trouble": "No space left on device"})
+    'requests, in /data/journal; 5 rows were lost; cannot be written: No space left on device'
+    """
+    text: str = journal["level"]
+    if "directory" in journal:
+        text += f", in {journal['directory']}"
+        text += f"; {journal['dropped']} rows were lost" if journal["dropped"] else ""
+        text += f"; cannot be written: {journal['trouble']}" if journal["trouble"] else ""
+    return text
 
 
 def with_parts(count: int, parts: dict[str, int]) -> str:

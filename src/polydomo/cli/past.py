@@ -242,6 +242,8 @@ def find(journal: Path | None, to: str | None) -> Found:
     directory = Path(status["directory"])
     if not directory.is_dir():
         raise PolydomoError(f"the journal of {url} is in {directory} on its own machine; look there, with --journal {directory}")
+    if status["trouble"]:
+        typer.echo(f"polydomo: the broker cannot write its journal: {status['trouble']}; the latest is missing here", err=True)
     from polydomo.journal.ids import decode
 
     return Found(Reader([directory]), directory, decode(status["run"]))
