@@ -1,12 +1,14 @@
 """The worker library by the letter, with a ROUTER of libzmq at the other end, played by hand."""
 
 import threading
+import traceback
 from collections.abc import Generator, Iterator
 
 import pytest
 
 from polydomo import (
     Call,
+    CallFailed,
     Worker,
 )
 from polydomo.protocols import registry
@@ -157,6 +159,26 @@ def test_without_a_word_for_failure_it_leaves_and_registers_again(
     assert "a call of fail failed" in caplog.text
     assert "no good" in caplog.text
     assert "secret" not in caplog.text
+    [record] = [record for record in caplog.records if record.exc_info]
+    assert record.exc_info is not None
+    [frame] = traceback.extract_tb(record.exc_info[2])  # from the function on
+    assert (frame.name, frame.filename) == ("fail", __file__)
+
+
+def test_a_failure_of_the_functions_own_choice_has_no_traceback(router: Router, caplog: pytest.LogCaptureFixture) -> None:
+    worker = Worker(router.url)
+
+    @worker.service("paint")
+    def paint(call: Call) -> str:
+        raise CallFailed("out-of-paint", "no more blue")
+
+    with worker:
+        peer, _ = router.expect()
+        router.send(peer, b"MDXW01", b"\x02", b"client", b"", b"1", b"blue")
+        router.expect(b"PING")
+    [record] = [record for record in caplog.records if "failed" in record.getMessage()]
+    assert record.getMessage() == "a call of paint failed: out-of-paint: no more blue"
+    assert record.exc_info is None
 
 
 def test_connection_lost_while_a_function_runs(router: Router, caplog: pytest.LogCaptureFixture) -> None:

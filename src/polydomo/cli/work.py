@@ -146,7 +146,7 @@ async def tell_if_alone(worker: "AsyncWorker") -> None:
 
 
 class Plainly(logging.Filter):
-    """The library's lines for a person at a shell: what N connections say at once, once; a program's failure without a traceback."""
+    """The library's lines for a person at a shell: what N connections say at once, once. Each failure is told."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,12 +154,9 @@ class Plainly(logging.Filter):
         self.until = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        from polydomo.errors import CallFailed
+        from polydomo.worker.seat import CALL_FAILED
 
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, CallFailed):
-            record.msg, record.args = "%s: %s", (record.getMessage(), error)
-            record.exc_info = None
+        if record.msg == CALL_FAILED:
             return True
         text = record.getMessage()
         if text == self.last and time.monotonic() < self.until:

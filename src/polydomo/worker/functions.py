@@ -18,6 +18,9 @@ Function = Callable[[Call], Any]
 Send = Callable[[list[bytes]], Awaitable[None]]  # sends a partial; raises Abandoned if nobody can get it any more
 
 
+OURS = (__name__, "polydomo.worker.seat")  # modules between the event loop and a function
+
+
 class Abandoned(Exception):
     """The request's connection is gone: a generator need not go on."""
 
@@ -61,6 +64,14 @@ def _run_here(function: Function, call: Call, send: Send, loop: asyncio.Abstract
             asyncio.run_coroutine_threadsafe(_sent(send, body_of(part)), loop).result()
     finally:
         outcome.close()
+
+
+def from_the_function(error: Exception) -> Exception:
+    """The error, with a traceback that begins in the function: how it came to be called is of no help to its author."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_globals.get("__name__") in OURS:
+        trace = trace.tb_next
+    return error.with_traceback(trace)
 
 
 async def _sent(send: Send, body: list[bytes]) -> None:

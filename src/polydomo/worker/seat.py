@@ -18,11 +18,12 @@ from polydomo.protocols.verbs import FAILED
 from polydomo.wire.address import Address
 from polydomo.worker.call import Call
 from polydomo.worker.context import RUNNING, Running
-from polydomo.worker.functions import Abandoned, Function, Threads, execute
+from polydomo.worker.functions import Abandoned, Function, Threads, execute, from_the_function
 
 log = logging.getLogger("polydomo.worker")
 
 GOODBYE = "the worker leaves"
+CALL_FAILED = "a call of %s failed: %s"
 
 
 class Post:
@@ -235,13 +236,13 @@ class Seat:
             post.final(job, body)
         except Abandoned:
             log.warning("the result of a call of %s was thrown away: its connection is gone", name)
-        except Exception as error:
-            if isinstance(error, CallFailed):
-                code, text = error.code, error.text
-            else:
-                code, text = FAILED, f"{type(error).__name__}: {error}"
-            log.warning("a call of %s failed", name, exc_info=error)
+        except CallFailed as error:
+            log.warning(CALL_FAILED, name, error)  # the function said so itself: a traceback would tell nothing
             if not post.ended.done():
-                post.fail(job, code, text)
+                post.fail(job, error.code, error.text)
+        except Exception as error:
+            log.warning("a call of %s failed", name, exc_info=from_the_function(error))
+            if not post.ended.done():
+                post.fail(job, FAILED, f"{type(error).__name__}: {error}")
         finally:
             RUNNING.reset(mark)
