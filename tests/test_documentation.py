@@ -74,7 +74,7 @@ def test_the_fixture_of_the_docstring(tmp_path: Path) -> None:
         timeout=60,
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "2 passed" in run.stdout
+    assert "3 passed" in run.stdout
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,17 @@ from concurrent.futures import Future
 
 import pytest
 
-from polydomo import CallTimeout, Client, ConnectionLost, NotConnected, Result, SettingError, Worker, testing
+from polydomo import (
+    CallTimeout,
+    Client,
+    ConnectionLost,
+    NoSuchService,
+    NotConnected,
+    Result,
+    SettingError,
+    Worker,
+    testing,
+)
 from polydomo.server.settings import Settings
 
 WAIT = 10.0
@@ -90,3 +100,13 @@ def test_an_address_that_cannot_be_had() -> None:
     with testing.broker() as broker, pytest.raises(SettingError, match="cannot listen"):
         with testing.broker(broker.url):
             pass
+
+
+def test_settings_by_name() -> None:
+    with testing.broker(settings={"queue_expiry": "50ms"}) as broker, Client(broker.url) as client:
+        with pytest.raises(NoSuchService):
+            client.call("nobody-home", timeout=WAIT)
+        with pytest.raises(NoSuchService, match="255"):
+            client.call("x" * 256, timeout=WAIT)
+    with pytest.raises(SettingError, match="did you mean attempts"), testing.broker(settings={"atempts": 1}):
+        pass

@@ -22,17 +22,24 @@ def test_no_broker(broker):
         with pytest.raises(polydomo.ConnectionLost):
             client.call("shout", "hello", timeout=0.1)
         broker.start()  # the same address again
+
+def test_settings():
+    with polydomo.testing.broker(settings={"attempts": 1, "queue_expiry": "100ms"}) as broker:
+        with polydomo.Client(broker.url) as client, pytest.raises(polydomo.NoSuchService):
+            client.call("nobody-home")
 ```
+
+``settings`` are those that `polydomo config` lists, by the same names.
 """
 
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from polydomo.client.background import Background
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Settings
+from polydomo.server.settings import Settings, load
 
 POLL = 0.005  # seconds between two looks at what a test waits for
 
@@ -40,8 +47,10 @@ POLL = 0.005  # seconds between two looks at what a test waits for
 class Broker:
     """A broker in a thread of its own. Made by ``broker()``."""
 
-    def __init__(self, listen: str = "tcp://127.0.0.1:0", settings: Settings | None = None) -> None:
-        self._settings = dataclasses.replace(settings or Settings(), listen=[listen])
+    def __init__(self, listen: str = "tcp://127.0.0.1:0", settings: Settings | Mapping[str, object] | None = None) -> None:
+        if not isinstance(settings, Settings):
+            settings = load(flags=settings)
+        self._settings = dataclasses.replace(settings, listen=[listen])
         self._background = Background(self, "polydomo-broker")
         self._server: BrokerServer | None = None
 
@@ -113,8 +122,10 @@ def _workers(server: BrokerServer, name: bytes) -> int:
 
 
 @contextlib.contextmanager
-def broker(listen: str = "tcp://127.0.0.1:0", settings: Settings | None = None) -> Iterator[Broker]:
-    """A broker that runs inside the ``with`` block; ``.url`` is its address."""
+def broker(
+    listen: str = "tcp://127.0.0.1:0", settings: Settings | Mapping[str, object] | None = None
+) -> Iterator[Broker]:
+    """A broker that runs inside the ``with`` block; ``.url`` is its address. Raises SettingError."""
     broker = Broker(listen, settings)
     try:
         broker.start()

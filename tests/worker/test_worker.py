@@ -411,8 +411,11 @@ def test_wrong_settings_are_told_at_once(broker: testing.Broker) -> None:
     worker = Worker(broker.url, "memo")
     with pytest.raises(SettingError, match="at least one"):
         worker.start()
-    for name in ("", "mmi.echo", "polydomo.services"):
+    for name in ("mmi.echo", "polydomo.services"):
         with pytest.raises(SettingError, match="may offer"):
+            worker.add(name, answer)
+    for name in ("", "x" * 256):
+        with pytest.raises(SettingError, match="1 to 255 bytes"):
             worker.add(name, answer)
     worker.add(b"\xff", answer)
     with pytest.raises(SettingError, match="already"):

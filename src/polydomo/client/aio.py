@@ -10,7 +10,7 @@ from polydomo.client.pending import Pending, Single, Stream
 from polydomo.client.pool import Line, LinePool, Lines, SharedLine
 from polydomo.client.retry import Backoff, Retry
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchService, SettingError
-from polydomo.limits import CALL_TIME, CONNECT_TIME, POOL_CONNECTIONS
+from polydomo.limits import CALL_TIME, CONNECT_TIME, MAX_SERVICE_NAME, POOL_CONNECTIONS
 from polydomo.protocols import registry
 from polydomo.protocols.verbs import GAVE_UP, INTERRUPTED, SHUTDOWN
 from polydomo.wire.address import parse_url
@@ -210,7 +210,10 @@ class AsyncClient:
 
 
 def _name(service: str | bytes) -> bytes:
-    return service.encode() if isinstance(service, str) else service
+    name = service.encode() if isinstance(service, str) else service
+    if len(name) > MAX_SERVICE_NAME:  # no worker can have it, and a broker only drops what asks for it
+        raise NoSuchService(f"nobody offers a service whose name has {len(name)} bytes: {MAX_SERVICE_NAME} is the most")
+    return name
 
 
 def _deadline(seconds: float) -> float:

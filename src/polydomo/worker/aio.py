@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 
 from polydomo.client.aio import DEFAULT_URL
 from polydomo.errors import SettingError
-from polydomo.limits import CONNECT_TIME, GRACE
+from polydomo.limits import CONNECT_TIME, GRACE, MAX_SERVICE_NAME
 from polydomo.protocols import registry
 from polydomo.protocols.ends import WorkerEnd
 from polydomo.wire.address import parse_url
@@ -106,8 +106,11 @@ class AsyncWorker:
     def add(self, name: str | bytes, function: Function) -> None:
         """``function`` serves ``name`` from the next ``run`` on."""
         key = name.encode() if isinstance(name, str) else name
-        if not key or key.startswith((b"mmi.", b"polydomo.")):
-            raise SettingError(f"service: {name!r} is not a name that a worker may offer")
+        if not key or len(key) > MAX_SERVICE_NAME:
+            raise SettingError(f"service: a name has 1 to {MAX_SERVICE_NAME} bytes, not {len(key)}")
+        if key.startswith((b"mmi.", b"polydomo.")):
+            shown = key.decode(errors="backslashreplace")
+            raise SettingError(f"service: {shown!r} is not a name that a worker may offer; mmi. and polydomo. are the broker's own")
         if key in self._functions:
             raise SettingError(f"service: {name!r} has a function already")
         self._functions[key] = function
