@@ -147,7 +147,7 @@ def test_a_port_that_is_free_at_one_address_only_is_not_taken(monkeypatch: pytes
     [
         ("tcp://192.0.2.1:0", "this machine has no such address"),
         ("tcp://no.such.host.invalid:0", ""),
-        ("ipc:///no/such/directory/s", "No such file or directory"),
+        ("ipc:///no/such/directory/s", "its directory does not exist"),
     ],
 )
 def test_an_address_that_cannot_be_had(url: str, why: str) -> None:

@@ -149,4 +149,6 @@ def reason(error: OSError) -> str:
         return "permission denied"
     if error.errno == errno.EADDRNOTAVAIL:
         return "this machine has no such address"
+    if error.errno == errno.ENOENT:
+        return "its directory does not exist"
     return error.strerror or str(error)
