@@ -193,3 +193,9 @@ def test_a_journal_that_cannot_be_written_is_told(
     monkeypatch.setattr(past, "_flushed", full)
     past.find(None, "tcp://127.0.0.1:5246")
     assert "cannot write its journal: No space left on device" in capsys.readouterr().err
+
+
+def test_a_directory_without_a_journal_is_told(tmp_path: Path) -> None:
+    result = run("requests", "--since", "1h", "--journal", str(tmp_path))
+    assert result.returncode == 0
+    assert f"nothing of a journal in {tmp_path} yet" in result.stderr.decode()

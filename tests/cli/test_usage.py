@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from polydomo.cli.exits import typed
+from polydomo.cli.main import PANELS
 from tests.cli.shell import complaint, run
 
 
@@ -32,12 +33,25 @@ def test_a_wrong_number_names_its_option() -> None:
     assert result.returncode == 2
 
 
-@pytest.mark.parametrize("words", [["--help"], ["up", "--help"], ["work", "-h"]])
+@pytest.mark.parametrize("words", [["--help"], ["up", "--help"], ["work", "-h"], ["pipeline", "run", "--help"]])
 def test_help_does_not_say_that_a_flag_takes_a_value(words: list[str]) -> None:
     result = run(*words)
     assert result.returncode == 0
     assert b"--help" in result.stdout
     assert b"bool" not in result.stdout
+
+
+def test_help_knows_no_types_of_python() -> None:
+    result = run("call", "--help")
+    assert b"BODY" in result.stdout
+    assert b"str]" not in result.stdout
+
+
+def test_the_help_has_headings() -> None:
+    text = run("--help").stdout.decode()
+    places = [text.index(title) for title in PANELS]
+    assert places == sorted(places)
+    assert " Commands " not in text, "a command without a heading"
 
 
 def test_nothing_at_all_shows_the_help() -> None:

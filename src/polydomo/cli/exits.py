@@ -101,7 +101,8 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
         if command is not None:
-            without_values(command.get_params(ctx))
+            for shown in (command, *getattr(command, "commands", {}).values()):
+                without_values(shown.get_params(ctx))
         return command
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
@@ -141,8 +142,10 @@ def write_anything() -> None:
 
 
 def without_values(params: Any) -> Any:
-    """The help must not say that a flag takes a value."""
+    """The help must not say that a flag takes a value, nor of which Python type an argument is."""
     for param in params:
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""
+        if param.param_type_name == "argument" and hasattr(param, "display_type_rich"):
+            param.display_type_rich = lambda **_: None
     return params

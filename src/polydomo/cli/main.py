@@ -57,6 +57,27 @@ def polydomo(
     pass
 
 
-COMMANDS = (up, call, work, ask, past, replay, spans, tap, catalog, config, bench, logs, discover, watch, pipeline, stream, query, report)
+COMMANDS = (up, config, discover, call, work, catalog, ask, watch, logs, past, tap, spans, replay, pipeline, stream, query, report, bench)
 for group in COMMANDS:
     group.add_to(app)
+
+# The headings of the help, in this order.
+PANELS = {
+    "A broker": ("up", "config", "discover"),
+    "Calling and serving": ("call", "work", "catalog", "register"),
+    "What there is": ("services", "workers", "requests", "clients", "status", "watch", "logs"),
+    "What happened": ("trace", "tap", "spans", "replay"),
+    "Tables and reports, on Spark": ("pipeline", "query", "report"),
+    "Measuring": ("bench",),
+}
+
+
+def panel_of(name: str) -> str:
+    return next(title for title, names in PANELS.items() if name in names)
+
+
+for command in app.registered_commands:
+    assert command.callback is not None
+    command.rich_help_panel = panel_of(command.name or command.callback.__name__)
+for several in app.registered_groups:
+    several.rich_help_panel = panel_of(str(several.name))

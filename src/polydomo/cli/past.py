@@ -68,7 +68,8 @@ def trace(
     story = story_of(found.reader, run, number, since)
     complain_of(found.reader)
     if story is None:
-        raise PolydomoError(f"the journal in {found.directory} has nothing of request {request}")
+        earlier = "" if since is not None else "; a number is one of the last run, one of an earlier run has its id"
+        raise PolydomoError(f"the journal in {found.directory} has nothing of request {request}{earlier}")
     if json:
         show_json(
             {
@@ -256,6 +257,7 @@ def _journal_in(directory: Path) -> Path:
             return candidate
     if not directory.is_dir():
         raise SettingError(f"--journal: there is no directory {directory}")
+    typer.echo(f"polydomo: there is nothing of a journal in {directory} yet", err=True)
     return directory
 
 
