@@ -14,7 +14,7 @@ from typing import IO
 import pytest
 
 from bench.generate_journal import generate
-from tests.pipeline.test_batch import state
+from tests.pipeline.test_stream import content
 
 pytest.importorskip("pyspark")
 from polydomo.pipeline import java
@@ -89,5 +89,7 @@ def test_a_standalone_cluster_gives_the_same_tables(tmp_path: Path) -> None:
         ):
             there = pipeline(journals, tmp_path / "there", "--master", url, "--conf", "spark.executor.memory=600m")
     assert there.splitlines()[-1] == verdict
+    apart, together = content(tmp_path / "there"), content(tmp_path / "here")
     for table in TABLES:
-        assert state(tmp_path / "there", table) == state(tmp_path / "here", table), table
+        assert apart[table] == together[table], table
+    assert apart["requests"] and apart["services"]

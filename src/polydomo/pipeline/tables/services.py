@@ -77,7 +77,7 @@ def build(parts: DataFrame, messages: DataFrame) -> DataFrame:
     counts = by_outcome.groupBy(*KEY).agg(
         *(f.sum(name).alias(name) for name in _SUMS),
         f.sum(f.expr("IF(outcome = 'ok', requests, 0)")).alias("ok"),
-        f.expr("map_from_entries(collect_list(struct(outcome, requests)))").alias("outcomes"),
+        f.expr("map_from_entries(sort_array(collect_list(struct(outcome, requests))))").alias("outcomes"),
     )
     # one row for each bucket; which of the two histograms it is of stands in its sign, so that there is one group-by
     buckets = rows.selectExpr("window", "broker", "service", "explode(array(CAST(wait_bucket AS INT), -1 - total_bucket)) AS bucket")
