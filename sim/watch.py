@@ -24,6 +24,7 @@ class Watcher:
         self.steps = 0
         self.fresh = False  # the clock has just jumped, or the process was frozen: what is late is looked at after this turn
         self._idle: dict[Worker, int] = {}  # since which step it has been idle
+        self._seats: dict[Worker, Session] = {}  # ... and on which connection: whoever comes from another one takes its place at the end
         self._served: dict[tuple[Service, Session], int] = {}  # the last dispatch from the line, by its number
         self._dispatches = 0
         self._came: dict[Request, int] = {}  # dispatches there had been when it was accepted, of what waits
@@ -92,10 +93,14 @@ class Watcher:
         broker = node.broker
         node.world.steps += 1
         idle: dict[Worker, int] = {}
+        seats: dict[Worker, Session] = {}
         for worker in broker.workers:
             if worker.credit > 0 and not worker.held:
-                idle[worker] = self._idle.get(worker, self.steps)
+                stayed = self._seats.get(worker) is worker.session
+                idle[worker] = self._idle.get(worker, self.steps) if stayed else self.steps
+                seats[worker] = worker.session
         self._idle = idle
+        self._seats = seats
         self._empty = {
             service: self._empty.get(service, broker.now)
             for service in broker.services.values()
