@@ -53,6 +53,15 @@ def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
             thread.join(WAIT)
 
 
+def test_the_example_of_publishing() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/publish.md").read_text(encoding="utf-8"), re.DOTALL)
+    with testing.broker() as broker:
+        run = subprocess.run(
+            [sys.executable, "-c", code.replace("tcp://127.0.0.1:5246", broker.url)], capture_output=True, text=True, timeout=60
+        )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "[b'weather.oslo', b'snow']\n", "")
+
+
 def test_the_testing_example() -> None:
     names: dict[str, object] = {}
     exec(compile(example("testing", ""), "testing", "exec"), names)

@@ -165,7 +165,7 @@ class Journal:
     roll_bytes: int = setting(limits.JOURNAL_ROLL_BYTES, Size(least=limits.KIB), "bytes in memory after which it is")
     roll_seconds: float = setting(limits.JOURNAL_ROLL_SECONDS, Seconds(least=0.1), "time after which it is")
     keep_bytes: int = setting(limits.JOURNAL_KEEP_BYTES, Size(least=limits.MIB), "size past which the oldest segments are removed")
-    keep_age: float = setting(limits.JOURNAL_KEEP_AGE, Seconds(least=3600.0), "age past which segments are removed")
+    keep_age: float = setting(limits.JOURNAL_KEEP_AGE, Seconds(least=3600.0, most=3650 * 86400.0), "age past which segments are removed")
 
 
 @dataclass
