@@ -1,8 +1,11 @@
 """``polydomo logs`` as a shell runs it."""
 
+import contextlib
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +62,23 @@ def test_follow(broker: shell.Broker) -> None:
             assert [json.loads(process.stdout.readline())["message"] for _ in range(2)] == ["first", "second"]
         finally:
             process.terminate()
+
+
+def test_following_goes_on_when_the_broker_comes_back(tmp_path: Path) -> None:
+    url = f"ipc://{tmp_path}/broker.sock"
+    with contextlib.ExitStack() as stack:
+        with shell.Broker(tmp_path / "one", listen=url):
+            logs = stack.enter_context(shell.Running("logs", "--follow", "--json", "--to", url))
+            with Publisher(url) as publisher:
+                publisher.publish("log.a", '{"message": "before"}')
+            assert json.loads(logs.line())["message"] == "before"
+        with shell.Broker(tmp_path / "two", listen=url):
+            with Publisher(url) as publisher:
+                publisher.publish("log.a", '{"message": "after"}')
+            assert json.loads(logs.line())["message"] == "after"
+            logs.send(signal.SIGINT)
+            assert logs.status() == 130
+    assert len(logs.said) == 1 and logs.said[0].endswith("; waiting for it")
 
 
 def test_a_level_that_is_none(broker: shell.Broker) -> None:

@@ -1,5 +1,6 @@
 """``watch``: one look, one after the other, and a screen that survives its broker."""
 
+import contextlib
 import io
 import json
 import os
@@ -157,6 +158,21 @@ def test_one_look_after_the_other_in_a_pipe(served: Broker) -> None:
         assert times == sorted(set(times))
         watch.send(signal.SIGINT)
         assert watch.status() == 130
+
+
+def test_a_pipe_stays_when_the_broker_goes_and_comes_back(tmp_path: Path) -> None:
+    url = f"ipc://{tmp_path}/broker.sock"
+    with contextlib.ExitStack() as stack:
+        with Broker(tmp_path / "one", listen=url):
+            watch = stack.enter_context(Running("watch", "--json", "--interval", "0.1", "--to", url))
+            began = json.loads(watch.line())
+        with Broker(tmp_path / "two", listen=url):
+            look = began
+            while look["time"] - look["uptime"] <= began["time"]:  # until one of the broker that was started since
+                look = json.loads(watch.line())
+            watch.send(signal.SIGINT)
+            assert watch.status() == 130
+    assert len(watch.said) == 1 and watch.said[0].endswith("; waiting for it")
 
 
 def test_no_broker_is_one_clear_line(tmp_path: Path) -> None:

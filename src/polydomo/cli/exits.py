@@ -1,10 +1,11 @@
 """How a command ends: exit statuses for scripts, and one clear line instead of a traceback."""
 
+import asyncio
 import io
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ TIMEOUT = 3
 NO_SERVICE = 4
 LOST = 5  # no broker answers, or the connection broke
 INTERRUPTED = 130  # Ctrl-C, as shells say it
+
+AGAIN = 0.5  # seconds between two looks for a broker that has gone
 
 # What systems and asyncio say where nobody listens; "no broker answers" says as much.
 NOBODY = ("refused", "No such file", "Connect call failed")
@@ -51,6 +54,22 @@ def needs_broker(url: str) -> Iterator[None]:
         yield
     except NotConnected as error:
         raise NotConnected(not_there(url, str(error))) from None
+
+
+async def through_restarts(follow: Callable[[], Awaitable[None]]) -> None:
+    """Follows to the end. The first connection must succeed; one that is lost later is told and made again."""
+    connected = False
+    while True:
+        try:
+            await follow()
+            return
+        except NotConnected:
+            if not connected:
+                raise
+        except ConnectionLost as error:
+            connected = True
+            complain(f"{error}; waiting for it")
+        await asyncio.sleep(AGAIN)
 
 
 def not_there(url: str, why: str = "") -> str:

@@ -33,13 +33,15 @@ def logs(
 ) -> None:
     """Show the log records that services have published, with the requests they belong to.
 
+    With `--follow` it stays through restarts of the broker; Ctrl-C ends it.
+
     **Examples**
 
     - `polydomo logs --follow`
     - `polydomo logs --service billing --level warning`
     - `polydomo logs --request 42 --json`
     """
-    from polydomo.cli.exits import needs_broker
+    from polydomo.cli.exits import needs_broker, through_restarts
     from polydomo.errors import SettingError
 
     if level is not None and level.lower() not in LEVELS:
@@ -47,7 +49,10 @@ def logs(
     wanted = Wanted(service or "", (level or "debug").lower(), request or 0, most)
     url = options.address(to)
     with needs_broker(url):
-        asyncio.run(show(url, wanted, follow, json, timeout))
+        if follow:
+            asyncio.run(through_restarts(lambda: followed(url, wanted, json, timeout)))
+        else:
+            asyncio.run(show(url, wanted, json, timeout))
 
 
 class Wanted:
@@ -71,13 +76,15 @@ class Wanted:
         )
 
 
-async def show(url: str, wanted: Wanted, follow: bool, json: bool, timeout: float) -> None:
+async def show(url: str, wanted: Wanted, json: bool, timeout: float) -> None:
+    for row in await collected(url, wanted, timeout):
+        tell(row, json)
+
+
+async def followed(url: str, wanted: Wanted, json: bool, timeout: float) -> None:
+    """Until the connection is lost. A broker that was started anew has other records, and begins to number them anew."""
     from polydomo.client.subscriber import AsyncSubscriber
 
-    if not follow:
-        for row in await collected(url, wanted, timeout):
-            tell(row, json)
-        return
     # Subscribed first, asked then: what comes in between comes twice, and is told once.
     async with AsyncSubscriber(url, "log.", connect_timeout=options.connect_time(url)) as subscriber:
         last = 0

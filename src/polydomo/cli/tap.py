@@ -2,6 +2,7 @@
 
 import asyncio
 import json as json_text
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -35,7 +36,7 @@ def tap(
     """Follow the messages of a broker live, in the words of their protocols.
 
     The broker shows a thousand a second at most, and says how many it left out. Payloads are shown only of services that its
-    setting `journal.bodies` names. Ctrl-C ends it.
+    setting `journal.bodies` names. It stays through restarts of the broker; Ctrl-C ends it.
 
     **Examples**
 
@@ -43,7 +44,7 @@ def tap(
     - `polydomo tap --service resize --event failed --event requeued`
     - `polydomo tap --json | jq -c 'select(.size > 100000)'`
     """
-    from polydomo.cli.exits import needs_broker
+    from polydomo.cli.exits import needs_broker, through_restarts
     from polydomo.errors import SettingError
     from polydomo.journal import schema
     from polydomo.protocols import registry
@@ -67,24 +68,34 @@ def tap(
 
     url = options.address(to)
     with needs_broker(url):
-        asyncio.run(follow(url, service or "", wanted, count, json))
+        asyncio.run(through_restarts(Follow(url, service or "", wanted, count, json)))
 
 
-async def follow(url: str, service: str, wanted: Any, count: int | None, json: bool) -> None:
-    from polydomo.client.subscriber import AsyncSubscriber
-    from polydomo.journal.tap import SKIPPED, TOPIC
+class Follow:
+    """One connection after the other, until enough was shown."""
 
-    shown = 0
-    prefixes = {TOPIC + service.encode(), TOPIC} if not service else {TOPIC + service.encode()}
-    async with AsyncSubscriber(url, *prefixes, connect_timeout=options.connect_time(url)) as subscriber:
-        async for _, message in subscriber:
-            row = message.json()
-            if row["event"] != SKIPPED and not wanted(row):
-                continue
-            typer.echo(json_text.dumps(row) if json else line(row))
-            shown += row["event"] != SKIPPED
-            if count is not None and shown >= count:
-                return
+    def __init__(self, url: str, service: str, wanted: Callable[[Row], bool], count: int | None, json: bool) -> None:
+        self.url = url
+        self.service = service
+        self.wanted = wanted
+        self.count = count
+        self.json = json
+        self.shown = 0
+
+    async def __call__(self) -> None:
+        from polydomo.client.subscriber import AsyncSubscriber
+        from polydomo.journal.tap import SKIPPED, TOPIC
+
+        prefix = TOPIC + self.service.encode()
+        async with AsyncSubscriber(self.url, prefix, connect_timeout=options.connect_time(self.url)) as subscriber:
+            async for _, message in subscriber:
+                row = message.json()
+                if row["event"] != SKIPPED and not self.wanted(row):
+                    continue
+                typer.echo(json_text.dumps(row) if self.json else line(row))
+                self.shown += row["event"] != SKIPPED
+                if self.count is not None and self.shown >= self.count:
+                    return
 
 
 def line(row: Row) -> str:

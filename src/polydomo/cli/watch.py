@@ -78,15 +78,25 @@ class Looker:
 
 
 async def follow(url: str, interval: float, json: bool) -> None:
-    """One look after the other, for a pipe."""
+    """One look after the other, for a pipe. The first must succeed; later a broker that is away is waited for."""
+    from polydomo.cli.exits import complain
     from polydomo.client.aio import AsyncClient
+    from polydomo.errors import PolydomoError
 
     looker = Looker(url)
     async with AsyncClient(url, "mdp1", timeout=5.0, connect_timeout=options.connect_time(url)) as client:
+        tell(await looker.look(client), json)
+        away = False
         while True:
-            tell(await looker.look(client), json)
             sys.stdout.flush()
             await asyncio.sleep(interval)
+            try:
+                tell(await looker.look(client), json)
+                away = False
+            except PolydomoError as error:
+                if not away:
+                    complain(f"{error}; waiting for it")
+                away = True
 
 
 def tell(figures: Row, json: bool) -> None:
