@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--million", type=float, default=1.0)
     parser.add_argument("--scaling", type=float, nargs="+", help="several sizes, in millions of rows")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--heap", default="1600m", help="of Spark's driver")
+    parser.add_argument("--heap", default="2g", help="of Spark's driver")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="of journals, which are generated once")
     parser.add_argument("--out", type=Path, help="write what was measured as JSON")
     given = parser.parse_args()

@@ -107,6 +107,7 @@ class Batch:
         self.known = store.units()
         self.there = found.units()
         self.bounds = [str(since or ""), str(until or "")]
+        self.early = False  # publish the tables that are asked for first before the others are made
 
     def run(self) -> None:
         fresh = self._fresh()
@@ -129,7 +130,10 @@ class Batch:
         runs = {segment.run for unit in units for segment in self.there[unit]}
         rows = sum(segment.rows for there in self.there.values() for segment in there if segment.run in runs)
         with interpreted(self.spark, rows < SMALL):
-            opened, _ = self._together([lambda: self._tables(units), lambda: self._audit(runs)])
+            if self.early and self.store.format == PARQUET:
+                opened = self._tables(units, lambda: self._audit(runs))
+            else:
+                opened, _ = self._together([lambda: self._tables(units), lambda: self._audit(runs)])
         self.store.commit(
             {
                 unit: {"segments": [s.id for s in self.there[unit]], "bounds": self._bounds(unit), "open": opened.get(unit, 0)}
@@ -168,8 +172,12 @@ class Batch:
 
     # --- tables that are made hour by hour --------------------------------------------------------------------------------
 
-    def _tables(self, units: list[str]) -> dict[str, int]:
-        """Stages them all. Returns, by unit, how many requests continue one that is not known yet."""
+    def _tables(self, units: list[str], later: Callable[[], None] | None = None) -> dict[str, int]:
+        """Stages them all. Returns, by unit, how many requests continue one that is not known yet.
+
+        If there is something to be done ``later``, ``requests`` and ``services`` are published before it. The units are not noted then: if
+        the rest is never made, the next run makes all of them anew.
+        """
         rows = self._read(schema.REQUESTS, units)
         told = requests.survey(rows).collect()[0]
         bridged = bool(told.bridge)
@@ -189,19 +197,25 @@ class Batch:
         keep = inside if around != units else "true"
 
         def turns() -> None:
-            self._stage("hops", hops.build(parts, links, self._read(schema.MESSAGES, early)).where(keep), units)
+            made = hops.build(parts, links, self._read(schema.MESSAGES, early), lambda few: few.localCheckpoint())
+            self._stage("hops", made.where(keep), units)
             self._stage("workers", workers.build(self._staged("hops"), messages).where(inside), units)
 
-        self._together(
-            [
-                turns,
-                lambda: self._stage("requests", requests.build(parts, links).where(keep), units),
-                lambda: self._stage("services", services.build(own, messages), units),
-                lambda: self._stage("logs", logs.build(messages, own), units),
-                lambda: self._stage("values", values.build(messages), units),
-            ]
-        )
-        made = {name: self._staged(name) for name in ("requests", "hops", "services", "workers")}
+        first: list[Callable[[], None]] = [
+            lambda: self._stage("requests", requests.build(parts, links).where(keep), units),
+            lambda: self._stage("services", services.build(own, messages), units),
+        ]
+        then: list[Callable[[], None]] = [
+            lambda: self._stage("logs", logs.build(messages, own), units),
+            lambda: self._stage("values", values.build(messages), units),
+        ]
+        if later is None:
+            self._together([turns, *first, *then])
+        else:
+            self._together(first)
+            self.store.commit({})
+            self._together([turns, later, *then])
+        made = {name: self._staged(name, inside) for name in ("requests", "hops", "services", "workers")}
         self._together(
             [
                 lambda: self._stage("topology", topology.build(made["requests"], made["hops"]), units),
@@ -247,8 +261,12 @@ class Batch:
             dates.setdefault(unit.split("/")[0], []).append(str(int(unit.split("/")[1])))
         return " OR ".join(f"(date = DATE '{date}' AND hour IN ({', '.join(hours)}))" for date, hours in dates.items())
 
-    def _staged(self, table: str) -> "DataFrame":
-        made = self.store.read_staged(table)
+    def _staged(self, table: str, inside: str = "true") -> "DataFrame":
+        """What this run has made of a table, staged or published already; of the latter, what is ``inside`` its units."""
+        old = table not in self.store.staged
+        made = self.store.read(table) if old else self.store.read_staged(table)
+        if old and made is not None:
+            made = made.where(inside)
         return made if made is not None else self.spark.createDataFrame([], TABLES[table].ddl)
 
     def _stage(self, table: str, frame: "DataFrame", units: Iterable[str]) -> None:

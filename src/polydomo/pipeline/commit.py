@@ -120,16 +120,19 @@ class Store:
         self._step(f"staged {table}")
 
     def commit(self, units: dict[str, dict[str, Any]]) -> None:
-        """Publishes what was staged, and that these units are taken in."""
+        """Publishes what was staged, and that these units are taken in. More can be staged then, for another commit."""
         if self.format != PARQUET:
             self._write_directly()
             self._note(units)
+            self._direct.clear()
+            self.staged.clear()
             return
         intent = {"staging": self._staging, "units": units, **self._plan()}
         self._step("before the intent")
         dump(self.files, f"{self.own}/intent.json", intent)
         self._step("after the intent")
         self._publish(intent)
+        self.staged.clear()
 
     def _plan(self) -> dict[str, Any]:
         moves = []

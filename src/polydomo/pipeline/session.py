@@ -39,8 +39,8 @@ QUIETLY = Path(__file__).with_name("log4j2.properties")
 # A run plans much and lives for minutes: by default the JVM spends as long on compiling Spark's planner well as on all
 # rows of ten million. So only what is called very often, which is what handles rows, is compiled well.
 STEADY = (
-    "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=100000 "
-    "-XX:Tier4CompileThreshold=400000 -XX:Tier4BackEdgeThreshold=1500000"
+    "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -XX:Tier4InvocationThreshold=800000 -XX:Tier4MinInvocationThreshold=400000 "
+    "-XX:Tier4CompileThreshold=1600000 -XX:Tier4BackEdgeThreshold=6000000"
 )
 # For short jobs in a JVM that lives for seconds: compiled quickly rather than well.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"

@@ -13,6 +13,7 @@ it in.
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -28,10 +29,19 @@ from polydomo.pipeline.tables.capacity import Objective
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 INTERVAL = 5.0  # seconds between two looks at the journal
 LATE = 2 * 86400.0  # seconds
 LOOK = 1  # seconds between two looks at whether to stop
+NOTED = 10.0  # ... that Spark may take to note in its checkpoint that a batch is done
+
+
+class Stopped(PolydomoError):
+    """Ends Spark's query. The checkpoint does not have the batch then: the next stream is handed it again.
+
+    Short, and without what it came of: Spark searches the text with an expression that fails, in a thousand lines, on a long one.
+    """
 
 
 @dataclass
@@ -49,6 +59,8 @@ class Streaming:
     step: Callable[[str], None] = lambda name: None
     problems: set[str] = field(default_factory=set)  # those told already
     failure: BaseException | None = None
+    stopping: bool = False
+    busy: threading.Lock = field(default_factory=threading.Lock)  # held while a batch is made
 
     def run(self, once: bool = False, interval: float = INTERVAL, stop: threading.Event | None = None) -> None:
         """Until ``stop`` is set or, with ``once``, until all that is there has been taken in."""
@@ -60,11 +72,21 @@ class Streaming:
         try:
             while not query.awaitTermination(LOOK):
                 if stop is not None and stop.is_set():
+                    self._finish(query)
                     break
         except Exception as error:  # Spark's own wraps ours, with a page of Java around it
             raise self.failure or PolydomoError(f"the stream ended: {str(error).splitlines()[0]}") from None
         finally:
             query.stop()
+
+    def _finish(self, query: "StreamingQuery") -> None:
+        """Lets the batch that is being made come to its end: Spark tells of one that is interrupted in a thousand lines."""
+        self.stopping = True
+        with self.busy:
+            pass
+        end = time.monotonic() + NOTED
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
+            time.sleep(0.05)
 
     def _checkpoint(self) -> str:
         root = self.tables.rstrip("/") if "://" in self.tables else str(Path(self.tables).absolute())
@@ -83,21 +105,21 @@ class Streaming:
         return made
 
     def _take(self, fresh: "DataFrame", number: int) -> None:
-        """One micro-batch."""
-        try:
-            handed = [row.path for row in fresh.distinct().collect()]
-            if not handed:
-                return
-            summary = self._batch()
-            for problem in summary.problems:
-                if problem not in self.problems:
-                    self.problems.add(problem)
-                    self.complain(problem)
-            if summary.segments:
-                self.tell(f"batch {number}: {summary.segments} segments taken in, in {len(summary.units)} hours. {summary.verdict()}")
-        except BaseException as error:
-            self.failure = error
-            raise
+        """One micro-batch. What is fresh is not looked at: the batch compares names, and reads a torn segment's footer to tell of it."""
+        with self.busy:
+            if self.stopping:
+                raise Stopped("the stream was told to stop")
+            try:
+                summary = self._batch()
+            except BaseException as error:
+                self.failure = error
+                raise Stopped("a batch failed") from None
+        for problem in summary.problems:
+            if problem not in self.problems:
+                self.problems.add(problem)
+                self.complain(problem)
+        if summary.segments:
+            self.tell(f"batch {number}: {summary.segments} segments taken in, in {len(summary.units)} hours. {summary.verdict()}")
 
     def _batch(self) -> Summary:
         summary = Summary()
@@ -105,7 +127,9 @@ class Streaming:
             found = segments.find(self.spark, self.journals)
             summary.problems += found.problems
             self._drop_late(found, store.units(), summary)
-            batch.Batch(self.spark, store, found, None, None, self.objectives, lambda line: None, summary).run()
+            work = batch.Batch(self.spark, store, found, None, None, self.objectives, lambda line: None, summary)
+            work.early = True
+            work.run()
             batch.conclude(store, summary)
         return summary
 

@@ -310,7 +310,7 @@ class Audit:
         accounts = self.rows[MESSAGES].where(ACCOUNTS)
         if self.words is not None:
             accounts = accounts.unionByName(of(MESSAGES, self.words))
-        told = accounts.localCheckpoint()
+        told = accounts.select("kind", "run", "event", "covers_run", "covers_first", "covers_last").localCheckpoint()
         self.runs = self._local(plain_rows(run_counters(told)), "run BIGINT, " + ", ".join(f"{name} BIGINT" for name in _RUN_NAMES))
         covers = told.where("covers_run != 0 AND covers_last >= covers_first").selectExpr("covers_run", "covers_first", "covers_last")
         self.covers = self._local(plain_rows(covers), "run BIGINT, start BIGINT, end BIGINT")

@@ -6,6 +6,8 @@ put together from messages: where an attempt ended without ending the request (g
 at every level of the journal, and when it began is in a row at level ``messages`` only.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
@@ -37,7 +39,10 @@ TABLE = Table(
 )
 
 
-def build(parts: DataFrame, links: DataFrame | None, messages: DataFrame) -> DataFrame:
+def build(
+    parts: DataFrame, links: DataFrame | None, messages: DataFrame, settle: Callable[[DataFrame], DataFrame] = lambda frame: frame
+) -> DataFrame:
+    """``settle`` may keep the few requests that need a closer look: they are looked at four times."""
     ending = "IF(outcome = 'ok', 'final', 'failed') AS ending"
     last = ["worker", "worker_peer", "worker_protocol", "dispatched AS began", "time AS ended", ending]
     single = "dispatches = 1 AND hops = 0 AND attempts = 1"
@@ -49,16 +54,16 @@ def build(parts: DataFrame, links: DataFrame | None, messages: DataFrame) -> Dat
     simple = plain.selectExpr(
         "request", "1 AS position", "broker", "run", "number", "service", "0 AS hop", "1 AS attempt", *last, *unit("time")
     )
-    placed = of_several(several, links, messages, last)
-    return simple.unionByName(placed).withColumn("run_us", f.expr("timestampdiff(MICROSECOND, began, ended)")).transform(TABLE.contract)
-
-
-def of_several(several: DataFrame, links: DataFrame | None, messages: DataFrame, last: list[str]) -> DataFrame:
-    """The turns of requests that had several workers, or went over bridges."""
     few = several.selectExpr(
         "request AS part", "broker", "run", "number", "service AS asked", "last_service AS service", "hops AS hop", "attempts AS attempt",
         *last, "seq", "time AS done",
     )  # fmt: skip
+    placed = of_several(settle(few), links, messages)
+    return simple.unionByName(placed).withColumn("run_us", f.expr("timestampdiff(MICROSECOND, began, ended)")).transform(TABLE.contract)
+
+
+def of_several(few: DataFrame, links: DataFrame | None, messages: DataFrame) -> DataFrame:
+    """The turns of requests that had several workers, or went over bridges."""
     steps = messages.where(f.col("event").isin(schema.DISPATCHED, schema.REQUEUED, schema.FORWARDED)).selectExpr(
         "run", "number", "hop", "attempt", "event", "seq", "time", "service", "worker", "peer", "protocol"
     )

@@ -29,6 +29,11 @@ TABLE = Table(
 )
 
 
+# A peer without its port, which is another one for every connection. Done for every row, so without a regular expression.
+CUT = "IF(kind IN ('asks', 'serves'), trim(TRAILING '0123456789' FROM peer), peer)"
+HOST = "IF(cut != peer AND endswith(cut, ':'), left(cut, length(cut) - 1), peer)"
+
+
 def build(requests: DataFrame, hops: DataFrame) -> DataFrame:
     measured = ["broker", "total_bucket", "outcome", "total_us", "ended"]
     asks = requests.selectExpr("'asks' AS kind", "client_protocol AS protocol", "client_peer AS peer", "service AS name", *measured)
@@ -43,26 +48,25 @@ def build(requests: DataFrame, hops: DataFrame) -> DataFrame:
     whose = requests.where("hops > 0 OR bridged > 0").select("request", *measured)
     passes = passed.join(then, ["request", "position"]).join(whose, "request")
     passes = passes.selectExpr("'passes' AS kind", "'' AS protocol", "peer", "name", *measured)
-    rows = asks.unionByName(serves).unionByName(bridges).unionByName(passes).withColumn("window", f.expr("date_trunc('HOUR', ended)"))
-    cells = rows.groupBy("window", "kind", "broker", "protocol", "peer", "name", "total_bucket").agg(
-        f.count("*").alias("n"), f.expr("sum(IF(outcome = 'ok', 0, 1))").alias("failed"), f.sum("total_us").alias("total_us")
-    )
-    # a peer without its port, which is another one for every connection; what is done to text is done to few rows
-    far = "IF(kind IN ('asks', 'serves'), concat(protocol, ' ', regexp_replace(peer, ':[0-9]+$', '')), peer)"
-    edges = cells.selectExpr(
-        "window", "kind", "broker", f"IF(kind = 'asks', {far}, name) AS source", f"IF(kind = 'asks', name, {far}) AS target",
-        "total_bucket", "n", "failed", "total_us",
+    rows = asks.unionByName(serves).unionByName(bridges).unionByName(passes).selectExpr("*", f"{CUT} AS cut").selectExpr(
+        "date_trunc('HOUR', ended) AS window", "kind", "broker", "protocol", f"{HOST} AS host", "name", "total_bucket", "total_us",
+        "CAST(outcome != 'ok' AS BIGINT) AS failed",
     )  # fmt: skip
-    key = ["window", "kind", "broker", "source", "target"]
-    summed = edges.repartition(*key).groupBy(*key, "total_bucket").agg(*(f.sum(name).alias(name) for name in ("n", "failed", "total_us")))
-    whole = summed.groupBy(*key).agg(
+    key = ["window", "kind", "broker", "protocol", "host", "name"]
+    cells = rows.groupBy(*key, "total_bucket").agg(
+        f.count("*").alias("n"), f.sum("failed").alias("failed"), f.sum("total_us").alias("total_us")
+    )
+    edges = cells.groupBy(*key).agg(
         f.sum("n").alias("requests"),
         f.sum("failed").alias("failed"),
         f.sum("total_us").alias("total_us"),
         f.expr(gathered("total_bucket", "n")).alias("cells"),
     )
-    return whole.selectExpr(
+    far = "IF(kind IN ('asks', 'serves'), concat(protocol, ' ', host), host)"
+    return edges.selectExpr(
         "*",
+        f"IF(kind = 'asks', {far}, name) AS source",
+        f"IF(kind = 'asks', name, {far}) AS target",
         f"{percentile_of('cells', 'requests', 0.5)} AS p50_us",
         f"{percentile_of('cells', 'requests', 0.99)} AS p99_us",
         *unit("window"),
