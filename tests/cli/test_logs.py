@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import pty
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -91,3 +93,15 @@ def test_no_broker() -> None:
     result = shell.run("logs", "--to", "tcp://127.0.0.1:1")
     assert result.returncode == 5
     assert "no broker answers" in shell.complaint(result)
+
+
+def test_a_person_is_told_that_there_is_nothing_to_see(tmp_path: Path) -> None:
+    with shell.Broker(tmp_path) as broker:
+        assert shell.run("logs", "--to", broker.url).stderr == b""  # a program is not
+        ours, theirs = pty.openpty()
+        words = [*shell.POLYDOMO, "logs", "--to", broker.url]
+        result = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, env=shell.environment(), timeout=shell.PATIENCE)
+        os.close(theirs)
+        os.close(ours)
+    assert result.returncode == 0
+    assert b"no log records" in result.stderr

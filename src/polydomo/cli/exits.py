@@ -56,6 +56,12 @@ def needs_broker(url: str) -> Iterator[None]:
         raise NotConnected(not_there(url, str(error))) from None
 
 
+def following(url: str) -> None:
+    """To a person at a terminal, who would see nothing until something happens."""
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        complain(f"following {url}; Ctrl-C ends it")
+
+
 async def through_restarts(follow: Callable[[], Awaitable[None]]) -> None:
     """Follows to the end. The first connection must succeed; one that is lost later is told and made again."""
     connected = False

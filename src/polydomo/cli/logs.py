@@ -77,16 +77,21 @@ class Wanted:
 
 
 async def show(url: str, wanted: Wanted, json: bool, timeout: float) -> None:
-    for row in await collected(url, wanted, timeout):
+    rows = await collected(url, wanted, timeout)
+    for row in rows:
         tell(row, json)
+    if not rows and on_terminal():
+        typer.echo("polydomo: no log records of that kind yet; polydomo.logs.Handler publishes a program's own", err=True)
 
 
 async def followed(url: str, wanted: Wanted, json: bool, timeout: float) -> None:
     """Until the connection is lost. A broker that was started anew has other records, and begins to number them anew."""
+    from polydomo.cli.exits import following
     from polydomo.client.subscriber import AsyncSubscriber
 
     # Subscribed first, asked then: what comes in between comes twice, and is told once.
     async with AsyncSubscriber(url, "log.", connect_timeout=options.connect_time(url)) as subscriber:
+        following(url)
         last = 0
         for row in await collected(url, wanted, timeout):
             tell(row, json)

@@ -83,11 +83,13 @@ class Follow:
         self.shown = 0
 
     async def __call__(self) -> None:
+        from polydomo.cli.exits import following
         from polydomo.client.subscriber import AsyncSubscriber
         from polydomo.journal.tap import SKIPPED, TOPIC
 
         prefix = TOPIC + self.service.encode()
         async with AsyncSubscriber(self.url, prefix, connect_timeout=options.connect_time(self.url)) as subscriber:
+            following(self.url)
             async for _, message in subscriber:
                 row = message.json()
                 if row["event"] != SKIPPED and not self.wanted(row):
