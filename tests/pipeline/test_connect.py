@@ -1,0 +1,44 @@
+"""The same job over Spark Connect: a server from the pip package, on this machine."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from bench.generate_journal import generate
+from tests.pipeline.test_cluster import daemon, pipeline
+from tests.pipeline.test_stream import content
+
+pytest.importorskip("pyspark")
+pytest.importorskip("grpc_status", reason="pip install 'pyspark[connect]' brings what this needs")
+from polydomo.pipeline.tables import TABLES
+
+
+def free_port() -> int:
+    """The server says nothing of the port it got if it is told 0."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.mark.long
+def test_a_connect_server_gives_the_same_tables(tmp_path: Path) -> None:
+    facts = generate(tmp_path / "journal", 10_000, seed=6, breaches=1, seconds=600)
+    journals = [str(tmp_path / "journal" / name) for name in facts["brokers"]]
+    verdict = pipeline(journals, tmp_path / "here").splitlines()[-1]
+    port = free_port()
+    server = (
+        "org.apache.spark.deploy.SparkSubmit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "--master", "local[2]", "--conf", "spark.connect.grpc.binding.address=127.0.0.1",
+        "--conf", f"spark.connect.grpc.binding.port={port}", "--conf", "spark.driver.host=127.0.0.1",
+        "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.session.timeZone=UTC", "spark-internal",
+    )  # fmt: skip
+    with daemon(*server, until="Spark Connect server started", scratch=tmp_path):
+        there = pipeline(journals, tmp_path / "there", "--remote", f"sc://127.0.0.1:{port}")
+        again = pipeline(journals, tmp_path / "there", "--remote", f"sc://127.0.0.1:{port}")
+    assert there.splitlines()[-1] == again.splitlines()[-1] == verdict
+    assert again.splitlines()[0] == "nothing new"
+    apart, together = content(tmp_path / "there"), content(tmp_path / "here")
+    for table in TABLES:
+        assert apart[table] == together[table], table
+    assert apart["requests"] and apart["services"]
