@@ -114,6 +114,27 @@ def test_a_segment_of_an_earlier_version(spark: "SparkSession", tmp_path: Path, 
     assert sorted(map(tuple, rows)) == [(1, "", "", 0), (2, "", "", 3)]
 
 
+def test_an_odd_journal_is_told_of_in_a_line_each(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment of an earlier version, a torn one, and a hole: all of the rest is in the tables."""
+    journal = tmp_path / "journal"
+    write(journal, [message(1, schema.STARTED, 0.0, level="requests"), record(2, 1, 0.0, 0.1, 0.2)], drop=("trace", "parent"))
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    write(journal, [record(3, 2, 1.0, 1.1, 1.2)])[0].unlink()
+    torn = write(journal, [record(4, 3, 2.0, 2.1, 2.2)])[0]
+    torn.write_bytes(torn.read_bytes()[:-20])
+    write(journal, [record(5, 4, 3.0, 3.1, 3.2)])
+    summary = batch.run(spark, [str(journal)], str(tmp_path / "tables"))
+    assert summary.segments == 3
+    (older, unread) = summary.problems
+    assert older == "some segments are of version 1 of the schema: columns that came later are nothing in their rows"
+    assert unread.startswith(f"{torn}: left out: cannot be read: ") and "\n" not in unread
+    assert summary.verdict().startswith("Audit: 1 breach of the rules in 1 run of brokers: no-hole 1.")
+    (hole,) = [dict(zip(TABLES["audit"].names, row, strict=True)) for row in state(tmp_path / "tables", "audit")]
+    assert (hole["rule"], hole["proof"]) == ("no-hole", [2, 5])  # the rows on both sides
+    kept = [dict(zip(TABLES["requests"].names, row, strict=True)) for row in state(tmp_path / "tables", "requests")]
+    assert {row["number"] for row in kept} == {1, 4}
+
+
 def test_since_and_until(spark: "SparkSession", tmp_path: Path) -> None:
     write(tmp_path, [record(n, n, n * 600.0, n * 600.0 + 1, n * 600.0 + 2) for n in range(1, 20)])
     found = segments.find(spark, [str(tmp_path)], at(3700), at(7000))

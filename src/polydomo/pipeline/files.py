@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polydomo.errors import PolydomoError
 from polydomo.pipeline.segments import has_scheme
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ class HadoopFiles:
     """The same through the JVM of the driver."""
 
     def __init__(self, spark: "SparkSession", root: str) -> None:
-        jvm: Any = spark._jvm
+        try:
+            jvm: Any = spark._jvm
+        except Exception:  # Spark Connect has none, and says so in words of its own
+            raise PolydomoError(f"{root}: with --remote the tables must be on a disk that this machine and the cluster share") from None
         self._jvm = jvm
         self._path = jvm.org.apache.hadoop.fs.Path
         conf = spark.sparkContext._jsc.hadoopConfiguration()

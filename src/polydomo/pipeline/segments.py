@@ -142,6 +142,9 @@ def whole(spark: "SparkSession", segments: Iterable[Segment], problems: list[str
             problems.append(
                 f"{segment.path}: version {version} of the schema is newer than this program's: columns it does not know are not read"
             )
+        elif version < schema.VERSION:
+            line = f"some segments are of version {version} of the schema: columns that came later are nothing in their rows"
+            problems.extend([] if line in problems else [line])
         good.append(segment)
     if remote:
         by_path = {segment.path: segment for segment in remote}
