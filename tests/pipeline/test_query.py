@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -29,22 +29,10 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-class Borrowed:
-    """The tests' session, for a command that would end its own."""
-
-    def __init__(self, spark: "SparkSession") -> None:
-        self._spark = spark
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    def stop(self) -> None:
-        pass
-
-
 @pytest.fixture
 def command(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRunner]:
-    monkeypatch.setattr(session, "build", lambda *_, **__: Borrowed(spark))
+    monkeypatch.setattr(session, "build", lambda *_, **__: spark)  # the tests' session, which the command must not end
+    monkeypatch.setattr(session, "close", lambda _: None)
     yield CliRunner()
     for name in ("requests", "audit"):
         spark.catalog.dropTempView(name)
