@@ -43,7 +43,7 @@ WITH bridged AS (SELECT part AS request FROM links UNION SELECT root FROM links)
 several AS (SELECT * FROM parts WHERE dispatches > 0 AND (dispatches != 1 OR hops != 0 OR attempts != 1 OR request IN (FROM bridged))),
 simple AS (
     SELECT request, 1 AS position, broker, run, number, service, 0 AS hop, 1 AS attempt, worker, dispatched AS began, time AS ended,
-        if(outcome = 'ok', 'final', 'failed') AS ending
+        if(outcome = 'ok', 'final', 'failed') AS ending, date_trunc('hour', time) AS w
     FROM parts WHERE dispatches = 1 AND hops = 0 AND attempts = 1 AND request NOT IN (FROM bridged)
 ),
 steps AS (
@@ -67,7 +67,8 @@ named AS (
 SELECT * FROM simple UNION ALL
 SELECT coalesce(root, part) AS request,
     row_number() OVER (PARTITION BY coalesce(root, part) ORDER BY coalesce(began, ended), run, hop, attempt, seq) AS position,
-    broker, run, number, service, hop, attempt, worker, began, ended, ending
+    broker, run, number, service, hop, attempt, worker, began, ended, ending,
+    date_trunc('hour', max(done) OVER (PARTITION BY coalesce(root, part))) AS w
 FROM named LEFT JOIN links USING (part)
 """
 
@@ -116,7 +117,7 @@ FROM counts JOIN figures USING (w, seconds, broker, service) LEFT JOIN queues US
 
 WORKERS_TABLE = """
 CREATE TABLE workers AS
-WITH turns AS (SELECT date_trunc('hour', ended) AS w, broker, run, worker, service, ending,
+WITH turns AS (SELECT w, broker, run, worker, service, ending,
     epoch_us(ended) - epoch_us(began) AS us FROM hops),
 cells AS (SELECT w, broker, run, worker, service, CAST(floor(ln(greatest(us, 1)) / ln(1.02)) AS INT) AS bucket, count(*) AS n,
     count(*) FILTER (ending = 'final') AS finals, count(*) FILTER (ending = 'requeued') AS given_back, coalesce(sum(us), 0) AS us

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from polydomo.journal import histogram, schema
-from tests.pipeline.journals import NOON, at, collected, frames, message, record
+from tests.pipeline.journals import NOON, at, collected, frame, frames, message, record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -167,6 +167,29 @@ def test_workers(made: "dict[str, DataFrame]") -> None:
         (2, "echo", 1, 1, 0, 0, 1_000_000, 2, ""),
         (3, "resize", 1, 1, 0, 0, 1_000_000, 1, ""),
     ]
+
+
+def test_an_hour_is_the_same_whatever_hours_are_made_with_it(spark: "SparkSession") -> None:
+    """A worker that registered an hour ago; a request that was given back before the hour and ended in it; what was logged for it."""
+    early = [
+        message(1, schema.REGISTERED, 10.0, worker=1, service="echo", peer="tcp://10.0.0.2:6000", protocol="dcp"),
+        message(2, schema.LOG, 3599.0, number=7, service="echo", outcome="info", reason="half done"),
+        message(3, schema.LOG, 3599.0, number=8, service="echo", outcome="info", reason="long to go"),
+        message(4, schema.REQUEUED, 3599.5, number=7, attempt=1, worker=1, service="echo", peer="tcp://10.0.0.2:6000"),
+    ]
+    later = [
+        record(5, 7, 3598.0, 3599.6, 3601.0, attempts=2, dispatches=2),
+        record(6, 8, 3598.0, 3601.0, 7201.0),
+    ]
+    messages, parts = frames(spark, early + later)
+    turns = hops.build(parts, None, messages)
+    none = frame(spark, schema.MESSAGES, [])
+    columns = ("hour", "worker", "peer", "protocol", "turns", "given_back", "present_us")
+    second = collected(workers.build(turns, messages).where("hour = 13"), *columns)
+    assert second == collected(workers.build(turns.where("hour = 13"), none), *columns)
+    assert [row[:6] for row in second] == [(13, 1, "tcp://10.0.0.2:6000", "dcp", 2, 1)]
+    said = logs.build(messages, parts)
+    assert collected(said, "number", "outcome") == [(7, "ok"), (8, "")]
 
 
 def test_a_slow_worker_is_an_outlier(spark: "SparkSession") -> None:

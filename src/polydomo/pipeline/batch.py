@@ -222,9 +222,16 @@ class Batch:
                 lambda: self._stage("capacity", capacity.build(made["services"], made["workers"], self.objectives), units),
             ]
         )
-        if not bridged:
+        return self._open([made["requests"].where("parent != ''")] if bridged else [])
+
+    def _open(self, open: "list[DataFrame]") -> dict[str, int]:
+        """By unit, how many rows have what they lack in the hour after, if anywhere; and log records of requests that had not ended."""
+        logged = self.store.read_staged("logs")
+        open += [logged.where("number != 0 AND request = ''")] if logged is not None else []
+        if not open:
             return {}
-        waiting = made["requests"].where("parent != ''").groupBy("date", "hour").count().collect()
+        rows = [frame.select("date", "hour") for frame in open]
+        waiting = (rows[0] if len(rows) == 1 else rows[0].unionAll(rows[1])).groupBy("date", "hour").count().collect()
         return {f"{row['date']}/{row['hour']:02d}": row["count"] for row in waiting}
 
     def _parts(self, rows: "DataFrame", doubtful: list[Any]) -> "DataFrame":

@@ -1,6 +1,7 @@
 """``logs``: log records of services, joined to the requests for which they were written."""
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from polydomo.journal import schema
 from polydomo.pipeline.tables.marks import marked, marks
@@ -19,7 +20,7 @@ TABLE = Table(
         Column("message", "STRING", "its text"),
         Column("peer", "STRING", "address of the worker that sent it"),
         Column("number", "BIGINT", "number of the request in the run; 0 if it was written for none"),
-        Column("request", "STRING", "id of the request, once it has ended; run and number find it later"),
+        Column("request", "STRING", "id of the request, if it ended in this hour or the next; run and number find any"),
         Column("outcome", "STRING", "how that request ended"),
         *UNIT,
     ),
@@ -30,9 +31,15 @@ def build(messages: DataFrame, parts: DataFrame) -> DataFrame:
     records = messages.where(f"event = '{schema.LOG}'").selectExpr(
         "time", "broker", "run", "seq", "service", "outcome AS level", "reason AS message", "peer", "number"
     )
-    known = marked(parts.select("run", "number", "request", "outcome"), marks(records.where("number != 0")))
+    ended = parts.selectExpr("run", "number", "request", "outcome", "time AS ended")
+    known = marked(ended, marks(records.where("number != 0"))).alias("known")
+    # bounded, so that it does not matter which hours are made at the same time
+    hour = "date_trunc('HOUR', records.time)"
+    near = f"records.run = known.run AND records.number = known.number AND ended >= {hour} AND ended < {hour} + INTERVAL 2 HOURS"
     return (
-        records.join(known, ["run", "number"], "left")
+        records.alias("records")
+        .join(known, f.expr(near), "left")
+        .select("records.*", "request", "outcome")
         .na.fill("", ["request", "outcome"])
         .selectExpr("*", *unit("time"))
         .transform(TABLE.contract)

@@ -29,7 +29,7 @@ TABLE = Table(
         Column("service", "STRING", "the service; all it offers, if it had nothing to do"),
         Column("peer", "STRING", "its address"),
         Column("protocol", "STRING", "its protocol"),
-        Column("turns", "BIGINT", "requests it had that ended their turn in the hour"),
+        Column("turns", "BIGINT", "turns it had at requests that ended in the hour"),
         Column("finals", "BIGINT", "... with a final reply"),
         Column("given_back", "BIGINT", "... because it was gone"),
         Column("run_us", "BIGINT", "time it worked at them, where the journal tells"),
@@ -49,19 +49,23 @@ TABLE = Table(
 )
 
 _HOUR = "date_trunc('HOUR', {})"
+# That of the request, not of the turn: an hour is made of what ended in it, whatever hours are made at the same time.
+_WINDOW = "timestamp_seconds(unix_date(date) * 86400L + hour * 3600L) AS window"
 
 
 def build(hops: DataFrame, messages: DataFrame) -> DataFrame:
     key = ["window", "broker", "run", "worker"]
     bucket = f"CAST(floor(ln(greatest(run_us, 1)) / ln({histogram.RATIO}D)) AS INT)"
     turns = hops.selectExpr(
-        f"{_HOUR.format('ended')} AS window", "broker", "run", "worker", "service", "ending", "run_us", f"{bucket} AS bucket"
-    )
+        _WINDOW, "broker", "run", "worker", "service", "ending", "run_us", f"{bucket} AS bucket",
+        "IF(worker_peer = '', NULL, number) AS told",
+    )  # fmt: skip
     cells = turns.groupBy(*key, "service", "bucket").agg(
         f.count("*").alias("turns"),
         f.expr("sum(IF(ending = 'final', 1, 0))").alias("finals"),
         f.expr(f"sum(IF(ending = '{schema.REQUEUED}', 1, 0))").alias("given_back"),
         f.expr("coalesce(sum(run_us), 0)").alias("run_us"),
+        f.max("told").alias("told"),
     )
     done = cells.groupBy(*key, "service").agg(
         *(f.sum(name).alias(name) for name in ("turns", "finals", "given_back", "run_us")),
@@ -77,16 +81,20 @@ def build(hops: DataFrame, messages: DataFrame) -> DataFrame:
         *(f.expr(f"sum(IF(event = '{event}', 1, 0))").alias(event) for event in (schema.LATE, schema.LOST, schema.STALE)),
         f.max("service").alias("offers"),
     )  # fmt: skip
-    # its address and protocol stand in its first row of any run: rare rows, so that strings are not aggregated over messages
+    # its address and protocol, from its rare rows and from one of its turns: strings are not aggregated over all of them
+    one = cells.groupBy("window", "run", "worker").agg(f.max("told").alias("number"))
+    named = hops.selectExpr(_WINDOW, "run", "worker", "number", "worker_peer AS peer", "worker_protocol AS protocol")
+    told = named.join(f.broadcast(one), ["window", "run", "worker", "number"]).select("window", "run", "worker", "peer", "protocol")
+    rarely = rare.selectExpr(f"{_HOUR.format('time')} AS window", "run", "worker", "peer", "protocol")
     who = (
-        messages.where(f"event = '{schema.REGISTERED}'")
-        .groupBy("run", "worker")
+        told.unionByName(rarely)
+        .groupBy("window", "run", "worker")
         .agg(f.max("peer").alias("peer"), f.max("protocol").alias("protocol"))
     )
-    seen = hops.groupBy(f.expr(_HOUR.format("ended")).alias("window"), "run").agg(f.max("ended").alias("until"))
+    seen = hops.selectExpr(_WINDOW, "run", "ended").groupBy("window", "run").agg(f.max("ended").alias("until"))
     joined = (
         done.join(came_and_went, key, "full")
-        .join(f.broadcast(who), ["run", "worker"], "left")
+        .join(f.broadcast(who), ["window", "run", "worker"], "left")
         .join(f.broadcast(seen), ["window", "run"], "left")
     )
     fellows = Window.partitionBy("window", "broker", "service")
