@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,16 +26,22 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 LINE = "at "  # before the name of every step that the driver of a test tells
 
-# A driver of its own, which tells each step of its commits.
+# Drivers of their own, which tell each step of their commits.
 DRIVER = """
 import sys
-from polydomo.pipeline import session
+from polydomo.pipeline import batch, session
 from polydomo.pipeline.stream import Streaming
+
+def step(name):
+    print("at", name, flush=True)
+
 spark = session.build("local[2]", conf={"spark.driver.extraJavaOptions": session.QUICK, "spark.sql.adaptive.enabled": "false"})
-Streaming(spark, [sys.argv[1]], sys.argv[2], step=lambda name: print("at", name, flush=True)).run(once=True)
-print("done", flush=True)
+WORK
 session.close(spark)
+print("done", flush=True)
 """
+STREAM_DRIVER = DRIVER.replace("WORK", "Streaming(spark, [sys.argv[1]], sys.argv[2], step=step).run(once=True)")
+BATCH_DRIVER = DRIVER.replace("WORK", "batch.run(spark, [sys.argv[1]], sys.argv[2], step=step)")
 
 
 def content(tables: Path) -> dict[str, list[str]]:
@@ -63,25 +70,27 @@ def content(tables: Path) -> dict[str, list[str]]:
     return found
 
 
-def driver(journal: Path, tables: Path, kill_at: str = "") -> bool:
-    """Runs a driver in a process of its own, and kills it -9 at the first step that begins so. True if it came to its end."""
+def driver(program: str, journal: Path, tables: Path, kill_at: str = "") -> None:
+    """Runs a driver in a process of its own: to its end or, if a step is named, until it is killed -9 at the first that begins so."""
     process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(journal), str(tables)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-c", program, str(journal), str(tables)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     assert process.stdout is not None
-    done = False
+    heard = []
     try:
         for line in process.stdout:
+            heard.append(line)
             if kill_at and line.startswith(LINE + kill_at):
-                process.kill()
                 break
-            done = done or line == "done\n"
     finally:
-        if not done:
+        if kill_at:
             process.kill()
         process.stdout.close()
         process.wait()
-    return done
+    if kill_at:
+        assert heard and heard[-1].startswith(LINE + kill_at), f"the driver never came to {kill_at!r}: {heard}"
+    else:
+        assert heard and heard[-1] == "done\n", heard
 
 
 def hours(directory: Path, number: int) -> None:
@@ -140,6 +149,25 @@ def test_late_segments_repeated_runs_and_a_failure_in_the_middle_change_nothing(
 
 
 @pytest.mark.timeout(900)
+def test_told_to_stop_in_the_middle_of_a_batch_it_ends_when_that_is_done(tmp_path: Path) -> None:
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    hours(journal, 0)
+    words = [sys.executable, "-m", "polydomo", "pipeline", "stream", "--journal", str(journal), "--tables", str(tables)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while not list(tables.glob("_polydomo/staging/*/*")):
+                assert process.poll() is None
+                time.sleep(0.01)
+            process.terminate()
+            told, complaints = process.communicate(timeout=300)
+        finally:
+            process.kill()
+    assert (process.returncode, complaints) == (0, "")
+    assert told.count("\n") == 1 and told.startswith("batch 0: 2 segments taken in")
+    assert len(content(tables)["requests"]) == 5
+
+
+@pytest.mark.timeout(900)
 def test_a_driver_killed_in_the_middle_leaves_tables_that_the_next_one_finishes(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
@@ -149,31 +177,62 @@ def test_a_driver_killed_in_the_middle_leaves_tables_that_the_next_one_finishes(
     killed(spark, journal, tmp_path, ["moved"])
 
 
+@pytest.mark.timeout(900)
+def test_a_batch_run_killed_in_the_middle_leaves_tables_that_the_next_one_finishes(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    journal = tmp_path / "journal"
+    hours(journal, 0)
+    hours(journal, 1)
+    killed(spark, journal, tmp_path, ["moved"], program=BATCH_DRIVER)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_batch_run_killed_five_times_while_the_journal_grows(spark: "SparkSession", tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    generate(source, 20_000, seed=4, breaches=2, segment_rows=3_000)
+    steps = ["staged requests", "before the intent", "after the intent", "moved /services", "noted"]
+    killed(spark, source, tmp_path, steps, grow=True, program=BATCH_DRIVER)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_driver_killed_five_times_while_the_journal_grows(spark: "SparkSession", tmp_path: Path) -> None:
     source = tmp_path / "source"
-    generate(source, 60_000, seed=3, breaches=2, segment_rows=5_000)
-    steps = ["staged services", "before the intent", "after the intent", "moved", "noted"]
+    generate(source, 20_000, seed=3, breaches=2, segment_rows=3_000)
+    # before anything is published; in the middle of the first commit; between the two; in the middle of the second; near its end
+    steps = ["staged services", "moved /requests", "staged hops", "moved /topology", "noted"]
     killed(spark, source, tmp_path, steps, grow=True)
 
 
-def killed(spark: "SparkSession", source: Path, scratch: Path, steps: list[str], grow: bool = False) -> None:
+def killed(
+    spark: "SparkSession", source: Path, scratch: Path, steps: list[str], grow: bool = False, program: str = STREAM_DRIVER
+) -> None:
     """The tables after these kills, and one run to the end, are those of a batch run."""
     journal, tables = scratch / "growing", scratch / "tables"
-    files = sorted(source.glob("kind=*/date=*/hour=*/*.parquet"), key=lambda path: path.name)
-    for i, step in enumerate(steps):
-        there = files[: len(files) * (i + 1) // (len(steps) + 1)] if grow else files
-        for path in there:
-            target = journal / path.relative_to(source)
+    # in the order in which brokers that work at the same time would have written them
+    files = sorted(source.glob("**/kind=*/date=*/hour=*/*.parquet"), key=lambda path: path.name.split("-")[1])
+    assert files
+
+    def copied(number: int) -> None:
+        for path in files[:number]:
+            target = journal.joinpath(*path.parts[-4:])
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.exists():
                 shutil.copy(path, target)
-        assert not driver(journal, tables, step), f"the driver never came to {step}"
-    shutil.copytree(source, journal, dirs_exist_ok=True)
-    assert driver(journal, tables)
+
+    for i, step in enumerate(steps):
+        copied(len(files) * (i + 1) // (len(steps) + 1) if grow else len(files))
+        driver(program, journal, tables, step)
+        for name in TABLES:  # a file is whole or not there
+            if (tables / name).is_dir():
+                ds.dataset(tables / name, format="parquet", partitioning="hive", exclude_invalid_files=False).to_table()
+    copied(len(files))
+    driver(program, journal, tables)
+    assert not list((tables / "_polydomo").glob("staging/*")) and not (tables / "_polydomo" / "intent.json").exists()
     batch.run(spark, [str(journal)], str(scratch / "whole"))
     streamed, whole = content(tables), content(scratch / "whole")
     for name in TABLES:
         assert streamed[name] == whole[name], name
-    assert streamed["requests"]
+    assert streamed["requests"] and streamed["services"] and streamed["audit_rules"]
