@@ -23,6 +23,7 @@ class Command:
     def __init__(self, words: list[str]) -> None:
         self.words = words
         self.running: set[int] = set()  # process ids, for an end that does not wait
+        self.starting = 0  # programs that may run already, and whose ids are not known yet
 
     async def whole(self, call: Call) -> bytes:
         """The program's whole output as the one reply."""
@@ -51,8 +52,12 @@ class Command:
             _kill(pid)
 
     async def _run(self, call: Call) -> AsyncIterator[bytes]:
-        process = await self._start()
-        self.running.add(process.pid)
+        self.starting += 1
+        try:
+            process = await self._start()
+            self.running.add(process.pid)
+        finally:
+            self.starting -= 1
         feeding = asyncio.ensure_future(_feed(process, call))
         complaining = asyncio.ensure_future(_last_line(process))
         try:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from polydomo.worker.aio import AsyncWorker
     from polydomo.worker.call import Call
 
+START_LOOK = 0.01  # seconds; starting a program takes a few milliseconds
+
 
 def add_to(app: typer.Typer) -> None:
     app.command()(work)
@@ -122,15 +124,23 @@ def stop_on_signals(worker: "AsyncWorker", command: "Command | None") -> None:
     """The first signal lets what runs finish, the second does not wait."""
     seen: list[int] = []
 
-    def on_signal(number: int) -> None:
-        if seen:
-            if command is not None:
-                command.kill()
-            os._exit(128 + number)
-        seen.append(number)
-        worker.stop()
-
     loop = asyncio.get_running_loop()
+
+    def on_signal(number: int) -> None:
+        seen.append(number)
+        if len(seen) == 1:
+            worker.stop()
+        elif len(seen) == 2:
+            leave(number)
+
+    def leave(number: int) -> None:
+        if command is not None:
+            command.kill()
+            if command.starting:  # what is just being started must not outlive us
+                loop.call_later(START_LOOK, leave, number)
+                return
+        os._exit(128 + number)
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
 
