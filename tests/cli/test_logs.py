@@ -74,6 +74,7 @@ def test_following_goes_on_when_the_broker_comes_back(tmp_path: Path) -> None:
             with Publisher(url) as publisher:
                 publisher.publish("log.a", '{"message": "before"}')
             assert json.loads(logs.line())["message"] == "before"
+        logs.wait_until(lambda: len(logs.said) == 1, "word of it")
         with shell.Broker(tmp_path / "two", listen=url):
             with Publisher(url) as publisher:
                 publisher.publish("log.a", '{"message": "after"}')

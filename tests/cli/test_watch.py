@@ -166,6 +166,7 @@ def test_a_pipe_stays_when_the_broker_goes_and_comes_back(tmp_path: Path) -> Non
         with Broker(tmp_path / "one", listen=url):
             watch = stack.enter_context(Running("watch", "--json", "--interval", "0.1", "--to", url))
             began = json.loads(watch.line())
+        watch.wait_until(lambda: len(watch.said) == 1, "word of it")
         with Broker(tmp_path / "two", listen=url):
             look = began
             while look["time"] - look["uptime"] <= began["time"]:  # until one of the broker that was started since
