@@ -120,6 +120,19 @@ class Process:
         return status
 
 
+def polydomo_run(*words: str, patience: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+    """``polydomo ...``, to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "polydomo", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=patience,
+        cwd=ROOT,
+    )
+
+
 class Stage:
     """One broker for the whole demo, and whatever the steps put beside it."""
 
@@ -188,15 +201,7 @@ class Stage:
 
     def command(self, *words: str) -> int:
         """Runs ``polydomo ...`` against the broker, shows what was typed and printed; the exit status."""
-        run = subprocess.run(
-            [sys.executable, "-m", "polydomo", *words, "--to", self.url],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=PATIENCE,
-            cwd=ROOT,
-        )
+        run = polydomo_run(*words, "--to", self.url)
         self.show.output(f"polydomo {' '.join(words)}", run.stdout + run.stderr)
         return run.returncode
 

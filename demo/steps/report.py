@@ -1,11 +1,9 @@
 """The pipeline over all that has just happened."""
 
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from demo.stage import ROOT, Stage
+from demo.stage import Stage, polydomo_run
 
 TITLE = "The whole of it, audited and drawn"
 
@@ -67,15 +65,7 @@ def lacks() -> str:
 
 def polydomo(stage: Stage, *words: str) -> tuple[int, str]:
     """Runs a command that needs no broker, and shows it as it would be typed; its status and what it printed."""
-    run = subprocess.run(
-        [sys.executable, "-m", "polydomo", *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=PATIENCE,
-        cwd=ROOT,
-    )
+    run = polydomo_run(*words, patience=PATIENCE)
     typed = " ".join(f'"{word}"' if " " in word else word for word in words)
     told = run.stdout if not run.returncode else run.stdout + run.stderr
     stage.show.output(f"polydomo {typed}", told)

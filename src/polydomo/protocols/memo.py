@@ -17,7 +17,6 @@ ID_SIZE = 16  # of the worker ids that we assign
 
 # The headers of the hot path up to the first byte that varies. h'' is the id "for all messages to and from clients".
 _NAME = cbor.text(VERSION.encode())
-CLIENT_JOB = b"\x85" + _NAME + b"\x02\x40"
 CLIENT_RESULT = b"\x83" + _NAME + b"\x03\x40"
 WORKER_JOB = b"\x85" + _NAME + b"\x02"  # then the worker's id
 WORKER_RESULT = b"\x83" + _NAME + b"\x03" + cbor.head(cbor.BYTES, ID_SIZE)  # then an id of ours

@@ -249,11 +249,8 @@ class MemoSession(Session):
             ref.service = request.service
             ref.milliseconds = milliseconds
             ref.job = memo.job(ref.id, request.service.name, milliseconds)
-        ref.taken = poll = ref.poll
-        if poll:
-            ref.poll = b""
-            worker.waiting = False
-            self._answer(poll, ref.job, memo.to_payload(request.body))
+        ref.taken = ref.poll
+        self._answer_poll(worker, ref, ref.job, memo.to_payload(request.body))
 
     def beat(self, worker: Worker) -> None:
         ref = worker.ref

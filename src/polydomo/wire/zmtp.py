@@ -64,7 +64,6 @@ class ZmtpLink(Link):
         self._state = SIGNING
         self._rest = b""  # an unfinished message, or what came while paused
         self._gather: BytesIO | None = None  # the same, for a long one
-        self._aside = False  # there is one or the other
         self.listener = listener
         self.bounds = bounds
         self.ordinary_size = max(0, min(limits.BIG_BODY, bounds.max_frame, bounds.max_message) - ORDINARY_ENVELOPE)
@@ -88,7 +87,7 @@ class ZmtpLink(Link):
         try:
             if self._state == TRAFFIC:
                 handler = self.handler
-                if handler.hasty and not self._aside and not self.halted:
+                if handler.hasty and not self._rest and self._gather is None and not self.halted:
                     start = handler.ordinary(data, 0, len(data))
                     if start < len(data):
                         self._traffic(data, start)
@@ -236,18 +235,16 @@ class ZmtpLink(Link):
         """``data`` from ``start`` on, after what was put aside, which there may only be if ``start`` is 0."""
         position = start
         count = 0
-        if self._aside:
-            if self._gather is not None:
-                gathered = self._gathered(data)
-                if gathered is None:
-                    return
-                data = gathered
-            else:
-                data = self._rest + data
-                self._rest = b""
-                position = self._scan
-                count = self._count
-            self._aside = False
+        if self._gather is not None:
+            gathered = self._gathered(data)
+            if gathered is None:
+                return
+            data = gathered
+        elif self._rest:
+            data = self._rest + data
+            self._rest = b""
+            position = self._scan
+            count = self._count
         if self.halted:
             self._put_aside(data, start, 0, 0, 0)
             return
@@ -323,7 +320,6 @@ class ZmtpLink(Link):
         left = len(data) - start
         if not left or self.mute:  # of a peer that is being closed nothing is kept
             return
-        self._aside = True
         self._scan = scan
         self._count = count
         self._need = need
