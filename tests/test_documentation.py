@@ -27,7 +27,7 @@ def example(name: str, url: str) -> str:
 
 
 def test_there_are_examples() -> None:
-    assert set(EXAMPLES) == {"worker", "client", "async-client", "testing"}
+    assert set(EXAMPLES) == {"worker", "client", "async-client", "headers", "testing"}
 
 
 def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,6 +48,7 @@ def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
             assert lines[6] == "no reply from nobody-home within 0.1 s"
             exec(compile(example("async-client", broker.url), "async-client", "exec"), {})
             assert capsys.readouterr().out.splitlines() == ["CALL 999", "0", "1", "that was all"]
+            exec(compile(example("headers", broker.url), "headers", "exec"), {})
         finally:
             worker.stop()
             thread.join(WAIT)

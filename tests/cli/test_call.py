@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from polydomo import Worker
 from tests.cli.shell import Broker, Gate, Running, complaint, run, script
 
 PROTOCOLS = ["mdx", "mdp1", "mdp2", "dcp", "memo", "emqp"]
@@ -16,6 +17,30 @@ BINARY = bytes(range(256)) * 300
 def test_every_protocol(served: Broker, protocol: str) -> None:
     result = run("call", "upper", "hello", "--to", served.url, "--protocol", protocol)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"HELLO\n", b"")
+
+
+def test_headers(broker: Broker) -> None:
+    worker = Worker(broker.url, "emqp")
+    worker.add("told", lambda call: json.dumps(call.headers))
+    with worker:
+        told = ["call", "told", "--to", broker.url, "--protocol", "emqp", "--header", "guarantee", "--header", "x-order: 17"]
+        result = run(*told, "--wait", "20")
+    headers = json.loads(result.stdout)
+    assert (headers.pop("reply-requested"), int(headers.pop("timeout")) <= 30) == ("", True)
+    assert headers == {"guarantee": "", "x-order": "17"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--header", "x:y"], "--header: is for emqp, not for mdx"),
+        (["--header", "x:y,z", "-p", "emqp"], "--header: x cannot be 'y,z': text without commas and spaces around it can"),
+        (["--header", "timeout:3", "-p", "emqp"], "--header: timeout is sent with every call, as its own timeout says"),
+    ],
+)
+def test_headers_that_make_no_sense(words: list[str], says: str) -> None:
+    result = run("call", "echo", "x", *words)
+    assert (result.returncode, complaint(result)) == (2, says)
 
 
 def test_each_argument_is_a_frame_and_each_frame_a_line(served: Broker) -> None:

@@ -112,6 +112,49 @@ def test_thousands_outstanding_on_one_connection(broker: testing.Broker, protoco
     asyncio.run(scenario())
 
 
+def test_headers_reach_the_worker(broker: testing.Broker) -> None:
+    worker = AsyncWorker(broker.url, "emqp")
+    seen: list[dict[str, str]] = []
+
+    @worker.service("mail")
+    async def mail(call: Call) -> str:
+        seen.append(call.headers)
+        return "sent"
+
+    async def scenario() -> None:
+        async with worker, AsyncClient(broker.url, "emqp", timeout=WAIT) as client:
+            assert (await client.call("mail", headers={"x-order": "17", "retry-count": 2, "guarantee": True})).text == "sent"
+            assert [part.text async for part in client.stream("mail", headers={"x-order": "18"})] == ["sent"]
+            assert (await client.call("mail")).text == "sent"
+
+    asyncio.run(scenario())
+    own = [{name: value for name, value in headers.items() if name not in ("reply-requested", "timeout")} for headers in seen]
+    assert own == [{"x-order": "17", "retry-count": "2", "guarantee": ""}, {"x-order": "18"}, {}]
+
+
+def test_the_header_retry_count_bounds_the_attempts(broker: testing.Broker) -> None:
+    runs: list[str] = []
+
+    def fail(call: Call) -> str:
+        runs.append(call.text)
+        raise CallFailed("no", "it never works")
+
+    worker = Worker(broker.url, "emqp")
+    worker.add("never", fail)
+    with worker, Client(broker.url, "emqp", timeout=WAIT) as client:
+        broker.wait_for("never")
+        future = client.submit("never", "once", headers={"retry-count": 0})
+        broker.wait_until(lambda server: bool(runs) and server.broker.open_requests == 0)
+        assert runs == ["once"]
+        future.cancel()
+
+
+@pytest.mark.parametrize("protocol", ["mdx", "mdp1", "mdp2", "dcp", "memo"])
+def test_headers_over_a_protocol_without_them_are_refused(protocol: str) -> None:
+    with Client("tcp://127.0.0.1:1", protocol) as client, pytest.raises(SettingError, match=r"has none; eMQP"):
+        client.call("echo", headers={"x": "y"})
+
+
 def test_a_broker_that_does_not_read_slows_the_client_down() -> None:
     """40 MB for a broker that takes ten requests at a time: callers wait, everything arrives, nothing is dropped."""
     settings = Settings(limits=Limits(max_outstanding=10))

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.errors import CallFailed, ProtocolViolation
+from polydomo.errors import CallFailed, ProtocolViolation, SettingError
 from polydomo.limits import (
     EMQP_CACHED_HEADER,
     EMQP_HEADER_CACHE,
+    EMQP_MAX_HEADERS,
     EMQP_MAX_RETRIES,
     EMQP_MAX_TIMEOUT,
 )
@@ -60,6 +61,41 @@ def test_headers(content: bytes, reply: bool, timeout: float, attempts: int, tol
     if told is not None:
         framed = headers.framed_with(9) if timeout else headers.framed
         assert framed == frames.frame(told, True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "written"),
+    [
+        ({}, b""),
+        ({"retry-count": 2, "guarantee": True, "x": "y"}, b"retry-count:2,guarantee,x:y"),
+        ({"off": False, "none": None, "empty": "", "trace": "a:b", "half": 0.5}, b"empty,trace:a:b,half:0.5"),
+        ({"imię": "zażółć"}, "imię:zażółć".encode()),
+    ],
+)
+def test_headers_of_a_program_are_written_as_they_are_read(headers: dict[str, str | float | None], written: bytes) -> None:
+    assert emqp_headers.write(headers) == written
+    seen = {name: "" if value is True else str(value) for name, value in headers.items() if value not in (None, False)}
+    assert {name: value or "" for name, value in emqp_headers.items(written)} == seen
+
+
+@pytest.mark.parametrize(
+    ("headers", "says"),
+    [
+        ({"timeout": 5}, "timeout is sent with every call"),
+        ({"reply-requested": True}, "reply-requested is sent with every call"),
+        ({"": "x"}, "'' cannot be a name"),
+        ({"a,b": "x"}, "'a,b' cannot be a name"),
+        ({"a:b": "x"}, "'a:b' cannot be a name"),
+        ({" a": "x"}, "' a' cannot be a name"),
+        ({"a": "1,timeout:1"}, "a cannot be '1,timeout:1'"),
+        ({"a": "x\n"}, r"a cannot be 'x\\n'"),
+        ({"a": "\ud800"}, "outside of UTF-8"),
+        ({"a": "x" * EMQP_MAX_HEADERS}, "bytes, the bound is"),
+    ],
+)
+def test_headers_that_would_be_read_as_others_are_refused(headers: dict[str, str | float | None], says: str) -> None:
+    with pytest.raises(SettingError, match=f"^headers: .*{says}"):
+        emqp_headers.write(headers)
 
 
 def test_a_route_is_remembered_within_a_bound() -> None:

@@ -44,6 +44,9 @@ def call(
     ] = True,
     type_size: TypeSize = None,
     frame0: Frame0 = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME[:VALUE]", help="eMQP: a header of the request; as often as needed.")
+    ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the reply exactly as they came.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Write a JSON object per reply; a frame that is not text is in base64.")
@@ -61,6 +64,7 @@ def call(
     - `polydomo call echo hello`
     - `polydomo call resize - --raw <in.png >out.png`
     - `polydomo call sum 1 2 3 --protocol mdp2 --timeout 5`
+    - `polydomo call mail "$letter" --protocol emqp --header retry-count:2`
     - `polydomo call echo hello --protocol dcp --type-size 4 --no-ask --to tcp://127.0.0.1:6000`
     """
     from polydomo.cli.exits import needs_broker
@@ -72,6 +76,7 @@ def call(
     url = options.address(to)
     spoken = options.protocol_name(protocol)
     more = options.of_protocol(spoken, type_size, frame0)
+    headers = options.headers_of(spoken, header or [])
     patience = min(wait, timeout / 2) if ask else timeout
     name = os.fsencode(service)
     frames = read_body(body or [])
@@ -80,7 +85,7 @@ def call(
     async def run() -> None:
         client = AsyncClient(url, spoken, timeout=timeout, connect_timeout=options.connect_time(url), **more)
         async with client:
-            async for part in replies(client, name, frames, patience, ask):
+            async for part in replies(client, name, frames, headers, patience, ask):
                 write(part)
 
     with needs_broker(url):
@@ -97,13 +102,13 @@ def read_body(words: list[str]) -> list[bytes]:
 
 
 async def replies(
-    client: "AsyncClient", service: bytes, frames: list[bytes], wait: float, ask: bool
+    client: "AsyncClient", service: bytes, frames: list[bytes], headers: dict[str, str], wait: float, ask: bool
 ) -> "AsyncIterator[Result]":
     """The replies as they come. If there is none after ``wait`` seconds, the broker is asked whether anybody offers the service at all.
 
     So a call of a service whose worker is just starting succeeds, and a misspelt one does not take until its timeout.
     """
-    stream = client.stream(service, *frames)
+    stream = client.stream(service, *frames, headers=headers)
     try:
         first = asyncio.ensure_future(anext(stream))
         try:

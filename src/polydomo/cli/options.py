@@ -70,6 +70,23 @@ def of_protocol(protocol: str, type_size: int | None, frame0: str | None) -> dic
     return found
 
 
+def headers_of(protocol: str, words: list[str]) -> dict[str, str]:
+    """The headers that ``NAME:VALUE`` and ``NAME`` stand for. Raises SettingError."""
+    from polydomo.errors import SettingError
+    from polydomo.protocols import registry
+
+    found = {name.strip(): value.strip() for name, _, value in (word.partition(":") for word in words)}
+    write = registry.find(protocol).headers
+    if words and write is None:
+        raise SettingError(f"--header: is for emqp, not for {protocol}")
+    if write is not None:
+        try:
+            write(found)
+        except SettingError as error:
+            raise SettingError(f"--header{str(error).removeprefix('headers')}") from None
+    return found
+
+
 def connect_time(url: str) -> float:
     """How long to wait for a connection: a broker on this machine is there or not, one far away may be slow to answer."""
     from polydomo.limits import CONNECT_TIME, CONNECT_TIME_LOCAL

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self
 
-from polydomo.client.message import Frame, Result, encode
+from polydomo.client.message import Frame, Headers, Result, encode
 from polydomo.client.pending import Pending, Single, Stream
 from polydomo.client.pool import Line, LinePool, Lines, SharedLine
 from polydomo.client.retry import Backoff, Retry
@@ -97,14 +97,16 @@ class AsyncClient:
         timeout: float | None = None,
         retries: int | Retry | None = None,
         check: bool = False,
+        headers: Headers | None = None,
     ) -> Result:
         """Calls ``service`` and returns its reply; partial replies stand in front of the final one.
 
         ``timeout`` bounds the call as a whole. ``retries`` says that the request is safe to repeat, and how often it may be sent again when
         its connection broke or the broker gave it up; it is never sent twice otherwise. ``check`` asks first whether anybody offers the
-        service and raises NoSuchService if not, where otherwise the request would wait for a worker.
+        service and raises NoSuchService if not, where otherwise the request would wait for a worker. ``headers`` go with the request over
+        eMQP, the one protocol that has any.
         """
-        name, frames = _name(service), encode(body)
+        name, frames, told = _name(service), encode(body), self._write(headers)
         seconds = self.timeout if timeout is None else timeout
         deadline = _deadline(seconds)
         retry = self.retry if retries is None else Retry.of(retries)
@@ -114,7 +116,7 @@ class AsyncClient:
         attempt = 1
         while True:
             try:
-                return await self._attempt(name, frames, deadline, seconds, retry)
+                return await self._attempt(name, told, frames, deadline, seconds, retry)
             except CallError as error:
                 if attempt >= retry.attempts:
                     raise
@@ -128,13 +130,14 @@ class AsyncClient:
         timeout: float | None = None,
         retries: int | Retry | None = None,
         check: bool = False,
+        headers: Headers | None = None,
     ) -> AsyncGenerator[Result, None]:
         """Calls ``service`` and yields its partial replies as they come, then the final one (``part.final``).
 
         A final reply that is empty after partials only says that the stream is over, and is not yielded. The arguments are those of
         ``call``; a stream of which a part has been seen is not repeated. Leaving the loop early gives the call up.
         """
-        name, frames = _name(service), encode(body)
+        name, frames, told = _name(service), encode(body), self._write(headers)
         seconds = self.timeout if timeout is None else timeout
         deadline = _deadline(seconds)
         retry = self.retry if retries is None else Retry.of(retries)
@@ -145,7 +148,7 @@ class AsyncClient:
         seen = False
         attempt = 1
         while True:
-            stream = Stream(name, loop)
+            stream = Stream(name, told, loop)
             try:
                 line, key, timer = await self._begin(stream, frames, deadline, seconds, seconds)
                 try:
@@ -175,10 +178,20 @@ class AsyncClient:
         if not await self.offered(name, seconds):
             raise NoSuchService(f"nobody offers {name.decode(errors='replace')}")
 
-    async def _attempt(self, name: bytes, frames: list[bytes], deadline: float, seconds: float, retry: Retry) -> Result:
+    def _write(self, headers: Headers | None) -> bytes:
+        if not headers:
+            return b""
+        dialer = registry.find(self.protocol)
+        if dialer.headers is None:
+            raise SettingError(f"headers: {dialer.title} has none; eMQP (protocol='emqp') has")
+        return dialer.headers(headers)
+
+    async def _attempt(
+        self, name: bytes, headers: bytes, frames: list[bytes], deadline: float, seconds: float, retry: Retry
+    ) -> Result:
         """Sends the request once and waits for its outcome."""
         loop = asyncio.get_running_loop()
-        single = Single(name, loop)
+        single = Single(name, headers, loop)
         patience = seconds
         if retry.attempt_timeout is not None and retry.attempt_timeout < seconds:
             patience = retry.attempt_timeout

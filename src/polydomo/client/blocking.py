@@ -7,7 +7,7 @@ from typing import Self
 
 from polydomo.client.aio import DEFAULT_URL, AsyncClient
 from polydomo.client.background import Background
-from polydomo.client.message import Frame, Result
+from polydomo.client.message import Frame, Headers, Result
 from polydomo.client.retry import Retry
 from polydomo.limits import CALL_TIME, CONNECT_TIME, POOL_CONNECTIONS
 from polydomo.protocols import registry
@@ -90,9 +90,12 @@ class Client:
         timeout: float | None = None,
         retries: int | Retry | None = None,
         check: bool = False,
+        headers: Headers | None = None,
     ) -> Result:
         """Calls ``service`` and returns its reply; see ``AsyncClient.call``."""
-        return self._background.run(self._client.call(service, *body, timeout=timeout, retries=retries, check=check))
+        return self._background.run(
+            self._client.call(service, *body, timeout=timeout, retries=retries, check=check, headers=headers)
+        )
 
     def submit(
         self,
@@ -101,9 +104,12 @@ class Client:
         timeout: float | None = None,
         retries: int | Retry | None = None,
         check: bool = False,
+        headers: Headers | None = None,
     ) -> "Future[Result]":
         """Like ``call``, without waiting: ``.result()`` of what it returns waits. Cancelling that gives the call up."""
-        return self._background.submit(self._client.call(service, *body, timeout=timeout, retries=retries, check=check))
+        return self._background.submit(
+            self._client.call(service, *body, timeout=timeout, retries=retries, check=check, headers=headers)
+        )
 
     def stream(
         self,
@@ -112,9 +118,10 @@ class Client:
         timeout: float | None = None,
         retries: int | Retry | None = None,
         check: bool = False,
+        headers: Headers | None = None,
     ) -> Iterator[Result]:
         """Calls ``service`` and yields its partial replies as they come, then the final one; see ``AsyncClient.stream``."""
-        stream = self._client.stream(service, *body, timeout=timeout, retries=retries, check=check)
+        stream = self._client.stream(service, *body, timeout=timeout, retries=retries, check=check, headers=headers)
         try:
             while True:
                 try:

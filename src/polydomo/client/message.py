@@ -1,13 +1,14 @@
 """Bodies as programs see them: a list of frames with the usual shortcuts."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_BODY_FRAMES, MAX_MESSAGE
 
 Frame: TypeAlias = bytes | bytearray | memoryview | str
+Headers: TypeAlias = Mapping[str, str | float | None]  # True is one without a value, False and None are none
 
 
 class Message(list[bytes]):

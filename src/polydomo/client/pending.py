@@ -15,8 +15,9 @@ class Pending:
 
     done = False
 
-    def __init__(self, service: bytes) -> None:
+    def __init__(self, service: bytes, headers: bytes) -> None:
         self.service = service
+        self.headers = headers  # the caller's own, as the protocol writes them
 
     def on_reply(self, reply: Reply) -> None:
         raise NotImplementedError
@@ -40,8 +41,8 @@ class Pending:
 class Single(Pending):
     """Wants one result. Partials are joined in front of the final, as a broker does for protocols that have none."""
 
-    def __init__(self, service: bytes, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(service)
+    def __init__(self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(service, headers)
         self.future: asyncio.Future[Result] = loop.create_future()
         self.parts: list[bytes] = []
         self.size = 0
@@ -70,8 +71,8 @@ class Single(Pending):
 class Stream(Pending):
     """Wants every part as it comes. What the reader has not taken yet is kept, within a bound."""
 
-    def __init__(self, service: bytes, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(service)
+    def __init__(self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(service, headers)
         self.loop = loop
         self.parts: deque[Result] = deque()
         self.size = 0

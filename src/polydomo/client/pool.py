@@ -28,7 +28,7 @@ class Line:
         self._on_lost = on_lost
 
     def ask(self, key: int, pending: Pending, body: list[bytes], timeout: float) -> None:
-        self.end.request(key, pending.service, body, timeout)
+        self.end.request(key, pending.service, body, timeout, pending.headers)
         self.calls[key] = pending
         self.connection.flush_soon()
 

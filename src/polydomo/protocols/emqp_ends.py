@@ -23,13 +23,15 @@ class EmqpClientEnd(NumberedClientEnd):
         super().__init__()
         self.count = 0
 
-    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
+    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
         msgid = self.new_id()
         self.track(key, msgid)
-        headers = b"reply-requested"
+        told = b"reply-requested"
         if timeout > 0:
-            headers += b",timeout:%d" % max(1, round(timeout))
-        self.out.append([b"", HEADER, b"REQUEST", msgid, service, headers, b"".join(body)])
+            told += b",timeout:%d" % max(1, round(timeout))
+        if headers:
+            told += b"," + headers
+        self.out.append([b"", HEADER, b"REQUEST", msgid, service, told, b"".join(body)])
 
     def publish(self, topic: bytes, message: bytes) -> None:
         """To everybody who subscribed to a prefix of ``topic``."""

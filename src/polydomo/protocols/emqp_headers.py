@@ -7,8 +7,9 @@ We read that and a JSON object, and write EventMQ's. Queues are "csv seperated n
 
 import json
 import math
+from collections.abc import Mapping
 
-from polydomo.errors import ProtocolViolation
+from polydomo.errors import ProtocolViolation, SettingError
 from polydomo.limits import (
     EMQP_CACHED_HEADER,
     EMQP_HEADER_CACHE,
@@ -154,6 +155,30 @@ def _json_items(text: str) -> "list[tuple[str, str | None]]":
             continue  # nor can these: a worker would read them as other headers than they are
         found.append((name, written))
     return found
+
+
+def write(headers: "Mapping[str, str | float | None]") -> bytes:
+    """Headers as a client's program gives them, in EventMQ's notation; ``True`` and ``""`` are a header without a value, ``False`` and
+    ``None`` no header. Raises SettingError for what that notation cannot carry."""
+    pieces: list[str] = []
+    for name, value in headers.items():
+        if value is None or value is False:
+            continue
+        written = "" if value is True else str(value)
+        if name in (REPLY_REQUESTED, TIMEOUT):  # the end's own
+            raise SettingError(f"headers: {name} is sent with every call, as its own timeout says")
+        if not name or name != name.strip() or "," in name or ":" in name:
+            raise SettingError(f"headers: {name!r} cannot be a name: text without commas, colons and spaces around it can")
+        if written != written.strip() or "," in written:
+            raise SettingError(f"headers: {name} cannot be {written!r}: text without commas and spaces around it can")
+        pieces.append(f"{name}:{written}" if written else name)
+    try:
+        content = ",".join(pieces).encode()
+    except UnicodeEncodeError:
+        raise SettingError("headers: outside of UTF-8") from None
+    if len(content) > EMQP_MAX_HEADERS // 2:  # the other half is more than enough for what is sent by itself
+        raise SettingError(f"headers: {len(content)} bytes, the bound is {EMQP_MAX_HEADERS // 2}")
+    return content
 
 
 def read_queues(content: bytes) -> "tuple[list[bytes], list[int]]":

@@ -75,9 +75,9 @@ class ClientEnd:
     def __init__(self) -> None:
         self.out = []
 
-    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
+    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
         """Sends a request. ``key`` is the caller's and comes back with its replies. ``timeout`` is told to the broker where the protocol
-        can."""
+        can. ``headers`` are the caller's own, as the protocol writes them (``registry.Dialer.headers``): one without any is given none."""
         raise NotImplementedError
 
     def receive(self, message: Frames) -> list[Event]:

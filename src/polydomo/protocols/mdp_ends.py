@@ -22,7 +22,7 @@ class MdpClientEnd(ClientEnd):
         self.service = b""
         self.spent = False  # a reply may still come that nobody waits for: the connection has had its day
 
-    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0) -> None:
+    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
         if self.spent or self.key is not None:
             raise ValueError("an MDP connection carries one request at a time, and none after one was given up")
         self.key = key

@@ -3,10 +3,11 @@
 Broker sessions are not listed here: a broker learns a peer's protocol from its first message.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from polydomo.errors import SettingError
+from polydomo.protocols import emqp_headers
 from polydomo.protocols.dcp_ends import DcpClientEnd, DcpWorkerEnd
 from polydomo.protocols.emqp_ends import EmqpClientEnd, EmqpWorkerEnd
 from polydomo.protocols.ends import ClientEnd, WorkerEnd
@@ -26,6 +27,7 @@ class Dialer:
     client: Callable[..., ClientEnd]
     worker: Callable[..., WorkerEnd]
     several: bool = False  # one worker connection may offer several services
+    headers: "Callable[[Mapping[str, str | float | None]], bytes] | None" = None  # writes those of a request, where it can have any
 
 
 DIALERS = (
@@ -34,7 +36,7 @@ DIALERS = (
     Dialer("mdp2", "MDP/0.2", Mdp2ClientEnd, Mdp2WorkerEnd),
     Dialer("dcp", "DCP v1", DcpClientEnd, DcpWorkerEnd, several=True),
     Dialer("memo", "memo01", MemoClientEnd, MemoWorkerEnd, several=True),
-    Dialer("emqp", "eMQP/1.0", EmqpClientEnd, EmqpWorkerEnd, several=True),
+    Dialer("emqp", "eMQP/1.0", EmqpClientEnd, EmqpWorkerEnd, several=True, headers=emqp_headers.write),
 )
 
 ALIASES = {

@@ -18,7 +18,7 @@ class Call(Message):
         super().__init__(job.body)
         self.service = job.service.decode(errors="replace")
         self.request = job.attempt.decode(errors="replace")  # what the broker knows the request by
-        self.headers = job.headers  # where the protocol has them (eMQP, DCP)
+        self.headers = job.headers  # where the protocol has them (eMQP); one without a value has ""
         self.timeout = job.timeout  # seconds the broker will wait, where the protocol tells; 0 otherwise
 
 
