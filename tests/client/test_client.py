@@ -112,6 +112,14 @@ def test_thousands_outstanding_on_one_connection(broker: testing.Broker, protoco
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("protocol", ["mdx", "mdp1", "mdp2", "memo"])
+def test_a_name_must_not_be_empty(broker: testing.Broker, protocol: str) -> None:
+    with Client(broker.url, protocol) as client:
+        for _ in range(2):
+            with pytest.raises(NoSuchService, match="has no word for a service"):
+                client.call("")
+
+
 def test_headers_reach_the_worker(broker: testing.Broker) -> None:
     worker = AsyncWorker(broker.url, "emqp")
     seen: list[dict[str, str]] = []

@@ -66,12 +66,6 @@ def test_a_request_without_a_body_does_no_harm(rig: Rig) -> None:
     assert client.closed == "" and worker.closed == ""
 
 
-def test_an_empty_service_name_is_a_name(rig: Rig) -> None:
-    worker, client = worker_of(rig, b""), rig.peer()
-    client.say(*C, b"", b"x")
-    assert job_of(worker)[5:] == [b"x"]
-
-
 def test_partials_are_joined_for_a_client_that_has_none(rig: Rig) -> None:
     worker, client = rig.peer(), rig.peer(b"REQ")
     worker.say(b"MDPW02", b"\x01", b"echo")
@@ -156,7 +150,7 @@ def test_ready_twice(rig: Rig) -> None:
     assert limits.ZOMBIE_TIME == 5.0
 
 
-@pytest.mark.parametrize("name", [b"mmi.service", b"mmi.anything", b"polydomo.status", b"n" * 256])
+@pytest.mark.parametrize("name", [b"mmi.service", b"mmi.anything", b"polydomo.status", b"n" * 256, b""])
 def test_names_that_nobody_may_offer(rig: Rig, name: bytes) -> None:
     worker = worker_of(rig, name)
     assert worker.heard() == GOODBYE and rig.broker.workers == {}

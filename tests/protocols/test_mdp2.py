@@ -127,8 +127,9 @@ def test_valid_but_unexpected_gets_disconnect_and_then_nothing(rig: Rig, name: s
         assert worker.peer.heard() == [] and worker.peer.closed == ""
         rig.wait(0.2)
         assert worker.peer.closed == "closed after DISCONNECT"
-    reserved = worker_of(rig, dialect, b"mmi.service")
-    assert reserved.peer.heard() == goodbye
+    for unwelcome in (b"mmi.service", b""):
+        refused = worker_of(rig, dialect, unwelcome)
+        assert refused.peer.heard() == goodbye
 
 
 @pytest.mark.parametrize("dialect", [RFC18, ASCII])
@@ -336,6 +337,8 @@ def test_an_undecided_silent_worker_is_given_up(rig: Rig) -> None:
         [b"MDPC02", b"\x01"],
         [b"MDPC02", b"\x02", b"echo", b"x"],
         [b"MDPC02", b"\x01", b"n" * 256, b"x"],
+        [b"MDPC02", b"\x01", b"", b"x"],
+        [b"MDPC02", b"\x01", b""],
         [b"MDPC02", b"", b"echo", b"x"],
         [b"MDPW02", b"\x01"],
         [b"MDPW02", b"\x01", b"echo", b"more"],

@@ -82,7 +82,7 @@ def test_command_before_ready_gets_disconnect(rig: Rig, command: Frames) -> None
     assert not rig.broker.has_worker(b"echo")
 
 
-@pytest.mark.parametrize("name", [b"mmi.service", b"mmi.echo", b"polydomo.anything", b"n" * 300])
+@pytest.mark.parametrize("name", [b"mmi.service", b"mmi.echo", b"polydomo.anything", b"n" * 300, b""])
 def test_name_that_may_not_be_registered_gets_disconnect(rig: Rig, name: bytes) -> None:
     worker = rig.peer(MdxSession)
     worker.say(W, b"\x01", name)
@@ -129,6 +129,7 @@ INVALID: dict[str, Frames] = {
     "no body": [C, b"\x01", b"echo", b"id"],
     "empty id": [C, b"\x01", b"echo", b"", b"body"],
     "long id": [C, b"\x01", b"echo", b"x" * 256, b"body"],
+    "empty service": [C, b"\x01", b"", b"id", b"body"],
     "long service": [C, b"\x01", b"x" * 256, b"id", b"body"],
     "client PARTIAL": [C, b"\x02", b"echo", b"id", b"body"],
     "client FINAL": [C, b"\x03", b"echo", b"id", b"body"],

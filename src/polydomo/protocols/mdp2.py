@@ -88,10 +88,10 @@ class Mdp2Session(WorkerRole):
             at = start + len(dialect.request)
             # "Frame 2: Service name (printable string)"; "Frames 3+: Request body (opaque binary)"
             after = at + 2 + data[at + 1] if at + 2 <= end else end + 1
-            if after < end and data[at] == 1:
+            if after < end and data[at] == 1 and data[at + 1]:
                 self.broker.request(self, data[at + 2 : after], cut(data, after, end), data[at:after])
                 return
-            if after == end and data[at] == 0:
+            if after == end and data[at] == 0 and data[at + 1]:
                 self.broker.request(self, data[at + 2 : after], b"", b"\x01" + data[at + 1 : after])
                 return
         elif data.startswith(dialect.from_worker, start) and dialect is not UNDECIDED:
@@ -139,6 +139,8 @@ class Mdp2Session(WorkerRole):
             elif self.worker is None and self._kept is None and self.spoken is UNDECIDED:
                 self._speak(recognise(frames) or MAJORTOMO)
                 self.on_message(data, start, end)
+            elif data.startswith(self.spoken.request, start):
+                self._invalid("request without a service, or for one whose name is not 1 to 255 bytes long")
             else:
                 self._invalid(f"client command {frames[lead + 1][:8]!r} with {len(frames)} frames")
         else:

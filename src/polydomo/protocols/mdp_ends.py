@@ -5,7 +5,7 @@ MDP/0.2 has no such frame. MDP has no request ids: a connection carries one requ
 on must be thrown away, or its late reply would be taken for the next request's.
 """
 
-from polydomo.errors import ProtocolViolation
+from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import MAX_BODY_FRAMES, MDP_BEAT, MDP_PATIENCE
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Frames, HeldParts, Job, Reply, WorkerEnd
 
@@ -25,6 +25,8 @@ class MdpClientEnd(ClientEnd):
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
         if self.spent or self.key is not None:
             raise ValueError("an MDP connection carries one request at a time, and none after one was given up")
+        if not service:
+            raise NoSuchService("MDP has no word for a service without a name")
         self.key = key
         self.service = service
         self.out.append(self.envelope(service) + (body or [b""]))  # "Frames 3+: Request body": one at least

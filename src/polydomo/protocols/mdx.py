@@ -77,7 +77,7 @@ class MdxSession(WorkerRole):
         words = self.words
         if data.startswith(words.request, start):
             service = start + words.request_size
-            if data[service] == 1:
+            if data[service] == 1 and data[service + 1]:
                 mark = service + 2 + data[service + 1]
                 if data[mark] == 1 and data[mark + 1]:
                     body = mark + 2 + data[mark + 1]
@@ -193,8 +193,8 @@ class MdxSession(WorkerRole):
             return f"READY of {len(frames)} frames, not 3"
         if len(frames) < 5:
             return f"REQUEST of {len(frames)} frames, not 5 or more"
-        if len(frames[2]) > 255:
-            return f"a service name of {len(frames[2])} bytes"
+        if not 0 < len(frames[2]) < 256:
+            return f"a service name of {len(frames[2])} bytes, not 1 to 255"
         return f"a request id of {len(frames[3])} bytes, not 1 to 255"
 
     # --- ends of the dialog

@@ -1,6 +1,6 @@
 """MDX as a client and a worker speak it: see ``mdx.py`` for the words, docs/protocols/mdx.md for the dialog."""
 
-from polydomo.errors import ProtocolViolation
+from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import MDX_BEAT, MDX_PATIENCE
 from polydomo.protocols.ends import Dismissed, Event, Failure, Frames, Job, NumberedClientEnd, Reply, WorkerEnd
 from polydomo.protocols.mdx import (
@@ -30,6 +30,8 @@ class MdxClientEnd(NumberedClientEnd):
         self.last = 0  # ids count up, so that a late reply is never taken for another request's
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
+        if not service:
+            raise NoSuchService("MDX has no word for a service without a name")
         self.last += 1
         identity = self.last.to_bytes(8, "big")
         self.track(key, identity)  # "The client MUST keep track of REQUEST messages issued"

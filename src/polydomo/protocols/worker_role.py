@@ -24,6 +24,9 @@ class WorkerRole(Session):
         if self.worker is not None:
             self.expel("READY twice")
             return
+        if not service:
+            self.expel("READY for a service without a name")
+            return
         broker = self.broker
         self.worker = broker.register(self, [service], None, 1, True, beat if we_beat else 0.0, beat * missed)
         if self.worker is None:
