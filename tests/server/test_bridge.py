@@ -198,6 +198,25 @@ def hops(record: logging.LogRecord) -> tuple[str, ...]:
     return tuple(hop.partition(":")[0] for hop in route.split(",")) if route else ()
 
 
+def test_the_log_tells_of_bridges_and_who_is_behind_them(caplog: pytest.LogCaptureFixture) -> None:
+    def told(message: str) -> list[dict[str, object]]:
+        return [fields_of(record) for record in list(caplog.records) if record.message == message]
+
+    caplog.set_level(logging.INFO, "polydomo.broker")
+    with polydomo.testing.broker() as far:
+        with polydomo.testing.broker(settings=bridged(far.url)) as near:
+            near.wait_until(lambda server: len(server.broker.bridges.told) == 1)
+            far.wait_until(lambda server: len(server.broker.bridges.told) == 1)
+            names = {identity(near), identity(far)}
+            assert {row["broker"] for row in told("bridge opened")} == names
+            assert far.url in {row["peer"] for row in told("bridge opened")}
+            far.kill()
+            near.wait_until(lambda server: not server.broker.bridges.told)
+            (lost,) = [row for row in told("bridge lost") if row["peer"] == far.url]
+            assert lost["broker"] in names and lost["why"] == "connection closed"
+    assert told("worker registered") == told("worker lost") == []
+
+
 def test_values_and_logs_cross() -> None:
     with polydomo.testing.broker() as far, polydomo.testing.broker(settings=bridged(far.url, topics=["weather.", "log."])) as near:
         # a log record is not kept as a value: one that is published before the bridge stands does not cross it

@@ -4,6 +4,8 @@ import logging
 
 from polydomo.broker.record import Recorder
 from polydomo.broker.reserved import text
+from polydomo.protocols.bridge import BridgeSession
+from polydomo.protocols.emqp import SCHEDULER
 from polydomo.protocols.verbs import Request, Session, Worker
 from polydomo.server import logs
 from polydomo.server.logs import say
@@ -19,11 +21,19 @@ class Logbook(Recorder):
         say(LOG, logging.DEBUG, "disconnected", peer=session.link.peer, protocol=session.protocol, why=why)
 
     def registered(self, worker: Worker) -> None:
-        say(LOG, logging.INFO, "worker registered", **_worker(worker))
+        session = worker.session
+        if isinstance(session, BridgeSession):
+            say(LOG, logging.INFO, "bridge opened", **_bridge(worker, session))
+        else:
+            say(LOG, logging.INFO, f"{_kind(worker)} registered", **_worker(worker))
 
     def left(self, worker: Worker, state: str, why: str) -> None:
         level = logging.INFO if state == "left" else logging.WARNING
-        say(LOG, level, f"worker {state}", why=why, held=len(worker.held), **_worker(worker))
+        session = worker.session
+        if isinstance(session, BridgeSession):
+            say(LOG, level, f"bridge {state}", why=why, held=len(worker.held), **_bridge(worker, session))
+        else:
+            say(LOG, level, f"{_kind(worker)} {state}", why=why, held=len(worker.held), **_worker(worker))
 
     def requeued(self, request: Request, worker: Worker, why: str) -> None:
         say(
@@ -52,6 +62,15 @@ class Logbook(Recorder):
 
     def violated(self, session: Session, what: str) -> None:
         say(LOG, logging.WARNING, "protocol violated", peer=session.link.peer, protocol=_spoken(session), what=what)
+
+
+def _kind(worker: Worker) -> str:
+    return "scheduler" if worker.ref == SCHEDULER else "worker"
+
+
+def _bridge(worker: Worker, session: BridgeSession) -> dict[str, object]:
+    """What a bridge offers comes and goes, and is not its own: its peer is told, and the identity that the broker there goes by."""
+    return {"peer": session.link.peer, "broker": text(session.peer), "worker": f"w{worker.number}"}
 
 
 def _worker(worker: Worker) -> dict[str, object]:
