@@ -2,6 +2,7 @@
 
 import pytest
 
+from polydomo.broker import reserved
 from polydomo.protocols.mdp2 import DIALECTS
 from polydomo.wire.frames import join
 from tests.protocols.mdp_rig import Peer, Rig
@@ -42,6 +43,17 @@ def test_mmi_service(how: str) -> None:
     worker.say(b"MDPW02", b"\x06")
     assert ask(client, how, b"mmi.service", b"echo") == b"404"
     assert client.closed == ""
+
+
+def test_what_the_broker_answers_itself_is_found() -> None:
+    client = Rig().peer()
+    for name in reserved.NAMES:
+        assert ask(client, "mdp1", b"mmi.service", name) == b"200"
+        assert ask(client, "mdp1", name) != b"501"
+        assert f"``{name.decode()}``" in str(reserved.__doc__)
+    for name in (b"mmi.", b"mmi.other", b"polydomo.", b"polydomo.other"):
+        assert ask(client, "mdp1", b"mmi.service", name) == b"404"
+        assert ask(client, "mdp1", name) == b"501"
 
 
 @pytest.mark.parametrize("how", sorted(ASKS))

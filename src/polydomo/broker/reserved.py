@@ -1,6 +1,7 @@
 """Names the broker answers itself, on the one port, in every protocol: MMI (RFC 8) and polydomo's own.
 
-``mmi.service``        200 if a worker offers the service named in the body now, else 404; any other ``mmi.*`` 501
+``mmi.service``        200 if a worker offers the service named in the body now, or if it is one of these names, else 404;
+                       any other ``mmi.*`` 501
 ``polydomo.status``    figures of the broker as a JSON object
 ``polydomo.services``  a JSON list: name, workers, idle, queued, ...
 ``polydomo.workers``   a JSON list: protocol, dialect, peer, services, state, held, ...
@@ -26,15 +27,20 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 
+OWN = b"polydomo."
+NAMES = {OWN + name for name in b"status services workers requests clients gone figures logs journal window".split()} | {b"mmi.service"}
+
 
 def is_reserved(name: bytes) -> bool:
-    return name.startswith((b"mmi.", b"polydomo."))
+    return name.startswith((b"mmi.", OWN))
 
 
 def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     """The reply to a request for a reserved name."""
     if name == b"mmi.service":
-        return frame(b"200" if broker.has_worker(flat(body)) else b"404", False)
+        # RFC 18: "the broker may integrate services directly rather than using MDP/Worker"
+        asked = flat(body)
+        return frame(b"200" if asked in NAMES or broker.has_worker(asked) else b"404", False)
     if name == b"polydomo.window":
         return frame(str(window(broker, session, flat(body))).encode(), False)
     rows: object
