@@ -1,10 +1,35 @@
 """Shared by all tests."""
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from polydomo import testing
+    from tests.client.zmq_broker import Router
 
 # A build machine's pauses are not the code's fault; the same examples everywhere make a failure there one here.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture
+def broker() -> "Iterator[testing.Broker]":
+    """A broker in a thread, as it comes. Where tests need another, they have a fixture of that name themselves."""
+    from polydomo import testing
+
+    with testing.broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def router() -> "Iterator[Router]":
+    """A broker's socket of libzmq's, for a test that plays the broker by hand."""
+    from tests.client.zmq_broker import Router
+
+    with Router() as router:
+        yield router

@@ -19,12 +19,6 @@ from polydomo.protocols import registry
 
 
 @pytest.fixture
-def broker() -> Iterator[polydomo.testing.Broker]:
-    with polydomo.testing.broker() as broker:
-        yield broker
-
-
-@pytest.fixture
 def log(broker: polydomo.testing.Broker) -> Iterator[logging.Logger]:
     handler = polydomo.logs.Handler(broker.url, service="program")
     log = logging.getLogger("test.program")

@@ -34,12 +34,6 @@ SHORT = 0.2  # a timeout that is meant to pass
 every_protocol = pytest.mark.parametrize("protocol", registry.names())
 
 
-@pytest.fixture
-def broker() -> Iterator[testing.Broker]:
-    with testing.broker() as broker:
-        yield broker
-
-
 @contextlib.contextmanager
 def serving(broker: testing.Broker, protocol: str = "mdx", concurrency: int = 1) -> Iterator[Worker]:
     """A worker of ``echo`` and ``count``."""

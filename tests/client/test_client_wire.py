@@ -3,7 +3,6 @@
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -22,12 +21,6 @@ WAIT = 10.0  # seconds: far more than anything here takes
 SHORT = 0.2  # a timeout that is meant to pass
 
 every_protocol = pytest.mark.parametrize("protocol", registry.names())
-
-
-@pytest.fixture
-def router() -> Iterator[Router]:
-    with Router() as router:
-        yield router
 
 
 def free_port() -> int:

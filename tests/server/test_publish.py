@@ -23,12 +23,6 @@ def context() -> Iterator["zmq.Context[zmq.Socket[bytes]]"]:
         context.destroy(linger=0)
 
 
-@pytest.fixture
-def broker() -> Iterator[polydomo.testing.Broker]:
-    with polydomo.testing.broker() as broker:
-        yield broker
-
-
 class Peers:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", broker: polydomo.testing.Broker) -> None:
         self.context = context

@@ -54,12 +54,6 @@ class Process:
 
 
 @pytest.fixture
-def broker() -> Iterator[testing.Broker]:
-    with testing.broker() as broker:
-        yield broker
-
-
-@pytest.fixture
 def processes() -> Iterator[list[Process]]:
     processes: list[Process] = []
     yield processes

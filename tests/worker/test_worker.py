@@ -23,22 +23,13 @@ from polydomo import (
 from polydomo.protocols import registry
 from polydomo.protocols.dcp_ends import DcpWorkerEnd
 from polydomo.server.settings import Settings
+from tests.worker.services import answer
 
 WAIT = 10.0  # seconds: far more than anything here takes
 
 READY, BEAT, LEAVE = b"\x01", b"\x05", b"\x06"  # MDP/0.2
 
 every_protocol = pytest.mark.parametrize("protocol", registry.names())
-
-
-@pytest.fixture
-def broker() -> Iterator[testing.Broker]:
-    with testing.broker() as broker:
-        yield broker
-
-
-def answer(call: Call) -> Call:
-    return call
 
 
 @pytest.mark.parametrize("protocol", ["mdx", "mdp1", "mdp2", "dcp", "emqp"])

@@ -14,22 +14,13 @@ from polydomo import (
 from polydomo.protocols import registry
 from polydomo.protocols.mdp_ends import Mdp1WorkerEnd, Mdp2WorkerEnd
 from tests.client.zmq_broker import Router
+from tests.worker.services import answer
 
 WAIT = 10.0  # seconds: far more than anything here takes
 
 READY, BEAT, LEAVE = b"\x01", b"\x05", b"\x06"  # MDP/0.2
 
 every_protocol = pytest.mark.parametrize("protocol", registry.names())
-
-
-@pytest.fixture
-def router() -> Iterator[Router]:
-    with Router() as router:
-        yield router
-
-
-def answer(call: Call) -> Call:
-    return call
 
 
 def test_mdp2_through_libzmq(router: Router) -> None:
