@@ -96,9 +96,21 @@ def _recent(broker: "Ledger") -> "dict[bytes, list[Tally]]":
     return found
 
 
+def traffic(broker: "Ledger", service: Service) -> Row:
+    """What waits for a service, and what has become of its requests."""
+    first = queues.oldest(service) if service.length else None
+    return {
+        "queued": service.length,
+        "oldest_wait": round(broker.now - first.accepted, 3) if first is not None else 0.0,
+        "accepted": service.accepted,
+        "answered": service.answered,
+        "failed": service.failed,
+        "requeued": service.requeued,
+    }
+
+
 def _service(broker: "Ledger", service: Service, tallies: "list[Tally]") -> Row:
     state = states.of_service(broker, service)
-    first = queues.oldest(service) if service.length else None
     counts: Counts = {}
     for tally in tallies:
         add(counts, tally.last)
@@ -109,12 +121,7 @@ def _service(broker: "Ledger", service: Service, tallies: "list[Tally]") -> Row:
         "cause": state.cause,
         "workers": len(service.workers),
         "busy": sum(1 for worker in service.workers if worker.held),
-        "queued": service.length,
-        "oldest_wait": round(broker.now - first.accepted, 3) if first is not None else 0.0,
-        "accepted": service.accepted,
-        "answered": service.answered,
-        "failed": service.failed,
-        "requeued": service.requeued,
+        **traffic(broker, service),
         **_rates(counts, sum(tally.last_failures for tally in tallies), broker.monitor.span),
     }
 

@@ -17,7 +17,7 @@
 import json
 from typing import TYPE_CHECKING
 
-from polydomo.broker import figures, queues, states
+from polydomo.broker import figures, states
 from polydomo.limits import MAX_LISTED
 from polydomo.protocols.verbs import HELD, Request, Service, Session, Worker
 from polydomo.wire.frames import Body, flat, frame
@@ -94,19 +94,13 @@ def status(broker: "Broker") -> Row:
 
 
 def service_row(broker: "Broker", service: Service) -> Row:
-    first = queues.oldest(service) if service.length else None
     state = states.of_service(broker, service)
     return {
         "name": text(service.name),
         "protocols": sorted(protocols(service)),
         "workers": len(service.workers),
         "idle": len(service.idle),
-        "queued": service.length,
-        "oldest_wait": round(broker.now - first.accepted, 3) if first is not None else 0.0,
-        "accepted": service.accepted,
-        "answered": service.answered,
-        "failed": service.failed,
-        "requeued": service.requeued,
+        **figures.traffic(broker, service),
         "state": state.state,
         "state_since": round(broker.now - state.since, 3),
         "cause": state.cause,

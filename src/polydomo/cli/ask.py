@@ -202,13 +202,14 @@ def ask(to: str | None, what: str, timeout: float) -> Any:
         return asyncio.run(fetch(url, what, timeout))
 
 
-async def fetch(url: str, what: str, timeout: float) -> Any:
+async def fetch(url: str, what: str, timeout: float, question: str = "") -> Any:
+    """What the broker tells under one of its own names: a list or a JSON object."""
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import CallFailed, CallTimeout
 
     async with AsyncClient(url, "mdp1", timeout=timeout, connect_timeout=options.connect_time(url)) as client:
         try:
-            result = await client.call(f"polydomo.{what}")
+            result = await client.call(f"polydomo.{what}", question)
         except CallTimeout:
             raise CallTimeout(f"{url} did not answer within {timeout:g} s; is it a polydomo broker?") from None
     try:

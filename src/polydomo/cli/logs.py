@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from polydomo.cli import options
+from polydomo.cli.ask import fetch
 from polydomo.cli.options import To
 from polydomo.cli.render import clean, on_terminal
 
@@ -103,23 +104,10 @@ async def followed(url: str, wanted: Wanted, json: bool, timeout: float) -> None
 
 
 async def collected(url: str, wanted: Wanted, timeout: float) -> list[Row]:
-    from polydomo.client.aio import AsyncClient
-    from polydomo.errors import CallFailed, CallTimeout
-
     if not wanted.most:
         return []
-    async with AsyncClient(url, "mdp1", timeout=timeout, connect_timeout=options.connect_time(url)) as client:
-        try:
-            result = await client.call("polydomo.logs", wanted.question())
-        except CallTimeout:
-            raise CallTimeout(f"{url} did not answer within {timeout:g} s; is it a polydomo broker?") from None
-    try:
-        answer = result.json()
-    except ValueError:
-        answer = None
-    if not isinstance(answer, list):
-        raise CallFailed("not-implemented", f"{url} does not know polydomo.logs; is it a polydomo broker of this version?")
-    return answer
+    rows: list[Row] = await fetch(url, "logs", timeout, wanted.question())
+    return rows
 
 
 def tell(row: Row, json: bool) -> None:
