@@ -5,11 +5,13 @@ import io
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 from collections import deque
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pytest
 from rich.console import Console
@@ -183,70 +185,50 @@ def test_no_broker_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_on_a_terminal_it_stays_when_the_broker_goes_and_comes_back(tmp_path: Path) -> None:
-    path = tmp_path / "broker.sock"
-    with Broker(tmp_path / "one", listen=f"ipc://{path}"):
-        ours, theirs = pty.openpty()
-        watch = subprocess.Popen(
-            [*POLYDOMO, "watch", "--interval", "0.1", "--to", f"ipc://{path}"],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=subprocess.PIPE,
-            env=environment(TERM="xterm", COLUMNS="160", LINES="40"),
-        )
-        os.close(theirs)
-        terminal = Reader(ours)
-        try:
+    url = f"ipc://{tmp_path / 'broker.sock'}"
+    with contextlib.ExitStack() as first:
+        first.enter_context(Broker(tmp_path / "one", listen=url))
+        with Terminal(url, COLUMNS="160", LINES="40") as terminal:
             terminal.until(b"connections")
-        except BaseException:
-            watch.kill()
-            raise
-    try:
-        terminal.until(b"waiting for it")
-        with Broker(tmp_path / "two", listen=f"ipc://{path}"):
-            terminal.until(b"Ctrl-C ends", after=b"waiting for it")
-            watch.send_signal(signal.SIGINT)
-            terminal.drain()
-            assert watch.wait(PATIENCE) == 130
-    finally:
-        watch.kill()
-        watch.wait()
-        assert watch.stderr is not None
-        watch.stderr.close()
-        os.close(ours)
+            first.close()
+            terminal.until(b"waiting for it")
+            with Broker(tmp_path / "two", listen=url):
+                terminal.until(b"Ctrl-C ends", after=b"waiting for it")
+                assert terminal.interrupt() == 130
 
 
 def test_a_terminal_without_unicode_is_no_reason_to_end(served: Broker) -> None:
-    ours, theirs = pty.openpty()
-    watch = subprocess.Popen(
-        [*POLYDOMO, "watch", "--interval", "0.1", "--to", served.url],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=subprocess.PIPE,
-        env=environment(TERM="xterm", COLUMNS="80", LINES="24", PYTHONIOENCODING="ascii"),
-    )
-    os.close(theirs)
-    terminal = Reader(ours)
-    try:
+    with Terminal(served.url, COLUMNS="80", LINES="24", PYTHONIOENCODING="ascii") as terminal:
         terminal.until(b"connections")
         assert run("call", "echo", "hello", "--to", served.url).returncode == 0  # something for the sparkline
         terminal.until(b"@")
-        watch.send_signal(signal.SIGINT)
-        terminal.drain()
-        assert watch.wait(PATIENCE) == 130
-    finally:
-        watch.kill()
-        watch.wait()
-        assert watch.stderr is not None
-        watch.stderr.close()
-        os.close(ours)
+        assert terminal.interrupt() == 130
 
 
-class Reader:
-    """What a program writes to its terminal."""
+class Terminal:
+    """``watch`` on a terminal of its own."""
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+    def __init__(self, url: str, **variables: str) -> None:
+        self.ours, theirs = pty.openpty()
         self.seen = b""
+        self.watch = subprocess.Popen(
+            [*POLYDOMO, "watch", "--interval", "0.1", "--to", url],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=subprocess.DEVNULL,
+            env=environment(TERM="xterm", **variables),
+        )
+        os.close(theirs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.watch.kill()
+        self.watch.wait()
+        os.close(self.ours)
 
     def until(self, word: bytes, after: bytes = b"") -> None:
         """Reads on until ``word`` has come; with ``after``, until it comes on a screen without that."""
@@ -254,12 +236,13 @@ class Reader:
             last = self.seen.rpartition(b"\x1b[H")[2]
             if word in last and not (after and after in last):
                 return
-            self.seen = self.seen[-20_000:] + os.read(self.descriptor, 65536)
+            assert select.select([self.ours], [], [], PATIENCE)[0], f"nothing was drawn, and {word!r} had not come"
+            self.seen = self.seen[-20_000:] + os.read(self.ours, 65536)
 
-    def drain(self) -> None:
-        """Reads to the end, so that nobody waits for room to write."""
-        try:
-            while os.read(self.descriptor, 65536):
+    def interrupt(self) -> int:
+        """Ctrl-C; returns the status."""
+        self.watch.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # how Linux says that the other side is closed
+            while os.read(self.ours, 65536):  # to the end, so that it need not wait for room to write
                 pass
-        except OSError:
-            pass  # how Linux says that the other side is closed
+        return self.watch.wait(PATIENCE)
