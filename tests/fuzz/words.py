@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from polydomo.protocols import dbp, registry
 from polydomo.wire import frames, sp
+from tests.fuzz import hurry
 from tests.fuzz.targets import GREETING, HELLO_REQ, ready
 
 HEADERS = [b"", b"MDPC01", b"MDPW01", b"MDPC02", b"MDPW02", b"MDXC01", b"MDXW01", b"DGBX\x01", b"eMQP/1.0", b"polydomo-failure"]
@@ -57,7 +58,8 @@ def corpus() -> dict[str, list[bytes]]:
         "zmtp_dialing": [GREETING + ready(b"ROUTER")],
         "sp_from_the_first_byte": [HELLO_REQ + one for one in nng],
         "sp_traffic": nng,
-        "broker_zmtp": [b"\x00" + one for one in spoken] + [b"\x05\x00\x05topic", b"\x03\x00\x06\x01topic"],
+        "in_a_hurry": hurry.honest(),
+        "broker_zmtp": [b"\x00" + one for one in [*spoken, *hurry.honest()]] + [b"\x05\x00\x05topic", b"\x03\x00\x06\x01topic"],
         "broker_sp": nng,
         "client_ends": single,
         "worker_ends": single,
