@@ -158,6 +158,15 @@ def test_spans_are_printed(journalled: Broker) -> None:
     assert {"request echo", "work echo", "request broken"} <= names
 
 
+def test_spans_whose_reader_has_seen_enough(journalled: Broker) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    with Running("spans", "--to", journalled.url) as spans:
+        assert spans.process.stdout is not None
+        spans.process.stdout.close()
+        assert spans.status() == 0
+        assert spans.said == []
+
+
 def test_without_pyarrow_there_is_no_journal_and_one_line_says_so(tmp_path: Path) -> None:
     hide = tmp_path / "hide"
     hide.mkdir()

@@ -1,11 +1,12 @@
 """Trace context from where a request carries it, and requests as spans."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -43,6 +44,42 @@ def spans(*rows: dict[str, Any]) -> list[Any]:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     assert otel.export(rows, provider.get_tracer("test")) == len(rows)
     return list(exporter.get_finished_spans())
+
+
+def test_every_span_is_exported_however_many_there_are() -> None:
+    exporter = InMemorySpanExporter()
+    provider = otel.provider(exporter)
+    many = 3000  # the SDK's own processor begins to drop them with 2048
+    assert otel.export([row()] * many, provider.get_tracer("test")) == many
+    provider.shutdown()
+    assert sum(span.name == "request resize" for span in exporter.get_finished_spans()) == many
+
+
+class Moody(InMemorySpanExporter):
+    """Refuses so many times."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self.refusals = refusals
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self.refusals:
+            self.refusals -= 1
+            return SpanExportResult.FAILURE
+        return super().export(spans)
+
+
+def test_spans_that_are_not_taken_are_told_or_offered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otel, "AGAIN", 0.0)
+    provider = otel.provider(Moody(1))
+    otel.export([row()], provider.get_tracer("test"))
+    with pytest.raises(otel.Untaken, match="3 spans were not taken"):
+        provider.force_flush()
+    moody = Moody(3)
+    provider = otel.provider(moody, patient=True)
+    otel.export([row()], provider.get_tracer("test"))
+    provider.force_flush()
+    assert len(moody.get_finished_spans()) == 3
 
 
 def test_a_request_is_a_span_with_its_wait_and_its_work() -> None:

@@ -45,7 +45,7 @@ def spans(
     except ImportError:
         raise SettingError("spans need OpenTelemetry's SDK (pip install 'polydomo[otel]')") from None
     exporter: Any = _otlp(otlp) if otlp else ConsoleSpanExporter(formatter=lambda span: str(span.to_json(indent=None)) + "\n")
-    provider = otel.provider(exporter)
+    provider = otel.provider(exporter, patient=follow)
     tracer = provider.get_tracer("polydomo")
     back = past.seconds("--since", since)
     found = past.find(journal, to)
@@ -54,12 +54,14 @@ def spans(
     try:
         while True:
             count += otel.export(fresh(found.reader, taken, back), tracer)
+            provider.force_flush()
             past.complain_of(found.reader)
             found.reader.problems.clear()
             if not follow:
                 break
-            provider.force_flush()
             time.sleep(POLL)
+    except otel.Untaken as error:
+        raise otel.Untaken(f"{otlp}: {error}") from None
     finally:
         provider.shutdown()
     if otlp:

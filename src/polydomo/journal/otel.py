@@ -5,26 +5,62 @@ time it waited and one for the time its last worker had it. The broker is not in
 segments.
 """
 
+import time
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags, Tracer
 
+from polydomo.errors import PolydomoError
 from polydomo.journal.context import parse
 from polydomo.protocols.verbs import OK
 
 Row = dict[str, Any]
 
+BATCH = 512  # spans that an exporter is given at a time, as the SDK's own processor does
+AGAIN = 2.0  # seconds until spans that were not taken are offered once more
 
-def provider(exporter: SpanExporter, service: str = "polydomo") -> TracerProvider:
-    """A provider that sends spans to ``exporter`` in batches; call ``shutdown`` at the end."""
-    made = TracerProvider(resource=Resource.create({"service.name": service}))
-    made.add_span_processor(BatchSpanProcessor(exporter))
+
+class Untaken(PolydomoError):
+    """The exporter did not take the spans it was given."""
+
+
+class Batches(SpanProcessor):
+    """Spans to ``exporter``, which is waited for. The SDK's own processor drops what comes faster than it is taken: a live program must not
+    wait, but rows that lie on a disk can. ``patient``: what is not taken is offered again and again, else it raises Untaken."""
+
+    def __init__(self, exporter: SpanExporter, patient: bool = False) -> None:
+        self.exporter = exporter
+        self.patient = patient
+        self._waiting: list[ReadableSpan] = []
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self._waiting.append(span)
+        if len(self._waiting) >= BATCH:
+            self.force_flush()
+
+    def force_flush(self, timeout_millis: int = 0) -> bool:
+        batch, self._waiting = self._waiting, []
+        while batch and self.exporter.export(batch) is not SpanExportResult.SUCCESS:
+            if not self.patient:
+                raise Untaken(f"{len(batch)} spans were not taken")
+            time.sleep(AGAIN)
+        return True
+
+    def shutdown(self) -> None:
+        self.force_flush()
+        self.exporter.shutdown()
+
+
+def provider(exporter: SpanExporter, patient: bool = False) -> TracerProvider:
+    """A provider that sends every span to ``exporter``, in batches; call ``shutdown`` at the end."""
+    made = TracerProvider(resource=Resource.create({"service.name": "polydomo"}), shutdown_on_exit=False)
+    made.add_span_processor(Batches(exporter, patient))
     return made
 
 
