@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from polydomo import limits
-from polydomo.protocols import verbs
+from polydomo.protocols import request
 from polydomo.server.settings import Settings, variable_of
 
 ROOT = Path(__file__).parents[1]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 SETTINGS = {row.key: row.default for row in Settings().describe()}
 SECTIONS = {key.partition(".")[0] for key in SETTINGS if "." in key}
@@ -52,9 +51,9 @@ def test_every_number_of_limits_that_is_named_exists(page: str) -> None:
 
 
 def test_every_outcome_of_a_request_is_told() -> None:
-    for outcome in verbs.OUTCOMES:
+    for outcome in request.OUTCOMES:
         assert f"`{outcome}`" in ARCHITECTURE
-        assert f"`{outcome}`" in OPERATIONS or outcome == verbs.OK
+        assert f"`{outcome}`" in OPERATIONS or outcome == request.OK
 
 
 def test_every_file_that_is_named_exists() -> None:
@@ -72,10 +71,12 @@ def test_every_layer_is_told() -> None:
 
 
 def test_every_setting_that_is_named_exists() -> None:
-    for page in (README, ARCHITECTURE, OPERATIONS):
-        for key in re.findall(r"`([a-z]+\.[a-z_]+)`", page):
+    inside = {key.replace(".", "_") for key in SETTINGS if "." in key}  # as the code has them, where nobody can set them
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        for key in re.findall(r"`([a-z]+[._][a-z_]+)(?: = [^`]*)?`", path.read_text(encoding="utf-8")):
             if not key.endswith(".py") and key.partition(".")[0] in SECTIONS:
-                assert key in SETTINGS, key
+                assert key in SETTINGS, (path, key)
+            assert key not in inside, (path, key)
     variables = {variable_of(key) for key in SETTINGS} | {"POLYDOMO_CONFIG", "POLYDOMO_TO"}
     for name in re.findall(r"POLYDOMO_[A-Z_]+\b", OPERATIONS):
         assert name in variables, name
