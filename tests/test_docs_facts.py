@@ -82,6 +82,11 @@ def test_every_setting_that_is_named_exists() -> None:
         assert name in variables, name
 
 
+def test_every_setting_is_told_somewhere() -> None:
+    told = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    assert [key for key in SETTINGS if f"`{key}" not in told] == []
+
+
 def test_the_settings_that_are_listed_have_their_defaults() -> None:
     found = list(rows(OPERATIONS, "The settings that matter first"))
     assert len(found) > 10

@@ -116,7 +116,7 @@ _COMMON = (
 
 _MESSAGES = (
     *_COMMON,
-    Column("event", TEXT, 1, "what happened: one of the words above"),
+    Column("event", TEXT, 1, "what happened: one of the events of this kind"),
     Column("peer", TEXT, 1, "address of the peer it is about: the client for what a client sent or was told, else the worker"),
     Column("protocol", TEXT, 1, "the protocol this peer speaks"),
     Column("dialect", TEXT, 1, "which published reading of it, where there are several"),
