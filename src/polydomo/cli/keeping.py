@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from polydomo.broker.record import Recorder
 from polydomo.errors import SettingError
@@ -26,10 +26,19 @@ LOG = logs.get("journal")
 NEEDED = ("numpy", "pyarrow")
 
 
+class NoJournal(NamedTuple):
+    """Nobody asked for a journal, and there is a reason why none is kept."""
+
+    level: int  # of the line that says so
+    why: str
+
+
 class Keeper:
     """A journal, or none."""
 
-    def __init__(self, journal: "Journal | None" = None, bodies: frozenset[bytes] = frozenset()) -> None:
+    def __init__(self, journal: "Journal | NoJournal | None" = None, bodies: frozenset[bytes] = frozenset()) -> None:
+        self._without = journal if isinstance(journal, NoJournal) else None
+        journal = None if isinstance(journal, NoJournal) else journal
         self.journal = journal
         self._bodies = bodies
         self.recorder: Recorder = Logbook() if journal is None else journal.recorder
@@ -52,6 +61,11 @@ class Keeper:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(JOURNAL_TICK, self._tick)
+
+    def tell(self) -> None:
+        """Once the broker listens: why no journal is kept, where one is by default. A broker that cannot listen has worse to tell."""
+        if self._without is not None:
+            logs.say(LOG, self._without.level, "no journal is kept", why=self._without.why)
 
     def _tick(self) -> None:
         self._server.wake()  # what the tap says is sent at the end of this turn
@@ -85,7 +99,7 @@ def journal(settings: Settings) -> Iterator[Keeper]:
             kept.journal.stop("the broker ended early")
 
 
-def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | None":
+def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | NoJournal | None":
     wanted = settings.journal
     if wanted.level == "off" and not any(level != "off" for level in wanted.services.values()):
         return None
@@ -95,8 +109,7 @@ def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | None":
         remedy = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed (pip install 'polydomo[journal]')"
         if asked != DEFAULT:
             raise SettingError(f"journal.level ({asked}): {wanted.level} cannot be had, {remedy}")
-        logs.say(LOG, logging.INFO, "no journal is kept", why=remedy)
-        return None
+        return NoJournal(logging.INFO, remedy)
     from polydomo.journal.journal import Journal
     from polydomo.journal.levels import Levels
     from polydomo.journal.writer import Bounds
@@ -116,8 +129,7 @@ def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | None":
     except SettingError as error:
         if asked != DEFAULT:
             raise
-        logs.say(LOG, logging.WARNING, "no journal is kept", why=str(error))  # nobody asked for one: a second broker here runs without
-        return None
+        return NoJournal(logging.WARNING, str(error))  # a second broker here runs without
 
 
 def encoded(name: str) -> bytes:

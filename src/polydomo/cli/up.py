@@ -129,6 +129,7 @@ async def serve(server: "BrokerServer", kept: "Keeper") -> None:
         loop.add_signal_handler(number, on_signal, number)
     kept.begin(server)
     await server.start()
+    kept.tell()
     logs.say(log, logging.INFO, "ready", version=__version__, pid=os.getpid(), loop=type(loop).__module__)
     if sys.stderr.isatty() and not server.settings.log_json:
         greet(server.urls)
