@@ -33,7 +33,8 @@ from polydomo.journal.journal import Journal
 from polydomo.journal.levels import Levels
 from polydomo.journal.reader import Reader
 from polydomo.limits import JOURNAL_CHUNKS
-from polydomo.protocols.verbs import Request, Service, Session, Worker
+from polydomo.protocols.request import new_request
+from polydomo.protocols.verbs import Service, Session, Worker
 from polydomo.wire.link import Handler, Hub, Link
 
 UP = "{python} -m polydomo up --listen tcp://127.0.0.1:{port} --data {data} --log-level error --journal {level}"
@@ -147,7 +148,7 @@ def rows_written(asked: argparse.Namespace) -> dict[str, Any]:
             for _ in range(1000):
                 number += 1
                 broker.now += dice.random() * 1e-5
-                request = Request(number, clients[dice.randrange(8)], service, bodies[dice.randrange(50)], None, broker.now)
+                request = new_request(number, clients[dice.randrange(8)], service, bodies[dice.randrange(50)], None, broker.now)
                 recorder.accepted(request)
                 request.worker = workers[dice.randrange(32)]
                 request.attempts = 1

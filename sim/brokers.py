@@ -151,14 +151,13 @@ class ServerConnection(Owner):
         if link.out:
             data = b"".join(link.out)
             link.out.clear()
-            link.big = False
+            link.special = False
             self.tap.went(data)
             self.node.outbox.setdefault(self, bytearray()).extend(data)
 
     def flush(self) -> None:
         link = self.link
         assert link is not None
-        link.dirty = False
         self._drain()
         data = self.node.outbox.pop(self, None)
         if data:
@@ -399,9 +398,7 @@ class BrokerNode(Listener):
         while hub.dirty:
             dirty, hub.dirty = hub.dirty, []
             for link in dirty:
-                if link.closed or not isinstance(link.owner, ServerConnection):
-                    link.dirty = False
-                else:
+                if not link.closed and isinstance(link.owner, ServerConnection):
                     link.owner.flush()
         self.watcher.step()
         self.watcher.turned(when is not None and when <= broker.now)

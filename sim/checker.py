@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from polydomo.journal.audit import audit
 from polydomo.journal.rules import RULES
 from polydomo.limits import MEMO_ANSWER_TIME
-from polydomo.protocols.verbs import OUTCOMES
+from polydomo.protocols.request import OUTCOMES
 from sim.record import PART
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from polydomo.limits import CONNECT_TIME
 from polydomo.protocols import registry
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Reply
 from polydomo.protocols.memo_ends import MemoClientEnd
-from polydomo.protocols.verbs import GAVE_UP, INTERRUPTED, SHUTDOWN
+from polydomo.protocols.request import GAVE_UP, INTERRUPTED, SHUTDOWN
 from sim.clock import Event as Timer
 from sim.peers import Line, NngSocket, Peer
 

@@ -13,7 +13,8 @@ from polydomo.protocols.mdp1 import Mdp1Session
 from polydomo.protocols.mdp2 import Mdp2Session
 from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.memo_session import MemoSession
-from polydomo.protocols.verbs import DONE, QUEUED, Request, Service, Session, Terms, Worker
+from polydomo.protocols.request import DONE, QUEUED, Request, Terms
+from polydomo.protocols.verbs import Service, Session, Worker
 from polydomo.protocols.worker_role import WorkerRole
 from polydomo.wire.zmtp import ZmtpLink
 from sim.breaking import both, mutant, swap
@@ -232,9 +233,10 @@ def no_turns(stack: ExitStack) -> None:
     def make(pop: Any) -> Any:
         def mutated(service: Service) -> Request:
             request: Request = pop(service)
-            if request.session in service.queues:
-                service.turns.remove(request.session)
-                service.turns.appendleft(request.session)
+            queue = service.queues.get(request.session)
+            if queue is not None:
+                service.turns.remove(queue)
+                service.turns.appendleft(queue)
             return request
 
         return mutated

@@ -15,7 +15,8 @@ from polydomo.protocols.dbp import DbpSession
 from polydomo.protocols.dcp import DcpSession
 from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.pubsub import SubscriberSession
-from polydomo.protocols.verbs import Publication, Request, Service, Session, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Publication, Service, Session, Worker
 from sim.breaking import both, mutant, swap
 
 BRIDGED = ["bridged=1", "brokers=2", *both("mdx,mdx,mdx"), "max_outstanding=256", "max_queue=256"]

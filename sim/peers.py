@@ -117,7 +117,6 @@ class Line(Owner, Handler):
         """What the end has to say, in the wire's own form, and what the link has to say besides."""
         self.hand_over()
         link = self._link
-        link.dirty = False
         self._hub.dirty.clear()
         endpoint = self.endpoint
         if endpoint is None:
@@ -125,7 +124,7 @@ class Line(Owner, Handler):
         if link.out:
             data = b"".join(link.out)
             link.out.clear()
-            link.big = False
+            link.special = False
             endpoint.write(data)
         if link.closing is not None and self.alive:
             why = link.closing

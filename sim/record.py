@@ -14,7 +14,8 @@ from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES
-from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Session, Worker
 
 if TYPE_CHECKING:
     from sim.brokers import BrokerNode

@@ -5,7 +5,8 @@ from weakref import WeakKeyDictionary
 
 from polydomo import limits
 from polydomo.broker import queues
-from polydomo.protocols.verbs import HELD, LOST, QUEUED, Request, Service, Session, Worker
+from polydomo.protocols.request import HELD, QUEUED, Request
+from polydomo.protocols.verbs import LOST, Service, Session, Worker
 from sim.dialogs import Dialog
 
 if TYPE_CHECKING:

@@ -22,6 +22,8 @@ SP_MAX_STACK: Final = 8  # Words of an SP request id that came through devices: 
 HANDSHAKE_TIME: Final = 10.0  # libzmq's own handshake interval is 30 s; a slow link needs 1 s.
 MAX_UNSENT: Final = 160 * MIB  # What one peer may leave unread: two of the largest messages and a margin.
 CHOKE_UNSENT: Final = 1 * MIB  # From here on a client that does not read is not read from either.
+CUT_AT_ONCE: Final = 64 * KIB  # Of what came in, this much is cut into messages in one step ...
+MOST_AT_ONCE: Final = 64  # ... and into this many at most, so that what stands behind the first that is another is not cut up in vain.
 BIG_BODY: Final = 32 * KIB  # From here on copying a body costs more than handling it as a piece of its own.
 
 # --- what the broker holds --------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from polydomo.limits import MIB
 from polydomo.protocols.dcp_ends import DcpWorkerEnd
 from polydomo.protocols.ends import Frames
-from polydomo.protocols.verbs import CANCELLED, FAILED, GAVE_UP, NO_WORKER, OK, TIMEOUT
+from polydomo.protocols.request import CANCELLED, FAILED, GAVE_UP, NO_WORKER, OK, TIMEOUT
 from tests.across.kinds import ClientKind, WorkerKind
 from tests.across.world import BUSY_TIMEOUT, Client, Worker, World
 

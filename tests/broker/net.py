@@ -6,8 +6,9 @@ from polydomo.broker.core import Broker, Entropy
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.protocols.bridge import BridgeSession
+from polydomo.protocols.request import Request
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Publication, Request, Session, Worker
+from polydomo.protocols.verbs import Publication, Session, Worker
 from polydomo.wire.frames import Body, bounds, join, split
 from polydomo.wire.link import Handler, Hub, Link
 

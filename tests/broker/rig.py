@@ -3,8 +3,9 @@
 from polydomo.broker.core import Broker, Entropy
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
+from polydomo.protocols.request import DONE, OUTCOMES, Request
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import DONE, OUTCOMES, Request, Session, Worker
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import Body, join, split
 from polydomo.wire.link import Handler, Hub, Link
 

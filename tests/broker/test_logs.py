@@ -12,7 +12,7 @@ from polydomo.broker.record import Recorder
 from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
 from polydomo.protocols.verbs import Session
-from polydomo.wire.frames import frame, join, split
+from polydomo.wire.frames import MORE, bounds, frame, join
 from polydomo.wire.link import Handler, Hub, Link
 
 NOW = 1_794_724_735.5
@@ -157,9 +157,16 @@ class Hall:
 
 
 def heard(session: Session) -> list[list[bytes]]:
-    pieces = [split(bytes(piece)) for piece in session.link.out]
+    data = b"".join(session.link.out)
     session.link.out.clear()
-    return [piece for piece in pieces if not piece[0].startswith(b"monitor.")]
+    messages: list[list[bytes]] = [[]]
+    position = 0
+    while position < len(data):
+        start, position, flags = bounds(data, position)
+        messages[-1].append(data[start:position])
+        if not flags & MORE:
+            messages.append([])
+    return [message for message in messages[:-1] if not message[0].startswith(b"monitor.")]
 
 
 def say(session: Session, *message: bytes) -> None:

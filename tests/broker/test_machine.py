@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from polydomo.broker.policy import Policy
-from polydomo.protocols.verbs import DONE, Request, Worker
+from polydomo.protocols.request import DONE, Request
+from polydomo.protocols.verbs import Worker
 from polydomo.wire.frames import join
 from tests.broker.rig import Peer, World
 

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.broker import queues
-from polydomo.protocols.verbs import Request, Service, Session
+from polydomo.protocols.request import Request, new_request
+from polydomo.protocols.verbs import Service, Session
 from tests.broker.rig import Peer, World
 
 CLIENTS = 3
@@ -57,7 +58,7 @@ def test_the_line_is_what_the_model_says(steps: list[tuple[str, int]]) -> None:
     out: list[Request] = []
     for number, (step, choice) in enumerate(steps):
         if step == "push":
-            request = Request(number, clients[choice % CLIENTS], service, b"", None, float(number))
+            request = new_request(number, clients[choice % CLIENTS], service, b"", None, float(number))
             queues.push(service, request)
             model.push(request)
         elif step == "pop" and model.all():

@@ -3,7 +3,8 @@
 from polydomo.broker.record import Recorder
 from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.mdp1 import Mdp1Session
-from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire import frames
 from tests.fuzz.targets import Room, target
 

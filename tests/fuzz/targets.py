@@ -101,8 +101,6 @@ class Room:
             if not link.closed:
                 link.receive(b"")
         self.hub.dirty.clear()
-        for link in self.links:
-            link.dirty = False
 
     def wait(self, seconds: float) -> None:
         self.broker.now += seconds

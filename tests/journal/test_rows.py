@@ -13,7 +13,7 @@ from polydomo.journal.ids import parse
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES, REQUESTS
-from polydomo.protocols.verbs import OK
+from polydomo.protocols.request import OK
 from tests.journal.stage import RUN, Row, journalled, live
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -4,8 +4,9 @@ from polydomo.broker.core import Broker, Entropy
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.protocols.emqp import EmqpSession
+from polydomo.protocols.request import Request
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire import frames
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
@@ -94,7 +95,6 @@ class Peer:
         """Every message since the last call."""
         data = b"".join(bytes(piece) for piece in self.link.out)
         self.link.out.clear()
-        self.link.dirty = False
         messages: list[list[bytes]] = []
         message: list[bytes] = []
         position = 0

@@ -4,8 +4,9 @@ from polydomo.broker.core import Broker, Entropy
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.protocols.detect import Detector
+from polydomo.protocols.request import Request
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import join, split
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.zmtp import ZmtpLink
@@ -59,8 +60,6 @@ class Rig:
         while True:
             self.broker.turn()
             busy = False
-            for link in self.hub.dirty:
-                link.dirty = False
             self.hub.dirty.clear()
             for peer in list(self.peers):
                 busy = peer.carry() or busy

@@ -4,8 +4,9 @@ from polydomo.broker.core import Broker, Entropy
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
+from polydomo.protocols.request import Request
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import bounds, join
 from polydomo.wire.link import Handler, Hub, Link
 

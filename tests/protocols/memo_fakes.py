@@ -8,7 +8,8 @@ from polydomo.broker.core import Broker, Entropy
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.protocols.memo_session import MemoSession
-from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire import frames, sp
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link

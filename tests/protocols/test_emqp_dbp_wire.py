@@ -42,7 +42,6 @@ class Line:
             for one, other in ((self.peer_end, self.broker_end), (self.broker_end, self.peer_end)):
                 data = b"".join(bytes(piece) for piece in one.out)
                 one.out.clear()
-                one.dirty = False
                 for position in range(0, len(data), 3):
                     other.receive(data[position : position + 3])
 

@@ -1,15 +1,17 @@
 """A fault of our own, wherever it is met, ends at most one connection, is told with its traceback, and leaves everybody else served."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import polydomo.testing
 from polydomo.broker.core import Broker
 from polydomo.protocols.mdp1 import Mdp1Session
-from polydomo.protocols.verbs import Request, Session
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Session
 from polydomo.server.connection import Connection
 from polydomo.server.settings import Settings
 from polydomo.wire.frames import Body
@@ -103,17 +105,31 @@ def receive(worker: Raw) -> list[bytes]:
     return message
 
 
+class Torn:
+    """A transport that cannot write one message."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if b"mine" in data:
+            raise Fault
+        self._transport.write(data)
+
+
 def test_in_writing(
     broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plain = Connection.flush
+    plain = Connection.connection_made
 
-    def flush(self: Connection) -> None:
-        if self.link is not None and any(b"mine" in piece for piece in self.link.out if isinstance(piece, bytes)):
-            raise Fault
-        plain(self)
+    def connection_made(self: Connection, transport: asyncio.BaseTransport) -> None:
+        plain(self, transport)
+        self.transport = cast(asyncio.Transport, Torn(self.transport))
 
-    monkeypatch.setattr(Connection, "flush", flush)
+    monkeypatch.setattr(Connection, "connection_made", connection_made)
     with dealer(address(broker)) as peer, dealer(address(broker)) as worker:
         worker.send(b"", b"MDPW01", b"\x01", b"echo")
         broker.wait_for("echo")

@@ -144,9 +144,9 @@ def test_a_request_that_nng_repeats_is_run_once(broker: polydomo.testing.Broker)
         job = dump(JOB, b"", "slow", 15_000, payload=b"x")
         context = client.context()
         before: list[int] = []
-        broker.wait_until(lambda server: not before.append(server.bytes_received))  # type: ignore[func-returns-value]
+        broker.wait_until(lambda server: not before.append(server.hub.received))  # type: ignore[func-returns-value]
         context.send(job)
-        broker.wait_until(lambda server: server.bytes_received > before[0] + 5 * len(job))
+        broker.wait_until(lambda server: server.hub.received > before[0] + 5 * len(job))
         repeated.set()
         assert load(context.recv()) == ([RESULT, b""], b"done")
         assert client.call("slow", b"y") == b"done"

@@ -96,7 +96,7 @@ def test_a_large_payload_is_sent_without_a_copy() -> None:
     link.out.clear()
     payload = bytes(1 << 20)
     link.send_message(RID, b"head", payload)
-    assert link.big
+    assert link.special
     assert link.out[-1] is payload
 
 

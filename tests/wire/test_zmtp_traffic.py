@@ -332,8 +332,11 @@ def test_sending_gathers_small_pieces_and_leaves_big_ones_alone() -> None:
     link, _ = in_traffic()
     big = bytes(limits.BIG_BODY)
     link.send(b"\x01\x01a", b"\x00\x01b")
+    link.post((b"\x01\x01a", b"\x00\x01", b"b"), 1)
+    link.send(b"\x00\x01c")
+    assert b"".join(link.out) == b"\x01\x01a\x00\x01b" * 2 + b"\x00\x01c" and not link.special
     link.send(head(1, True) + b"a", memoryview(big))
-    assert link.out == [b"\x01\x01a\x00\x01b", b"\x01\x01a", big] and link.big
+    assert link.out[-2:] == [b"\x01\x01a", big] and link.special
     assert link.hub.dirty == [link], "once, however much is sent"
 
 

@@ -77,7 +77,6 @@ def taken(link: ZmtpLink) -> bytes:
     """What the link has sent since the last call."""
     data = b"".join(bytes(piece) for piece in link.out)
     link.out.clear()
-    link.dirty = False
     link.hub.dirty.clear()
     return data
 

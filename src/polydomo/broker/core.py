@@ -9,40 +9,34 @@ is what a worker answers to, and it counts only from the worker that holds it.
 """
 
 from polydomo import limits
-from polydomo.broker import invariants, liveness, logs, queues, reserved
-from polydomo.broker.catalog import Entry
-from polydomo.broker.crossing import Crossing
-from polydomo.broker.ledger import Entropy, number_of
+from polydomo.broker import invariants, liveness, queues, reserved
+from polydomo.broker.desk import Desk
+from polydomo.broker.ledger import Entropy, large
 from polydomo.broker.timers import HAIR
 from polydomo.limits import SMALL_BODY
 from polydomo.protocols.bridge import Journey
-from polydomo.protocols.verbs import (
+from polydomo.protocols.request import (
     CANCELLED,
     DONE,
     HELD,
-    LATE,
     NO_WORKER,
     OK,
     QUEUED,
     REFUSED,
     SHUTDOWN,
     TIMEOUT,
-    Publication,
     Request,
-    Service,
-    Session,
     Terms,
-    Worker,
+    new_request,
 )
-from polydomo.wire.frames import Body, flat, frame, head
+from polydomo.protocols.verbs import Service, Session, Worker
+from polydomo.wire.frames import Body
 from polydomo.wire.link import AT_BOUND
 
 __all__ = ["Broker", "Entropy"]
 
-RESERVED_TOPIC = b"monitor."  # what the broker tells of itself; nobody else may publish there
 
-
-class Broker(Crossing):
+class Broker(Desk):
     """See the module's text."""
 
     __slots__ = ()
@@ -69,14 +63,13 @@ class Broker(Crossing):
                 return request
             target = request.service
         else:
-            request = Request(self._requests, session, target, body, ref, self.now)
+            request = new_request(self._requests, session, target, body, ref, self.now)
         if session.workers and self._at_bound(session, target):
             self._refuse(request, "the broker is at a bound, and a connection that carries workers cannot be paused")
             self._reap(target)
             return None
         target.accepted += 1
         session.requests[request] = None
-        self.open_requests += 1
         size = len(body)
         self.held_bytes += size
         if size > SMALL_BODY:
@@ -114,16 +107,56 @@ class Broker(Crossing):
             self._stall(session, target)
         return request
 
+    def requests(self, session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
+        target = self.services.get(service)
+        size = sum(map(len, bodies))
+        if (
+            bodies
+            and target is not None
+            and target.length  # they will wait
+            and target.workers
+            and target.length + len(bodies) < self._max_queue
+            and len(session.requests) + len(bodies) < self._max_outstanding
+            and self.held_bytes + size < self._max_held_bytes
+            and session.held_bytes + size < self.policy.max_client_bytes
+            and session.asks
+            and not session.workers
+            and not self._wants_messages
+        ):
+            number = self._requests
+            now = self.now
+            waiting = session.requests
+            queue = queues.of(target, session)
+            for body in bodies:
+                number += 1
+                request = new_request(number, session, target, body, ref, now)
+                waiting[request] = None
+                queue.append(request)
+            self._requests = number
+            self.held_bytes += size
+            if size > SMALL_BODY:
+                session.held_bytes += sum(map(large, bodies))
+            target.accepted += len(bodies)
+            target.length += len(bodies)
+            return len(bodies)
+        taken = 0
+        for body in bodies:
+            self.request(session, service, body, ref)
+            taken += 1
+            if session.link.halted:
+                break
+        return taken
+
     def _unusual(self, session: Session, name: bytes, body: Body, ref: object, fallback: bytes) -> Request | None:
         """A request whose name is reserved, unknown or not allowed, or that comes to the wrong listener or while the broker is leaving."""
         if not session.role.requests:
             self._refuse(
-                Request(self._requests, session, Service(name), body, ref, self.now),
+                new_request(self._requests, session, Service(name), body, ref, self.now),
                 f"no requests are taken at {session.role.name}",
             )
             return None
         if reserved.is_reserved(name):
-            request = Request(self._requests, session, Service(name), body, ref, self.now)
+            request = new_request(self._requests, session, Service(name), body, ref, self.now)
             request.state = DONE
             request.outcome = OK
             session.send_final(request, reserved.answer(self, session, name, body))
@@ -133,7 +166,7 @@ class Broker(Crossing):
             other = self.services.get(fallback)
             if other is not None and any(worker.session.protocol == session.protocol for worker in other.workers):
                 target = other
-        request = Request(self._requests, session, target if target is not None else Service(name), body, ref, self.now)
+        request = new_request(self._requests, session, target if target is not None else Service(name), body, ref, self.now)
         if self.draining:
             self._refuse(request, "the broker is shutting down", SHUTDOWN)
             return None
@@ -274,20 +307,6 @@ class Broker(Crossing):
         elif isinstance(item, Alarm) and not item.session.over:
             item.session.on_timer(item.key)
 
-    def _catalog_changed(self) -> None:
-        changed = self.catalog.changed
-        self.catalog.changed = []
-        for entry in changed:
-            self.monitor.catalogued(entry)
-            if entry.state == LATE and entry.datagram:
-                # "In the event of a missing beat, heartbeats will switch over to reliable TCP connections"
-                self.probe(entry)
-
-    def probe(self, entry: Entry) -> None:
-        """Asks the service itself, over the connection that registered it, if there still is one."""
-        if entry.session is not None and not entry.session.over:
-            entry.session.probe(entry.name)
-
     def _request_due(self, request: Request, terms: Terms) -> None:
         terms.timer = 0
         if request.state == DONE:
@@ -372,120 +391,6 @@ class Broker(Crossing):
 
     def nonce(self, size: int) -> bytes:
         return self._entropy.take(size)
-
-    # --- publishing and the catalog --------------------------------------------------------------------------------------
-
-    def publish(self, session: Session, topic: bytes, body: Body) -> int:
-        if topic.startswith(RESERVED_TOPIC):
-            self.recorder.refused(session, f"topics under {RESERVED_TOPIC.decode()} are the broker's own")
-            return 0
-        if topic.startswith(logs.TOPIC):
-            return self._log(session, topic, body)
-        if self._wants_messages:
-            self.recorder.published(session, topic, body)
-        return self.announce(topic, body)
-
-    def _log(self, session: Session, topic: bytes, body: Body) -> int:
-        """A log record: it is kept in the ring of records, not as a value, and subscribers get it with the request it belongs to."""
-        try:
-            record = logs.read(topic, flat(body), self.now + self.wall)
-        except ValueError as error:
-            self.violated(session, f"a log record under {topic[:64]!r}: {error}")
-            return 0
-        record.request = number_of(record.attempt.encode(), self._requests)
-        self.logs.add(record)
-        self.recorder.log_record(session, record)
-        return self.announce(topic, frame(record.content, False), keep=False)
-
-    def relay(self, session: Session, topic: bytes, body: Body, origin: bytes, number: int) -> None:
-        if topic.startswith(RESERVED_TOPIC) or not self.first_seen(origin, topic, number):
-            return
-        if not topic.startswith(logs.TOPIC):
-            self.announce(topic, body, True, origin, number, session)
-            return
-        try:
-            record = logs.read(topic, flat(body), self.now + self.wall)
-        except ValueError as error:
-            self.violated(session, f"a log record under {topic[:64]!r}: {error}")
-            return
-        record.broker = origin.decode()
-        self.logs.add(record)
-        self.recorder.log_record(session, record)
-        self.announce(topic, frame(record.content, False), False, origin, number, session)
-
-    def announce(
-        self,
-        topic: bytes,
-        body: Body,
-        keep: bool = True,
-        origin: bytes = b"",
-        number: int = 0,
-        via: "Session | None" = None,
-    ) -> int:
-        """A message to every subscriber of the topic but ``via``; it becomes the topic's last value. One without a body is no value, and
-        ends the one there was. Returns how many it reached."""
-        if not number:
-            self.publications += 1
-            number = self.publications
-        publication = Publication(topic, head(len(topic), bool(body)) + topic + body, origin, number)
-        values = self.values
-        kept = keep and bool(body) and values.put(publication)
-        if not body:
-            values.clear(topic)
-        subscribers = self.subscriptions.match(topic)
-        for subscriber in subscribers:
-            if subscriber is not via and not (subscriber.late and kept and values.late[subscriber].expects(topic)):
-                subscriber.send_message(publication)
-        return len(subscribers)
-
-    def subscribe(self, session: Session, prefix: bytes) -> None:
-        if self.subscriptions.add(session, prefix):
-            self.monitor.greet(session, prefix)
-            self.values.welcome(session, prefix, self.subscriptions)
-
-    def unsubscribe(self, session: Session, prefix: bytes) -> bool:
-        if not self.subscriptions.remove(session, prefix):
-            return False
-        if not self.subscriptions.has(session, prefix):
-            self.values.unwelcome(session, prefix)
-        return True
-
-    def last_values(self, prefix: bytes, most: int) -> list[bytes]:
-        return [value.message for value in self.values.under(prefix, most)]
-
-    def enlist(self, session: Session, name: str, address: str, info: "dict[str, object]", beat: float) -> str:
-        return self._catalogued(self.catalog.enlist(self.now, name, address, info, beat, session))
-
-    def amend(self, session: Session, name: str, address: str, changes: "dict[str, object]") -> str:
-        return self._catalogued(self.catalog.amend(self.now, name, address, changes, session))
-
-    def beaten(self, name: str, address: str) -> bool:
-        known = self.catalog.beaten(self.now, name, address)
-        self._catalogued("")
-        return known
-
-    def delist(self, name: str, address: str, why: str) -> bool:
-        known = self.catalog.delist(self.now, name, address, why)
-        self._catalogued("")
-        return known
-
-    def beaten_by_datagram(self, name: str, address: str) -> None:
-        self.catalog.beaten_by_datagram(self.now, name, address)
-        self._catalogued("")
-
-    def by_datagram(self, name: str) -> bool:
-        return self.catalog.by_datagram(self.now, name)
-
-    def _catalogued(self, answer: str) -> str:
-        if self.catalog.changed:
-            self._catalog_changed()
-        return answer
-
-    def lookup(self, name: str) -> "dict[str, object] | None":
-        return self.catalog.lookup(name) or reserved.foreign(self).get(name)
-
-    def directory(self) -> "dict[str, dict[str, object]]":
-        return {**reserved.foreign(self), **self.catalog.directory()}
 
 
 class Alarm:

@@ -9,18 +9,8 @@ from polydomo.broker import queues, reserved
 from polydomo.broker.floor import Floor
 from polydomo.limits import MAX_HOPS, MAX_RELAYED, MAX_SERVICE_NAME
 from polydomo.protocols.bridge import BridgeSession, Journey, Path, path_of
-from polydomo.protocols.verbs import (
-    DONE,
-    FAILED,
-    NO_WORKER,
-    OUTCOMES,
-    REFUSED,
-    SHUTDOWN,
-    Request,
-    Service,
-    Session,
-    Worker,
-)
+from polydomo.protocols.request import DONE, FAILED, NO_WORKER, OUTCOMES, REFUSED, SHUTDOWN, Request
+from polydomo.protocols.verbs import Service, Session, Worker
 
 NOT_TAKEN = (NO_WORKER, REFUSED, SHUTDOWN)  # the other broker has not worked on it: it may be tried elsewhere
 

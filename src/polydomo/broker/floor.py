@@ -7,7 +7,7 @@ worker that is no more gives back what it held.
 from polydomo import limits
 from polydomo.broker import choice, liveness, queues, reserved
 from polydomo.broker.ledger import BLOCK, FIRST_ATTEMPTS, IN_BLOCK, Ledger, large
-from polydomo.protocols.verbs import (
+from polydomo.protocols.request import (
     DONE,
     FAILED,
     GAVE_UP,
@@ -20,10 +20,8 @@ from polydomo.protocols.verbs import (
     TOO_LARGE,
     Parts,
     Request,
-    Service,
-    Session,
-    Worker,
 )
+from polydomo.protocols.verbs import Service, Session, Worker
 from polydomo.wire.frames import Body, chain, count
 from polydomo.wire.link import AT_BOUND
 
@@ -288,11 +286,20 @@ class Floor(Ledger):
                 self.recorder.replied(request, body)
             self._end(request, OK, "")
             request.session.send_final(request, body)
+        home = worker.home
+        if home is not None and home.length and worker.auto_credit and not worker.held and not worker.credit:
+            worker.credit = 1  # as below, for the usual case
+            self._dispatch(queues.pop(home), worker)
+        else:
+            self._go_on(worker)
+        return True
+
+    def _go_on(self, worker: Worker) -> None:
+        """The worker is free of one request. Free of all, it takes another by itself, if its protocol says so."""
         if worker.auto_credit and not worker.held and not worker.credit:
             worker.credit = 1
         if worker.credit > 0:
             self._feed(worker)
-        return True
 
     def _stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
         self.monitor.stale += 1
@@ -314,11 +321,8 @@ class Floor(Ledger):
         return True
 
     def _settle(self, worker: Worker) -> None:
-        """The worker is free of one request; free of all, it takes another by itself, if its protocol says so."""
-        if worker.auto_credit and not worker.held and not worker.credit:
-            worker.credit = 1
-        if worker.credit > 0:
-            self._feed(worker)
+        """The worker is free of a request that it did not answer."""
+        self._go_on(worker)
 
     def forward(self, worker: Worker, token: bytes, service: bytes, body: Body, ref: object) -> bool:
         request = worker.held.get(token)

@@ -14,8 +14,9 @@ from polydomo.broker.record import Recorder
 from polydomo.broker.timers import Timers
 from polydomo.broker.values import Values
 from polydomo.limits import SMALL_BODY
+from polydomo.protocols.request import DONE, OK, QUEUED, Request, Terms
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import DONE, OK, QUEUED, Request, Service, Session, Terms, Verbs, Worker
+from polydomo.protocols.verbs import Service, Session, Verbs, Worker
 from polydomo.wire.frames import Body
 from polydomo.wire.link import AT_BOUND
 
@@ -63,7 +64,7 @@ class Ledger(Verbs):
     __slots__ = (  # so many attributes are slow to reach otherwise, and the hot path reaches for them all the time
         "_attempts", "_block", "_block_token", "_entropy", "_max_held_bytes", "_max_outstanding", "_max_queue", "_requests", "_sessions",
         "_stalled", "_wants_bodies", "_wants_messages", "_wants_requests", "_workers", "address", "catalog", "crews", "draining",
-        "held_bytes", "memo_workers", "monitor", "now", "open_requests", "policy", "recorder", "refusal", "schedulers",
+        "held_bytes", "memo_workers", "monitor", "now", "policy", "recorder", "refusal", "schedulers",
         "services", "sessions", "started", "subscriptions", "timers", "tuning", "wall", "workers",
     )
 
@@ -90,7 +91,6 @@ class Ledger(Verbs):
         self.sessions: dict[Session, None] = {}
         self.crews: dict[Session, dict[Worker, None]] = {}  # the workers of each connection that has any
         self.held_bytes = 0  # bodies of open requests
-        self.open_requests = 0
         self.draining = False
         self.timers = Timers()
         self.catalog = Catalog(self.tuning)
@@ -120,6 +120,11 @@ class Ledger(Verbs):
         self._wants_messages = recorder.wants_messages
         self._wants_bodies = recorder.wants_bodies
 
+    @property
+    def open_requests(self) -> int:
+        """How many there are."""
+        return sum(len(session.requests) for session in self.sessions)
+
     def _token(self, number: int, attempts: int) -> bytes:
         """The token of an attempt, where it is not at hand."""
         if attempts == 1:
@@ -134,13 +139,13 @@ class Ledger(Verbs):
         assert request.state != DONE
         request.state = DONE
         request.outcome = outcome
-        request.reason = reason
+        if reason:
+            request.reason = reason
         if request.terms is not None and request.terms.timer:
             self.timers.remove(request.terms.timer, request)
             request.terms.timer = 0
         session = request.session
         del session.requests[request]
-        self.open_requests -= 1
         size = len(request.body)
         self.held_bytes -= size
         if size > SMALL_BODY:
@@ -149,7 +154,7 @@ class Ledger(Verbs):
         if outcome == OK:
             service.answered += 1
             try:
-                service.fresh[session.protocol].append(self.now - request.accepted)
+                service.fresh[session.counted_as].append(self.now - request.accepted)
             except KeyError:
                 self.monitor.tally(service, session.protocol).fresh.append(self.now - request.accepted)
         else:

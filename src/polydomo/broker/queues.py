@@ -2,17 +2,21 @@
 
 from collections import deque
 
-from polydomo.protocols.verbs import Request, Service
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Service, Session
+
+
+def of(service: Service, session: Session) -> deque[Request]:
+    """What waits of this client, which is about to become more."""
+    queue = service.queues.get(session)
+    if queue is None:
+        queue = service.queues[session] = deque()
+        service.turns.append(queue)
+    return queue
 
 
 def push(service: Service, request: Request) -> None:
-    session = request.session
-    queue = service.queues.get(session)
-    if queue is None:
-        service.queues[session] = deque((request,))
-        service.turns.append(session)
-    else:
-        queue.append(request)
+    of(service, request.session).append(request)
     service.length += 1
 
 
@@ -28,19 +32,18 @@ def pop(service: Service) -> Request:
     if service.returned:
         return service.returned.popleft()
     turns = service.turns
-    session = turns.popleft()
-    queue = service.queues[session]
+    queue = turns.popleft()
     request = queue.popleft()
     if queue:
-        turns.append(session)
+        turns.append(queue)
     else:
-        del service.queues[session]
+        del service.queues[request.session]
     return request
 
 
 def first(service: Service) -> Request:
     """What ``pop`` would take; there must be one."""
-    return service.returned[0] if service.returned else service.queues[service.turns[0]][0]
+    return service.returned[0] if service.returned else service.turns[0][0]
 
 
 def remove(service: Service, request: Request) -> None:
@@ -54,7 +57,7 @@ def remove(service: Service, request: Request) -> None:
     queue.remove(request)
     if not queue:
         del service.queues[session]
-        service.turns.remove(session)
+        service.turns.remove(queue)  # the only one that is empty
 
 
 def oldest(service: Service) -> Request | None:
@@ -69,6 +72,6 @@ def oldest(service: Service) -> Request | None:
 def waiting(service: Service) -> list[Request]:
     """Everything in the line, given-back ones first, then client by client."""
     found = list(service.returned)
-    for session in service.turns:
-        found.extend(service.queues[session])
+    for queue in service.turns:
+        found.extend(queue)
     return found

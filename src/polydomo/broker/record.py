@@ -5,7 +5,8 @@ once, when the broker is made, so that what nobody wants costs nothing.
 """
 
 from polydomo.broker.logs import LogRecord
-from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import Body
 
 

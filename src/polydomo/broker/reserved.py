@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import figures, states
 from polydomo.limits import MAX_LISTED
-from polydomo.protocols.verbs import HELD, Request, Service, Session, Worker
+from polydomo.protocols.request import HELD, Request
+from polydomo.protocols.verbs import Service, Session, Worker
 from polydomo.wire.frames import Body, flat, frame
 
 if TYPE_CHECKING:
     from polydomo.broker.core import Broker
+    from polydomo.broker.ledger import Ledger
 
 Row = dict[str, object]
 
@@ -186,7 +188,7 @@ def why(request: Request) -> str:
     return f"{who} busy{again}"
 
 
-def foreign(broker: "Broker") -> dict[str, Row]:
+def foreign(broker: "Ledger") -> dict[str, Row]:
     """Services of the request-carrying protocols, as the catalog shows them. A name that is not UTF-8 is not visible there."""
     found: dict[str, Row] = {}
     for service in broker.services.values():

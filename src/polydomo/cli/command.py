@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_FAILURE_TEXT, MAX_MESSAGE
-from polydomo.protocols.verbs import FAILED, TOO_LARGE
+from polydomo.protocols.request import FAILED, TOO_LARGE
 from polydomo.worker.call import Call
 
 CHUNK = 256 * 1024  # bytes read from the program at a time

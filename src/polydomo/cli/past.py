@@ -202,7 +202,7 @@ def seconds(flag: str, text: str | None) -> float | None:
 
 
 def _outcomes() -> tuple[str, ...]:
-    from polydomo.protocols.verbs import OUTCOMES
+    from polydomo.protocols.request import OUTCOMES
 
     return OUTCOMES
 

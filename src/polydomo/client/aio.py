@@ -12,7 +12,7 @@ from polydomo.client.retry import Backoff, Retry
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchService, SettingError
 from polydomo.limits import CALL_TIME, CONNECT_TIME, MAX_SERVICE_NAME, POOL_CONNECTIONS
 from polydomo.protocols import registry
-from polydomo.protocols.verbs import GAVE_UP, INTERRUPTED, SHUTDOWN
+from polydomo.protocols.request import GAVE_UP, INTERRUPTED, SHUTDOWN
 from polydomo.wire.address import parse_url
 
 DEFAULT_URL = "tcp://127.0.0.1:5246"

@@ -147,11 +147,10 @@ class Connection(asyncio.Protocol, Handler):
         self._hand_over()
         link = self._link
         self._hub.dirty.clear()
-        link.dirty = False
         if link.out and not link.abort:
-            if link.big:
+            if link.special:
                 transport.writelines(link.out)
-                link.big = False
+                link.special = False
             else:
                 transport.write(b"".join(link.out))
             link.out.clear()

@@ -7,7 +7,7 @@ from polydomo.client.message import Result
 from polydomo.errors import CallFailed, CallTimeout, NoSuchService, PolydomoError
 from polydomo.limits import MAX_MESSAGE, STREAM_BACKLOG
 from polydomo.protocols.ends import Failure, Reply
-from polydomo.protocols.verbs import NO_WORKER, TIMEOUT, TOO_LARGE
+from polydomo.protocols.request import NO_WORKER, TIMEOUT, TOO_LARGE
 
 
 class Pending:

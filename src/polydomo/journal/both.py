@@ -2,7 +2,8 @@
 
 from polydomo.broker.logs import LogRecord
 from polydomo.broker.record import Recorder
-from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import Body
 
 

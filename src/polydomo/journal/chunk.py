@@ -13,7 +13,8 @@ from polydomo import limits
 from polydomo.journal import histogram, schema
 from polydomo.journal.ids import RequestId
 from polydomo.journal.schema import MESSAGES, REQUESTS
-from polydomo.protocols.verbs import OK, Session, Worker
+from polydomo.protocols.request import OK
+from polydomo.protocols.verbs import Session, Worker
 
 Row = dict[str, Any]
 

@@ -16,7 +16,7 @@ from polydomo.journal.chunk import ACCEPTED, DISPATCHED, ENDED, NOBODY, Chunk, P
 from polydomo.journal.ids import ALPHABET, NUMBER_CHARACTERS, TIME_CHARACTERS, run_name
 from polydomo.journal.schema import MESSAGES, NOTHING, REQUESTS, SHORT, TEXT, TIME
 from polydomo.limits import JOURNAL_CHUNK
-from polydomo.protocols.verbs import OK
+from polydomo.protocols.request import OK
 
 Who = Callable[[int], Peer]
 Ints = Any  # np.ndarray of int64

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from polydomo.protocols.dcp import Passed
 from polydomo.protocols.emqp import EmqpRef
-from polydomo.protocols.verbs import Request
+from polydomo.protocols.request import Request
 
 NAME = "traceparent"
 _FOUND = re.compile(rb"traceparent[:=] ?([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})")

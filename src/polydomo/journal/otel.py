@@ -18,7 +18,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status,
 
 from polydomo.errors import PolydomoError
 from polydomo.journal.context import parse
-from polydomo.protocols.verbs import OK
+from polydomo.protocols.request import OK
 
 Row = dict[str, Any]
 

@@ -21,7 +21,8 @@ from polydomo.journal.ids import RequestId
 from polydomo.journal.levels import Levels
 from polydomo.journal.schema import MESSAGES, OFF
 from polydomo.protocols.bridge import BridgeSession, journey_of
-from polydomo.protocols.verbs import OK, Request, Session, Worker
+from polydomo.protocols.request import OK, Request
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import Body
 
 HEADERS = ("emqp",)  # protocols whose requests have headers

@@ -12,7 +12,8 @@ from typing import Any
 
 from polydomo.broker.core import Broker
 from polydomo.journal import schema
-from polydomo.protocols.verbs import FAILED, OK, Request, Session, Worker
+from polydomo.protocols.request import FAILED, OK, Request
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import Body, split
 from polydomo.wire.link import Handler, Hub, Link
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
 from polydomo.journal.ids import RequestId, run_name
-from polydomo.protocols.verbs import OK
+from polydomo.protocols.request import OK
 
 if TYPE_CHECKING:
     from polydomo.journal.reader import Reader

@@ -15,7 +15,8 @@ from polydomo.journal.both import Both
 from polydomo.journal.chunk import NOBODY, Peer, Run
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
-from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import Body, frame
 
 TOPIC = b"monitor.tap."

@@ -24,7 +24,8 @@ from polydomo.limits import (
     MAX_SERVICE_NAME,
     MAX_TOPIC,
 )
-from polydomo.protocols.verbs import DONE, Publication, Request, Session, Verbs, Worker
+from polydomo.protocols.request import DONE, Request
+from polydomo.protocols.verbs import Publication, Session, Verbs, Worker
 from polydomo.wire.frames import MORE, Body, bounds, cut, frame, join, more
 from polydomo.wire.link import Link
 

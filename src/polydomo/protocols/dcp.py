@@ -5,7 +5,8 @@ connection is answered in the size it used last. The other end is in ``dcp_ends.
 """
 
 from polydomo.limits import MAX_SERVICE_NAME
-from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
 
 REGISTER, PING, PONG, REQUEST, REPLY, RECONNECT = 1, 2, 3, 4, 5, 6

@@ -17,7 +17,8 @@ from polydomo.errors import ProtocolViolation
 from polydomo.limits import LAST_ASKED, ZOMBIE_TIME
 from polydomo.protocols import emqp_headers
 from polydomo.protocols.emqp_headers import DEFAULT_QUEUE, Route
-from polydomo.protocols.verbs import Request, Session, Verbs, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Session, Verbs, Worker
 from polydomo.wire import frames
 from polydomo.wire.frames import EMPTY_FRAME, MORE, Body
 from polydomo.wire.link import Link

@@ -8,9 +8,10 @@ The client address we give a worker is the token of the attempt, so a reply that
 """
 
 from polydomo.errors import ProtocolViolation
-from polydomo.protocols.verbs import Request, Verbs, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Verbs, Worker
 from polydomo.protocols.worker_role import WorkerRole
-from polydomo.wire.frames import EMPTY_FRAME, Body, cut, end_of_last, join, split
+from polydomo.wire.frames import EMPTY_FRAME, Body, cut, end_of_last, join, split, whole_bodies
 from polydomo.wire.link import Link
 
 CLIENT = b"\x01\x00\x01\x06MDPC01"  # frames: "", MDPC01
@@ -22,8 +23,7 @@ HEARTBEAT = WORKER + b"\x00\x01\x04"
 DISCONNECT = WORKER + b"\x00\x01\x05"
 
 SERVICE_AT = len(CLIENT)
-TOKEN_AT = len(REPLY)
-BODY_AT = TOKEN_AT + 12 + 2  # after a token and the delimiter
+BODY_AT = len(REPLY) + 12 + 2  # after a token and the delimiter
 
 
 class Mdp1Session(WorkerRole):
@@ -34,34 +34,27 @@ class Mdp1Session(WorkerRole):
         super().__init__(broker, link)
         self._asked = b""  # all that stands in front of the body of the last request: the next one mostly begins alike
         self._service = b""
-        self._ref = b""
+        self._due = b""  # all that stands in front of the body of the reply to what the worker was given last
+        self._token = b""  # of that attempt
 
     def ordinary(self, data: bytes, start: int, size: int) -> int:
         """A reply, or requests for the service that was asked for before, each with a body of one frame."""
         worker = self.worker
-        if worker is not None and data[start : start + TOKEN_AT] == REPLY:
+        if worker is not None:
             body = start + BODY_AT
-            if body + 2 <= size and data[body - 1] == 0 and data[body - 2] == 1 and worker.alive:
+            if body + 2 <= size and data[start:body] == self._due and worker.alive:
                 end = body + 2 + data[body + 1] if data[body] == 0 else end_of_last(data, body, size, self.link.ordinary_size)
                 if end <= size:
-                    if not self.broker.final(worker, data[body - 14 : body - 2], data[body:end]):
+                    if not self.broker.final(worker, self._token, data[body:end]):
                         worker.seen = self.broker.now
                     return end
             return start
         asked = self._asked
-        length = len(asked)
-        while length:
-            body = start + length
-            if body + 2 > size or data[start:body] != asked:
-                break
-            end = body + 2 + data[body + 1] if data[body] == 0 else end_of_last(data, body, size, self.link.ordinary_size)
-            if end > size:
-                break
-            self.broker.request(self, self._service, data[body:end], self._ref)
-            start = end
-            if self.link.halted:
-                break
-        return start
+        if not asked:
+            return start
+        bodies = whole_bodies(data, start, size, asked, self.link.ordinary_size)
+        taken = self.broker.requests(self, self._service, bodies, asked)
+        return start + taken * len(asked) + sum(map(len, bodies[:taken]))
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         if data.startswith(CLIENT, start):
@@ -71,10 +64,9 @@ class Mdp1Session(WorkerRole):
             if after < end and data[at] == 1:
                 self._asked = data[start:after]
                 self._service = data[at + 2 : after]
-                self._ref = data[at:after]
-                self.broker.request(self, self._service, cut(data, after, end), self._ref)
+                self.broker.request(self, self._service, cut(data, after, end), self._asked)
             elif after == end and data[at] == 0:  # without a body, which kills published brokers
-                self.broker.request(self, data[at + 2 : after], b"", b"\x01" + data[at + 1 : after])
+                self.broker.request(self, data[at + 2 : after], b"", CLIENT + b"\x01" + data[at + 1 : after])
             else:
                 self._irregular(data, start, end)
         elif data.startswith(REPLY, start):
@@ -135,10 +127,13 @@ class Mdp1Session(WorkerRole):
     def send_final(self, request: Request, body: Body) -> None:
         ref = request.ref
         assert isinstance(ref, bytes)
-        self.link.send(CLIENT + ref, body or EMPTY_FRAME)
+        self.link.send(ref, body or EMPTY_FRAME)  # what stands in front of a reply is what stood in front of the request
 
     def deliver(self, worker: Worker, request: Request) -> None:
-        self.link.send(REQUEST + request.token + DELIMITER, request.body or EMPTY_FRAME)
+        self._token = token = request.token
+        self._due = b"".join((REPLY, token, DELIMITER))
+        body = request.body or EMPTY_FRAME
+        self.link.post((REQUEST, token, DELIMITER, body), len(body))
 
     def beat(self, worker: Worker) -> None:
         self.link.send(HEARTBEAT)

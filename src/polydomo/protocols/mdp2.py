@@ -10,7 +10,8 @@ said something that tells, gets REQUESTs, which both read alike, and no HEARTBEA
 """
 
 from polydomo.errors import ProtocolViolation
-from polydomo.protocols.verbs import Request, Verbs, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Verbs, Worker
 from polydomo.protocols.worker_role import WorkerRole
 from polydomo.wire.frames import EMPTY_FRAME, Body, cut, join, split
 from polydomo.wire.link import Link

@@ -7,7 +7,8 @@ connection may be a client, a worker, or both. The other end is in ``mdx_ends.py
 from functools import lru_cache
 
 from polydomo.limits import MAX_FAILURE_CODE, MAX_FAILURE_TEXT
-from polydomo.protocols.verbs import FAILURE_MARK, REFUSED, Request, Verbs, Worker
+from polydomo.protocols.request import FAILURE_MARK, REFUSED, Request
+from polydomo.protocols.verbs import Verbs, Worker
 from polydomo.protocols.worker_role import WorkerRole
 from polydomo.wire.frames import EMPTY_FRAME, Body, cut, frame, join, more, split
 from polydomo.wire.link import Link

@@ -16,7 +16,7 @@ from polydomo.protocols.mdx import (
     WORKER_FINAL,
     WORKER_PARTIAL,
 )
-from polydomo.protocols.verbs import FAILURE_MARK
+from polydomo.protocols.request import FAILURE_MARK
 
 
 class MdxClientEnd(NumberedClientEnd):

@@ -18,7 +18,8 @@ from polydomo.limits import (
     MEMO_MAX_WORKERS,
 )
 from polydomo.protocols import memo
-from polydomo.protocols.verbs import DONE, Request, Service, Session, Verbs, Worker
+from polydomo.protocols.request import DONE, Request
+from polydomo.protocols.verbs import Service, Session, Verbs, Worker
 from polydomo.wire.frames import Body
 from polydomo.wire.sp import ID_BIT, WORD, SpLink, body_at
 

@@ -9,116 +9,15 @@ Nothing here does I/O or reads a clock: ``Verbs.now`` is set by the owner of the
 
 from collections import deque
 
+from polydomo.protocols.request import Request
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.frames import Body, head
 from polydomo.wire.link import Handler, Link
 
-# --- how a request ends ------------------------------------------------------------------------------------------------
-
-OK = "ok"  # a final reply
-NO_WORKER = "no-worker"  # waited too long for a service without workers
-TIMEOUT = "timeout"  # its own deadline passed
-GAVE_UP = "gave-up"  # lost with its worker ``attempts`` times
-INTERRUPTED = "interrupted"  # its worker was lost after a partial had reached the client
-FAILED = "failed"  # the worker said so
-TOO_LARGE = "too-large"  # held partials passed the message bound
-CANCELLED = "cancelled"  # the client has gone, or took it back
-REFUSED = "refused"  # a bound was reached, or the name is not allowed
-SHUTDOWN = "shutdown"  # the broker is leaving
-
-OUTCOMES = (OK, NO_WORKER, TIMEOUT, GAVE_UP, INTERRUPTED, FAILED, TOO_LARGE, CANCELLED, REFUSED, SHUTDOWN)
-
-FAILURE_MARK = b"polydomo-failure"  # second frame of a failure where a protocol can carry one: "" mark code text
-
-QUEUED, HELD, DONE = 0, 1, 2  # Request.state
-
 # --- how a service, a worker or a client is; see ``broker.states`` -----------------------------------------------------------
 
 REGISTERING, READY, BUSY, LATE, LOST, LEFT = "registering", "ready", "busy", "late", "lost", "left"
-
-
-class Request:
-    """One request of one client, from acceptance to its outcome. Written by the broker; codecs read it.
-
-    Every field is set when it is made: a field that only some instances get later, or that only the class has, is slow to reach, and
-    this is the hot path.
-    """
-
-    __slots__ = (
-        "__weakref__", "accepted", "attempts", "body", "dispatched", "first_dispatched", "first_partial", "hops", "lost_by", "max_attempts",
-        "number", "outcome", "partials", "parts", "reason", "ref", "reply_size", "service", "session", "spent", "state", "terms", "token",
-        "worker",
-    )  # fmt: skip
-
-    def __init__(self, number: int, session: "Session", service: "Service", body: Body, ref: object, now: float) -> None:
-        self.number = number  # counts up per broker run
-        self.session = session  # the client that asked
-        self.service = service
-        self.body = body
-        self.ref = ref  # what the client's codec needs to answer; a worker's codec of the same protocol may read it too
-        self.accepted = now
-        self.state = QUEUED
-        self.worker: Worker | None = None  # who holds it now
-        self.token = b""  # names this attempt towards the worker: 12 printable ASCII bytes, see ``broker.ledger``
-        self.attempts = 0  # times it was handed to a worker
-        self.dispatched = 0.0  # when the current attempt began
-        self.first_dispatched = 0.0  # when the first one did, if there was another after it
-        self.terms: Terms | None = None  # what bounds it in time
-        self.max_attempts = 0  # 0: as many as the broker's policy says
-        self.spent = 0  # attempts before it was passed on the last time: they do not count against it
-        self.hops = 0  # services it was passed on to (DCP chains)
-        self.lost_by: Session | None = None  # the session that lost it last; another one is preferred
-        self.first_partial = 0.0
-        self.partials = 0  # partials that reached the client
-        self.parts: Parts | None = None  # partials held for a client that cannot take them
-        self.reply_size = 0
-        self.outcome = ""
-        self.reason = ""
-
-    @property
-    def deadline(self) -> float:
-        """See ``Terms``."""
-        return self.terms.deadline if self.terms is not None else 0.0
-
-    @property
-    def run(self) -> float:
-        """See ``Terms``."""
-        return self.terms.run if self.terms is not None else 0.0
-
-    @property
-    def expiry(self) -> float:
-        """See ``Terms``."""
-        return self.terms.expiry if self.terms is not None else 0.0
-
-    @property
-    def timer(self) -> int:
-        """See ``Terms``."""
-        return self.terms.timer if self.terms is not None else 0
-
-
-class Terms:
-    """What bounds a request in time, if anything does."""
-
-    __slots__ = ("deadline", "expiry", "run", "timer", "wait")
-
-    def __init__(self, deadline: float, wait: float, run: float) -> None:
-        self.deadline = deadline  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
-        self.wait = wait  # seconds it may wait for a worker, each time it does; 0: the service's general expiry
-        self.expiry = 0.0  # absolute; 0 is none. Still queued then: NO_WORKER.
-        self.run = run  # seconds from dispatch (memo01's job timeout); 0 is none. Passing it ends the request as TIMEOUT.
-        self.timer = 0  # the broker's
-
-
-class Parts:
-    """Partials that are held until the final comes."""
-
-    __slots__ = ("bodies", "frames", "size")
-
-    def __init__(self) -> None:
-        self.bodies: list[Body] = []
-        self.size = 0  # bytes
-        self.frames = 0
 
 
 class Publication:
@@ -155,7 +54,7 @@ class Service:
         self.idle: dict[Worker, None] = {}  # with credit and nothing held, least recently used first
         self.spare: dict[Worker, None] = {}  # with credit but busy: second choice
         self.queues: dict[Session, deque[Request]] = {}  # what waits, by client
-        self.turns: deque[Session] = deque()  # whose turn it is
+        self.turns: deque[deque[Request]] = deque()  # the same, in the order of their turns
         self.returned: deque[Request] = deque()  # given back by lost workers: served first
 
 
@@ -201,12 +100,13 @@ class Session(Handler):
     polls = False  # its workers ask for each request (memo01): one is delivered only while ``worker.waiting``
 
     role: Role = SHARED  # of the listener it came in by
-    asks = True  # its requests are taken: not on a listener for workers, nor once the broker is leaving
 
     def __init__(self, broker: "Verbs", link: Link) -> None:
         self.broker = broker
         self.link = link
         # the broker's own bookkeeping
+        self.asks = True  # its requests are taken: not on a listener for workers, nor once the broker is leaving
+        self.counted_as = self.protocol  # the same, on the instance, where it is reached sooner
         self.number = 0
         self.since = 0.0  # when the broker was told of it
         self.over = False  # the connection is gone
@@ -308,6 +208,10 @@ class Verbs:
         offers ``service`` (eMQP's ``default``). Reserved names (``mmi.*``, ``polydomo.*``) are answered by the broker itself,
         through ``send_final``.
         """
+        raise NotImplementedError
+
+    def requests(self, session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
+        """The same for several at once, with nothing that bounds them. Returns how many were taken: not all, if the link was halted."""
         raise NotImplementedError
 
     def withdraw(self, request: Request, why: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from polydomo.limits import CLOSE_TIME
@@ -31,13 +32,13 @@ class Connection(asyncio.Protocol):
     reading = True
     choked = False
     watched = -1  # its file descriptor, while the server watches it for closing
-    _shaking = True
     _first = b""
 
     def __init__(self, server: "BrokerServer", ipc: bool, role: Role = SHARED) -> None:
         self.server = server
         self.ipc = ipc
         self.role = role  # of the listener
+        self._take: Callable[[bytes], None] = self._shake  # who takes what comes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -51,27 +52,20 @@ class Connection(asyncio.Protocol):
         server = self.server
         if not server.awake:
             server.wake()
-        server.bytes_received += len(data)
-        link = self.link
-        if self._shaking or link is None:
-            self._shake(data)
-            return
+        take = self._take
         try:
-            link.receive(data)
+            take(data)
         except Exception:
             self.fail()
 
     def _shake(self, data: bytes) -> None:
         """What comes until the handshake is done."""
-        try:
-            if self.link is None:
-                self._sniff(self._first + data)
-            else:
-                self.link.receive(data)
-        except Exception:
-            self.fail()
+        if self.link is None:
+            self._sniff(self._first + data)
+        else:
+            self.link.receive(data)
         if self.link is not None and self.link.open:
-            self._shaking = False
+            self._take = self.link.receive
             self.server.shaking.pop(self, None)
 
     def go_on(self, link: Link) -> None:
@@ -129,31 +123,19 @@ class Connection(asyncio.Protocol):
             self.transport.write(answer)
         self.transport.close()
 
-    def flush(self) -> None:
-        """Once per turn: writes what the link gathered and obeys its flags."""
-        link = self.link
-        assert link is not None
+    def flush(self, link: Link) -> None:
+        """At the end of a turn, for a link that is ``special``: writes what it gathered and obeys its flags."""
+        if link.closed:
+            return
+        link.special = self.choked  # as long as it is, how much is unsent is looked at each time
         transport = self.transport
-        link.dirty = False
         out = link.out
         if out:
-            if not link.big:
-                data = out[0] if len(out) == 1 else b"".join(out)
-                out.clear()
-                self.server.bytes_sent += len(data)
-                transport.write(data)
-            else:
-                self.server.bytes_sent += sum(map(len, out))
-                link.out = []
-                link.big = False
-                transport.writelines(out)
+            link.out = []
+            self.server.bytes_sent += sum(map(len, out))
+            transport.writelines(out)
             if self.choked and transport.get_write_buffer_size() > self.server.max_unsent:
                 link.close(f"left over {self.server.max_unsent} bytes unread", abort=True)
-        if link.halted or not self.reading:
-            self._obey(link)
-
-    def _obey(self, link: Link) -> None:
-        """What the link's flags ask for."""
         if link.closing is not None:
             self._close(link)
         elif bool(link.paused) == self.reading:
@@ -188,6 +170,8 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The peer does not read: it is not read from either, unless it carries a worker, which must not be stopped."""
         self.choked = True
+        if self.link is not None:
+            self.link.special = True
         if self.link is not None and not getattr(self.link.handler, "workers", 0):
             self.link.pause(CHOKED)
             self.server.wake()

@@ -6,7 +6,8 @@ from polydomo.broker.record import Recorder
 from polydomo.broker.reserved import text
 from polydomo.protocols.bridge import BridgeSession
 from polydomo.protocols.emqp import SCHEDULER
-from polydomo.protocols.verbs import Request, Session, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.verbs import Session, Worker
 from polydomo.server import logs
 from polydomo.server.logs import say
 

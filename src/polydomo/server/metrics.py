@@ -12,7 +12,7 @@ from polydomo.broker import states
 from polydomo.broker.core import Broker
 from polydomo.broker.histogram import cumulative
 from polydomo.broker.monitor import text
-from polydomo.protocols.verbs import OK
+from polydomo.protocols.request import OK
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer

@@ -71,7 +71,6 @@ class BrokerServer:
         self.beacon: beacon.Beacon | None = None
         self.heartbeats: Heartbeats | None = None
         self.ipc_peers = 0
-        self.bytes_received = 0
         self.bytes_sent = 0
         self.awake = False  # this turn's flush is scheduled
         self._listening: list[listening.Listening] = []
@@ -239,6 +238,8 @@ class BrokerServer:
         """The end of a turn: stalled peers go on where they may, everything gathered is written, the timer is set."""
         self.awake = False
         hub = self.hub
+        join = b"".join
+        sent = 0
         try:
             self.broker.turn()
             if self.broker.catalog.publishers_version != self.publishers.version:
@@ -254,14 +255,19 @@ class BrokerServer:
             hub.dirty = []
             for link in dirty:
                 connection: Connection = link.owner
-                if link.closed:
-                    link.dirty = False
-                else:
-                    try:
-                        connection.flush()
-                    except Exception:
-                        connection.fail()
-        if not self.broker.open_requests:
+                try:
+                    if link.special:
+                        connection.flush(link)
+                    else:
+                        out = link.out
+                        data = join(out)
+                        out.clear()
+                        sent += len(data)
+                        connection.transport.write(data)
+                except Exception:
+                    connection.fail()
+        self.bytes_sent += sent
+        if self._leaving and not self.broker.open_requests:
             self._idle.set()
         if self.broker.values.late and self.broker.values.behind():
             self.wake()  # others have their turn in between
@@ -302,7 +308,7 @@ class BrokerServer:
 
     def count(self) -> None:
         """Tells the monitor what was counted at the sockets."""
-        self.broker.monitor.bytes_received = self.bytes_received
+        self.broker.monitor.bytes_received = self.hub.received
         self.broker.monitor.bytes_sent = self.bytes_sent
 
     # --- connections --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ A small body is ``bytes``; a large one may be a ``memoryview`` over the bytes it
 """
 
 from polydomo.errors import ProtocolViolation
-from polydomo.limits import BIG_BODY
+from polydomo.limits import BIG_BODY, CUT_AT_ONCE, MOST_AT_ONCE
 
 Body = bytes | memoryview
 
@@ -89,6 +89,26 @@ def end_of_last(data: bytes, at: int, size: int, most: int) -> int:
             if length <= most:
                 return at + 9 + length
     return size + 1
+
+
+def whole_bodies(data: bytes, start: int, size: int, envelope: bytes, most: int) -> list[bytes]:
+    """The bodies of the messages at ``data[start:size]`` that are all there, begin with this envelope and have a body of one frame of at
+    most ``most`` bytes, up to the first that is none.
+
+    Cut at each envelope, a piece that is as long as its frame says is a body: one with an envelope within would come out shorter.
+    """
+    if data[start : start + len(envelope)] != envelope:
+        return []
+    if start or size > CUT_AT_ONCE:
+        data = data[start : start + CUT_AT_ONCE]
+    pieces = data.split(envelope, MOST_AT_ONCE)
+    del pieces[0]
+    for piece in pieces:
+        size = len(piece)
+        if (size < 2 or size != 2 + piece[1] or piece[0]) and size != end_of_last(piece, 0, size, most):
+            del pieces[pieces.index(piece) :]  # the first of its like
+            break
+    return pieces
 
 
 def cut(data: bytes, start: int, end: int) -> Body:

@@ -47,21 +47,22 @@ class Hub:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.dirty: list[Link] = []  # links with bytes to write or a changed flag, each once
+        self.dirty: list[Link] = []  # links with bytes to write or a changed flag
         self.resumed: list[Link] = []  # links to be asked for what they had put aside, with ``receive(b"")``
+        self.received = 0  # bytes, ever
 
 
 class Link:
     """One connection. Subclasses: ``zmtp.ZmtpLink`` and ``sp.SpLink``."""
 
     wire = ""  # "zmtp" or "sp", for people
+
     def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:
         self.hub = hub
         self.handler = handler
         self.peer = peer  # the peer's address, for people
-        self.out: list[Body] = []
-        self.dirty = False  # it stands in ``hub.dirty``
-        self.big = False  # ``out`` has a piece too large to be worth joining
+        self.out: list[Body] = []  # while there is anything, the link stands in ``hub.dirty``
+        self.special = False  # not just something to write: a changed flag, or a piece in ``out`` that is too large to be worth joining
         self.mute = False  # closed or closing: nothing more is sent
         self.halted = False  # mute or paused: nothing more is taken in
         self.closing: str | None = None  # why the owner must close the connection, once ``out`` is written
@@ -84,20 +85,31 @@ class Link:
         """Sends a message that is already framed for this wire."""
         if self.mute:
             return
-        if len(body) < BIG_BODY:
-            self.out.append(envelope + body)
-        else:
-            self.out.append(envelope)
-            self.out.append(body)
-            self.big = True
-        if not self.dirty:
-            self.dirty = True
+        out = self.out
+        if not out:
             self.hub.dirty.append(self)
+        if body:
+            out += (envelope, body)
+            if len(body) >= BIG_BODY:
+                self.special = True
+        else:
+            out.append(envelope)
+
+    def post(self, pieces: tuple[Body, ...], largest: int) -> None:
+        """Sends a message in pieces, which need not be joined before all that is sent is; ``largest`` is the size of the largest."""
+        if self.mute:
+            return
+        out = self.out
+        if not out:
+            self.hub.dirty.append(self)
+        out += pieces
+        if largest >= BIG_BODY:
+            self.special = True
 
     def touch(self) -> None:
         """Puts the link in front of its owner, who looks at its flags."""
-        if not self.dirty:
-            self.dirty = True
+        self.special = True
+        if not self.out:
             self.hub.dirty.append(self)
 
     def close(self, reason: str, abort: bool = False) -> None:
@@ -133,6 +145,6 @@ class Link:
     def lost(self, reason: str) -> None:
         """The owner says that the connection is gone. Safe to call twice."""
         if not self.closed:
-            self.closed = self.mute = self.halted = True
+            self.closed = self.mute = self.halted = self.special = True
             self.out.clear()
             self.handler.on_close(self.closing or reason)

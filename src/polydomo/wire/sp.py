@@ -91,14 +91,15 @@ class SpLink(Link):
         """Sends a message whose body is ``header`` and ``payload``; a large payload is not copied."""
         size = len(rid) + len(header) + len(payload)
         if size < BIG_BODY and not self.mute:  # as in ``send``, with one concatenation
-            self.out.append(b"".join((self._lead, size.to_bytes(8, "big"), rid, header, payload)))
-            if not self.dirty:
-                self.dirty = True
+            out = self.out
+            if not out:
                 self.hub.dirty.append(self)
+            out.append(b"".join((self._lead, size.to_bytes(8, "big"), rid, header, payload)))
         else:
             self.send(self._lead + size.to_bytes(8, "big") + rid + header, payload)
 
     def receive(self, data: bytes) -> None:
+        self.hub.received += len(data)
         position = 0
         if self._rest:
             if data:

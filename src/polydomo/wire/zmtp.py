@@ -62,6 +62,7 @@ class ZmtpLink(Link):
     ) -> None:
         super().__init__(hub, handler, peer)
         self._state = SIGNING
+        self._hasty = False  # in traffic, with a handler that has a quick way, and with nothing put aside
         self._rest = b""  # an unfinished message, or what came while paused
         self._gather: BytesIO | None = None  # the same, for a long one
         self.listener = listener
@@ -84,19 +85,21 @@ class ZmtpLink(Link):
         return self._state == TRAFFIC and not self.closed
 
     def receive(self, data: bytes) -> None:
+        size = len(data)
+        self.hub.received += size
+        start = 0
         try:
+            if self._hasty and not self.halted:
+                start = self.handler.ordinary(data, 0, size)
+                if start == size:
+                    return
             if self._state == TRAFFIC:
-                handler = self.handler
-                if handler.hasty and not self._rest and self._gather is None and not self.halted:
-                    start = handler.ordinary(data, 0, len(data))
-                    if start < len(data):
-                        self._traffic(data, start)
-                else:
-                    self._traffic(data, 0)
+                self._traffic(data, start)
             elif self.closing is None:
                 self._shake(self._rest + data)
         except ProtocolViolation as error:
             self.violation(error)
+        self._hasty = self._state == TRAFFIC and self.handler.hasty and not self._rest and self._gather is None
 
     # --- greeting and handshake -----------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from polydomo.client.retry import Backoff
 from polydomo.errors import CallFailed, NotConnected, PolydomoError, ProtocolViolation
 from polydomo.limits import CLOSE_TIME, CONNECT_TIME, SETTLED
 from polydomo.protocols.ends import Dismissed, Event, Job, WorkerEnd
-from polydomo.protocols.verbs import FAILED
+from polydomo.protocols.request import FAILED
 from polydomo.wire.address import Address
 from polydomo.worker.call import Call
 from polydomo.worker.context import RUNNING, Running

@@ -1,0 +1,127 @@
+"""A request: what the broker knows of it, what bounds it, and how it may end."""
+
+from typing import TYPE_CHECKING
+
+from polydomo.wire.frames import Body
+
+if TYPE_CHECKING:
+    from polydomo.protocols.verbs import Service, Session, Worker
+
+# --- how a request ends ------------------------------------------------------------------------------------------------
+
+OK = "ok"  # a final reply
+NO_WORKER = "no-worker"  # waited too long for a service without workers
+TIMEOUT = "timeout"  # its own deadline passed
+GAVE_UP = "gave-up"  # lost with its worker ``attempts`` times
+INTERRUPTED = "interrupted"  # its worker was lost after a partial had reached the client
+FAILED = "failed"  # the worker said so
+TOO_LARGE = "too-large"  # held partials passed the message bound
+CANCELLED = "cancelled"  # the client has gone, or took it back
+REFUSED = "refused"  # a bound was reached, or the name is not allowed
+SHUTDOWN = "shutdown"  # the broker is leaving
+
+OUTCOMES = (OK, NO_WORKER, TIMEOUT, GAVE_UP, INTERRUPTED, FAILED, TOO_LARGE, CANCELLED, REFUSED, SHUTDOWN)
+
+FAILURE_MARK = b"polydomo-failure"  # second frame of a failure where a protocol can carry one: "" mark code text
+
+QUEUED, HELD, DONE = 0, 1, 2  # Request.state
+
+
+class Request:
+    """One request of one client, from acceptance to its outcome. Written by the broker; codecs read it.
+
+    Every field is set when it is made: a field that only some instances get later, or that only the class has, is slow to reach, and
+    this is the hot path.
+    """
+
+    __slots__ = (
+        "__weakref__", "accepted", "attempts", "body", "dispatched", "first_dispatched", "first_partial", "hops", "lost_by", "max_attempts",
+        "number", "outcome", "partials", "parts", "reason", "ref", "reply_size", "service", "session", "spent", "state", "terms", "token",
+        "worker",
+    )  # fmt: skip
+
+    number: int  # counts up per broker run
+    session: "Session"  # the client that asked
+    service: "Service"
+    body: Body
+    ref: object  # what the client's codec needs to answer; a worker's codec of the same protocol may read it too
+    accepted: float
+    state: int
+    worker: "Worker | None"  # who holds it now
+    token: bytes  # names this attempt towards the worker: 12 printable ASCII bytes, see ``broker.ledger``
+    attempts: int  # times it was handed to a worker
+    dispatched: float  # when the current attempt began
+    first_dispatched: float  # when the first one did, if there was another after it
+    terms: "Terms | None"  # what bounds it in time
+    max_attempts: int  # 0: as many as the broker's policy says
+    spent: int  # attempts before it was passed on the last time: they do not count against it
+    hops: int  # services it was passed on to (DCP chains)
+    lost_by: "Session | None"  # the session that lost it last; another one is preferred
+    first_partial: float
+    partials: int  # partials that reached the client
+    parts: "Parts | None"  # partials held for a client that cannot take them
+    reply_size: int
+    outcome: str
+    reason: str
+
+    @property
+    def deadline(self) -> float:
+        """See ``Terms``."""
+        return self.terms.deadline if self.terms is not None else 0.0
+
+    @property
+    def run(self) -> float:
+        """See ``Terms``."""
+        return self.terms.run if self.terms is not None else 0.0
+
+    @property
+    def expiry(self) -> float:
+        """See ``Terms``."""
+        return self.terms.expiry if self.terms is not None else 0.0
+
+    @property
+    def timer(self) -> int:
+        """See ``Terms``."""
+        return self.terms.timer if self.terms is not None else 0
+
+
+def new_request(number: int, session: "Session", service: "Service", body: Body, ref: object, now: float) -> Request:
+    """A function, since a constructor costs twice as much."""
+    request = Request()
+    request.number = number
+    request.session = session
+    request.service = service
+    request.body = body
+    request.ref = ref
+    request.accepted = now
+    request.state = QUEUED
+    request.worker = request.lost_by = request.terms = request.parts = None
+    request.token = b""
+    request.attempts = request.max_attempts = request.spent = request.hops = request.partials = request.reply_size = 0
+    request.dispatched = request.first_dispatched = request.first_partial = 0.0
+    request.outcome = request.reason = ""
+    return request
+
+
+class Terms:
+    """What bounds a request in time, if anything does."""
+
+    __slots__ = ("deadline", "expiry", "run", "timer", "wait")
+
+    def __init__(self, deadline: float, wait: float, run: float) -> None:
+        self.deadline = deadline  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
+        self.wait = wait  # seconds it may wait for a worker, each time it does; 0: the service's general expiry
+        self.expiry = 0.0  # absolute; 0 is none. Still queued then: NO_WORKER.
+        self.run = run  # seconds from dispatch (memo01's job timeout); 0 is none. Passing it ends the request as TIMEOUT.
+        self.timer = 0  # the broker's
+
+
+class Parts:
+    """Partials that are held until the final comes."""
+
+    __slots__ = ("bodies", "frames", "size")
+
+    def __init__(self) -> None:
+        self.bodies: list[Body] = []
+        self.size = 0  # bytes
+        self.frames = 0
