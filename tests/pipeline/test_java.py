@@ -1,11 +1,12 @@
 """Java is found before Spark is started, or one line says what to do."""
 
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
-from polydomo.pipeline import java
+from polydomo.pipeline import java, session
 
 
 def fake(home: Path, version: str) -> Path:
@@ -47,3 +48,14 @@ def test_the_wheels_java_runs_without_the_flag_it_does_not_know(tmp_path: Path) 
     )
     assert told.returncode == 0 and "version" in told.stderr
     assert "incubator" not in told.stderr
+
+
+@pytest.mark.parametrize(("remote", "said"), [("sc://127.0.0.1:{port}", "nobody answers"), ("http://127.0.0.1:{port}", "not the address")])
+def test_a_connect_server_that_is_not_there_is_told_of_at_once(remote: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(session.NoSpark, match=said):
+            session.build(remote=remote.format(port=taken.getsockname()[1]))

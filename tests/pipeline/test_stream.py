@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,47 +169,37 @@ def test_told_to_stop_in_the_middle_of_a_batch_it_ends_when_that_is_done(tmp_pat
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("program", [pytest.param(STREAM_DRIVER, id="stream"), pytest.param(BATCH_DRIVER, id="batch")])
 def test_a_driver_killed_in_the_middle_leaves_tables_that_the_next_one_finishes(
-    spark: "SparkSession", tmp_path: Path
+    spark: "SparkSession", tmp_path: Path, program: str
 ) -> None:
     journal = tmp_path / "journal"
     hours(journal, 0)
     hours(journal, 1)
-    killed(spark, journal, tmp_path, ["moved"])
-
-
-@pytest.mark.timeout(900)
-def test_a_batch_run_killed_in_the_middle_leaves_tables_that_the_next_one_finishes(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
-    journal = tmp_path / "journal"
-    hours(journal, 0)
-    hours(journal, 1)
-    killed(spark, journal, tmp_path, ["moved"], program=BATCH_DRIVER)
+    killed(spark, journal, tmp_path, ["moved"], program)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_batch_run_killed_five_times_while_the_journal_grows(spark: "SparkSession", tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    generate(source, 20_000, seed=4, breaches=2, segment_rows=3_000)
-    steps = ["staged requests", "before the intent", "after the intent", "moved /services", "noted"]
-    killed(spark, source, tmp_path, steps, grow=True, program=BATCH_DRIVER)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_a_driver_killed_five_times_while_the_journal_grows(spark: "SparkSession", tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    generate(source, 20_000, seed=3, breaches=2, segment_rows=3_000)
-    # before anything is published; in the middle of the first commit; between the two; in the middle of the second; near its end
-    steps = ["staged services", "moved /requests", "staged hops", "moved /topology", "noted"]
-    killed(spark, source, tmp_path, steps, grow=True)
-
-
-def killed(
-    spark: "SparkSession", source: Path, scratch: Path, steps: list[str], grow: bool = False, program: str = STREAM_DRIVER
+@pytest.mark.parametrize(
+    ("program", "seed", "steps"),
+    [
+        # before anything is published; in the middle of the first commit; between the two; in the middle of the second; near its end
+        pytest.param(STREAM_DRIVER, 3, ("staged services", "moved /requests", "staged hops", "moved /topology", "noted"), id="stream"),
+        pytest.param(
+            BATCH_DRIVER, 4, ("staged requests", "before the intent", "after the intent", "moved /services", "noted"), id="batch"
+        ),
+    ],
+)
+def test_a_driver_killed_five_times_while_the_journal_grows(
+    spark: "SparkSession", tmp_path: Path, program: str, seed: int, steps: tuple[str, ...]
 ) -> None:
+    source = tmp_path / "source"
+    generate(source, 20_000, seed=seed, breaches=2, segment_rows=3_000)
+    killed(spark, source, tmp_path, steps, program, grow=True)
+
+
+def killed(spark: "SparkSession", source: Path, scratch: Path, steps: Sequence[str], program: str, grow: bool = False) -> None:
     """The tables after these kills, and one run to the end, are those of a batch run."""
     journal, tables = scratch / "growing", scratch / "tables"
     # in the order in which brokers that work at the same time would have written them

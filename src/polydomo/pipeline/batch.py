@@ -1,5 +1,6 @@
 """``polydomo pipeline run``: from segments that are not in the tables yet to tables that have them."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +13,22 @@ from polydomo.pipeline import segments
 from polydomo.pipeline.commit import PARQUET, Store
 from polydomo.pipeline.segments import Found, Segment
 from polydomo.pipeline.session import SMALL, interpreted
-from polydomo.pipeline.tables import TABLES, audit, capacity, hops, logs, requests, services, topology, values, workers
+from polydomo.pipeline.tables import (
+    TABLES,
+    audit,
+    capacity,
+    hops,
+    local,
+    logs,
+    requests,
+    services,
+    topology,
+    values,
+    workers,
+)
 from polydomo.pipeline.tables.capacity import Objective
 from polydomo.pipeline.tables.marks import marked
+from polydomo.pipeline.tables.rare import RARE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,6 +122,8 @@ class Batch:
         self.there = found.units()
         self.bounds = [str(since or ""), str(until or "")]
         self.early = False  # publish the tables that are asked for first before the others are made
+        self.kept: dict[frozenset[str], DataFrame] = {}  # rare messages, by the segments they are of
+        self.keeping = threading.Lock()
 
     def run(self) -> None:
         fresh = self._fresh()
@@ -129,11 +145,15 @@ class Batch:
         self.tell(f"{self.summary.segments} new segments, in {len(units)} hours: {units[0]} to {units[-1]}")
         runs = {segment.run for unit in units for segment in self.there[unit]}
         rows = sum(segment.rows for there in self.there.values() for segment in there if segment.run in runs)
-        with interpreted(self.spark, rows < SMALL):
-            if self.early and self.store.format == PARQUET:
-                opened = self._tables(units, lambda: self._audit(runs))
-            else:
-                opened, _ = self._together([lambda: self._tables(units), lambda: self._audit(runs)])
+        try:
+            with interpreted(self.spark, rows < SMALL):
+                if self.early and self.store.format == PARQUET:
+                    opened = self._tables(units, lambda: self._audit(runs))
+                else:
+                    opened, _ = self._together([lambda: self._tables(units), lambda: self._audit(runs)])
+        finally:
+            for frame in self.kept.values():
+                frame.unpersist()
         self.store.commit(
             {
                 unit: {"segments": [s.id for s in self.there[unit]], "bounds": self._bounds(unit), "open": opened.get(unit, 0)}
@@ -170,6 +190,15 @@ class Batch:
     def _read(self, kind: str, units: Iterable[str]) -> "DataFrame":
         return segments.read(self.spark, kind, [s for unit in units for s in self.there.get(unit, ())], self.since, self.until)
 
+    def _rare(self, mine: "Sequence[Segment]") -> "DataFrame":
+        """The messages of which there are few. Many look for them: they are read once."""
+        messages = [segment for segment in mine if segment.kind == schema.MESSAGES]
+        with self.keeping:
+            names = frozenset(segment.id for segment in messages)
+            if names not in self.kept:
+                self.kept[names] = segments.read(self.spark, schema.MESSAGES, messages, self.since, self.until).where(RARE).persist()
+            return self.kept[names]
+
     # --- tables that are made hour by hour --------------------------------------------------------------------------------
 
     def _tables(self, units: list[str], later: Callable[[], None] | None = None) -> dict[str, int]:
@@ -190,6 +219,7 @@ class Batch:
         earliest = f"{told.earliest:%Y-%m-%d/%H}" if told.earliest else ""
         early = sorted(unit for unit in self.there if earliest and earliest <= unit < units[0]) + units
         messages = self._read(schema.MESSAGES, units)
+        rare = self._rare([segment for unit in units for segment in self.there[unit]])
         parts = self._parts(rows, told.doubtful)
         links = self._links(parts) if bridged else None
         inside = self._inside(units)
@@ -199,14 +229,14 @@ class Batch:
         def turns() -> None:
             made = hops.build(parts, links, self._read(schema.MESSAGES, early), lambda few: few.localCheckpoint())
             self._stage("hops", made.where(keep), units)
-            self._stage("workers", workers.build(self._staged("hops"), messages).where(inside), units)
+            self._stage("workers", workers.build(self._staged("hops"), rare, lambda few: few.localCheckpoint()).where(inside), units)
 
         first: list[Callable[[], None]] = [
             lambda: self._stage("requests", requests.build(parts, links).where(keep), units),
-            lambda: self._stage("services", services.build(own, messages), units),
+            lambda: self._stage("services", services.build(own, rare), units),
         ]
         then: list[Callable[[], None]] = [
-            lambda: self._stage("logs", logs.build(messages, own), units),
+            lambda: self._stage("logs", logs.build(rare, own), units),
             lambda: self._stage("values", values.build(messages), units),
         ]
         if later is None:
@@ -238,13 +268,14 @@ class Batch:
         """Each request once. Of those on record more than once there are few: they are settled, and read apart from the rest."""
         if not doubtful:
             return rows
-        words = self.spark.createDataFrame(doubtful, "run BIGINT, word BIGINT, bits BIGINT")
-        twice = [tuple(row) for row in requests.twice(marked(rows.select("run", "number"), words)).collect()]
+        words = local.frame(self.spark, doubtful, (("run", "BIGINT"), ("word", "BIGINT"), ("bits", "BIGINT")))
+        twice = requests.twice(marked(rows.select("run", "number", "seq"), words)).collect()
         if not twice:
             return rows
-        numbers = sorted({number for _, number in twice})
-        some = rows.where(f"number IN ({', '.join(map(str, numbers))})") if len(numbers) <= FEW else rows
-        return requests.parts(rows, self.spark.createDataFrame(twice, "run BIGINT, number BIGINT"), some)
+        if len(twice) <= FEW and all(row.seqs[0] < row.seqs[1] for row in twice):
+            return requests.without(rows, [(row.run, row.number, seq) for row in twice for seq in row.seqs[1:]])
+        keys = [(row.run, row.number) for row in twice]
+        return requests.parts(rows, local.frame(self.spark, keys, (("run", "BIGINT"), ("number", "BIGINT"))))
 
     def _links(self, parts: "DataFrame") -> "DataFrame":
         """How requests continue over bridges. Small, and settled, so that no plan holds the way to it."""
@@ -274,7 +305,7 @@ class Batch:
         made = self.store.read(table) if old else self.store.read_staged(table)
         if old and made is not None:
             made = made.where(inside)
-        return made if made is not None else self.spark.createDataFrame([], TABLES[table].ddl)
+        return made if made is not None else local.frame(self.spark, [], TABLES[table].pairs)
 
     def _stage(self, table: str, frame: "DataFrame", units: Iterable[str]) -> None:
         began = time.monotonic()
@@ -297,7 +328,7 @@ class Batch:
             else None
         )
         began = time.monotonic()
-        made = audit.Audit(messages, finished, words, self._together).run()
+        made = audit.Audit(messages, finished, words, self._together, self._rare(mine)).run()
         first: dict[int, int] = {}
         for segment in mine:
             first[segment.run] = min(segment.first, first.get(segment.run, segment.first))
@@ -307,7 +338,7 @@ class Batch:
         self.tell(f"audit: {self.summary.seconds['audit']:.1f} s")
 
     def _frame(self, table: str, rows: Iterable[Any]) -> "DataFrame":
-        return self.spark.createDataFrame([tuple(row) for row in rows], TABLES[table].ddl).coalesce(1)
+        return local.frame(self.spark, rows, TABLES[table].pairs).coalesce(1)
 
     def _replace(self, table: str, rows: list[Any], first: dict[int, int]) -> None:
         """Rows of these runs, from the first sequence number of each that is still in the journal, are replaced."""

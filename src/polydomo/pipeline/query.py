@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline.commit import PARQUET, Store
-from polydomo.pipeline.tables import TABLES
+from polydomo.pipeline.tables import TABLES, local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +30,7 @@ def views(spark: "SparkSession", tables: str, format: str = PARQUET) -> None:
     if all(frame is None for frame in found.values()):
         raise PolydomoError(f"there are no tables in {tables}; `polydomo pipeline run` makes them")
     for name, frame in found.items():
-        (frame if frame is not None else spark.createDataFrame([], TABLES[name].ddl)).createOrReplaceTempView(name)
+        (frame if frame is not None else local.frame(spark, [], TABLES[name].pairs)).createOrReplaceTempView(name)
 
 
 def ask(spark: "SparkSession", sql: str) -> "DataFrame":

@@ -1,6 +1,7 @@
 """One builder of Spark sessions: a quiet local one by default, a cluster's with ``--master`` or ``--remote``."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import java
@@ -25,6 +27,8 @@ QUIET = {
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
+    # histograms are gathered for some thousand windows at a time: in a hash map, not by sorting what they are of
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "65536",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
@@ -37,10 +41,11 @@ QUIET = {
 }
 QUIETLY = Path(__file__).with_name("log4j2.properties")
 # A run plans much and lives for minutes: by default the JVM spends as long on compiling Spark's planner well as on all
-# rows of ten million. So only what is called very often, which is what handles rows, is compiled well.
+# rows of ten million. So only what is called very often, which is what handles rows, is compiled well. What Spark makes of
+# a wide plan is one method of more bytes than the JVM compiles by default: it would be interpreted, row by row.
 STEADY = (
-    "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -XX:Tier4InvocationThreshold=800000 -XX:Tier4MinInvocationThreshold=400000 "
-    "-XX:Tier4CompileThreshold=1600000 -XX:Tier4BackEdgeThreshold=6000000"
+    "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -XX:-DontCompileHugeMethods -XX:Tier4InvocationThreshold=400000 "
+    "-XX:Tier4MinInvocationThreshold=200000 -XX:Tier4CompileThreshold=800000 -XX:Tier4BackEdgeThreshold=3000000"
 )
 # For short jobs in a JVM that lives for seconds: compiled quickly rather than well.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
@@ -57,6 +62,8 @@ INTERPRETED = {
 }
 
 
+CONNECT_PORT = 15002  # of a Spark Connect server that is not told another
+CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 20.0  # for hooks of the JVM that remove its scratch directories; then it is killed
 
 
@@ -95,12 +102,15 @@ def build(
     if remote:
         for key in ("spark.driver.memory", "spark.ui.enabled", "spark.ui.showConsoleProgress"):
             settings.pop(key)
+        _heard(remote)
         builder = builder.remote(remote)
     else:
         os.environ["JAVA_HOME"] = java.find()
         local = not master or master.startswith("local")
         if local:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            # what the JVM's compiler frees would else stay with the C library, in an arena for each of its threads
+            os.environ.setdefault("MALLOC_ARENA_MAX", "2")
             settings["spark.driver.bindAddress"] = "127.0.0.1"
             settings["spark.driver.host"] = "127.0.0.1"
         builder = builder.master(master or "local[*]")
@@ -119,6 +129,23 @@ def build(
     except Exception as error:  # py4j and gRPC raise all sorts; what the user needs is one line
         raise NoSpark(f"no Spark session at {remote or master or 'local[*]'}: {str(error).splitlines()[0]}") from error
     return spark
+
+
+def _heard(remote: str) -> None:
+    """Raises NoSpark if nobody listens there: Spark's own client would try for over a minute, and say nothing meanwhile."""
+    if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
+        return  # the way is not the plain one
+    try:
+        place = urlsplit(remote)
+        port = place.port or CONNECT_PORT
+    except ValueError as error:
+        raise NoSpark(f"not the address of a Spark Connect server: {remote} ({error})") from None
+    if place.scheme != "sc" or not place.hostname:
+        raise NoSpark(f"not the address of a Spark Connect server: {remote}; it would be like sc://host:{CONNECT_PORT}")
+    try:
+        socket.create_connection((place.hostname, port), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise NoSpark(f"no Spark session at {remote}: nobody answers at {place.hostname} port {port}: {error.strerror or error}") from None
 
 
 def close(spark: "SparkSession") -> None:

@@ -2,12 +2,12 @@
 
 The rules are translated as they stand: counters become window functions, ``broken`` becomes a filter. That is done in
 three steps, each for less rows than the one before. A *screen* (``screens.py``) clears most keys by aggregates of fixed
-width. What it lets through is *searched*: a window over numbers alone. Breaches that are found, and nobody expects any,
-are *proven*: the rows that were counted up to each are gathered.
+width. The rows of what it lets through are gathered, once for all scopes, and *searched*: a window over numbers alone.
+Breaches that are found, and nobody expects any, are *proven*: the rows that were counted up to each are named.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,14 +25,16 @@ from polydomo.journal.rules import (
     RULES,
     RUN,
     RUNNING,
+    SERVICE,
     TOTAL,
     Counter,
     Rule,
 )
 from polydomo.journal.schema import MESSAGES, REQUESTS
-from polydomo.pipeline.tables import screens, sequence
-from polydomo.pipeline.tables.marks import marked
-from polydomo.pipeline.tables.table import UNIT, Column, Table, unit
+from polydomo.pipeline.tables import local, screens, sequence
+from polydomo.pipeline.tables.marks import BIT, PLACE, marked, marks
+from polydomo.pipeline.tables.rare import COMMON, RARE
+from polydomo.pipeline.tables.table import UNIT, Column, Table, quoted, unit
 
 TABLE = Table(
     "audit",
@@ -172,7 +174,10 @@ def with_runs(rows: DataFrame, runs: DataFrame) -> DataFrame:
 # --- searches ---------------------------------------------------------------------------------------------------------
 
 _KEYS = {"number": "0L", "worker": "0", "connection": "0", "service": "''"}  # what a breach may be about, and nothing of it
-FOUND = "rule STRING, run BIGINT, number BIGINT, worker INT, connection INT, service STRING, seq BIGINT"
+FOUND = (
+    ("rule", "STRING"), ("run", "BIGINT"), ("number", "BIGINT"), ("worker", "INT"), ("connection", "INT"), ("service", "STRING"),
+    ("seq", "BIGINT"),
+)  # fmt: skip
 
 
 def matched(known: Sequence[Rule]) -> str:
@@ -280,6 +285,13 @@ def proven(rows: DataFrame, found: DataFrame, scope: tuple[str, ...]) -> DataFra
 
 # --- all of it --------------------------------------------------------------------------------------------------------
 
+# Of a gathered row: what is proven with it, and what the counters and rules look at.
+FEW = 1000  # keys that a filter may name
+GATHERED = (
+    "time", "broker", "run", "seq", "event", "connection", "client", "service", "number", "attempt", "worker", "released", "credit",
+    "auto", "outcome",
+)  # fmt: skip
+
 
 def one_by_one(work: Sequence[Work]) -> Iterable[list[Row]]:
     return [do() for do in work]
@@ -289,9 +301,19 @@ def plain_rows(frame: DataFrame) -> list[Row]:
     return [tuple(row) for row in frame.collect()]
 
 
+def screened(scope: tuple[str, ...]) -> bool:
+    """Whether a screen knows all rules of the scope."""
+    return {rule.id for rule in RULES if rule.scope == scope and rule.shape in (TOTAL, RUNNING)} <= {*screens.KNOWN.get(scope, ())}
+
+
+def flag(scope: tuple[str, ...]) -> str:
+    return f"of_{scope[-1]}"
+
+
 @dataclass
 class Audit:
-    """The audit of whole runs. ``words`` are rows of other runs that account for what these have lost.
+    """The audit of whole runs. ``words`` are rows of other runs that account for what these have lost; ``rare`` are the messages of
+    which there are few (``rare.py``), where they are at hand already.
 
     What is small is settled on the way, so that no plan holds the way to it: which searches there is anything for, and
     that nothing has to be proven, is known before it is planned.
@@ -301,30 +323,36 @@ class Audit:
     requests: DataFrame
     words: DataFrame | None = None
     together: Together = one_by_one
+    rare: DataFrame | None = None
     breaches: list[Row] = field(default_factory=list)  # as TABLE has them
     checks: list[Row] = field(default_factory=list)  # as CHECKS has them
 
     def run(self) -> "Audit":
         self.spark = self.messages.sparkSession
+        if self.rare is None:
+            self.rare = self.messages.where(RARE)
         self.rows = {MESSAGES: of(MESSAGES, self.messages), REQUESTS: of(REQUESTS, self.requests)}
-        accounts = self.rows[MESSAGES].where(ACCOUNTS)
-        if self.words is not None:
-            accounts = accounts.unionByName(of(MESSAGES, self.words))
-        told = accounts.select("kind", "run", "event", "covers_run", "covers_first", "covers_last").localCheckpoint()
-        self.runs = self._local(plain_rows(run_counters(told)), "run BIGINT, " + ", ".join(f"{name} BIGINT" for name in _RUN_NAMES))
-        covers = told.where("covers_run != 0 AND covers_last >= covers_first").selectExpr("covers_run", "covers_first", "covers_last")
-        self.covers = self._local(plain_rows(covers), "run BIGINT, start BIGINT, end BIGINT")
-        searches: list[Work] = [partial(self._scope, scope) for scope in self._scopes()]
-        single, holes, *found = self.together([self._each, self._sequence, self._requests, *searches])
-        self.breaches = [*single, *self._proven([row for rows in found for row in rows]), *holes]
+        self._accounts(of(MESSAGES, self.rare).where(ACCOUNTS))
+        full = [scope for scope in self._scopes() if not screened(scope)]
+        work: list[Work] = [partial(self._searched, scope) for scope in full if scope != REQUEST]
+        single, holes, _, passed, *found = self.together([self._each, self._sequence, self._suspects, self._passed, *work])
+        self.breaches = [*single, *holes, *self._closer(passed, [row for rows in found for row in rows])]
         self._check()
         return self
 
-    def _local(self, rows: list[Row], ddl: str) -> DataFrame:
-        return self.spark.createDataFrame(rows, ddl).coalesce(1)
+    def _accounts(self, accounts: DataFrame) -> None:
+        """What runs say of themselves and of each other."""
+        if self.words is not None:
+            accounts = accounts.unionByName(of(MESSAGES, self.words))
+        told = plain_rows(accounts.select("run", "event", "covers_run", "covers_first", "covers_last"))
+        columns = ("run", "BIGINT"), ("event", "STRING"), ("covers_run", "BIGINT"), ("covers_first", "BIGINT"), ("covers_last", "BIGINT")
+        counters = run_counters(local.frame(self.spark, told, columns).selectExpr(f"'{MESSAGES}' AS kind", "*"))
+        self.runs = local.frame(self.spark, plain_rows(counters), [("run", "BIGINT"), *((name, "BIGINT") for name in _RUN_NAMES)])
+        covers = [row[2:] for row in told if row[2] != 0 and row[4] >= row[3]]
+        self.covers = local.frame(self.spark, covers, (("run", "BIGINT"), ("start", "BIGINT"), ("end", "BIGINT")))
 
     def _scopes(self) -> list[tuple[str, ...]]:
-        return sorted({rule.scope for rule in RULES if rule.shape in (TOTAL, RUNNING)} - {REQUEST})
+        return sorted({rule.scope for rule in RULES if rule.shape in (TOTAL, RUNNING)})
 
     def _all(self, scope: tuple[str, ...]) -> DataFrame:
         """The rows that the scope's counters and rules are about."""
@@ -332,58 +360,111 @@ class Audit:
         return self.rows[MESSAGES] if kinds == {MESSAGES} else self.rows[MESSAGES].unionByName(self.rows[REQUESTS])
 
     def _each(self) -> list[Row]:
-        return self._told(each(self.rows[MESSAGES], MESSAGES).unionByName(each(self.rows[REQUESTS], REQUESTS)))
+        assert self.rare is not None
+        few = all(event not in COMMON for rule in rules_of(EACH) if rule.kind == MESSAGES for event in rule.events or COMMON)
+        messages = of(MESSAGES, self.rare) if few else self.rows[MESSAGES]
+        return self._told(each(messages, MESSAGES).unionByName(each(self.rows[REQUESTS], REQUESTS)))
 
-    def _requests(self) -> list[Row]:
-        suspects = screens.suspects(self.messages, self.requests).localCheckpoint()
-        rows = marked(self._all(REQUEST).where("number != 0"), suspects)
-        found = running(rows, self.runs, rules_of(RUNNING, REQUEST))
-        return plain_rows(found.unionByName(totals(rows, self.runs, rules_of(TOTAL, REQUEST))))
+    def _suspects(self) -> list[Row]:
+        """Marks of requests. They stay where they are: there may be many."""
+        if screened(REQUEST):
+            self.suspects = screens.suspects(self.messages, self.requests).localCheckpoint()
+        else:
+            self.suspects = marks(self._all(REQUEST).where("number != 0"))
+        return []
 
-    def _scope(self, scope: tuple[str, ...]) -> list[Row]:
-        rows, known = self._all(scope), rules_of(RUNNING, scope)
-        if {rule.id for rule in known} == set(screens.KNOWN.get(scope, ())):
-            keys = (screens.closed(self.messages) if scope == CONNECTION else screens.waiting(rows)).localCheckpoint()
-            if keys.isEmpty():
-                return []
-            rows = self._let_through(rows, keys, known)
-        found = plain_rows(running(rows, self.runs, known))
-        if total := rules_of(TOTAL, scope):
-            found += plain_rows(totals(self._all(scope), self.runs, total))
-        return found
+    def _passed(self) -> list[Row]:
+        """Rows ``run, seq, connection, service`` that the screens of connections and services let through."""
+        assert self.rare is not None
+        return plain_rows(screens.passed(self.messages, of(MESSAGES, self.rare)))
 
-    def _let_through(self, rows: DataFrame, keys: DataFrame, known: Sequence[Rule]) -> DataFrame:
-        """The rows of some keys; where the screen named rows, those that are counted and the ones it named."""
-        scope = list(known[0].scope)
-        if "seq" not in keys.columns:
-            return rows.join(f.broadcast(keys), scope, "left_semi")
-        counted = counted_by(known[0].scope)
-        named = rows.where(f"({looked_at_by(known)}) AND NOT ({counted})").join(f.broadcast(keys), [*scope, "seq"], "left_semi")
-        return named.unionByName(rows.where(counted).join(f.broadcast(keys.select(*scope).distinct()), scope, "left_semi"))
+    def _searched(self, scope: tuple[str, ...]) -> list[Row]:
+        """The breaches of the scope's rules among all rows."""
+        return self._breaches({scope: self._all(scope)})
+
+    def _breaches(self, rows: Mapping[tuple[str, ...], DataFrame]) -> list[Row]:
+        made: DataFrame | None = None
+        for scope, frame in rows.items():
+            for shape, find in ((RUNNING, running), (TOTAL, totals)):
+                if known := rules_of(shape, scope):
+                    found = find(frame, self.runs, known)
+                    made = found if made is None else made.unionByName(found)
+        return [] if made is None else plain_rows(made)
+
+    def _closer(self, passed: list[Row], found: list[Row]) -> list[Row]:
+        """Searches what the screens let through, and proves all that was found."""
+        keys: dict[tuple[str, ...], set[Row]] = {REQUEST: set()}
+        for run, _seq, connection, service in passed:
+            if connection is not None:
+                keys.setdefault(CONNECTION, set()).add((run, connection))
+            if service is not None:
+                keys.setdefault(SERVICE, set()).add((run, service))
+        for rule, run, *about, _seq in found:
+            scope = rules.BY_ID[rule].scope
+            keys.setdefault(scope, set()).add((run, about[[*_KEYS].index(scope[-1])]))
+        rows = self._gathered(keys, {row[:2] for row in passed} | {(row[1], row[-1]) for row in found}).persist()
+        try:
+            again = {scope: rows.where(flag(scope)) for scope in keys if screened(scope) or scope == REQUEST}
+            return self._proven([*found, *self._breaches(again)], rows)
+        finally:
+            rows.unpersist()
+
+    def _gathered(self, keys: Mapping[tuple[str, ...], set[Row]], named: set[Row]) -> DataFrame:
+        """The rows of suspected requests; of the other ``keys``, by scope, the rows that are counted; and the rows ``run, seq`` that are
+        ``named``. A flag for each scope says of which of its keys all that matters is there."""
+        marks = f.broadcast(self.suspects)
+        about = f"({counted_by(REQUEST)}) OR ({looked_at_by(rules_of(RUNNING, REQUEST))})"
+        matter = f"coalesce(bits & {BIT} != 0, false) AND number != 0 AND ({about})"
+        rows = self.rows[MESSAGES].selectExpr("*", PLACE).join(marks, ["run", "word"], "left")
+        flags = [f"{matter} AS {flag(REQUEST)}"]
+        rows, is_named = self._among(rows, ("run", "seq"), named)
+        for scope, some in keys.items():
+            if scope != REQUEST:
+                rows, is_key = self._among(rows, scope, some)
+                flags.append(f"{is_key} AND ({counted_by(scope)} OR {is_named}) AS {flag(scope)}")
+        names = [flag(scope) for scope in keys]
+        messages = rows.selectExpr("kind", *GATHERED, *flags).where(" OR ".join(names))
+        records = marked(self.rows[REQUESTS].where("number != 0"), self.suspects)
+        others = [f"false AS {name}" for name in names if name != flag(REQUEST)]
+        return messages.unionByName(records.selectExpr("kind", *GATHERED, f"true AS {flag(REQUEST)}", *others))
+
+    def _among(self, rows: DataFrame, scope: tuple[str, ...], keys: set[Row]) -> tuple[DataFrame, str]:
+        """The rows, and a condition that holds for those of the keys. Few are named in it; many come as a column."""
+        part = scope[-1]
+        if len(keys) <= FEW:
+            by_run: dict[int, list[str]] = {}
+            for run, key in keys:
+                by_run.setdefault(run, []).append(quoted(key) if isinstance(key, str) else str(key))
+            each_run = [f"run = {run} AND {part} IN ({', '.join(some)})" for run, some in by_run.items()]
+            return rows, f"({_any(each_run)})"
+        types = {"seq": "BIGINT", "service": "STRING"}
+        columns = ("run", "BIGINT"), (part, types.get(part, "INT")), (f"among_{part}", "BOOLEAN")
+        told = local.frame(self.spark, [(*key, True) for key in keys], columns)
+        return rows.join(f.broadcast(told), [*scope], "left"), f"coalesce(among_{part}, false)"
 
     def _sequence(self) -> list[Row]:
         words = sequence.words(self.messages, self.requests).localCheckpoint()
         self.facts = plain_rows(sequence.facts(words).selectExpr("*", *unit("time")))
-        facts = self._local([row[:5] for row in self.facts], "run BIGINT, broker STRING, at_level INT, first BIGINT, time TIMESTAMP")
+        columns = ("run", "BIGINT"), ("broker", "STRING"), ("first", "BIGINT"), ("time", "TIMESTAMP")
+        facts = local.frame(self.spark, [(run, broker, first, time) for run, broker, _, first, time, *_ in self.facts], columns)
         twice = plain_rows(sequence.doubled(words))
-        again = self._local([], "run BIGINT, seq BIGINT")
+        again = local.frame(self.spark, [], (("run", "BIGINT"), ("seq", "BIGINT")))
         if twice:
-            again = sequence.again(self.messages, self.requests, self._local(twice, "run BIGINT, word BIGINT"))
-        holes = sequence.holes(words, facts.select("run", "broker", "first", "time"), self.covers, again)
+            doubled = local.frame(self.spark, twice, (("run", "BIGINT"), ("word", "BIGINT")))
+            again = sequence.again(self.messages, self.requests, doubled)
+        holes = sequence.holes(words, facts, self.covers, again)
         nothing = [f"{nothing} AS {name}" for name, nothing in _KEYS.items()]
         return self._told(holes.selectExpr("'no-hole' AS rule", "broker", "run", *nothing, "seq", "time", "proof", "detail"))
 
-    def _proven(self, found: list[Row]) -> list[Row]:
-        if not found:
-            return []
+    def _proven(self, found: list[Row], rows: DataFrame) -> list[Row]:
         scopes: dict[tuple[str, ...], list[Row]] = {}
         for row in found:
             scopes.setdefault(rules.BY_ID[row[0]].scope, []).append(row)
-        work = [partial(self._proofs, scope, rows) for scope, rows in scopes.items()]
-        return [row for rows in self.together(work) for row in rows]
-
-    def _proofs(self, scope: tuple[str, ...], found: list[Row]) -> list[Row]:
-        return self._told(proven(self._all(scope), self._local(found, FOUND), scope))
+        made: DataFrame | None = None
+        for scope, some in scopes.items():
+            proofs = proven(rows.where(flag(scope)), local.frame(self.spark, some, FOUND), scope)
+            made = proofs if made is None else made.unionByName(proofs)
+        return [] if made is None else self._told(made)
 
     def _told(self, breaches: DataFrame) -> list[Row]:
         says = f.create_map(*(f.lit(text) for rule in RULES for text in (rule.id, rule.says)))
@@ -407,4 +488,4 @@ def build(messages: DataFrame, requests: DataFrame, words: DataFrame | None = No
     """``audit`` and ``audit_rules`` of whole runs."""
     made = Audit(messages, requests, words).run()
     spark = messages.sparkSession
-    return spark.createDataFrame(made.breaches, TABLE.ddl), spark.createDataFrame(made.checks, CHECKS.ddl)
+    return local.frame(spark, made.breaches, TABLE.pairs), local.frame(spark, made.checks, CHECKS.pairs)

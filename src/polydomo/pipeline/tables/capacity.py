@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from polydomo.journal import histogram
-from polydomo.pipeline.tables.table import UNIT, Column, Table
+from polydomo.pipeline.tables.table import UNIT, Column, Table, quoted
 
 LEAST_REQUESTS = 100
 STEPS = 1000
@@ -67,7 +67,7 @@ def build(services: DataFrame, workers: DataFrame, objectives: Mapping[str, Obje
     default = given.pop("*", Objective())
 
     def chosen(of: str) -> str:
-        cases = "".join(f" WHEN {_quoted(name)} THEN {getattr(objective, of)}D" for name, objective in given.items())
+        cases = "".join(f" WHEN {quoted(name)} THEN {getattr(objective, of)}D" for name, objective in given.items())
         return f"CASE service{cases} ELSE {getattr(default, of)}D END" if cases else f"{getattr(default, of)}D"
 
     key = ["window", "broker", "service"]
@@ -103,7 +103,3 @@ def build(services: DataFrame, workers: DataFrame, objectives: Mapping[str, Obje
         )
         .transform(TABLE.contract)
     )
-
-
-def _quoted(name: str) -> str:
-    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"

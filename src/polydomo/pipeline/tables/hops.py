@@ -59,7 +59,10 @@ def build(
         *last, "seq", "time AS done",
     )  # fmt: skip
     placed = of_several(settle(few), links, messages)
-    return simple.unionByName(placed).withColumn("run_us", f.expr("timestampdiff(MICROSECOND, began, ended)")).transform(TABLE.contract)
+    return simple.unionByName(placed).withColumn("run_us", f.expr("unix_micros(ended) - unix_micros(began)")).transform(TABLE.contract)
+
+
+_OF_RECORDS = {"part": "STRING", "broker": "STRING", "asked": "STRING", "done": "TIMESTAMP"}  # what no message tells
 
 
 def of_several(few: DataFrame, links: DataFrame | None, messages: DataFrame) -> DataFrame:
@@ -67,23 +70,30 @@ def of_several(few: DataFrame, links: DataFrame | None, messages: DataFrame) -> 
     steps = messages.where(f.col("event").isin(schema.DISPATCHED, schema.REQUEUED, schema.FORWARDED)).selectExpr(
         "run", "number", "hop", "attempt", "event", "seq", "time", "service", "worker", "peer", "protocol"
     )
-    steps = marked(steps, marks(few))
-    starts = steps.where(f"event = '{schema.DISPATCHED}'").selectExpr(
-        "run", "number", "hop", "attempt", "time AS start", "service AS start_service"
-    ).dropDuplicates(["run", "number", "hop", "attempt"])  # fmt: skip
-    passed = f"event = '{schema.FORWARDED}'"
-    early = steps.where(f"event != '{schema.DISPATCHED}'").selectExpr(
-        "run", "number", f"IF({passed}, '', service) AS service", "hop", "attempt", "worker", "peer AS worker_peer",
-        "protocol AS worker_protocol", "CAST(NULL AS TIMESTAMP) AS began", "time AS ended", "event AS ending", "seq",
-        f"IF({passed}, service, '') AS target",
-    ).join(few.select("run", "number", "part", "broker", "asked", "done"), ["run", "number"])  # fmt: skip
-    turns = few.withColumn("target", f.lit("")).unionByName(early).join(starts, ["run", "number", "hop", "attempt"], "left")
-    order = Window.partitionBy("run", "number").orderBy("hop", "attempt", "seq")
-    named = (
+    # what a request's record tells, what its messages tell of turns that ended before, and when turns began (``start``): sent
+    # around once, by request
+    passed, began = f"event = '{schema.FORWARDED}'", f"event = '{schema.DISPATCHED}'"
+    told = marked(steps, marks(few)).selectExpr(
+        "run", "number", "hop", "attempt", "seq", f"NOT {began} AS turn", "worker", "peer AS worker_peer", "protocol AS worker_protocol",
+        f"IF({began} OR {passed}, '', service) AS service", f"IF({passed}, nullif(service, ''), NULL) AS target", "time AS ended",
+        "event AS ending", "CAST(NULL AS TIMESTAMP) AS began", f"IF({began}, struct(time, service), NULL) AS start",
+        *(f"CAST(NULL AS {kind}) AS {name}" for name, kind in _OF_RECORDS.items()),
+    )  # fmt: skip
+    no_start = "CAST(NULL AS STRUCT<time: TIMESTAMP, service: STRING>) AS start"
+    recorded = few.selectExpr("*", "true AS turn", "CAST(NULL AS STRING) AS target", no_start)
+    request = Window.partitionBy("run", "number")
+    order = request.orderBy("hop", "attempt", "turn", "seq")
+    same = Window.partitionBy("run", "number", "hop", "attempt").orderBy("turn", "seq")
+    turns = (
+        recorded.unionByName(told)
+        .withColumn("start", f.first("start", True).over(same.rowsBetween(Window.unboundedPreceding, Window.currentRow)))
         # the service of a hop is where the hop before it passed the request on to
-        turns.withColumn("came_to", f.last(f.expr("nullif(target, '')"), True).over(order.rowsBetween(Window.unboundedPreceding, -1)))
-        .withColumn("service", f.expr("coalesce(nullif(service, ''), start_service, came_to, asked)"))
-        .withColumn("began", f.expr("coalesce(began, start)"))
+        .withColumn("came_to", f.last("target", True).over(order.rowsBetween(Window.unboundedPreceding, -1)))
+        .withColumns({name: f.max(name).over(request) for name in _OF_RECORDS})
+        .where("turn")
+    )
+    named = turns.withColumn("service", f.expr("coalesce(nullif(service, ''), start.service, came_to, asked)")).withColumn(
+        "began", f.expr("coalesce(began, start.time)")
     )
     if links is None:
         whole = named.withColumnRenamed("part", "request")

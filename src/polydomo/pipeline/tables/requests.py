@@ -1,6 +1,8 @@
 """``requests``: one row per request. What a request did on other brokers, over bridges, belongs to the one row of the
 request it continues."""
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
@@ -74,8 +76,15 @@ def survey(rows: DataFrame) -> DataFrame:
 
 
 def twice(rows: DataFrame) -> DataFrame:
-    """The requests (run, number) that are on record more than once."""
-    return rows.groupBy("run", "number").agg(f.count("*").alias("times")).where("times > 1").select("run", "number")
+    """The requests (run, number) that are on record more than once, and at which sequence numbers (``seqs``), the first of them first."""
+    return rows.groupBy("run", "number").agg(f.sort_array(f.collect_list("seq")).alias("seqs")).where("size(seqs) > 1")
+
+
+def without(rows: DataFrame, records: Sequence[tuple[int, int, int]]) -> DataFrame:
+    """The rows but for a few, ``run, number, seq`` each. Said in the plan's own words: hardly any row gets past the first comparison."""
+    seqs = ", ".join(str(seq) for seq in sorted({seq for _, _, seq in records}))
+    names = ", ".join(f"'{run} {number} {seq}'" for run, number, seq in records)
+    return rows.where(f"NOT (seq IN ({seqs}) AND concat(run, ' ', number, ' ', seq) IN ({names}))")
 
 
 def parts(rows: DataFrame, twice: DataFrame, some: DataFrame | None = None) -> DataFrame:

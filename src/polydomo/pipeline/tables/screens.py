@@ -80,49 +80,58 @@ def suspects(messages: DataFrame, requests: DataFrame) -> DataFrame:
     ).where("bits != 0")  # fmt: skip
 
 
-def closed(messages: DataFrame) -> DataFrame:
-    """Connections ``run, connection`` with anything after they were closed."""
-    events = (schema.DISCONNECTED, schema.ACCEPTED, schema.DISPATCHED, schema.REGISTERED)
-    ends = f"event = '{schema.DISCONNECTED}'"
+BLOCK = 1024  # sequence numbers
+
+
+def passed(messages: DataFrame, rare: DataFrame) -> DataFrame:
+    """Rows ``run, seq, connection, service``: of a ``connection`` that was closed before, or of a new request that a ``service`` took
+    while one given back was waiting; null what it is not. ``rare`` are the messages of which there are few (``rare.py``).
+
+    All that closes a connection, and that changes how many wait, is among the few; what was done meanwhile is held
+    against them as it is read.
+    """
+    gone = closed(rare)
+    blocks = waiting(messages, rare)
+    new = f"event = '{schema.DISPATCHED}' AND attempt = 1"
     return (
-        messages.where(f.col("event").isin(*events) & (f.col("connection") != 0))
-        .groupBy("run", "connection")
-        .agg(f.expr(f"min(IF({ends}, seq, NULL))").alias("closed"), f.expr(f"max(IF({ends}, 0L, seq))").alias("active"))
-        .where("closed < active")
-        .select("run", "connection")
-    )
+        messages.where(f.col("event").isin(schema.ACCEPTED, schema.DISPATCHED, schema.REGISTERED))
+        .selectExpr("run", "seq", "connection", "service", f"IF({new}, seq DIV {BLOCK}, NULL) AS block")
+        .join(f.broadcast(gone), ["run", "connection"], "left")
+        .join(f.broadcast(blocks), ["run", "service", "block"], "left")
+        .selectExpr(
+            "run", "seq", "IF(closed < seq, connection, NULL) AS connection", "IF(start < seq AND seq < until, service, NULL) AS service"
+        )
+        .where("connection IS NOT NULL OR service IS NOT NULL")
+        .distinct()
+    )  # fmt: skip
 
 
-BLOCK = 4096  # sequence numbers
+def closed(rare: DataFrame) -> DataFrame:
+    """Rows ``run, connection, closed``: connections and when each was first closed."""
+    ends = rare.where(f"event = '{schema.DISCONNECTED}' AND connection != 0")
+    return ends.groupBy("run", "connection").agg(f.min("seq").alias("closed"))
 
 
-def waiting(rows: DataFrame) -> DataFrame:
-    """Rows ``run, service, seq`` of new requests that a service took while one given back was waiting.
+def waiting(messages: DataFrame, rare: DataFrame) -> DataFrame:
+    """Rows ``run, service, block, start, until``: the stretches of the sequence in which requests that were given back wait for a
+    service, in every block of the sequence that they touch.
 
-    How many wait changes at few rows: these are walked through, and new requests are held against the stretches of the
-    sequence in which any wait, block by block.
+    How many wait changes at few rows: these are walked through.
     """
     returned, *less = (counter for counter in rules.COUNTERS if counter.scope == SERVICE)
     change = f"IF({rules.counted(returned)}, 1, 0)" + "".join(f" - IF({rules.counted(counter)}, 1, 0)" for counter in less)
     order = Window.partitionBy("run", "service").orderBy("seq")
     stretches = (
-        rows.where(" OR ".join(f"({rules.counted(counter)})" for counter in (returned, *less)))
+        rare.where(" OR ".join(f"({rules.counted(counter)})" for counter in (returned, *less)))
         .selectExpr("run", "service", "seq", f"{change} AS change")
         .withColumn("left", f.sum("change").over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow)))
         .withColumn("until", f.lead("seq").over(order))
-        .where("left > 0")
+        .where("left > 0 AND (until IS NULL OR until > seq + 1)")
+        .localCheckpoint()
     )
-    taken = rows.where(f"event = '{schema.DISPATCHED}' AND attempt = 1")
-    ends = taken.groupBy("run").agg(f.max("seq").alias("end"))
-    blocks = (
-        stretches.join(f.broadcast(ends), "run")
-        .withColumn("until", f.expr("coalesce(until, end + 1)"))
-        .where("until > seq + 1")
-        .selectExpr("run", "service", "seq AS start", "until", f"explode(sequence(seq DIV {BLOCK}, until DIV {BLOCK})) AS block")
-    )
-    return (
-        taken.selectExpr("run", "service", "seq", f"seq DIV {BLOCK} AS block")
-        .join(f.broadcast(blocks), ["run", "service", "block"])
-        .where("start < seq AND seq < until")
-        .select("run", "service", "seq")
+    if not stretches.where("until IS NULL").isEmpty():
+        ends = messages.groupBy("run").agg(f.max("seq").alias("end"))
+        stretches = stretches.join(f.broadcast(ends), "run").withColumn("until", f.expr("coalesce(until, end + 1)"))
+    return stretches.selectExpr(
+        "run", "service", f"explode(sequence(seq DIV {BLOCK}, until DIV {BLOCK})) AS block", "seq AS start", "until"
     )

@@ -81,10 +81,19 @@ def build(parts: DataFrame, messages: DataFrame) -> DataFrame:
     )
     # one row for each bucket; which of the two histograms it is of stands in its sign, so that there is one group-by
     buckets = rows.selectExpr("window", "broker", "service", "explode(array(CAST(wait_bucket AS INT), -1 - total_bucket)) AS bucket")
-    buckets = coarser(buckets.groupBy("window", "broker", "service", "bucket").agg(f.count("*").alias("n")))
-    buckets = buckets.repartition(*KEY).groupBy(*KEY, "bucket").agg(f.sum("n").alias("n"))
-    histograms = buckets.groupBy(*KEY).agg(
-        f.expr(gathered("bucket", "n", "bucket >= 0")).alias("waits"), f.expr(gathered("-1 - bucket", "n", "bucket < 0")).alias("totals")
+    buckets = buckets.groupBy("window", "broker", "service", "bucket").agg(f.count("*").alias("n"))
+    # all windows that a cell is in are in one hour: cells are sent around once, and added up where they are
+    place = ["hour", "broker", "service"]
+    partitions = int(parts.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)  # Spark would make one of them, so small are they
+    buckets = coarser(buckets.withColumn("hour", f.expr("unix_seconds(window) DIV 3600")).repartition(partitions, *place))
+    buckets = buckets.groupBy(*place, "window", "seconds", "bucket").agg(f.sum("n").alias("n"))
+    histograms = (
+        buckets.groupBy(*place, "window", "seconds")
+        .agg(
+            f.expr(gathered("bucket", "n", "bucket >= 0")).alias("waits"),
+            f.expr(gathered("-1 - bucket", "n", "bucket < 0")).alias("totals"),
+        )
+        .drop("hour")
     )
     queues = coarser(
         messages.where(f.col("event").isin(schema.QUEUED, schema.REQUEUED, schema.FORWARDED))

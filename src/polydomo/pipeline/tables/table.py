@@ -25,6 +25,11 @@ class Table:
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
 
     @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names and types."""
+        return [(column.name, column.type) for column in self.columns]
+
+    @property
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
 
@@ -45,5 +50,16 @@ UNIT = (HOUR, DATE)
 
 
 def unit(time: str) -> tuple[str, str]:
-    """Hour and date of a time, as SQL."""
-    return f"hour({time}) AS hour", f"to_date({time}) AS date"
+    """Hour and date of a time, as SQL. By arithmetic: Spark's own functions go through the calendar for every row."""
+    seconds = f"unix_seconds({time})"
+    return f"CAST({seconds} DIV 3600 % 24 AS INT) AS hour", f"date_from_unix_date(CAST({seconds} DIV 86400 AS INT)) AS date"
+
+
+def hour_of(time: str) -> str:
+    """When the hour of a time began, as SQL."""
+    return f"timestamp_seconds(3600 * (unix_seconds({time}) DIV 3600))"
+
+
+def quoted(text: str) -> str:
+    """A text as SQL has it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

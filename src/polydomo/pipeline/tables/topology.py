@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from polydomo.pipeline.tables.histograms import gathered, percentile_of
-from polydomo.pipeline.tables.table import UNIT, Column, Table, unit
+from polydomo.pipeline.tables.table import UNIT, Column, Table, hour_of, unit
 
 TABLE = Table(
     "topology",
@@ -30,8 +30,11 @@ TABLE = Table(
 
 
 # A peer without its port, which is another one for every connection. Done for every row, so without a regular expression.
-CUT = "IF(kind IN ('asks', 'serves'), trim(TRAILING '0123456789' FROM peer), peer)"
-HOST = "IF(cut != peer AND endswith(cut, ':'), left(cut, length(cut) - 1), peer)"
+TAIL = "substring_index(peer, ':', -1)"
+HOST = (
+    "IF(kind IN ('asks', 'serves') AND tail >= '0' AND tail < ':' AND try_cast(tail AS BIGINT) IS NOT NULL AND tail != peer, "
+    "left(peer, length(peer) - length(tail) - 1), peer)"
+)
 
 
 def build(requests: DataFrame, hops: DataFrame) -> DataFrame:
@@ -48,8 +51,8 @@ def build(requests: DataFrame, hops: DataFrame) -> DataFrame:
     whose = requests.where("hops > 0 OR bridged > 0").select("request", *measured)
     passes = passed.join(then, ["request", "position"]).join(whose, "request")
     passes = passes.selectExpr("'passes' AS kind", "'' AS protocol", "peer", "name", *measured)
-    rows = asks.unionByName(serves).unionByName(bridges).unionByName(passes).selectExpr("*", f"{CUT} AS cut").selectExpr(
-        "date_trunc('HOUR', ended) AS window", "kind", "broker", "protocol", f"{HOST} AS host", "name", "total_bucket", "total_us",
+    rows = asks.unionByName(serves).unionByName(bridges).unionByName(passes).selectExpr("*", f"{TAIL} AS tail").selectExpr(
+        f"{hour_of('ended')} AS window", "kind", "broker", "protocol", f"{HOST} AS host", "name", "total_bucket", "total_us",
         "CAST(outcome != 'ok' AS BIGINT) AS failed",
     )  # fmt: skip
     key = ["window", "kind", "broker", "protocol", "host", "name"]

@@ -6,6 +6,8 @@ that of its median fellow; it *gives back* if at least 3 of its turns, and at le
 because it was lost or left.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
@@ -53,12 +55,13 @@ _HOUR = "date_trunc('HOUR', {})"
 _WINDOW = "timestamp_seconds(unix_date(date) * 86400L + hour * 3600L) AS window"
 
 
-def build(hops: DataFrame, messages: DataFrame) -> DataFrame:
+def build(hops: DataFrame, messages: DataFrame, settle: Callable[[DataFrame], DataFrame] = lambda frame: frame) -> DataFrame:
+    """``settle`` may keep what each worker did, which is looked at four times."""
     key = ["window", "broker", "run", "worker"]
     bucket = f"CAST(floor(ln(greatest(run_us, 1)) / ln({histogram.RATIO}D)) AS INT)"
     turns = hops.selectExpr(
         _WINDOW, "broker", "run", "worker", "service", "ending", "run_us", f"{bucket} AS bucket",
-        "IF(worker_peer = '', NULL, number) AS told",
+        "IF(worker_peer = '', NULL, number) AS told", "ended",
     )  # fmt: skip
     cells = turns.groupBy(*key, "service", "bucket").agg(
         f.count("*").alias("turns"),
@@ -66,12 +69,16 @@ def build(hops: DataFrame, messages: DataFrame) -> DataFrame:
         f.expr(f"sum(IF(ending = '{schema.REQUEUED}', 1, 0))").alias("given_back"),
         f.expr("coalesce(sum(run_us), 0)").alias("run_us"),
         f.max("told").alias("told"),
+        f.max("ended").alias("until"),
     )
     done = cells.groupBy(*key, "service").agg(
+        f.max("told").alias("told"),
+        f.max("until").alias("until"),
         *(f.sum(name).alias(name) for name in ("turns", "finals", "given_back", "run_us")),
         f.expr("sum(IF(bucket IS NULL, 0, turns))").alias("timed"),
         f.expr(gathered("bucket", "turns")).alias("cells"),
     )
+    done = settle(done)
     rare = messages.where(
         f.col("event").isin(schema.REGISTERED, schema.LATE, schema.LOST, schema.LEFT, schema.STALE) & (f.col("worker") > 0)
     )
@@ -82,7 +89,7 @@ def build(hops: DataFrame, messages: DataFrame) -> DataFrame:
         f.max("service").alias("offers"),
     )  # fmt: skip
     # its address and protocol, from its rare rows and from one of its turns: strings are not aggregated over all of them
-    one = cells.groupBy("window", "run", "worker").agg(f.max("told").alias("number"))
+    one = done.groupBy("window", "run", "worker").agg(f.max("told").alias("number"))
     named = hops.selectExpr(_WINDOW, "run", "worker", "number", "worker_peer AS peer", "worker_protocol AS protocol")
     told = named.join(f.broadcast(one), ["window", "run", "worker", "number"]).select("window", "run", "worker", "peer", "protocol")
     rarely = rare.selectExpr(f"{_HOUR.format('time')} AS window", "run", "worker", "peer", "protocol")
@@ -91,9 +98,10 @@ def build(hops: DataFrame, messages: DataFrame) -> DataFrame:
         .groupBy("window", "run", "worker")
         .agg(f.max("peer").alias("peer"), f.max("protocol").alias("protocol"))
     )
-    seen = hops.selectExpr(_WINDOW, "run", "ended").groupBy("window", "run").agg(f.max("ended").alias("until"))
+    seen = done.groupBy("window", "run").agg(f.max("until").alias("until"))
     joined = (
-        done.join(came_and_went, key, "full")
+        done.drop("told", "until")
+        .join(came_and_went, key, "full")
         .join(f.broadcast(who), ["window", "run", "worker"], "left")
         .join(f.broadcast(seen), ["window", "run"], "left")
     )

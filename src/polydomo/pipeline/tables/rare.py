@@ -1,0 +1,6 @@
+"""The messages of which there are few beside those that every request has. Who looks for these looks among few."""
+
+from polydomo.journal import schema
+
+COMMON = (schema.ACCEPTED, schema.DISPATCHED, schema.PARTIAL, schema.FINAL, schema.GRANTED, schema.PUBLISHED)
+RARE = f"event NOT IN ({', '.join(map(repr, COMMON))}) OR (event = '{schema.DISPATCHED}' AND attempt > 1)"
