@@ -85,6 +85,7 @@ class Broker(Desk):
         if not target.length and (target.idle or target.spare):
             worker = self._pick(target, request)
             self._unrest(worker)
+            worker.credit -= 1
             self._dispatch(request, worker)
             if worker.credit > 0:
                 self._rest(worker)

@@ -145,6 +145,7 @@ class Crossing(Floor):
             worker, possible = self._route(service, request)
             if worker is not None:
                 queues.remove(service, request)
+                worker.credit -= 1
                 self._dispatch(request, worker)
             elif possible:
                 waiting[service] = None

@@ -32,6 +32,7 @@ class Floor(Ledger):
     # --- handing out -----------------------------------------------------------------------------------------------------
 
     def _dispatch(self, request: Request, worker: Worker) -> None:
+        """Hands over a request, for which the worker's credit was taken."""
         number = request.number
         if not request.attempts and number >> BLOCK == self._block:
             token = self._block_token + FIRST_ATTEMPTS[number & IN_BLOCK]
@@ -46,7 +47,6 @@ class Floor(Ledger):
         request.state = HELD
         request.dispatched = now = self.now
         worker.held[token] = request
-        worker.credit -= 1
         worker.told = now
         if request.terms is not None:
             self._arm(request, request.terms)
@@ -71,12 +71,14 @@ class Floor(Ledger):
         home = worker.home
         if home is not None:
             while worker.credit > 0 and home.length:
+                worker.credit -= 1
                 self._dispatch(queues.pop(home), worker)
         else:
             while worker.credit > 0:
                 service = choice.neediest(worker)
                 if service is None:
                     break
+                worker.credit -= 1
                 self._dispatch(queues.pop(service), worker)
         if worker.credit > 0:
             self._rest(worker)
@@ -102,6 +104,7 @@ class Floor(Ledger):
             request = queues.pop(service)
             worker = self._pick(service, request)
             self._unrest(worker)
+            worker.credit -= 1
             self._dispatch(request, worker)
             if worker.credit > 0:
                 self._rest(worker)
@@ -272,15 +275,14 @@ class Floor(Ledger):
             return False
         worker.seen = self.now
         worker.done += 1
-        parts = request.parts
         if request.state == DONE:
             if self._wants_messages:
                 self.recorder.unheard(request, worker)
-        elif parts is not None and not self._joins(parts, body):
+        elif request.parts is not None and not self._joins(request.parts, body):
             self._too_large(request)
         else:
-            if parts is not None:
-                body = chain([*parts.bodies, body])
+            if request.parts is not None:
+                body = chain([*request.parts.bodies, body])
             request.reply_size += len(body)
             if self._wants_bodies:
                 self.recorder.replied(request, body)
@@ -288,8 +290,7 @@ class Floor(Ledger):
             request.session.send_final(request, body)
         home = worker.home
         if home is not None and home.length and worker.auto_credit and not worker.held and not worker.credit:
-            worker.credit = 1  # as below, for the usual case
-            self._dispatch(queues.pop(home), worker)
+            self._dispatch(queues.pop(home), worker)  # as below, for the usual case
         else:
             self._go_on(worker)
         return True
