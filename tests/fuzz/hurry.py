@@ -1,11 +1,18 @@
-"""What sessions take in a hurry (``Handler.ordinary``) and what they take apart, whole or byte by byte, come to the same."""
+"""What sessions take in a hurry (``Handler.ordinary``, and memo01 by the last header) and what they take apart, whole or byte by byte,
+come to the same."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from unittest.mock import patch
 
 from polydomo.broker.record import Recorder
+from polydomo.protocols import memo, memo_session
 from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.mdp1 import Mdp1Session
 from polydomo.protocols.request import Request
 from polydomo.protocols.verbs import Session, Worker
-from polydomo.wire import frames
+from polydomo.wire import frames, sp
+from polydomo.wire.link import Link
 from tests.fuzz.targets import Room, target
 
 HASTY: list[type[Session]] = [Mdp1Session, EmqpSession]
@@ -35,45 +42,72 @@ class Notes(Recorder):
         self.said.append(("violated", session.number, what))
 
 
-def play(data: bytes, hasty: bool, step: int) -> list[object]:
-    """Everything that can be seen of a peer that says ``data``."""
-    for kind in HASTY:
-        kind.hasty = hasty
-    try:
-        notes = Notes()
-        room = Room()
-        room.broker.record_by(notes)
-        room.honest()
-        link = room.zmtp()
-        for at in range(0, len(data), step):
-            link.receive(data[at : at + step])
-        room.turn()
-        broker = room.broker
-        told: list[object] = [(b"".join(map(bytes, one.out)), one.closing, one.paused) for one in room.links]
-        told += [(worker.number, worker.seen, worker.credit, sorted(worker.held)) for worker in broker.workers]
-        told += [broker.open_requests, broker.held_bytes, sorted(broker.services), notes.said]
-        room.close()
-        return told
-    finally:
-        for kind in HASTY:
-            kind.hasty = True
+def play(data: bytes, join: "Callable[[Room], Link]", step: int) -> list[object]:
+    """Everything that can be seen of a peer that joins and says ``data``."""
+    notes = Notes()
+    room = Room()
+    room.broker.record_by(notes)
+    room.honest()
+    link = join(room)
+    for at in range(0, len(data), step):
+        link.receive(data[at : at + step])
+    room.turn()
+    broker = room.broker
+    told: list[object] = [(b"".join(map(bytes, one.out)), one.closing, one.paused) for one in room.links]
+    told += [(worker.number, worker.seen, worker.credit, sorted(worker.held)) for worker in broker.workers]
+    told += [_asked(request) for session in broker.sessions for request in session.requests]
+    told += [broker.open_requests, broker.held_bytes, sorted(broker.services), notes.said]
+    room.close()
+    return told
+
+
+def _asked(request: Request) -> tuple[object, ...]:
+    terms = request.terms
+    times = (terms.deadline, terms.expiry, terms.run) if terms is not None else ()
+    return request.number, request.service.name, bytes(request.body), request.max_attempts, times
+
+
+def compare(data: bytes, join: "Callable[[Room], Link]", patiently: "list[AbstractContextManager[object]]") -> None:
+    with ExitStack() as stack:
+        for each in patiently:
+            stack.enter_context(each)
+        patient = play(data, join, max(1, len(data)))
+    for step in (max(1, len(data)), 1, 7):
+        assert play(data, join, step) == patient
 
 
 @target
 def in_a_hurry(data: bytes) -> None:
-    patient = play(data, False, max(1, len(data)))
-    assert play(data, True, max(1, len(data))) == patient
-    assert play(data, True, 1) == patient
-    assert play(data, True, 7) == patient
+    compare(data, Room.zmtp, [patch.object(kind, "hasty", False) for kind in HASTY])
+
+
+@target
+def memo_in_a_hurry(data: bytes) -> None:
+    """memo01 knows the last JOB's header, and what a RESULT begins with, by their bytes."""
+    compare(data, Room.sp, [patch.object(memo_session, "LAST_ASKED", -1), patch.object(memo, "WORKER_RESULT", b"")])
 
 
 def honest() -> list[bytes]:
     """Messages that are taken in a hurry, one after the other."""
     bodies = [b"one", b"", b"two" * 100]
+    many = [[b"", b"MDPC01", b"echo", b"%d" % number] for number in range(10)]  # more than ``Room`` takes of one client
     mdp1 = [[b"", b"MDPC01", b"echo", body] for body in bodies]
+    mdp1 += [[b"", b"MDPC01", b"mmi.service", b"echo"], [b"", b"MDPC01", b"mmi.service", b"x"], [b"", b"MDPC01", b"echo"]]
     emqp = [[*EMQP, b"REQUEST", b"m", b"echo", b"reply-requested", body] for body in bodies]
+    emqp += [[*EMQP, b"REQUEST", b"m", b"x", b"", b"y"], [*EMQP, b"KBYE", b"k"], [*EMQP, b"REQUEST", b"m", b"x", b"", b"y"]]
     mdp1_worker = [[b"", b"MDPW01", b"\x01", b"echo"]]
     mdp1_worker += [[b"", b"MDPW01", b"\x03", token, b"", body] for token, body in zip(TOKENS, bodies, strict=True)]
+    mdp1_worker += [[b"", b"MDPW01", b"\x04"], [b"", b"MDPW01", b"\x05"], [b"", b"MDPW01", b"\x03", TOKENS[1], b"", b""]]
     emqp_worker = [[*EMQP, b"INFORM", b"i", b"echo", b"worker"], [*EMQP, b"READY", b"r"], [*EMQP, b"READY", b"r"]]
     emqp_worker += [[*EMQP, b"REPLY", b"a", b"one", TOKENS[0]], [*EMQP, b"READY", b"r"], [*EMQP, b"REPLY", TOKENS[1], b""]]
-    return [b"".join(map(frames.join, said)) for said in (mdp1, emqp, mdp1_worker, emqp_worker)]
+    emqp_worker += [[*EMQP, b"HEARTBEAT", b"h"], [*EMQP, b"DISCONNECT", b"d"], [*EMQP, b"READY", b"r"], [*EMQP, b"REPLY", b"a", b""]]
+    return [b"".join(map(frames.join, said)) for said in (mdp1, emqp, many, mdp1_worker, emqp_worker)]
+
+
+def honest_memo() -> list[bytes]:
+    """JOBs like the last one, and RESULTs."""
+    client = [memo.job(b"", b"echo", 1000) + body for body in (b"one", b"", b"two" * 100)]
+    client += [memo.job(b"", b"echo", 1001) + b"x", memo.job(b"", b"x", 1) + b"y"]
+    identity = b"".join([bytes(memo.ID_SIZE - 1), b"\x01"])  # what ``Room`` calls its first memo01 worker
+    worker = [memo.ready([b"echo"]), memo.WORKER_RESULT + identity + b"one", memo.WORKER_RESULT + identity, memo.heartbeat(identity)]
+    return [b"".join(sp.message((0x80000000 | i).to_bytes(4, "big"), one) for i, one in enumerate(said)) for said in (client, worker)]

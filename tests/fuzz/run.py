@@ -20,7 +20,7 @@ CORPUS = Path(__file__).parent / "corpus"
 FOUND = Path("fuzz-found")
 KEEP = 400  # inputs that the mutator goes on from
 
-assert hurry.in_a_hurry.__name__ in TARGETS  # it is there by being imported
+assert hurry.in_a_hurry.__name__ in TARGETS  # its targets are there by being imported
 
 
 def mutate(rng: random.Random, data: bytes, other: bytes) -> bytes:
