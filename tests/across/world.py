@@ -12,7 +12,8 @@ from polydomo.wire import frames, sp
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
-from tests.protocols.mdx_dcp_rig import Counting, Notes
+from tests.entropy import Counting
+from tests.protocols.mdx_dcp_rig import Notes
 
 BUSY_TIMEOUT = 30.0  # silence allowed to a busy worker; the default would only make the tests longer
 PIECE = 65536  # bytes that arrive at once, as from a socket

@@ -1,6 +1,6 @@
 """The broker without a wire: peers are scripted sessions, time is set by hand, and the invariants are checked after every step."""
 
-from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.core import Broker
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.protocols.request import DONE, OUTCOMES, Request
@@ -8,13 +8,9 @@ from polydomo.protocols.tuning import Tuning
 from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import Body, join, split
 from polydomo.wire.link import Handler, Hub, Link
+from tests.entropy import Zeros
 
 START = 1000.0
-
-
-class Zeros(Entropy):
-    def take(self, size: int) -> bytes:
-        return bytes(size)
 
 
 class Notes(Recorder):

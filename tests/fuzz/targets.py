@@ -5,7 +5,7 @@
 
 from collections.abc import Callable
 
-from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.core import Broker
 from polydomo.broker.datagrams import Datagrams
 from polydomo.broker.policy import Policy
 from polydomo.errors import CallFailed, ProtocolViolation, SettingError
@@ -17,6 +17,7 @@ from polydomo.wire.address import parse_url
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import Bounds, ZmtpLink
+from tests.entropy import Counting
 
 GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL" + bytes(48)
 HELLO_REQ = sp.hello(sp.REQ)
@@ -31,15 +32,6 @@ TARGETS: dict[str, Target] = {}
 def target(function: Target) -> Target:
     TARGETS[function.__name__] = function
     return function
-
-
-class Zeros(Entropy):
-    def __init__(self) -> None:
-        self.count = 0
-
-    def take(self, size: int) -> bytes:
-        self.count += 1
-        return self.count.to_bytes(size, "big")
 
 
 class Messages(Handler):
@@ -63,7 +55,7 @@ class Room:
     def __init__(self) -> None:
         self.hub = Hub()
         policy = Policy(max_outstanding=8, max_queue=16, max_services=8, max_message=8192)
-        self.broker = Broker(1000.0, Zeros(), policy)
+        self.broker = Broker(1000.0, Counting(), policy)
         self.links: list[Link] = []
 
     def zmtp(self, socket_type: bytes = b"DEALER") -> ZmtpLink:

@@ -13,9 +13,10 @@ from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.replay import Core, asked, deeds
 from polydomo.journal.schema import MESSAGES
 from polydomo.wire.frames import join
-from tests.broker.rig import START, Zeros
+from tests.broker.rig import START
 from tests.cli.shell import Broker as Up
 from tests.cli.shell import run
+from tests.entropy import Zeros
 from tests.journal.stage import RUN, Row, journalled, live
 
 

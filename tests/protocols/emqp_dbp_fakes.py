@@ -1,6 +1,6 @@
 """A broker with its clock in the test's hand, and peers that talk to it in whole messages, without a wire."""
 
-from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.core import Broker
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.protocols.emqp import EmqpSession
@@ -10,17 +10,9 @@ from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire import frames
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
+from tests.entropy import Counting
 
 WALL = 1_794_724_000.0  # the broker's epoch
-
-
-class Counted(Entropy):
-    def __init__(self) -> None:
-        self.count = 0
-
-    def take(self, size: int) -> bytes:
-        self.count += 1
-        return self.count.to_bytes(size, "big")
 
 
 class Notes(Recorder):
@@ -54,7 +46,7 @@ class Table:
         self.notes = Notes()
         self.hub = Hub()
         self.broker = Broker(
-            100.0, Counted(), policy, tuning, recorder=self.notes, wall=WALL, address="tcp://127.0.0.1:5246"
+            100.0, Counting(), policy, tuning, recorder=self.notes, wall=WALL, address="tcp://127.0.0.1:5246"
         )
         self.peers = 0
 

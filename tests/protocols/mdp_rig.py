@@ -1,6 +1,6 @@
 """The real broker behind real ZMTP bytes, without sockets: what a server would do with them is done here by hand."""
 
-from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.core import Broker
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.protocols.detect import Detector
@@ -10,13 +10,9 @@ from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import join, split
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.zmtp import ZmtpLink
+from tests.entropy import Zeros
 
 Frames = list[bytes]
-
-
-class Zeros(Entropy):
-    def take(self, size: int) -> bytes:
-        return bytes(size)
 
 
 class Notes(Recorder):

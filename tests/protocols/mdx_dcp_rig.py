@@ -1,6 +1,6 @@
 """The real broker without I/O: a clock set by hand, and peers whose messages are lists of frames."""
 
-from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.core import Broker
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
@@ -9,19 +9,9 @@ from polydomo.protocols.tuning import Tuning
 from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import bounds, join
 from polydomo.wire.link import Handler, Hub, Link
+from tests.entropy import Counting
 
 Frames = list[bytes]
-
-
-class Counting(Entropy):
-    """Bytes that anybody could guess."""
-
-    def __init__(self) -> None:
-        self.taken = 0
-
-    def take(self, size: int) -> bytes:
-        self.taken += 1
-        return self.taken.to_bytes(size, "big")
 
 
 class Notes(Recorder):

@@ -4,7 +4,7 @@ from io import BytesIO
 
 import cbor2
 
-from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.core import Broker
 from polydomo.broker.policy import Policy
 from polydomo.broker.record import Recorder
 from polydomo.protocols.memo_session import MemoSession
@@ -14,20 +14,10 @@ from polydomo.wire import frames, sp
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
+from tests.entropy import Counting
 
 Header = list[object]
 READY, JOB, RESULT, HEARTBEAT, DISCONNECT = 1, 2, 3, 4, 5
-
-
-class Counting(Entropy):
-    """Bytes that differ each time, and are the same in each run."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def take(self, size: int) -> bytes:
-        self.count += 1
-        return self.count.to_bytes(size, "big")
 
 
 class Notes(Recorder):
