@@ -77,8 +77,8 @@ $(VENV)/.all: pyproject.toml constraints.txt | $(PY)
 	@touch $(VENV)/.base $@
 
 $(VENV)/.base: pyproject.toml constraints.txt | $(PY)
-	@echo "==> Installing polydomo into $(VENV) (once)"
-	@$(PIP) install -qq --constraint constraints.txt --editable .
+	@echo "==> Installing polydomo and what its journal needs into $(VENV) (once)"
+	@$(PIP) install -qq --constraint constraints.txt --editable '.[journal]'
 	@touch $@
 
 # Where they cannot be installed, there is no stamp: the tests that need them are skipped, and the next run tries again.

@@ -52,6 +52,15 @@ def test_every_part_of_the_quick_start_is_tried_here() -> None:
     assert set(BLOCKS) == {"work", "call", "worker", "client", "pyzmq"}
 
 
+def test_make_up_installs_what_the_commands_need_that_look_back() -> None:
+    """``polydomo requests --since`` and ``trace`` read the journal, which a broker of ``make up`` therefore must keep."""
+    assert "polydomo requests --since" in README
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "up: $(VENV)/.base" in makefile
+    (recipe,) = re.findall(r"^\$\(VENV\)/\.base:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert "--editable '.[journal]'" in recipe
+
+
 @pytest.mark.skipif(shutil.which("tr") is None, reason="the example needs tr")
 def test_the_shell_part(broker: shell.Broker) -> None:
     ((work, nothing),) = session("work")
