@@ -12,7 +12,7 @@ from polydomo import testing
 from polydomo.protocols.ends import ClientEnd, Event, Frames, Job, Reply, WorkerEnd
 from tests.across.kinds import CLIENTS, PAIRS, WORKERS
 
-WAIT = 20.0
+WAIT = 30.0
 TYPES = {b"DEALER": zmq.DEALER, b"REQ": zmq.REQ}
 
 End = ClientEnd | WorkerEnd

@@ -28,7 +28,7 @@ from polydomo.limits import MAX_BODY_FRAMES, MAX_MESSAGE
 from polydomo.protocols import registry
 from polydomo.server.settings import Limits, Settings
 
-WAIT = 10.0  # seconds: far more than anything here takes
+WAIT = 30.0  # seconds: far more than anything here takes
 SHORT = 0.2  # a timeout that is meant to pass
 
 every_protocol = pytest.mark.parametrize("protocol", registry.names())

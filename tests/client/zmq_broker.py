@@ -6,7 +6,7 @@ from typing import Self
 
 import zmq
 
-WAIT = 10_000  # ms: far more than anything here takes
+WAIT = 30_000  # ms: far more than anything here takes
 
 
 class Router:

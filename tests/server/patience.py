@@ -4,7 +4,7 @@ from typing import Any
 
 import zmq
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 
 def patient(socket: "zmq.Socket[Any]") -> None:

@@ -17,7 +17,7 @@ from polydomo.server.http import Refused, answer, read_head
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 
-WAIT = 20.0
+WAIT = 30.0
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:

@@ -13,7 +13,7 @@ import polydomo.testing
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings, Values
 
-PATIENCE = 10_000  # milliseconds; only a machine that has stopped would use it up
+PATIENCE = 30_000  # milliseconds; only a machine that has stopped would use it up
 
 
 @pytest.fixture
