@@ -9,13 +9,14 @@ from polydomo.broker.record import Recorder
 from polydomo.protocols import memo, memo_session
 from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.mdp1 import Mdp1Session
+from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.request import Request
 from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire import frames, sp
 from polydomo.wire.link import Link
 from tests.fuzz.targets import Room, target
 
-HASTY: list[type[Session]] = [Mdp1Session, EmqpSession]
+HASTY: list[type[Session]] = [Mdp1Session, MdxSession, EmqpSession]
 EMQP = [b"", b"eMQP/1.0"]
 TOKENS = [b"00000000%d001" % number for number in range(2, 5)]  # of the requests that ``Room.honest`` leaves to others
 
@@ -101,7 +102,11 @@ def honest() -> list[bytes]:
     emqp_worker = [[*EMQP, b"INFORM", b"i", b"echo", b"worker"], [*EMQP, b"READY", b"r"], [*EMQP, b"READY", b"r"]]
     emqp_worker += [[*EMQP, b"REPLY", b"a", b"one", TOKENS[0]], [*EMQP, b"READY", b"r"], [*EMQP, b"REPLY", TOKENS[1], b""]]
     emqp_worker += [[*EMQP, b"HEARTBEAT", b"h"], [*EMQP, b"DISCONNECT", b"d"], [*EMQP, b"READY", b"r"], [*EMQP, b"REPLY", b"a", b""]]
-    return [b"".join(map(frames.join, said)) for said in (mdp1, emqp, many, mdp1_worker, emqp_worker)]
+    mdx = [[b"MDXC01", b"\x01", b"echo", b"%d" % (number % 7), b"x" * number] for number in range(10)]
+    mdx_worker = [[b"MDXW01", b"\x01", b"echo"]]
+    mdx_worker += [[b"MDXW01", b"\x04", token, b"", token, body] for token, body in zip(TOKENS, bodies, strict=True)]
+    mdx_worker += [[b"MDXW01", b"PING"], [b"MDXW01", b"\x06"], [b"MDXW01", b"\x04", TOKENS[1], b"", TOKENS[1], b""]]
+    return [b"".join(map(frames.join, said)) for said in (mdp1, emqp, many, mdx, mdp1_worker, emqp_worker, mdx_worker)]
 
 
 def honest_memo() -> list[bytes]:

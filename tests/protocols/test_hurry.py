@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from polydomo.broker.policy import Policy
 from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.mdp1 import Mdp1Session
+from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.verbs import Session
 from polydomo.wire.frames import join
 from tests.protocols.mdp_rig import Rig, long_form
@@ -18,16 +19,19 @@ Frames = list[bytes]
 
 TOKEN = b"<token>"  # stands for the oldest address that the worker was given and has not answered to
 OLD = b"<old>"  # ... and for the one before
+ID = b"<id>"  # ... and for the client's id that came with it (MDX)
 BODIES = [b"", b"x", b"y" * 255, b"z" * 256, b"w" * 3000, b"v" * 90_000]
 EMQP = [b"", b"eMQP/1.0"]
 
-SESSIONS: list[type[Session]] = [Mdp1Session, EmqpSession]
+SESSIONS: list[type[Session]] = [Mdp1Session, MdxSession, EmqpSession]
 OPENING: dict[str, list[Frames]] = {
     "mdp1": [[b"", b"MDPW01", b"\x01", b"echo"]],
+    "mdx": [[b"MDXW01", b"\x01", b"echo"]],
     "emqp": [[*EMQP, b"INFORM", b"i1", b"echo", b"worker"], [*EMQP, b"READY", b"r1"]],
 }
 
 body = st.sampled_from(BODIES)
+identity = st.sampled_from([b"1", b"2", b"3", b"i" * 255])
 asked: dict[str, st.SearchStrategy[Frames]] = {
     "mdp1": st.one_of(
         st.builds(lambda last: [b"", b"MDPC01", b"echo", last], body),
@@ -38,6 +42,16 @@ asked: dict[str, st.SearchStrategy[Frames]] = {
         st.builds(lambda last: [b"", b"MDPC01", b"echo", b"two", last], body),
         st.just([b"", b"MDPC01"]),
         st.just([b"", b"MDPW01", b"\x04"]),
+    ),
+    "mdx": st.one_of(
+        st.builds(lambda name, last: [b"MDXC01", b"\x01", b"echo", name, last], identity, body),
+        st.builds(lambda name, last: [b"MDXC01", b"\x01", b"echo", name, last], identity, body),
+        st.builds(lambda name, last: [b"MDXC01", b"\x01", b"other", name, last], identity, body),
+        st.builds(lambda name, last: [b"MDXC01", b"\x01", b"echo", name, b"two", last], identity, body),
+        st.builds(lambda name: [b"MDXC01", b"\x01", b"mmi.service", name, b"echo"], identity),
+        st.builds(lambda name: [b"MDXC01", b"\x01", b"echo", name], identity),
+        st.just([b"MDXC01", b"\x01", b"echo", b"", b"x"]),
+        st.just([b"MDXC01", b"\x06"]),
     ),
     "emqp": st.one_of(
         st.builds(lambda last: [*EMQP, b"REQUEST", b"m1", b"echo", b"reply-requested", last], body),
@@ -59,6 +73,17 @@ answered: dict[str, st.SearchStrategy[Frames]] = {
         st.just([b"", b"MDPW01", b"\x04"]),
         st.just([b"", b"MDPW01", b"\x03", TOKEN]),
         st.builds(lambda last: [b"", b"MDPC01", b"other", last], body),
+    ),
+    "mdx": st.one_of(
+        st.builds(lambda last: [b"MDXW01", b"\x04", TOKEN, b"", ID, last], body),
+        st.builds(lambda last: [b"MDXW01", b"\x04", TOKEN, b"", ID, last], body),
+        st.builds(lambda last: [b"MDXW01", b"\x04", TOKEN, b"", b"not it", last], body),
+        st.builds(lambda last: [b"MDXW01", b"\x03", TOKEN, b"", ID, last], body),
+        st.builds(lambda last: [b"MDXW01", b"\x04", OLD, b"", ID, last], body),
+        st.builds(lambda last: [b"MDXW01", b"\x04", TOKEN, b"", ID, b"", b"polydomo-failure", b"code", last], body),
+        st.just([b"MDXW01", b"\x04", TOKEN, b"", ID]),
+        st.just([b"MDXW01", b"PING"]),
+        st.just([b"MDXW01", b"\x06"]),
     ),
     "emqp": st.one_of(
         st.builds(lambda last: [*EMQP, b"REPLY", b"a1", last, TOKEN], body),
@@ -94,12 +119,13 @@ def play(protocol: str, steps: list[Step], hasty: bool, cuts: list[int]) -> list
             peers[0].say(*message)
         told: list[object] = [peers[0].heard()]
         tokens: list[bytes] = []
+        ids = [b"none"]
         for who, messages in steps:
             rig.broker.now += 0.01
             peer = peers[who]
             chunk = b""
             for frames, long in messages:
-                names = {TOKEN: tokens[-1] if tokens else b"000000000001", OLD: tokens[0] if tokens else b"000000000001"}
+                names = {TOKEN: tokens[-1] if tokens else b"000000000001", OLD: tokens[0] if tokens else b"000000000001", ID: ids[-1]}
                 plain = [names.get(part, part) for part in frames]
                 chunk += long_form(*plain) if long else join(plain)
             last = 0
@@ -116,6 +142,7 @@ def play(protocol: str, steps: list[Step], hasty: bool, cuts: list[int]) -> list
             heard = [one.heard() for one in peers]
             for message in heard[0]:
                 tokens += [part for part in message if len(part) == 12 and part[:9].isalnum()]
+                ids += message[4:5]
             seen = [(worker.number, worker.seen, worker.credit) for worker in rig.broker.workers]
             told.append((heard, [one.closed for one in peers], [one.there.paused for one in peers], seen))
         notes = rig.notes
@@ -135,29 +162,41 @@ def test_in_a_hurry_or_not_is_the_same(protocol: str, data: st.DataObject) -> No
     assert play(protocol, steps, False, cuts) == patient
 
 
+ASK: dict[str, Frames] = {
+    "mdp1": [b"", b"MDPC01", b"echo"],
+    "mdx": [b"MDXC01", b"\x01", b"echo", b"1st"],
+    "emqp": [*EMQP, b"REQUEST", b"m1", b"echo", b"reply-requested"],
+}
+REPLY: dict[str, Frames] = {
+    "mdp1": [b"", b"MDPW01", b"\x03", TOKEN, b"", b"y"],
+    "mdx": [b"MDXW01", b"\x04", TOKEN, b"", ID, b"y"],
+    "emqp": [*EMQP, b"REPLY", b"a1", b"y", TOKEN],
+}
+
+
 @pytest.mark.parametrize("protocol", OPENING)
 def test_the_play_has_what_it_is_about(protocol: str) -> None:
     """A request is asked for and answered in it, else it would show nothing."""
-    ask = {"mdp1": [b"", b"MDPC01", b"echo", b"x"], "emqp": [*EMQP, b"REQUEST", b"m1", b"echo", b"reply-requested", b"x"]}[protocol]
-    reply = {"mdp1": [b"", b"MDPW01", b"\x03", TOKEN, b"", b"y"], "emqp": [*EMQP, b"REPLY", b"a1", b"y", TOKEN]}[protocol]
-    told = play(protocol, [(1, [(ask, False)] * 3), (0, [(reply, False)])], True, [])
+    told = play(protocol, [(1, [([*ASK[protocol], b"x"], False)] * 3), (0, [(REPLY[protocol], False)])], True, [])
     assert told[-1] == (["ok"], [], [], [], 0)
 
 
 @pytest.mark.parametrize("protocol", OPENING)
 def test_in_a_hurry_nothing_ordinary_goes_the_long_way(protocol: str) -> None:
     """Otherwise the plays above would compare the long way with itself."""
-    kind = {"mdp1": Mdp1Session, "emqp": EmqpSession}[protocol]
+    kind = {"mdp1": Mdp1Session, "mdx": MdxSession, "emqp": EmqpSession}[protocol]
     rig = Rig()
     client, worker = rig.peer(), rig.peer()
-    ask = {"mdp1": [b"", b"MDPC01", b"echo"], "emqp": [*EMQP, b"REQUEST", b"m1", b"echo", b"reply-requested"]}[protocol]
+    ask = ASK[protocol]
     for message in OPENING[protocol]:
         worker.say(*message)
     client.say(*ask, b"the first one is read in full")
-    token = worker.heard()[-1][3]
-    reply = {"mdp1": [b"", b"MDPW01", b"\x03", token, b""], "emqp": [*EMQP, b"REPLY", b"a1", b"y", token]}[protocol]
+    heard = worker.heard()[-1]
+    names = {TOKEN: heard[2 if protocol == "mdx" else 3], ID: heard[4]}
+    reply = [names.get(part, part) for part in REPLY[protocol]]
     with patch.object(kind, "on_message", side_effect=AssertionError("the long way")):
-        client.there.receive(b"".join([join([*ask, body]) for body in (b"", b"x", b"z" * 256, b"w" * 3000)]))
-        worker.there.receive(join(reply if protocol == "emqp" else [*reply, b"y"]))
+        asks = [[part.replace(b"1st", b"%d" % at) for part in ask] for at in range(4)]
+        client.there.receive(b"".join([join([*ask, body]) for ask, body in zip(asks, (b"", b"x", b"z" * 256, b"w" * 3000), strict=True)]))
+        worker.there.receive(join(reply))
         rig.settle()
     assert rig.notes.outcomes == ["ok"] and rig.broker.open_requests == 4

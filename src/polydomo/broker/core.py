@@ -28,6 +28,7 @@ from polydomo.protocols.request import (
     Request,
     Terms,
     new_request,
+    new_terms,
 )
 from polydomo.protocols.verbs import Service, Session, Worker
 from polydomo.wire.frames import Body
@@ -79,7 +80,7 @@ class Broker(Desk):
         if attempts:
             request.max_attempts = attempts
         if deadline or wait or run:
-            request.terms = Terms(deadline, wait, run)
+            request.terms = new_terms(deadline, wait, run)
         if self._wants_messages:
             self.recorder.accepted(request)
         if not target.length and (target.idle or target.spare):

@@ -10,7 +10,7 @@ from polydomo.limits import MAX_FAILURE_CODE, MAX_FAILURE_TEXT
 from polydomo.protocols.request import FAILURE_MARK, REFUSED, Request
 from polydomo.protocols.verbs import Verbs, Worker
 from polydomo.protocols.worker_role import WorkerRole
-from polydomo.wire.frames import EMPTY_FRAME, Body, cut, frame, join, more, split
+from polydomo.wire.frames import EMPTY_FRAME, Body, cut, end_of_last, frame, join, more, split
 from polydomo.wire.link import Link
 
 # Frame 1, between client and broker.
@@ -63,14 +63,54 @@ class MdxSession(WorkerRole):
 
     protocol = "mdx"
     takes_partials = True
+    hasty = True
 
     def __init__(self, broker: Verbs, link: Link) -> None:
         super().__init__(broker, link)
         tuning = broker.tuning
         self.words = words_for(tuning.mdx_client_header, tuning.mdx_worker_header)
         self.ids: dict[bytes, None] = {}  # id frames of this client's requests that have had no FINAL
+        self._asked = b""  # all that stands in front of the id of the last request: the next one mostly begins alike
+        self._service = b""
+        self._due = b""  # all that stands in front of the body of the FINAL to what the worker was given last
+        self._token = b""  # of that attempt
 
     # --- from the peer
+
+    def ordinary(self, data: bytes, start: int, size: int) -> int:
+        """A FINAL, or requests for the service that was asked for before, each with a body of one frame."""
+        worker = self.worker
+        if self.finished:
+            return start
+        if worker is not None:
+            body = start + len(self._due)
+            if body + 2 <= size and data[start:body] == self._due and worker.alive:
+                end = body + 2 + data[body + 1] if data[body] == 0 else end_of_last(data, body, size, self.link.ordinary_size)
+                if end <= size:
+                    worker.seen = self.broker.now
+                    self.broker.final(worker, self._token, data[body:end])
+                    return end
+            return start
+        asked = self._asked
+        length = len(asked)
+        ids = self.ids
+        while length:
+            mark = start + length
+            if mark + 2 > size or data[start:mark] != asked or data[mark] != 1:
+                break
+            body = mark + 2 + data[mark + 1]
+            end = end_of_last(data, body, size, self.link.ordinary_size)
+            identity = data[mark:body]
+            if end > size or len(identity) == 2 or identity in ids:
+                break
+            ids[identity] = None
+            ref = data[start + self.words.request_size : body]
+            if self.broker.request(self, self._service, data[body:end], ref) is None and identity in ids:
+                self._fail(ref, REFUSED, "the request was refused")
+            start = end
+            if self.link.halted:
+                break
+        return start
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         if self.finished:
@@ -91,7 +131,9 @@ class MdxSession(WorkerRole):
                     if worker is not None:
                         worker.seen = self.broker.now
                     ref = data[service:body]
-                    request = self.broker.request(self, data[service + 2 : mark], cut(data, body, end), ref)
+                    self._asked = data[start:mark]
+                    self._service = data[service + 2 : mark]
+                    request = self.broker.request(self, self._service, cut(data, body, end), ref)
                     if request is None and identity in ids:  # and nothing has told the client so
                         self._fail(ref, REFUSED, "the request was refused")
                     return
@@ -228,7 +270,8 @@ class MdxSession(WorkerRole):
         ref = request.ref
         if isinstance(ref, bytes) and not self.finished:
             self.ids.pop(ref[2 + ref[1] :], None)
-            self.link.send(self.words.final + ref, body or EMPTY_FRAME)  # "a multipart message of 5 or more frames"
+            last = body or EMPTY_FRAME  # "a multipart message of 5 or more frames"
+            self.link.post((self.words.final, ref, last), len(last))
 
     def send_failure(self, request: Request, code: str, text: str) -> None:
         ref = request.ref
@@ -253,6 +296,9 @@ class MdxSession(WorkerRole):
             identity = address  # another protocol's client has no MDX id: the token serves
         body = request.body
         if body:
-            self.link.send(self.words.work + address + DELIMITER + identity, body)
+            address += DELIMITER + identity
+            self._due = self.words.worker_final + address
+            self._token = token
+            self.link.post((self.words.work, address, body), len(body))
         else:
             self.link.send(self.words.work + address + DELIMITER + b"\x00" + identity[1:])

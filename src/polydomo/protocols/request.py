@@ -108,12 +108,21 @@ class Terms:
 
     __slots__ = ("deadline", "expiry", "run", "timer", "wait")
 
-    def __init__(self, deadline: float, wait: float, run: float) -> None:
-        self.deadline = deadline  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
-        self.wait = wait  # seconds it may wait for a worker, each time it does; 0: the service's general expiry
-        self.expiry = 0.0  # absolute; 0 is none. Still queued then: NO_WORKER.
-        self.run = run  # seconds from dispatch (memo01's job timeout); 0 is none. Passing it ends the request as TIMEOUT.
-        self.timer = 0  # the broker's
+    deadline: float  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
+    wait: float  # seconds it may wait for a worker, each time it does; 0: the service's general expiry
+    expiry: float  # absolute; 0 is none. Still queued then: NO_WORKER.
+    run: float  # seconds from dispatch (memo01's job timeout); 0 is none. Passing it ends the request as TIMEOUT.
+    timer: int  # the broker's
+
+
+def new_terms(deadline: float, wait: float, run: float) -> Terms:
+    terms = Terms()
+    terms.deadline = deadline
+    terms.wait = wait
+    terms.expiry = 0.0
+    terms.run = run
+    terms.timer = 0
+    return terms
 
 
 class Parts:

@@ -6,9 +6,10 @@ they need to find the way back in front of it. That whole *stack* is the id of t
 """
 
 from io import BytesIO
+from struct import Struct
 
 from polydomo.errors import ProtocolViolation
-from polydomo.limits import BIG_BODY, MAX_MESSAGE, SP_MAX_STACK
+from polydomo.limits import MAX_MESSAGE, SP_MAX_STACK
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
 
@@ -20,6 +21,7 @@ NAMES = {
     0x0050: "PUSH", 0x0051: "PULL", 0x0062: "SURVEYOR", 0x0063: "RESPONDENT", 0x0070: "BUS",
 }  # fmt: skip
 HELLO_SIZE = 8
+LENGTH = Struct(">Q")  # of a message
 WORD = 4
 ID_BIT = 0x80  # in the first byte of the word that ends the stack
 
@@ -58,10 +60,7 @@ class SpLink(Link):
 
     wire = "sp"
     dropped = 0  # messages with more words in their stack than any network of devices has use for
-    _open = False
-    _rest = b""  # an unfinished hello or length, or what came while paused
     _at = 0  # where in ``_rest`` to go on
-    _gather: BytesIO | None = None  # an unfinished message
     _missing = 0  # bytes it still needs
 
     def __init__(
@@ -75,6 +74,9 @@ class SpLink(Link):
         max_message: int = MAX_MESSAGE,
     ) -> None:
         super().__init__(hub, handler, peer)
+        self._open = False
+        self._rest = b""  # an unfinished hello or length, or what came while paused
+        self._gather: BytesIO | None = None  # an unfinished message
         self.listener = listener
         self.ipc = ipc
         self.max_message = max_message
@@ -89,14 +91,8 @@ class SpLink(Link):
 
     def send_message(self, rid: bytes, header: bytes, payload: Body = b"") -> None:
         """Sends a message whose body is ``header`` and ``payload``; a large payload is not copied."""
-        size = len(rid) + len(header) + len(payload)
-        if size < BIG_BODY and not self.mute:  # as in ``send``, with one concatenation
-            out = self.out
-            if not out:
-                self.hub.dirty.append(self)
-            out.append(b"".join((self._lead, size.to_bytes(8, "big"), rid, header, payload)))
-        else:
-            self.send(self._lead + size.to_bytes(8, "big") + rid + header, payload)
+        size = len(payload)
+        self.post((self._lead, LENGTH.pack(len(rid) + len(header) + size), rid, header, payload), size)
 
     def receive(self, data: bytes) -> None:
         self.hub.received += len(data)
@@ -140,25 +136,25 @@ class SpLink(Link):
         """The hot loop: each whole message at its position, the unfinished last one gathered without copying it again and again."""
         size = len(data)
         head = self._head
+        most = self.max_message
+        if self._gather is not None and not self.halted:
+            position = self._continue(self._gather, data, position)
+            if self._gather is not None:
+                return
         while True:
             if self.halted:
                 if position < size and not self.mute:
                     self._rest = data
                     self._at = position
                 return
-            if self._gather is not None:
-                position = self._continue(self._gather, data, position)
-                if self._gather is not None:
-                    return
-                continue
             start = position + head
             if start > size:
                 break
             if head == 9 and data[position] != 1:
                 raise ProtocolViolation(f"SP message of type 0x{data[position]:02x} on IPC")
-            length = int.from_bytes(data[start - 8 : start], "big")
-            if length > self.max_message:
-                raise ProtocolViolation(f"message of {length} bytes; at most {self.max_message} are taken")
+            (length,) = LENGTH.unpack_from(data, start - 8)
+            if length > most:
+                raise ProtocolViolation(f"message of {length} bytes; at most {most} are taken")
             if length < WORD:
                 raise ProtocolViolation("SP message without a request id")
             position = start + length
