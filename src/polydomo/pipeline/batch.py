@@ -28,7 +28,7 @@ from polydomo.pipeline.tables import (
 )
 from polydomo.pipeline.tables.capacity import Objective
 from polydomo.pipeline.tables.marks import marked
-from polydomo.pipeline.tables.rare import RARE
+from polydomo.pipeline.tables.rare import rare
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -196,7 +196,7 @@ class Batch:
         with self.keeping:
             names = frozenset(segment.id for segment in messages)
             if names not in self.kept:
-                self.kept[names] = segments.read(self.spark, schema.MESSAGES, messages, self.since, self.until).where(RARE).persist()
+                self.kept[names] = rare(segments.read(self.spark, schema.MESSAGES, messages, self.since, self.until)).persist()
             return self.kept[names]
 
     # --- tables that are made hour by hour --------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Batch:
         earliest = f"{told.earliest:%Y-%m-%d/%H}" if told.earliest else ""
         early = sorted(unit for unit in self.there if earliest and earliest <= unit < units[0]) + units
         messages = self._read(schema.MESSAGES, units)
-        rare = self._rare([segment for unit in units for segment in self.there[unit]])
+        few = self._rare([segment for unit in units for segment in self.there[unit]])
         parts = self._parts(rows, told.doubtful)
         links = self._links(parts) if bridged else None
         inside = self._inside(units)
@@ -229,14 +229,14 @@ class Batch:
         def turns() -> None:
             made = hops.build(parts, links, self._read(schema.MESSAGES, early), lambda few: few.localCheckpoint())
             self._stage("hops", made.where(keep), units)
-            self._stage("workers", workers.build(self._staged("hops"), rare, lambda few: few.localCheckpoint()).where(inside), units)
+            self._stage("workers", workers.build(self._staged("hops"), few, lambda done: done.localCheckpoint()).where(inside), units)
 
         first: list[Callable[[], None]] = [
             lambda: self._stage("requests", requests.build(parts, links).where(keep), units),
-            lambda: self._stage("services", services.build(own, rare), units),
+            lambda: self._stage("services", services.build(own, few), units),
         ]
         then: list[Callable[[], None]] = [
-            lambda: self._stage("logs", logs.build(rare, own), units),
+            lambda: self._stage("logs", logs.build(few, own), units),
             lambda: self._stage("values", values.build(messages), units),
         ]
         if later is None:

@@ -29,6 +29,8 @@ QUIET = {
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
     # histograms are gathered for some thousand windows at a time: in a hash map, not by sorting what they are of
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "65536",
+    # what is kept for some minutes is small: to choose how to compress it costs more than it weighs
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",

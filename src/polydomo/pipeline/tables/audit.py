@@ -33,7 +33,7 @@ from polydomo.journal.rules import (
 from polydomo.journal.schema import MESSAGES, REQUESTS
 from polydomo.pipeline.tables import local, screens, sequence
 from polydomo.pipeline.tables.marks import BIT, PLACE, marked, marks
-from polydomo.pipeline.tables.rare import COMMON, RARE
+from polydomo.pipeline.tables.rare import COMMON, rare
 from polydomo.pipeline.tables.table import UNIT, Column, Table, quoted, unit
 
 TABLE = Table(
@@ -330,7 +330,7 @@ class Audit:
     def run(self) -> "Audit":
         self.spark = self.messages.sparkSession
         if self.rare is None:
-            self.rare = self.messages.where(RARE)
+            self.rare = rare(self.messages)
         self.rows = {MESSAGES: of(MESSAGES, self.messages), REQUESTS: of(REQUESTS, self.requests)}
         self._accounts(of(MESSAGES, self.rare).where(ACCOUNTS))
         full = [scope for scope in self._scopes() if not screened(scope)]

@@ -32,7 +32,8 @@ def frame(spark: "SparkSession", rows: Iterable[Sequence[Any]], columns: Sequenc
         pa.array([_aware(row[place]) if kind == "TIMESTAMP" else row[place] for row in given], _TYPES[kind])
         for place, (_, kind) in enumerate(columns)
     ]
-    return spark.createDataFrame(pa.table(arrays, [name for name, _ in columns]))
+    # over Spark Connect the types of no rows at all have to be told
+    return spark.createDataFrame(pa.table(arrays, [name for name, _ in columns]), ", ".join(f"{name} {kind}" for name, kind in columns))
 
 
 def _aware(time: datetime | None) -> datetime | None:
