@@ -176,3 +176,18 @@ def test_version() -> None:
     from polydomo import __version__
 
     assert run("--version").stdout.decode() == f"polydomo {__version__}\n"
+
+
+def test_a_broker_that_records_does_not_load_pandas() -> None:
+    pytest.importorskip("pandas")
+    code = """
+import sys
+from polydomo.cli.up import spare_pandas
+spare_pandas()
+import pyarrow
+assert pyarrow.array([1, 2]).to_pylist() == [1, 2]
+assert "pandas" not in sys.modules, "pyarrow has loaded it"
+import pandas
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

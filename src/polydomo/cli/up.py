@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -110,16 +111,25 @@ def fast_loop() -> Loop | None:
     return uvloop.new_event_loop
 
 
+class NoPandas(MetaPathFinder):
+    """Finds that there is no pandas."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("not for a broker", name=fullname)
+
+
 def spare_pandas() -> None:
     """pyarrow looks for pandas at the first array it makes and, where it is installed, loads it: a quarter of a second and 40 MiB that a
     broker has no use for. Made now, while there seems to be none, that is settled for this process."""
     if "pandas" not in sys.modules:
-        sys.modules["pandas"] = None  # type: ignore[assignment]
+        finder = NoPandas()
+        sys.meta_path.insert(0, finder)
         try:
             with suppress(Exception):  # the writer says what is wrong with pyarrow, and tries again
                 import_module("pyarrow").array([0])
         finally:
-            del sys.modules["pandas"]
+            sys.meta_path.remove(finder)
 
 
 async def serve(server: "BrokerServer", kept: "Keeper") -> None:
