@@ -276,6 +276,8 @@ def test_a_zombie_that_still_asks_is_not_cut_off(rig: Rig) -> None:
         [b"", b"MDPC01"],
         [b"", b"MDPC01", b"n" * 256, b"x"],
         [b"", b"MDPC01", b"n" * 256],
+        [b"", b"MDPC01", b"", b"x"],
+        [b"", b"MDPC01", b""],
         [b"", b"MDPW01"],
         [b"", b"MDPW01", b"\x01"],
         [b"", b"MDPW01", b"\x01", b"echo", b"more"],

@@ -61,11 +61,11 @@ class Mdp1Session(WorkerRole):
             at = start + SERVICE_AT
             # "Frame 2: Service name (printable string)"; "Frames 3+: Request body (opaque binary)"
             after = at + 2 + data[at + 1] if at + 2 <= end else end + 1
-            if after < end and data[at] == 1:
+            if after < end and data[at] == 1 and data[at + 1]:
                 self._asked = data[start:after]
                 self._service = data[at + 2 : after]
                 self.broker.request(self, self._service, cut(data, after, end), self._asked)
-            elif after == end and data[at] == 0:  # without a body, which kills published brokers
+            elif after == end and data[at] == 0 and data[at + 1]:  # without a body, which kills published brokers
                 self.broker.request(self, data[at + 2 : after], b"", CLIENT + b"\x01" + data[at + 1 : after])
             else:
                 self._irregular(data, start, end)
@@ -89,7 +89,7 @@ class Mdp1Session(WorkerRole):
         elif frames[1] == b"MDPC01":
             plain = join(frames)
             if plain == data[start:end]:
-                self._invalid("request without a service, or for one whose name is over 255 bytes")
+                self._invalid("request without a service, or for one whose name is not 1 to 255 bytes long")
             else:  # frames in long form where the short one does
                 self.on_message(plain, 0, len(plain))
         elif frames[1] == b"MDPW01":
