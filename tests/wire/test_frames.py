@@ -4,10 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polydomo import limits
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import BIG_BODY
 from polydomo.wire import frames
-from polydomo.wire.frames import EMPTY_FRAME, bounds, chain, count, cut, flat, frame, head, join, more, split
+from polydomo.wire.frames import (
+    EMPTY_FRAME,
+    bounds,
+    chain,
+    count,
+    cut,
+    flat,
+    frame,
+    head,
+    join,
+    more,
+    split,
+    whole_bodies,
+)
 
 contents = st.lists(st.one_of(st.binary(max_size=20), st.sampled_from([b"x" * 255, b"y" * 256, b"z" * 70_000])), max_size=6)
 
@@ -79,3 +93,48 @@ def test_only_big_bodies_are_views() -> None:
     big = cut(data, 4, 4 + BIG_BODY)
     assert isinstance(small, bytes) and isinstance(big, memoryview)
     assert big.obj is data and bytes(big) == bytes(BIG_BODY)
+
+
+ENVELOPE = more([b"", b"A", b"echo"])
+MESSAGES = [
+    *[[b"", b"A", b"echo", body] for body in (b"", b"x", b"y" * 255, b"z" * 256, b"w" * 3000)],
+    [b"", b"A", b"echo", ENVELOPE],  # a body like an envelope, and one that would be a message of its own
+    [b"", b"A", b"echo", b"two" + ENVELOPE + b"\x00\x01x"],
+    [b"", b"A", b"echo", b"one", b"two"],
+    [b"", b"A", b"echo"],
+    [b"", b"B", b"echo", b"x"],
+]
+
+
+def one_by_one(data: bytes, start: int, most: int) -> list[bytes]:
+    """What ``whole_bodies`` may find, by walking from frame to frame."""
+    found = []
+    while data.startswith(ENVELOPE, start):
+        start += len(ENVELOPE)
+        if start + 2 > len(data) or (data[start] & frames.LONG and start + 9 > len(data)):
+            break
+        begin, end, flags = bounds(data, start)
+        if flags & frames.MORE or end > len(data) or (flags & frames.LONG and end - begin > most):
+            break
+        found.append(data[start:end])
+        start = end
+    return found
+
+
+@given(st.lists(st.sampled_from(MESSAGES), max_size=12), st.integers(0, 9000), st.binary(max_size=5))
+def test_whole_bodies_are_what_a_walk_over_the_frames_finds(messages: list[list[bytes]], cut_off: int, before: bytes) -> None:
+    data = before + b"".join(map(join, messages))
+    data = data[: max(len(before), len(data) - cut_off % (len(data) + 1))]
+    found = whole_bodies(data, len(before), len(data), ENVELOPE, 2000)
+    walk = one_by_one(data, len(before), 2000)
+    assert found == walk[: len(found)], "whatever it leaves is taken apart after it"
+    if all(message in MESSAGES[:4] for message in messages):
+        assert found == walk
+
+
+def test_of_much_at_once_only_some_is_cut() -> None:
+    data = b"".join(join([b"", b"A", b"echo", b"%d" % i]) for i in range(1000))
+    found = whole_bodies(data, 0, len(data), ENVELOPE, 2000)
+    assert found == one_by_one(data, 0, 2000)[: len(found)] and 1 < len(found) <= limits.MOST_AT_ONCE
+    large = join([b"", b"A", b"echo", b"x" * limits.CUT_AT_ONCE])
+    assert whole_bodies(large * 2, 0, len(large) * 2, ENVELOPE, 10 * limits.CUT_AT_ONCE) == []  # the long way takes it

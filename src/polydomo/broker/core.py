@@ -123,23 +123,27 @@ class Broker(Desk):
             and session.held_bytes + size < self.policy.max_client_bytes
             and session.asks
             and not session.workers
-            and not self._wants_messages
         ):
             number = self._requests
             now = self.now
             waiting = session.requests
             queue = queues.of(target, session)
+            before = target.length
+            tell = self.recorder.accepted if self._wants_messages else None
             for body in bodies:
                 number += 1
                 request = new_request(number, session, target, body, ref, now)
                 waiting[request] = None
+                if tell is not None:
+                    tell(request)
+                    target.length += 1
                 queue.append(request)
             self._requests = number
             self.held_bytes += size
             if size > SMALL_BODY:
                 session.held_bytes += sum(map(large, bodies))
             target.accepted += len(bodies)
-            target.length += len(bodies)
+            target.length = before + len(bodies)
             return len(bodies)
         taken = 0
         for body in bodies:

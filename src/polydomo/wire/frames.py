@@ -93,7 +93,7 @@ def end_of_last(data: bytes, at: int, size: int, most: int) -> int:
 
 def whole_bodies(data: bytes, start: int, size: int, envelope: bytes, most: int) -> list[bytes]:
     """The bodies of the messages at ``data[start:size]`` that are all there, begin with this envelope and have a body of one frame of at
-    most ``most`` bytes, up to the first that is none.
+    most ``most`` bytes; at the first doubt it leaves the rest to be taken apart.
 
     Cut at each envelope, a piece that is as long as its frame says is a body: one with an envelope within would come out shorter.
     """
