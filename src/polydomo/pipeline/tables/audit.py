@@ -32,7 +32,7 @@ from polydomo.journal.rules import (
 )
 from polydomo.journal.schema import MESSAGES, REQUESTS
 from polydomo.pipeline.tables import local, screens, sequence
-from polydomo.pipeline.tables.marks import BIT, PLACE, marked, marks
+from polydomo.pipeline.tables.marks import BIT, marked, marks, with_bits
 from polydomo.pipeline.tables.rare import COMMON, rare
 from polydomo.pipeline.tables.table import UNIT, Column, Table, quoted, unit
 
@@ -412,10 +412,9 @@ class Audit:
     def _gathered(self, keys: Mapping[tuple[str, ...], set[Row]], named: set[Row]) -> DataFrame:
         """The rows of suspected requests; of the other ``keys``, by scope, the rows that are counted; and the rows ``run, seq`` that are
         ``named``. A flag for each scope says of which of its keys all that matters is there."""
-        marks = f.broadcast(self.suspects)
         about = f"({counted_by(REQUEST)}) OR ({looked_at_by(rules_of(RUNNING, REQUEST))})"
         matter = f"coalesce(bits & {BIT} != 0, false) AND number != 0 AND ({about})"
-        rows = self.rows[MESSAGES].selectExpr("*", PLACE).join(marks, ["run", "word"], "left")
+        rows = with_bits(self.rows[MESSAGES], self.suspects, "left")
         flags = [f"{matter} AS {flag(REQUEST)}"]
         rows, is_named = self._among(rows, ("run", "seq"), named)
         for scope, some in keys.items():

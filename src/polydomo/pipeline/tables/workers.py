@@ -91,7 +91,10 @@ def build(hops: DataFrame, messages: DataFrame, settle: Callable[[DataFrame], Da
     # its address and protocol, from its rare rows and from one of its turns: strings are not aggregated over all of them
     one = done.groupBy("window", "run", "worker").agg(f.max("told").alias("number"))
     named = hops.selectExpr(_WINDOW, "run", "worker", "number", "worker_peer AS peer", "worker_protocol AS protocol")
-    told = named.join(f.broadcast(one), ["window", "run", "worker", "number"]).select("window", "run", "worker", "peer", "protocol")
+    # looked up by one long integer, and compared then in a form that Spark does not take for keys
+    which = f.broadcast(one.selectExpr("number", "window AS its_window", "run AS its_run", "worker AS its_worker"))
+    same = "run - its_run = 0 AND worker - its_worker = 0 AND unix_seconds(window) - unix_seconds(its_window) = 0"
+    told = named.join(which, "number").where(same).select("window", "run", "worker", "peer", "protocol")
     rarely = rare.selectExpr(f"{_HOUR.format('time')} AS window", "run", "worker", "peer", "protocol")
     who = (
         told.unionByName(rarely)
