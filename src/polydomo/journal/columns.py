@@ -5,6 +5,7 @@
 
 from array import array
 from collections.abc import Callable, Sequence
+from struct import pack
 from typing import Any
 
 import numpy as np
@@ -252,7 +253,7 @@ def _fields(flat: list[Any], names: tuple[str, ...]) -> Callable[[str], list[Any
 
 
 def _ints(values: Sequence[int]) -> Ints:
-    return np.frombuffer(array("q", values), np.int64)
+    return np.frombuffer(pack(f"{len(values)}q", *values), np.int64)  # the quickest way there is
 
 
 def _same_or_ints(values: Sequence[int]) -> Any:
@@ -262,7 +263,7 @@ def _same_or_ints(values: Sequence[int]) -> Any:
 
 
 def _floats(values: Sequence[float]) -> Any:
-    return np.frombuffer(array("d", values))
+    return np.fromiter(values, np.float64, len(values))
 
 
 def _times(run: Run, values: Sequence[float]) -> Ints:
