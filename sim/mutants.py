@@ -414,7 +414,7 @@ def partial_dropped(stack: ExitStack) -> None:
 def wrong_message_id(stack: ExitStack) -> None:
     def make(send: Any) -> Any:
         def mutated(self: EmqpSession, request: Request, body: Any) -> None:
-            request.ref.msgid = b"\x01\x02c0"  # type: ignore[attr-defined]
+            request.ref.msgid = b"\x01\x02c0"
             send(self, request, body)
 
         return mutated

@@ -29,7 +29,7 @@ Broker = polydomo.testing.Broker
 
 
 def bridged(*to: str, topics: list[str] | None = None, **more: object) -> Settings:
-    return Settings(bridge=Bridge(to=list(to), topics=topics or [], beat=0.1, **more))  # type: ignore[arg-type]
+    return Settings(bridge=Bridge(to=list(to), topics=topics or [], beat=1.0, **more))  # type: ignore[arg-type]
 
 
 def knows(service: bytes, distance: int = 1) -> Callable[[BrokerServer], bool]:

@@ -125,9 +125,7 @@ class Mdp1Session(WorkerRole):
         self.link.violation(ProtocolViolation(what))
 
     def send_final(self, request: Request, body: Body) -> None:
-        ref = request.ref
-        assert isinstance(ref, bytes)
-        self.link.send(ref, body or EMPTY_FRAME)  # what stands in front of a reply is what stood in front of the request
+        self.link.send(request.ref, body or EMPTY_FRAME)  # what stands in front of a reply is what stood in front of the request
 
     def deliver(self, worker: Worker, request: Request) -> None:
         self._token = token = request.token

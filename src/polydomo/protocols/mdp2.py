@@ -201,9 +201,7 @@ class Mdp2Session(WorkerRole):
         self._reply(self.spoken.final, request, body)
 
     def _reply(self, envelope: bytes, request: Request, body: Body) -> None:
-        ref = request.ref
-        assert isinstance(ref, bytes)
-        self.link.send(envelope + ref if self.spoken.names else envelope, body or EMPTY_FRAME)
+        self.link.send(envelope + request.ref if self.spoken.names else envelope, body or EMPTY_FRAME)
 
     def deliver(self, worker: Worker, request: Request) -> None:
         self.link.send(self.spoken.to_worker + request.token + b"\x01\x00", request.body or EMPTY_FRAME)

@@ -1,6 +1,6 @@
 """A request: what the broker knows of it, what bounds it, and how it may end."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polydomo.wire.frames import Body
 
@@ -44,7 +44,7 @@ class Request:
     session: "Session"  # the client that asked
     service: "Service"
     body: Body
-    ref: object  # what the client's codec needs to answer; a worker's codec of the same protocol may read it too
+    ref: Any  # what the client's codec needs to answer, and nobody else looks into, but a worker's codec of the same protocol
     accepted: float
     state: int
     worker: "Worker | None"  # who holds it now
