@@ -29,13 +29,13 @@ from polydomo.pipeline.tables import (
 from polydomo.pipeline.tables.capacity import Objective
 from polydomo.pipeline.tables.marks import marked
 from polydomo.pipeline.tables.rare import rare
+from polydomo.pipeline.tables.table import FEW
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = (PARQUET, "delta", "iceberg")
 AT_ONCE = 3  # jobs whose plans are made at the same time; how many tasks run is the cluster's affair
-FEW = 1000  # numbers that a filter may name
 MOST_BROADCAST = 1_000_000  # rows of about 100 bytes
 
 

@@ -232,7 +232,7 @@ class DcpSession(Session):
         token = request.token or OWN_ADDRESS
         envelope = self.words.reply + SHORT[len(token)] + token + DELIMITER + metadata
         if body:
-            self.link.send(envelope + DELIMITER, body)
+            self.link.post((envelope, DELIMITER, body), len(body))
         else:
             self.link.send(envelope, EMPTY_FRAME)
 
@@ -248,6 +248,6 @@ class DcpSession(Session):
         envelope = self.words.request + SHORT[len(service)] + service + SHORT[len(token)] + token + DELIMITER + metadata
         body = request.body
         if body:
-            self.link.send(envelope + DELIMITER, body)
+            self.link.post((envelope, DELIMITER, body), len(body))
         else:
             self.link.send(envelope, EMPTY_FRAME)

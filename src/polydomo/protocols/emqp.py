@@ -199,7 +199,7 @@ class EmqpSession(Session):
             body = _one_frame(body)
         msgid = ref.msgid
         if ref.document_form:
-            self.link.send(REPLY + msgid, body)
+            self.link.post((REPLY, msgid, body), len(body))
             return
         # "A unique id for the msg": the token is one, and its work is done; a name the broker answers itself had none.
         head = ANSWER + request.token if request.token else REPLY + self._new_id()
@@ -223,7 +223,7 @@ class EmqpSession(Session):
         if left:
             self.link.send(JOB + request.token + route.framed_with(max(1, round(left))), body)
         else:
-            self.link.send(JOB + request.token + route.framed, body)
+            self.link.post((JOB, request.token, route.framed, body), len(body))
 
     def _reply(self, data: bytes, at: int, end: int) -> None:
         body = at + 2 + data[at + 1] if data[at] == 1 else _next(data, at)

@@ -125,7 +125,8 @@ class Mdp1Session(WorkerRole):
         self.link.violation(ProtocolViolation(what))
 
     def send_final(self, request: Request, body: Body) -> None:
-        self.link.send(request.ref, body or EMPTY_FRAME)  # what stands in front of a reply is what stood in front of the request
+        last = body or EMPTY_FRAME
+        self.link.post((request.ref, last), len(last))  # what stands in front of a reply is what stood in front of the request
 
     def deliver(self, worker: Worker, request: Request) -> None:
         self._token = token = request.token

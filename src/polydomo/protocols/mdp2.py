@@ -201,10 +201,12 @@ class Mdp2Session(WorkerRole):
         self._reply(self.spoken.final, request, body)
 
     def _reply(self, envelope: bytes, request: Request, body: Body) -> None:
-        self.link.send(envelope + request.ref if self.spoken.names else envelope, body or EMPTY_FRAME)
+        last = body or EMPTY_FRAME
+        self.link.post((envelope, request.ref, last) if self.spoken.names else (envelope, last), len(last))
 
     def deliver(self, worker: Worker, request: Request) -> None:
-        self.link.send(self.spoken.to_worker + request.token + b"\x01\x00", request.body or EMPTY_FRAME)
+        body = request.body or EMPTY_FRAME
+        self.link.post((self.spoken.to_worker, request.token, b"\x01\x00", body), len(body))
 
     def beat(self, worker: Worker) -> None:
         if self.spoken is not UNDECIDED:

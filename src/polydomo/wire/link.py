@@ -83,20 +83,11 @@ class Link:
 
     def send(self, envelope: bytes, body: Body = b"") -> None:
         """Sends a message that is already framed for this wire."""
-        if self.mute:
-            return
-        out = self.out
-        if not out:
-            self.hub.dirty.append(self)
-        if body:
-            out += (envelope, body)
-            if len(body) >= BIG_BODY:
-                self.special = True
-        else:
-            out.append(envelope)
+        self.post((envelope, body) if body else (envelope,), len(body))
 
     def post(self, pieces: tuple[Body, ...], largest: int) -> None:
-        """Sends a message in pieces, which need not be joined before all that is sent is; ``largest`` is the size of the largest."""
+        """The same in pieces, which need not be joined before all that is sent is; ``largest`` is the size of the largest. The way for
+        those in a hurry."""
         if self.mute:
             return
         out = self.out

@@ -34,7 +34,7 @@ from polydomo.journal.schema import MESSAGES, REQUESTS
 from polydomo.pipeline.tables import local, screens, sequence
 from polydomo.pipeline.tables.marks import BIT, marked, marks, with_bits
 from polydomo.pipeline.tables.rare import COMMON, rare
-from polydomo.pipeline.tables.table import UNIT, Column, Table, quoted, unit
+from polydomo.pipeline.tables.table import FEW, UNIT, Column, Table, quoted, unit
 
 TABLE = Table(
     "audit",
@@ -286,7 +286,6 @@ def proven(rows: DataFrame, found: DataFrame, scope: tuple[str, ...]) -> DataFra
 # --- all of it --------------------------------------------------------------------------------------------------------
 
 # Of a gathered row: what is proven with it, and what the counters and rules look at.
-FEW = 1000  # keys that a filter may name
 GATHERED = (
     "time", "broker", "run", "seq", "event", "connection", "client", "service", "number", "attempt", "worker", "released", "credit",
     "auto", "outcome",

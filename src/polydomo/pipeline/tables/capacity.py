@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from polydomo.journal import histogram
-from polydomo.pipeline.tables.table import UNIT, Column, Table, quoted
+from polydomo.pipeline.tables.table import UNIT, Column, Table, hour_of, quoted
 
 LEAST_REQUESTS = 100
 STEPS = 1000
@@ -72,7 +72,7 @@ def build(services: DataFrame, workers: DataFrame, objectives: Mapping[str, Obje
 
     key = ["window", "broker", "service"]
     hours = services.where("seconds = 3600")
-    tens = services.where("seconds = 10").withColumn("window", f.expr("date_trunc('HOUR', window)")).groupBy(*key).agg(
+    tens = services.where("seconds = 10").withColumn("window", f.expr(hour_of("window"))).groupBy(*key).agg(
         f.count("*").alias("tens"), f.avg("requests").alias("per_ten"), f.var_pop("requests").alias("spread"),
     )  # fmt: skip
     had = workers.where("turns > 0").groupBy(*key).agg(f.count("*").alias("workers"))

@@ -5,7 +5,7 @@ from pyspark.sql import functions as f
 
 from polydomo.journal import schema
 from polydomo.pipeline.tables.marks import marked, marks
-from polydomo.pipeline.tables.table import UNIT, Column, Table, unit
+from polydomo.pipeline.tables.table import UNIT, Column, Table, hour_of, unit
 
 TABLE = Table(
     "logs",
@@ -34,7 +34,7 @@ def build(messages: DataFrame, parts: DataFrame) -> DataFrame:
     ended = parts.selectExpr("run", "number", "request", "outcome", "time AS ended")
     known = marked(ended, marks(records.where("number != 0"))).alias("known")
     # bounded, so that it does not matter which hours are made at the same time
-    hour = "date_trunc('HOUR', records.time)"
+    hour = hour_of("records.time")
     near = f"records.run = known.run AND records.number = known.number AND ended >= {hour} AND ended < {hour} + INTERVAL 2 HOURS"
     return (
         records.alias("records")

@@ -47,6 +47,7 @@ class Table:
 HOUR = Column("hour", "INT", "hour (UTC) to which the row belongs")
 DATE = Column("date", "DATE", "date (UTC) to which the row belongs; the tables are partitioned by it")
 UNIT = (HOUR, DATE)
+FEW = 1000  # values that a filter may name
 
 
 def unit(time: str) -> tuple[str, str]:

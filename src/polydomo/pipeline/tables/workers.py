@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from polydomo.journal import histogram, schema
 from polydomo.pipeline.tables.histograms import as_map, gathered, percentile_of
-from polydomo.pipeline.tables.table import UNIT, Column, Table, unit
+from polydomo.pipeline.tables.table import UNIT, Column, Table, hour_of, unit
 
 LEAST_TURNS = 20
 SLOW = 2.0
@@ -50,7 +50,6 @@ TABLE = Table(
     ),
 )
 
-_HOUR = "date_trunc('HOUR', {})"
 # That of the request, not of the turn: an hour is made of what ended in it, whatever hours are made at the same time.
 _WINDOW = "timestamp_seconds(unix_date(date) * 86400L + hour * 3600L) AS window"
 
@@ -82,7 +81,7 @@ def build(hops: DataFrame, messages: DataFrame, settle: Callable[[DataFrame], Da
     rare = messages.where(
         f.col("event").isin(schema.REGISTERED, schema.LATE, schema.LOST, schema.LEFT, schema.STALE) & (f.col("worker") > 0)
     )
-    came_and_went = rare.withColumn("window", f.expr(_HOUR.format("time"))).groupBy(*key).agg(
+    came_and_went = rare.withColumn("window", f.expr(hour_of("time"))).groupBy(*key).agg(
         f.expr(f"min(IF(event = '{schema.REGISTERED}', time, NULL))").alias("came"),
         f.expr(f"max(IF(event IN ('{schema.LEFT}', '{schema.LOST}'), time, NULL))").alias("went"),
         *(f.expr(f"sum(IF(event = '{event}', 1, 0))").alias(event) for event in (schema.LATE, schema.LOST, schema.STALE)),
@@ -95,7 +94,7 @@ def build(hops: DataFrame, messages: DataFrame, settle: Callable[[DataFrame], Da
     which = f.broadcast(one.selectExpr("number", "window AS its_window", "run AS its_run", "worker AS its_worker"))
     same = "run - its_run = 0 AND worker - its_worker = 0 AND unix_seconds(window) - unix_seconds(its_window) = 0"
     told = named.join(which, "number").where(same).select("window", "run", "worker", "peer", "protocol")
-    rarely = rare.selectExpr(f"{_HOUR.format('time')} AS window", "run", "worker", "peer", "protocol")
+    rarely = rare.selectExpr(f"{hour_of('time')} AS window", "run", "worker", "peer", "protocol")
     who = (
         told.unionByName(rarely)
         .groupBy("window", "run", "worker")
