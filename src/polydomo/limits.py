@@ -24,6 +24,9 @@ MAX_UNSENT: Final = 160 * MIB  # What one peer may leave unread: two of the larg
 CHOKE_UNSENT: Final = 1 * MIB  # From here on a client that does not read is not read from either.
 CUT_AT_ONCE: Final = 64 * KIB  # Of what came in, this much is cut into messages in one step ...
 MOST_AT_ONCE: Final = 64  # ... and into this many at most, so that what stands behind the first that is another is not cut up in vain.
+CROWD: Final = 8  # Peers to be written to at the end of one turn of the loop, from which on clients that wait for more replies ...
+CROWD_CLIENTS: Final = 4  # ... if they are so many, so that it is worth it ...
+CROWD_TURNS: Final = 3  # ... are written to in every third turn: they wait some 0.3 ms, and it takes a third of the system calls.
 BIG_BODY: Final = 32 * KIB  # From here on copying a body costs more than handling it as a piece of its own.
 
 # --- what the broker holds --------------------------------------------------------------------------------------------

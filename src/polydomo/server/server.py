@@ -24,7 +24,7 @@ from polydomo.server.outgoing import Call, Publishers, bridge_to
 from polydomo.server.settings import Settings
 from polydomo.server.udp import Heartbeats
 from polydomo.wire.address import IPC, TCP, Address, is_loopback
-from polydomo.wire.link import Hub
+from polydomo.wire.link import Hub, Link
 from polydomo.wire.zmtp import Bounds
 
 LOG = logs.get("server")
@@ -72,7 +72,10 @@ class BrokerServer:
         self.heartbeats: Heartbeats | None = None
         self.ipc_peers = 0
         self.bytes_sent = 0
-        self.awake = False  # this turn's flush is scheduled
+        self.awake = False  # something happened in this turn
+        self._scheduled = False  # the flush that ends it
+        self._waiting: list[Link] = []  # clients for whom something is kept ...
+        self._turns = 0  # ... for so many turns now
         self._listening: list[listening.Listening] = []
         self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -232,11 +235,16 @@ class BrokerServer:
         if not self.awake:
             self.awake = True
             self.hub.now = self.broker.now = time.monotonic()
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
             self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """The end of a turn: stalled peers go on where they may, everything gathered is written, the timer is set."""
-        self.awake = False
+        self.awake = self._scheduled = False
         hub = self.hub
         join = b"".join
         sent = 0
@@ -250,6 +258,8 @@ class BrokerServer:
             link = hub.resumed.pop()
             if not link.closed:
                 link.owner.go_on(link)
+        if self._waiting or len(hub.dirty) >= limits.CROWD:
+            self._let_wait()
         while hub.dirty:
             dirty = hub.dirty
             hub.dirty = []
@@ -274,6 +284,24 @@ class BrokerServer:
         when = self.broker.next_deadline()
         if when is not None and (self._timer is None or when < self._timer_at) and not (self._leaving and not self.connections):
             self._set_timer(when)
+
+    def _let_wait(self) -> None:
+        """Where many are to be written to, clients who wait for other replies too are sent in one piece what some turns brought.
+        A write costs more than all else there is to do for a reply, and clients that are answered in larger pieces ask in larger pieces."""
+        hub = self.hub
+        waiting = self._waiting
+        self._turns += 1
+        if self._turns < limits.CROWD_TURNS and len(hub.dirty) >= limits.CROWD and not self._leaving:
+            clients = [link for link in hub.dirty if link.handler.requests and not (link.handler.workers or link.special)]
+            if len(waiting) + len(clients) >= limits.CROWD_CLIENTS:
+                if clients:
+                    hub.dirty = [link for link in hub.dirty if not link.handler.requests or link.handler.workers or link.special]
+                    waiting += clients
+                self._schedule()
+                return
+        hub.dirty += waiting
+        waiting.clear()
+        self._turns = 0
 
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:

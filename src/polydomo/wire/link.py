@@ -5,6 +5,7 @@ sent is gathered in ``out``. It does no I/O: whoever owns the socket (the server
 ``hub.dirty`` once per turn of its loop, writes out what each link gathered, and obeys its ``closing`` and ``paused`` flags.
 """
 
+from collections.abc import Sized
 from typing import Any
 
 from polydomo.errors import ProtocolViolation
@@ -17,6 +18,9 @@ CHOKED = 2  # the peer does not read what it is sent
 
 class Handler:
     """Takes the messages of one link. A protocol's session is one."""
+
+    requests: Sized = ()  # what the peer asked for and was not answered yet
+    workers = 0  # that the peer carries
 
     def on_open(self) -> None:
         """The wire's handshake is done: messages may be sent."""
