@@ -153,7 +153,7 @@ def rows_written(asked: argparse.Namespace) -> dict[str, Any]:
                 request.worker = workers[dice.randrange(32)]
                 request.attempts = 1
                 broker.now += dice.random() * 1e-5
-                request.dispatched = request.first_dispatched = broker.now
+                request.dispatched = broker.now
                 recorder.dispatched(request, request.worker)
                 request.outcome = "ok"
                 request.reply_size = len(request.body)

@@ -147,7 +147,7 @@ def attempts_unbounded(stack: ExitStack) -> None:
 def partials_mixed(stack: ExitStack) -> None:
     def make(give_back: Any) -> Any:
         def mutated(self: Broker, request: Request, worker: Worker, why: str) -> None:
-            request.partials = 0
+            request.own_course().partials = 0
             give_back(self, request, worker, why)
 
         return mutated
@@ -159,10 +159,10 @@ def partials_mixed(stack: ExitStack) -> None:
 def held_partials_kept(stack: ExitStack) -> None:
     def make(give_back: Any) -> Any:
         def mutated(self: Broker, request: Request, worker: Worker, why: str) -> None:
-            kept = request.parts
+            kept = request.course.parts
             give_back(self, request, worker, why)
             if kept and request.state != DONE:
-                request.parts = kept
+                request.own_course().parts = kept
                 self.held_bytes += kept.size
 
         return mutated
@@ -401,7 +401,7 @@ def partial_dropped(stack: ExitStack) -> None:
     def make(partial: Any) -> Any:
         def mutated(self: Broker, worker: Worker, token: bytes, body: Any) -> bool:
             request = worker.held.get(token)
-            if request is not None and request.first_partial:
+            if request is not None and request.course.first_partial:
                 return True
             return bool(partial(self, worker, token, body))
 

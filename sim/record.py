@@ -130,7 +130,7 @@ class SimRecorder(JournalRecorder):
         worker = request.worker
         number = worker.number if worker is not None else 0
         holder = _peer(worker.session) if worker is not None else ""
-        self._row("ended", self._tag(request), request.number, request.outcome, number, holder, request.reason)
+        self._row("ended", self._tag(request), request.number, request.outcome, number, holder, request.course.reason)
         self.tags.pop(request.number, None)
         self.node.watcher.ended(request)
 

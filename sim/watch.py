@@ -54,7 +54,7 @@ class Watcher:
         waited = self._came.pop(request, None)
         if worker.session.protocol == "bridge":
             return  # not every request may cross every bridge
-        if request.attempts == 1 and not request.hops:
+        if request.attempts == 1 and not request.course.hops:
             if service.returned:
                 first = service.returned[0].number
                 self.breach("head", f"request {request.number} went before {first}, which had been given back", tag)
@@ -136,7 +136,7 @@ class Watcher:
         for service in broker.services.values():
             # Each client may find the line full once before it is paused; what is given back is not refused, and what is passed on only
             # slows the client that asked: as many as it may have open can still come.
-            passed_on = sum(request.hops > 0 for request in queues.waiting(service))
+            passed_on = sum(request.course.hops > 0 for request in queues.waiting(service))
             most = policy.max_queue + clients + held + len(service.returned) + passed_on
             if service.length > most:
                 self.breach("bound", f"{service.length} requests wait for {service.name!r}, the bound is {policy.max_queue}")
@@ -286,7 +286,7 @@ class Watcher:
 
 def _could(service: Service, other: Worker, chosen: Worker, request: Request) -> bool:
     """Whether ``other`` could have been chosen instead: it is free now, not avoided, and of no lesser weight."""
-    if other.credit <= 0 or other.held or other.session is request.lost_by:
+    if other.credit <= 0 or other.held or other.session is request.course.lost_by:
         return False
     return service.workers[other] >= service.workers.get(chosen, 0)
 

@@ -47,7 +47,7 @@ class Notes(Recorder):
         del self.open[request]
         assert request.state == DONE and request.outcome in OUTCOMES
         self.outcomes.append((request.number, request.outcome))
-        self.reasons[request.number] = request.reason
+        self.reasons[request.number] = request.course.reason
 
     def left(self, worker: Worker, state: str, why: str) -> None:
         self.lefts.append((worker.number, state, why))

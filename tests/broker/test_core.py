@@ -293,7 +293,7 @@ def test_a_chain_of_services(world: World) -> None:
     assert second.forward(b"three", b"last")
     assert third.answer(b"done")
     assert client.finals == [[b"done"]]
-    assert world.notes.hops == [b"two", b"three"] and request.hops == 2
+    assert world.notes.hops == [b"two", b"three"] and request.course.hops == 2
     assert world.notes.how == ["ok"]
 
 

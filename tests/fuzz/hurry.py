@@ -28,7 +28,7 @@ class Notes(Recorder):
         self.said: list[tuple[object, ...]] = []
 
     def ended(self, request: Request) -> None:
-        self.said.append(("ended", request.number, request.outcome, request.reason))
+        self.said.append(("ended", request.number, request.outcome, request.course.reason))
 
     def left(self, worker: Worker, state: str, why: str) -> None:
         self.said.append(("left", worker.number, state, why))

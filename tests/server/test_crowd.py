@@ -64,7 +64,7 @@ class Crowd:
         return peer
 
     def _noter(self, link: Link) -> Callable[[int], None]:
-        who = "worker" if link.handler.workers else "client"
+        who = "client" if link.handler.requests else "worker"
         return lambda replies: self.written.append((who, replies))
 
     async def until(self, condition: Callable[[], bool]) -> None:

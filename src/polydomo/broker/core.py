@@ -190,7 +190,7 @@ class Broker(Desk):
     def _refuse(self, request: Request, text: str, outcome: str = REFUSED) -> None:
         request.state = DONE
         request.outcome = outcome
-        request.reason = text
+        request.own_course().reason = text
         self.monitor.refused += 1
         self.recorder.refused(request.session, text)
         request.session.send_failure(request, outcome, text)

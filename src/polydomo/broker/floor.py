@@ -41,7 +41,7 @@ class Floor(Ledger):
             request.attempts += 1
             token = self._token(number, request.attempts)
             if request.attempts == 2:
-                request.first_dispatched = request.dispatched
+                request.own_course().first_dispatched = request.dispatched
         request.token = token
         request.worker = worker
         request.state = HELD
@@ -59,7 +59,7 @@ class Floor(Ledger):
         if service.weighted:
             return choice.heaviest(service)
         pool = service.idle if service.idle else service.spare
-        avoid = request.lost_by
+        avoid = request.course.lost_by
         if avoid is not None:
             for worker in pool:
                 if worker.session is not avoid:
@@ -236,21 +236,22 @@ class Floor(Ledger):
         worker.seen = self.now
         if request.state == DONE:
             return True  # nobody waits for it any more
-        if not request.first_partial:
-            request.first_partial = self.now
+        course = request.own_course()
+        if not course.first_partial:
+            course.first_partial = self.now
         if self._wants_messages:
             if self._wants_bodies:
                 self.recorder.replied(request, body)
             self.recorder.partial(request, worker, len(body))
         session = request.session
         if session.takes_partials:
-            request.partials += 1
+            course.partials += 1
             request.reply_size += len(body)
             session.send_partial(request, body)
             return True
-        parts = request.parts
+        parts = course.parts
         if parts is None:
-            parts = request.parts = Parts()
+            parts = course.parts = Parts()
         if self._joins(parts, body):
             parts.bodies.append(body)
             parts.size += len(body)
@@ -275,14 +276,15 @@ class Floor(Ledger):
             return False
         worker.seen = self.now
         worker.done += 1
+        parts = request.course.parts
         if request.state == DONE:
             if self._wants_messages:
                 self.recorder.unheard(request, worker)
-        elif request.parts is not None and not self._joins(request.parts, body):
+        elif parts is not None and not self._joins(parts, body):
             self._too_large(request)
         else:
-            if request.parts is not None:
-                body = chain([*request.parts.bodies, body])
+            if parts is not None:
+                body = chain([*parts.bodies, body])
             request.reply_size += len(body)
             if self._wants_bodies:
                 self.recorder.replied(request, body)
@@ -347,8 +349,8 @@ class Floor(Ledger):
 
     def _allowed_target(self, request: Request, name: bytes) -> bool:
         """Whether a held request may be passed on to this service."""
-        if request.hops >= limits.MAX_CHAIN:
-            self.refusal = f"it was passed on {request.hops} times"
+        if request.course.hops >= limits.MAX_CHAIN:
+            self.refusal = f"it was passed on {request.course.hops} times"
             return False
         target = self.services.get(name)
         if target is not None and target.length >= self._max_queue and request.session.workers:
@@ -368,8 +370,9 @@ class Floor(Ledger):
         request.body = body
         request.ref = ref
         request.worker = None
-        request.hops += 1
-        request.spent = request.attempts
+        course = request.own_course()
+        course.hops += 1
+        course.spent = request.attempts
         request.state = QUEUED
         queues.push(service, request)
         if request.terms is not None:
@@ -442,15 +445,17 @@ class Floor(Ledger):
             return
         self._drop_parts(request)  # "partials that were only held are dropped with the attempt"
         allowed = request.max_attempts or self.policy.attempts
-        if request.partials and not self.policy.requeue_after_partial:
-            self._fail(request, INTERRUPTED, f"its worker was lost after {request.partials} partials ({why})")
-        elif request.attempts - request.spent >= allowed:
-            self._fail(request, GAVE_UP, f"{request.attempts - request.spent} workers were lost with it, the last one: {why}")
+        course = request.own_course()
+        tried = request.attempts - course.spent
+        if course.partials and not self.policy.requeue_after_partial:
+            self._fail(request, INTERRUPTED, f"its worker was lost after {course.partials} partials ({why})")
+        elif tried >= allowed:
+            self._fail(request, GAVE_UP, f"{tried} workers were lost with it, the last one: {why}")
         elif self.draining:
             self._fail(request, SHUTDOWN, "the broker is shutting down")
         else:
             request.state = QUEUED
-            request.lost_by = worker.session
+            course.lost_by = worker.session
             request.service.requeued += 1
             queues.push_back(request.service, request)
             if request.terms is not None:

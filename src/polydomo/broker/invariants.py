@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.broker import queues
 from polydomo.broker.ledger import large
-from polydomo.protocols.request import DONE, HELD, OUTCOMES, QUEUED, Parts, Request
+from polydomo.protocols.request import DONE, HELD, OUTCOMES, PLAIN, QUEUED, Course, Parts, Request
 from polydomo.protocols.verbs import Service, Session, Worker
 from polydomo.wire.link import AT_BOUND
 
@@ -29,6 +29,7 @@ def check(broker: "Broker") -> None:
     _totals(broker)
     _timers(broker)
     _stalled(broker)
+    _plain()
     broker.catalog.check_invariants()
     broker.subscriptions.check_invariants()
     broker.values.check_invariants()
@@ -123,13 +124,14 @@ def _open(broker: "Broker", request: Request) -> None:
         assert broker.services.get(request.service.name) is request.service, f"{who} waits in a forgotten service"
         bound = request.deadline or request.expiry
     assert bool(request.timer) == bool(bound), f"{who} has a bound in time and no timer, or a timer and no bound"
-    parts = request.parts if request.parts is not None else Parts()
+    course = request.course
+    parts = course.parts if course.parts is not None else Parts()
     held = sum(map(len, parts.bodies))
     assert held == parts.size, f"{who} counts {parts.size} bytes of partials and holds {held}"
     assert held <= broker.policy.max_message, f"{who} holds more partials than a message may have bytes"
     assert len(parts.bodies) <= limits.MAX_BODY_FRAMES + 1, f"{who} holds more partials than a body may have frames"
-    assert not (parts.bodies and request.partials), f"{who} holds partials of a client that takes them"
-    allowed = request.spent + (request.max_attempts or broker.policy.attempts)
+    assert not (parts.bodies and course.partials), f"{who} holds partials of a client that takes them"
+    allowed = course.spent + (request.max_attempts or broker.policy.attempts)
     assert request.attempts <= allowed, f"{who} was tried too often"
 
 
@@ -156,7 +158,7 @@ def _places(broker: "Broker") -> None:
             places[request] = places.get(request, 0) + 1
             if request.state == DONE:
                 assert request.outcome in OUTCOMES, f"request {request.number} ended without an outcome"
-                assert not request.body and request.parts is None, f"request {request.number} ended and still has its body"
+                assert not request.body and request.course.parts is None, f"request {request.number} ended and still has its body"
                 assert request not in request.session.requests, f"request {request.number} ended and is still open"
     for request, count in places.items():
         assert count == 1, f"request {request.number} is in {count} places"
@@ -168,9 +170,15 @@ def _places(broker: "Broker") -> None:
             assert request in places, f"request {request.number} is open and nowhere"
 
 
+def _plain() -> None:
+    for name in Course.__slots__:
+        assert not getattr(PLAIN, name), f"the course that plain requests share was written to: {name}"
+
+
 def _totals(broker: "Broker") -> None:
     found = [request for session in broker.sessions for request in session.requests]
-    size = sum(len(request.body) + (request.parts.size if request.parts is not None else 0) for request in found)
+    parts = [request.course.parts for request in found]
+    size = sum(len(request.body) for request in found) + sum(part.size for part in parts if part is not None)
     assert broker.held_bytes == size, f"{broker.held_bytes} bytes are said to be held, {size} are"
     for session in broker.sessions:
         size = sum(large(request.body) for request in session.requests)

@@ -14,7 +14,7 @@ from polydomo.broker.record import Recorder
 from polydomo.broker.timers import Timers
 from polydomo.broker.values import Values
 from polydomo.limits import SMALL_BODY
-from polydomo.protocols.request import DONE, OK, QUEUED, Request, Terms
+from polydomo.protocols.request import DONE, OK, PLAIN, QUEUED, Request, Terms
 from polydomo.protocols.tuning import Tuning
 from polydomo.protocols.verbs import Service, Session, Verbs, Worker
 from polydomo.wire.frames import Body
@@ -140,7 +140,7 @@ class Ledger(Verbs):
         request.state = DONE
         request.outcome = outcome
         if reason:
-            request.reason = reason
+            request.own_course().reason = reason
         if request.terms is not None and request.terms.timer:
             self.timers.remove(request.terms.timer, request)
             request.terms.timer = 0
@@ -163,16 +163,17 @@ class Ledger(Verbs):
         if self._wants_requests:
             self.recorder.ended(request)
         request.body = b""
-        if request.parts is not None:
+        if request.course is not PLAIN:
             self._drop_parts(request)
         if not service.workers and not service.length:
             self._reap(service)
 
     def _drop_parts(self, request: Request) -> None:
         """Partials that were held for the client are not any more."""
-        if request.parts is not None:
-            self.held_bytes -= request.parts.size
-            request.parts = None
+        parts = request.course.parts
+        if parts is not None:
+            self.held_bytes -= parts.size
+            request.course.parts = None
 
     def _fail(self, request: Request, outcome: str, reason: str) -> None:
         self._end(request, outcome, reason)

@@ -166,7 +166,7 @@ def request_row(broker: "Broker", request: Request) -> Row:
         "since": round(broker.now - (request.dispatched if held else request.accepted), 3),
         "worker": f"w{worker.number}" if worker is not None and held else "",
         "attempts": request.attempts,
-        "hops": request.hops,
+        "hops": request.course.hops,
         "bytes": len(request.body),
         "why": why(request),
     }
@@ -183,7 +183,7 @@ def why(request: Request) -> str:
     if not count:
         return "the bridges to its workers are full" if service.away else "no worker offers it"
     who = "its only worker is" if count == 1 else "both workers are" if count == 2 else f"all {count} workers are"
-    lost = request.attempts - request.spent
+    lost = request.attempts - request.course.spent
     again = f"; lost {lost} times" if lost else ""
     return f"{who} busy{again}"
 

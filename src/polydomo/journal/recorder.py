@@ -21,7 +21,7 @@ from polydomo.journal.ids import RequestId
 from polydomo.journal.levels import Levels
 from polydomo.journal.schema import MESSAGES, OFF
 from polydomo.protocols.bridge import BridgeSession, journey_of
-from polydomo.protocols.request import OK, Request
+from polydomo.protocols.request import OK, PLAIN, Request
 from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import Body
 
@@ -210,8 +210,8 @@ class JournalRecorder(Recorder):
                 worker.session.number,
                 service.name,
                 worker.number,
-                request.attempts - request.spent,
-                request.hops,
+                request.attempts - request.course.spent,
+                request.course.hops,
                 len(request.body),
                 service.length,
             )
@@ -221,9 +221,8 @@ class JournalRecorder(Recorder):
         worker = request.worker
         if (
             worker is None
-            or request.attempts != 1
+            or request.course is not PLAIN
             or request.outcome != OK
-            or request.first_partial
             or request.max_attempts
             or (self._peeks and self._has_more(request))
         ):
@@ -273,6 +272,7 @@ class JournalRecorder(Recorder):
         if worker is not None:
             number, connection = worker.number, worker.session.number
         told = int(level == MESSAGES)
+        course = request.course
         seq = self._seq + 1
         self._seq = self._mark[0] = seq + told
         self.chunk.more[seq] = More(
@@ -280,14 +280,14 @@ class JournalRecorder(Recorder):
             int(worker is not None),
             int(worker is not None and request.token not in worker.held),
             request.attempts,
-            request.spent,
+            course.spent,
             request.max_attempts,
-            request.hops,
-            request.first_dispatched or request.dispatched,
-            request.first_partial,
-            request.partials,
+            course.hops,
+            course.first_dispatched or request.dispatched,
+            course.first_partial,
+            course.partials,
             request.outcome,
-            request.reason,
+            course.reason,
             asked,
             *self._origin(request),
             body=bytes(body),
@@ -476,8 +476,8 @@ class JournalRecorder(Recorder):
             client=request.session.number,
             service=service or request.service.name,
             number=request.number,
-            attempt=request.attempts - request.spent,
-            hop=request.hops,
+            attempt=request.attempts - request.course.spent,
+            hop=request.course.hops,
             worker=worker.number,
             released=released,
             size=size,

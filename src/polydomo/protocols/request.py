@@ -1,6 +1,6 @@
 """A request: what the broker knows of it, what bounds it, and how it may end."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from polydomo.wire.frames import Body
 
@@ -35,9 +35,8 @@ class Request:
     """
 
     __slots__ = (
-        "__weakref__", "accepted", "attempts", "body", "dispatched", "first_dispatched", "first_partial", "hops", "lost_by", "max_attempts",
-        "number", "outcome", "partials", "parts", "reason", "ref", "reply_size", "service", "session", "spent", "state", "terms", "token",
-        "worker",
+        "__weakref__", "accepted", "attempts", "body", "course", "dispatched", "max_attempts", "number", "outcome", "ref", "reply_size",
+        "service", "session", "state", "terms", "token", "worker",
     )  # fmt: skip
 
     number: int  # counts up per broker run
@@ -51,18 +50,17 @@ class Request:
     token: bytes  # names this attempt towards the worker: 12 printable ASCII bytes, see ``broker.ledger``
     attempts: int  # times it was handed to a worker
     dispatched: float  # when the current attempt began
-    first_dispatched: float  # when the first one did, if there was another after it
     terms: "Terms | None"  # what bounds it in time
     max_attempts: int  # 0: as many as the broker's policy says
-    spent: int  # attempts before it was passed on the last time: they do not count against it
-    hops: int  # services it was passed on to (DCP chains)
-    lost_by: "Session | None"  # the session that lost it last; another one is preferred
-    first_partial: float
-    partials: int  # partials that reached the client
-    parts: "Parts | None"  # partials held for a client that cannot take them
+    course: "Course"  # PLAIN, as long as it goes straight to its worker and back
     reply_size: int
     outcome: str
-    reason: str
+
+    def own_course(self) -> "Course":
+        """To be written to: this one leaves the plain course."""
+        if self.course is PLAIN:
+            self.course = Course()
+        return self.course
 
     @property
     def deadline(self) -> float:
@@ -95,11 +93,12 @@ def new_request(number: int, session: "Session", service: "Service", body: Body,
     request.ref = ref
     request.accepted = now
     request.state = QUEUED
-    request.worker = request.lost_by = request.terms = request.parts = None
+    request.worker = request.terms = None
     request.token = b""
-    request.attempts = request.max_attempts = request.spent = request.hops = request.partials = request.reply_size = 0
-    request.dispatched = request.first_dispatched = request.first_partial = 0.0
-    request.outcome = request.reason = ""
+    request.attempts = request.max_attempts = request.reply_size = 0
+    request.dispatched = 0.0
+    request.outcome = ""
+    request.course = PLAIN
     return request
 
 
@@ -134,3 +133,22 @@ class Parts:
         self.bodies: list[Body] = []
         self.size = 0  # bytes
         self.frames = 0
+
+
+class Course:
+    """What becomes of a request, other than being handed to a worker once and answered once."""
+
+    __slots__ = ("first_dispatched", "first_partial", "hops", "lost_by", "partials", "parts", "reason", "spent")
+
+    def __init__(self) -> None:
+        self.first_dispatched = 0.0  # when the first attempt began, if there was another after it
+        self.spent = 0  # attempts before it was passed on the last time: they do not count against it
+        self.hops = 0  # services it was passed on to (DCP chains)
+        self.lost_by: Session | None = None  # the session that lost it last; another one is preferred
+        self.first_partial = 0.0
+        self.partials = 0  # partials that reached the client
+        self.parts: Parts | None = None  # partials held for a client that cannot take them
+        self.reason = ""  # why it failed
+
+
+PLAIN: Final = Course()  # shared by all that have nothing to tell, and never written to

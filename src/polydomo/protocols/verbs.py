@@ -9,7 +9,7 @@ Nothing here does I/O or reads a clock: ``Verbs.now`` is set by the owner of the
 
 from collections import deque
 
-from polydomo.protocols.request import Request
+from polydomo.protocols.request import QUEUED, Request
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.frames import Body, head
@@ -113,6 +113,10 @@ class Session(Handler):
         self.workers = 0  # live workers on this connection; such a connection is never paused
         self.requests: dict[Request, None] = {}  # open requests of this client, in order
         self.held_bytes = 0  # their bodies, without the small ones, which their number bounds well enough
+
+    def in_line(self) -> bool:
+        last = next(reversed(self.requests), None)
+        return last is not None and last.state == QUEUED and not self.workers
 
     # to a client
     def send_partial(self, request: Request, body: Body) -> None:

@@ -286,16 +286,17 @@ class BrokerServer:
             self._set_timer(when)
 
     def _let_wait(self) -> None:
-        """Where many are to be written to, clients who wait for other replies too are sent in one piece what some turns brought.
-        A write costs more than all else there is to do for a reply, and clients that are answered in larger pieces ask in larger pieces."""
+        """Where many are to be written to, clients whose next requests stand in line are sent in one piece what some turns brought. A
+        write costs more than all else there is to do for a reply, and clients that are answered in larger pieces ask in larger pieces."""
         hub = self.hub
         waiting = self._waiting
         self._turns += 1
         if self._turns < limits.CROWD_TURNS and len(hub.dirty) >= limits.CROWD and not self._leaving:
-            clients = [link for link in hub.dirty if link.handler.requests and not (link.handler.workers or link.special)]
+            clients = [link for link in hub.dirty if link.handler.requests and not link.special and link.handler.in_line()]
             if len(waiting) + len(clients) >= limits.CROWD_CLIENTS:
                 if clients:
-                    hub.dirty = [link for link in hub.dirty if not link.handler.requests or link.handler.workers or link.special]
+                    later = set(clients)
+                    hub.dirty = [link for link in hub.dirty if link not in later]
                     waiting += clients
                 self._schedule()
                 return

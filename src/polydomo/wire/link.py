@@ -20,7 +20,6 @@ class Handler:
     """Takes the messages of one link. A protocol's session is one."""
 
     requests: Sized = ()  # what the peer asked for and was not answered yet
-    workers = 0  # that the peer carries
 
     def on_open(self) -> None:
         """The wire's handshake is done: messages may be sent."""
@@ -38,6 +37,10 @@ class Handler:
 
     def on_command(self, name: bytes, data: bytes) -> None:
         """A ZMTP command in traffic that the wire does not handle itself (SUBSCRIBE, CANCEL)."""
+
+    def in_line(self) -> bool:
+        """Something that the peer asked for waits for its turn: the peer is in no hurry to ask for more."""
+        return False
 
     def on_room(self) -> None:
         """The peer, which had left too much unread, reads again."""
