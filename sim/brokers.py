@@ -379,17 +379,12 @@ class BrokerNode(Listener):
         hub = self.hub
         self._awake = False
         broker.now = hub.now = self.clock
-        when = broker.next_deadline()
-        if when is not None and when <= broker.now:
-            self.watcher.overslept(broker.now - when)
-            registered = list(broker.catalog.directory())
-            self._guard("timers", broker.advance)
-            self.watcher.services_lost(registered)
         inbox, self.inbox = self.inbox, []
         for connection, data in inbox:
             if connection in self.connections:
                 self._guard(connection.endpoint.name, partial(connection.take, data))
                 self.watcher.step()
+        timers = self._advance()
         broker.turn()
         while hub.resumed:
             link = hub.resumed.pop()
@@ -401,8 +396,20 @@ class BrokerNode(Listener):
                 if not link.closed and isinstance(link.owner, ServerConnection):
                     link.owner.flush()
         self.watcher.step()
-        self.watcher.turned(when is not None and when <= broker.now)
+        self.watcher.turned(timers)
         self._set_timer()
+
+    def _advance(self) -> bool:
+        """Does what is due, if anything is; like the server, only when what has come was read."""
+        broker = self.broker
+        when = broker.next_deadline()
+        if when is None or when > broker.now:
+            return False
+        self.watcher.overslept(broker.now - when)
+        registered = list(broker.catalog.directory())
+        self._guard("timers", broker.advance)
+        self.watcher.services_lost(registered)
+        return True
 
     def _guard(self, during: str, action: Callable[[], None]) -> None:
         """Bad bytes end at the connection that sent them, and nothing else raises anything."""

@@ -220,12 +220,15 @@ class MdxDialog(Dialog):
     def __init__(self, watcher: "Watcher", name: str) -> None:
         super().__init__(watcher, name)
         self.open: dict[bytes, bytes] = {}  # id -> service
+        self.repeated: set[bytes] = set()  # ids that came again: of two in one read, the first may be refused before the second is taken
         self.ready = False
         self.pings = 0
 
     def heard(self, frames: Message) -> None:
         super().heard(frames)
         if frames[0] == b"MDXC01" and frames[1] == b"\x01" and len(frames) > 4:
+            if frames[3] in self.open:
+                self.repeated.add(frames[3])
             self.open.setdefault(frames[3], frames[2])
         elif frames[0] == b"MDXW01":
             if frames[1] == b"\x01" and not self.ready:
@@ -243,7 +246,8 @@ class MdxDialog(Dialog):
             self.pings = 0
         elif frames[0] == b"MDXC01":
             if frames[3] not in self.open:
-                self.breach("unasked", f"a reply to {frames[3]!r}, which is not open")
+                if frames[3] not in self.repeated or frames[4:6] != [b"", b"polydomo-failure"]:
+                    self.breach("unasked", f"a reply to {frames[3]!r}, which is not open")
             elif self.open[frames[3]] != frames[2]:
                 self.breach("unasked", f"a reply from {frames[2]!r} to a request for {self.open[frames[3]]!r}")
             elif frames[1] == b"\x03":

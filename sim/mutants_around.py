@@ -18,6 +18,7 @@ from polydomo.protocols.pubsub import SubscriberSession
 from polydomo.protocols.request import Request
 from polydomo.protocols.verbs import Publication, Service, Session, Worker
 from sim.breaking import both, mutant, swap
+from sim.brokers import BrokerNode
 
 BRIDGED = ["bridged=1", "brokers=2", *both("mdx,mdx,mdx"), "max_outstanding=256", "max_queue=256"]
 CATALOG = ["catalog=2", *both("mdx,mdx")]
@@ -162,6 +163,20 @@ def subscription_kept(stack: ExitStack) -> None:
 @mutant("a broker that was stopped takes its own sleep for its workers' silence", *both("mdx,mdp2,emqp"), "broker_freeze=0.3", "beat=0.5")
 def sleep_is_silence(stack: ExitStack) -> None:
     swap(stack, liveness, "overslept", lambda overslept: lambda broker, late: None)
+
+
+@mutant("what is due is done before what has come is read", *both("mdx,mdp2,emqp"), "broker_freeze=0.3", "worker_freeze=0.3", "beat=0.2")
+def deaf_at_first(stack: ExitStack) -> None:
+    def make(turn: Any) -> Any:
+        def mutated(self: BrokerNode) -> None:
+            if self.up:
+                self.broker.now = self.hub.now = self.clock
+                self._advance()
+            turn(self)
+
+        return mutated
+
+    swap(stack, BrokerNode, "_turn", make)
 
 
 @mutant("an INFORM has no ACK", *both("emqp,emqp"))

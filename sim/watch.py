@@ -191,8 +191,8 @@ class Watcher:
                 self.breach("unheard", f"{name} was taken from the catalog for its silence, and what it has said is not read")
 
     def _unread(self, connection: str) -> bool:
-        """Whether something from there waits for a broker that is not merely slow."""
-        return not self.node.options.slow_turn and any(data and one.endpoint.name == connection for one, data in self.node.inbox)
+        """Whether something from there waits to be read."""
+        return any(data and one.endpoint.name == connection for one, data in self.node.inbox)
 
     def _services_heard(self) -> None:
         """A registered service that is silent is given up."""

@@ -51,6 +51,18 @@ def test_some_workers_are_never_beaten_to(world: World) -> None:
     assert worker.beats == [] and len(world.broker.timers) == 0
 
 
+def test_a_beat_that_is_due_is_not_put_off_by_what_is_heard_just_before(world: World) -> None:
+    """What has come is read before what is due is done; a first beat of a busy worker sets its timer anew."""
+    worker, client = world.worker(), world.client()
+    client.ask()
+    world.broker.now += 2.6
+    worker.say_beat()
+    assert worker.me.beats_busy
+    world.broker.advance()
+    world.check()
+    assert len(worker.beats) == 1
+
+
 # --- silence
 
 

@@ -27,6 +27,8 @@ def schedule(broker: "Floor", worker: Worker) -> None:
 
 def reschedule(broker: "Floor", worker: Worker) -> None:
     if worker.timer:
+        if worker.timer <= broker.now * 1000.0:
+            return  # it is looked at in this turn: setting the timer anew would only put that off
         broker.timers.remove(worker.timer, worker)
         worker.timer = 0
     schedule(broker, worker)

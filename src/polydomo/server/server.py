@@ -78,7 +78,7 @@ class BrokerServer:
         self._turns = 0  # ... for so many turns now
         self._listening: list[listening.Listening] = []
         self._servers: list[asyncio.Server] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         self._sweeper: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()  # no request is open
@@ -311,6 +311,15 @@ class BrokerServer:
         self._timer = self.loop.call_later(max(0.0, when - time.monotonic()), self._due)
 
     def _due(self) -> None:
+        """Something is due. But we may have been stopped, or busy, and what others said meanwhile is no silence: it is read first. What is
+        called soon runs before the loop looks at its sockets (uvloop), or before what it found there is read (asyncio): the call after
+        that one comes when it was read, in the same turn."""
+        self._timer = self.loop.call_soon(self._read_first)
+
+    def _read_first(self) -> None:
+        self._timer = self.loop.call_soon(self._advance)
+
+    def _advance(self) -> None:
         self._timer = None
         self.wake()
         try:

@@ -1,0 +1,129 @@
+"""A broker that was stopped, or busy, for a while: what others said meanwhile is read before anybody is given up for silence."""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polydomo import limits
+from polydomo.protocols import dbp, dbp_udp
+from polydomo.server.server import BrokerServer
+from tests.server.harness import Broker, wait_for
+from tests.server.nearby import settings
+from tests.server.raw import Raw, dealer
+
+READY = (b"", b"MDPW01", b"\x01", b"echo")
+BEAT = (b"", b"MDPW01", b"\x04")
+LOOPS = ("uvloop", "asyncio")
+
+
+class Clock:
+    """The server's, which the test sets forward."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def time(self) -> float:
+        return time.time() + self.ahead
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(limits, "OVERSLEPT", 1e9)  # whoever was stopped for long has a guard of its own
+    monkeypatch.setattr("polydomo.server.server.time", made)
+    return made
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Any], None]]:
+    factory = pytest.importorskip("uvloop").new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        yield runner.run
+
+
+def test_what_has_come_is_read_before_silence_is_judged(run: Callable[[Any], None], clock: Clock) -> None:
+    """A worker's beat over TCP and a service's over UDP wait at the sockets when the timer comes, and the time of both is up."""
+
+    async def play() -> None:
+        server = BrokerServer(settings())
+        await server.start()
+        port = int(server.urls[0].rpartition(":")[2])
+        beats, silent, mouth = Raw(("127.0.0.1", port)), Raw(("127.0.0.1", port)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            beats.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is sent is there
+            for peer in (beats, silent):
+                await asyncio.to_thread(peer.shake)
+                peer.send(*READY)
+            await until(lambda: len(server.broker.workers) == 2)
+            one, other = server.broker.workers
+            server.wake()
+            for name in ("camera", "laser"):
+                assert server.broker.enlist(one.session, name, "127.0.0.1", {"name": name}, limits.DBP_BEAT) == ""
+            await until(lambda: not server.awake)
+            heard, unheard = (one, other) if one.session.link.peer.endswith(f":{beats.socket.getsockname()[1]}") else (other, one)
+
+            def wake_up() -> None:
+                beats.send(*BEAT)
+                mouth.sendto(dbp_udp.write(dbp.HEARTBEAT, "camera", time.time()), ("127.0.0.1", port))
+                clock.ahead = 60.0
+                server._due()  # first of all, as a loop may do that was stopped before it came to its timers
+
+            server.loop.call_later(0.001, wake_up)
+            await until(lambda: not unheard.alive)
+            assert heard.alive and server.broker.lookup("camera")
+            assert not server.broker.lookup("laser")
+        finally:
+            await server.stop()
+            for peer in (beats, silent):
+                peer.close()
+            mouth.close()
+
+    run(play())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0)
+
+
+SILENCE = 6.0  # seconds that a worker may be silent, in the test with a real clock
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_worker_that_beat_while_the_broker_was_stopped_is_not_given_up(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGSTOP, and SIGCONT when it is late by less than what it takes for a sleep of its own."""
+    if loop == "asyncio":
+        (tmp_path / "uvloop.py").write_text("raise ImportError('not here')")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with Broker(tmp_path / "data", "--mdp-beat=1500ms", "--beats-missed=4") as broker, dealer(broker.address) as worker:
+        worker.send(*READY)
+        broker.logged("worker registered")
+        # it is late for its next timer from then on: the beat that it would send, and the end of the worker's time
+        wait_for(lambda: silence(broker) > SILENCE - 1.0, "most of the silence that it is allowed")
+        up = time.monotonic() + SILENCE - silence(broker)
+        broker.send(signal.SIGSTOP)
+        worker.send(*BEAT)
+        while time.monotonic() < up + 0.2:
+            time.sleep(0.01)
+        broker.send(signal.SIGCONT)
+        assert silence(broker) < SILENCE
+        assert not broker.lines("worker lost")
+
+
+def silence(broker: Broker) -> float:
+    """Seconds since the only worker was last heard."""
+    (row,) = broker.ask("workers")
+    return float(row["silent"])
