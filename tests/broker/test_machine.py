@@ -265,5 +265,6 @@ TestBroker.settings = settings(max_examples=120, stateful_step_count=50)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)  # a play that is cut short looks like one that went wrong
 class TestBrokerLong(BrokerMachine.TestCase):  # type: ignore[misc, valid-type]
     settings = settings(max_examples=20_000, stateful_step_count=80)
