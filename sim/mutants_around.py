@@ -52,6 +52,11 @@ def window_not_returned(stack: ExitStack) -> None:
     swap(stack, Crossing, "grant", make)
 
 
+@mutant("what a bridge may send is refused where a line is full", *BRIDGED, "clients=mdx,mdx,mdx,mdx,mdx", "max_queue=1", "attempts=1")
+def window_not_kept(stack: ExitStack) -> None:
+    swap(stack, BridgeSession, "windowed", lambda windowed: False)
+
+
 @mutant("what a bridge offered is still offered after it was lost", *BRIDGED, "cut=0.5", "broker_crash=0.1")
 def lost_bridge_still_offers(stack: ExitStack) -> None:
     swap(stack, Crossing, "_bridge_lost", lambda lost: lambda self, worker, held: None)

@@ -162,10 +162,12 @@ def draw(seed: int) -> Options:
     if rng.random() < 0.12:  # drawn last, so that what a seed drew before there were bridges stays the same
         options.bridged = True
         options.brokers = rng.choice((2, 2, 3))
-        # At a bound a bridge cannot be slowed, since it carries a worker: what comes over it is refused, which is no fault.
-        options.max_outstanding = options.max_queue = 256
+        # At a bound a bridge cannot be slowed, since it carries a worker: what comes over it is refused, which is no fault. Unless the
+        # bound is that of a line: then its window bounds it.
+        options.max_outstanding = 256
         options.max_held_bytes = 1 << 24
         options.bridge_window = rng.choice((2, 8, 1024))
+        options.max_queue = rng.choice((3, 256))
     return options
 
 

@@ -135,8 +135,8 @@ class Watcher:
         held = sum(len(worker.held) for worker in broker.workers)
         for service in broker.services.values():
             # Each client may find the line full once before it is paused; what is given back is not refused, and what is passed on only
-            # slows the client that asked: as many as it may have open can still come.
-            passed_on = sum(request.course.hops > 0 for request in queues.waiting(service))
+            # slows the client that asked: as many as it may have open can still come. So can what a bridge may have open by its window.
+            passed_on = sum(request.course.hops > 0 or request.session.windowed for request in queues.waiting(service))
             most = policy.max_queue + clients + held + len(service.returned) + passed_on
             if service.length > most:
                 self.breach("bound", f"{service.length} requests wait for {service.name!r}, the bound is {policy.max_queue}")

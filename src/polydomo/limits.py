@@ -53,6 +53,7 @@ MAX_HOPS: Final = 8  # Brokers that a request may go through, and that may lie b
 MAX_BRIDGE_PREFIXES: Final = 100  # Topics that may cross one bridge.
 MAX_RELAYED: Final = 200_000  # Topics of other brokers whose last number is remembered, so that none comes twice over two bridges.
 BRIDGE_WINDOW: Final = 4_096  # Requests that one bridge may hold at a time: they keep a link of 100 ms busy at 40,000 requests a second.
+BRIDGE_SHARE: Final = 4  # ... and at most this part of MAX_QUEUE: they are taken though a line is full, and must not fill it by themselves.
 MAX_PUBLISHER_TOPICS: Final = 100  # Topics that one DBP registration may name for the broker to subscribe to.
 MAX_VALUES: Final = 200_000  # Topics whose last value is kept; about 500 bytes each beside the value itself.
 MAX_VALUE_BYTES: Final = 256 * MIB  # ... and their topics and values in all.

@@ -95,6 +95,10 @@ class Peer(Session):
         if again and worker.alive:
             self.broker.grant(worker)
 
+    def forward(self, service: bytes) -> None:
+        worker, request, token = self.jobs.pop(0)
+        self.broker.forward(worker, token, service, request.body, request.ref)
+
     def fail(self, code: str, text: str) -> None:
         worker, _, token = self.jobs.pop(0)
         self.broker.fail(worker, token, code, text)

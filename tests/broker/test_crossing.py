@@ -335,6 +335,46 @@ def test_a_bridge_is_never_paused_but_refused(net: Net) -> None:
     assert all(not session.link.paused for session in b.broker.sessions)
 
 
+def test_what_we_asked_for_is_taken_though_the_line_is_full(net: Net) -> None:
+    """The window bounds a bridge: a full line makes its requests wait, and costs them no attempt."""
+    a = net.node("a", policy=Policy(attempts=1))
+    b = net.node("b", policy=Policy(max_queue=2), tuning=Tuning(bridge_window=3))
+    net.bridge(a, b)
+    worker, near, far = b.worker(b"s"), a.peer(), b.peer()
+    net.settle()
+    for number in range(3):
+        far.ask(b"s", number)
+    assert far.link.paused and b.broker.services[b"s"].length == 2
+    for number in range(5):
+        near.ask(b"s", number)
+    net.settle()
+    assert b.broker.services[b"s"].length == 5 and a.broker.services[b"s"].length == 2
+    for _ in range(8):
+        worker.final()
+        net.settle()
+    assert [(ref, outcome) for ref, outcome, _ in near.answers] == [(number, "ok") for number in range(5)]
+    assert len(far.answers) == 3 and not far.link.paused
+
+
+def test_nor_is_it_refused_where_it_is_passed_on(net: Net) -> None:
+    a, b = net.node("a", policy=Policy(attempts=1)), net.node("b", policy=Policy(max_queue=1))
+    net.bridge(a, b)
+    first, second, near, far = b.worker(b"first"), b.worker(b"second"), a.peer(), b.peer()
+    net.settle()
+    for number in range(2):
+        far.ask(b"second", number)
+    near.ask(b"first", "passed on")
+    net.settle()
+    assert b.broker.services[b"second"].length == 1
+    first.forward(b"second")
+    net.settle()
+    assert near.answers == []
+    for _ in range(3):
+        second.final()
+        net.settle()
+    assert near.answers == [("passed on", "ok", b"done")]
+
+
 def test_silence_ends_a_bridge(net: Net) -> None:
     a, b = net.chain("a", "b")
     b.worker(b"s")

@@ -395,3 +395,11 @@ def test_a_bridge_is_not_asked_for_more_than_a_client_may_have_open() -> None:
     assert settings.tuning().bridge_window == settings.bridge.window
     settings.limits.max_outstanding = 10
     assert settings.tuning().bridge_window == 10
+
+
+def test_nor_for_so_much_that_bridges_would_fill_a_line_by_themselves() -> None:
+    settings = Settings()
+    settings.limits.max_queue = 100
+    assert settings.tuning().bridge_window == 25
+    settings.limits.max_queue = 1
+    assert settings.tuning().bridge_window == 1

@@ -198,7 +198,7 @@ class Ledger(Verbs):
     def _at_bound(self, session: Session, service: Service) -> bool:
         return (
             len(session.requests) >= self._max_outstanding
-            or service.length >= self._max_queue
+            or (service.length >= self._max_queue and not session.windowed)
             or self.held_bytes >= self._max_held_bytes
             or session.held_bytes >= self.policy.max_client_bytes
         )

@@ -72,6 +72,7 @@ def journey_of(request: Request) -> "tuple[str, str]":
 class BridgeSession(Session):
     protocol = "bridge"
     takes_partials = True
+    windowed = True
 
     def __init__(self, broker: Verbs, link: Link, caller: bool = False) -> None:
         super().__init__(broker, link)
