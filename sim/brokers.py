@@ -397,6 +397,8 @@ class BrokerNode(Listener):
                     link.owner.flush()
         self.watcher.step()
         self.watcher.turned(timers)
+        if broker.unfinished():
+            self.wake()
         self._set_timer()
 
     def _advance(self) -> bool:

@@ -43,6 +43,19 @@ def test_a_flood_does_not_starve_another_client(broker: Broker) -> None:
         assert other.receive()[3:] == [b"other"]
 
 
+def test_who_asks_the_broker_without_end_keeps_nobody_waiting(broker: Broker) -> None:
+    """All of the flood's questions are answered, and the other's among them."""
+    questions = 20_000
+    with dealer(broker.address) as flood, dealer(broker.address) as other:
+        writer = threading.Thread(target=flood.write, args=(request(b"mmi.service", b"x") * questions,))
+        writer.start()
+        assert other.call(b"mmi.service", b"x") == [b"404"]
+        answer = frames.join([b"", b"MDPC01", b"mmi.service", b"404"])
+        assert flood.read(len(answer) * questions) == answer * questions
+        writer.join()
+        assert flood.ask("status"), "it is heard on"
+
+
 def test_clients_of_one_service_are_served_in_turn(broker: Broker) -> None:
     with (
         Worker(broker, "echo"),

@@ -32,7 +32,7 @@ from polydomo.protocols.request import (
 )
 from polydomo.protocols.verbs import Service, Session, Worker
 from polydomo.wire.frames import Body
-from polydomo.wire.link import AT_BOUND
+from polydomo.wire.link import AT_BOUND, SERVED
 
 __all__ = ["Broker", "Entropy"]
 
@@ -165,7 +165,9 @@ class Broker(Desk):
             request = new_request(self._requests, session, Service(name), body, ref, self.now)
             request.state = DONE
             request.outcome = OK
-            session.send_final(request, reserved.answer(self, session, name, body))
+            answer = reserved.answer(self, session, name, body)
+            session.send_final(request, answer)
+            self._share(session, len(answer))
             return request
         target = self.services.get(name)
         if fallback and (target is None or not (target.workers or target.away)):
@@ -218,6 +220,10 @@ class Broker(Desk):
         """Once per turn of the loop: lets stalled clients go on where there is room again, and late subscribers have some values."""
         if self.values.late:
             self.values.serve()
+        if self._shares:
+            shares, self._shares = self._shares, {}
+            for session in shares:
+                session.link.resume(SERVED)
         if self.now >= self.monitor.fold_at:
             self.monitor.fold()
         if not self._stalled:
@@ -234,6 +240,10 @@ class Broker(Desk):
             ):
                 del self._stalled[session]
                 session.link.resume(AT_BOUND)
+
+    def unfinished(self) -> bool:
+        """Somebody is to be served on in the next turn, which should come soon."""
+        return bool(self._shares) or bool(self.values.late and self.values.behind())
 
     # --- connections -----------------------------------------------------------------------------------------------------
 
@@ -252,6 +262,7 @@ class Broker(Desk):
         session.over = True
         self.sessions.pop(session, None)
         self._stalled.pop(session, None)
+        self._shares.pop(session, None)
         self.schedulers.pop(session, None)
         self.subscriptions.drop(session)
         self.values.part(session)
@@ -383,6 +394,10 @@ class Broker(Desk):
     def check_invariants(self) -> None:
         """For tests: raises AssertionError if anything said twice is not said the same."""
         invariants.check(self)
+
+    def served(self) -> dict[Session, int]:
+        """The clients that the broker itself answered in this turn, and how many bytes."""
+        return self._shares
 
     def stalled(self) -> dict[Session, Service]:
         """The clients that are not read because of a bound, and the service that filled it."""

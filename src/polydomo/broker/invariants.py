@@ -10,7 +10,7 @@ from polydomo.broker import queues
 from polydomo.broker.ledger import large
 from polydomo.protocols.request import DONE, HELD, OUTCOMES, PLAIN, QUEUED, Course, Parts, Request
 from polydomo.protocols.verbs import Service, Session, Worker
-from polydomo.wire.link import AT_BOUND
+from polydomo.wire.link import AT_BOUND, SERVED
 
 if TYPE_CHECKING:
     from polydomo.broker.core import Broker
@@ -212,7 +212,11 @@ def _stalled(broker: "Broker") -> None:
         assert session in broker.sessions, f"connection {session.number} is stalled and gone"
         assert not session.workers, f"connection {session.number} carries a worker and is stalled"
         assert session.link.paused & AT_BOUND, f"connection {session.number} is stalled and still read"
+    for session in broker.served():
+        assert session in broker.sessions, f"connection {session.number} had its share and is gone"
     for session in broker.sessions:
+        if session.link.paused & SERVED:
+            assert session in broker.served(), f"connection {session.number} had its share of a turn that is over"
         if session.link.paused & AT_BOUND:
             assert session in broker.stalled(), f"connection {session.number} is paused and nothing will wake it"
         elif not session.workers:

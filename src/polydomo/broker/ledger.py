@@ -13,12 +13,12 @@ from polydomo.broker.pubsub import Subscriptions
 from polydomo.broker.record import Recorder
 from polydomo.broker.timers import Timers
 from polydomo.broker.values import Values
-from polydomo.limits import SMALL_BODY
+from polydomo.limits import OWN_ANSWER, OWN_ANSWERS, SMALL_BODY
 from polydomo.protocols.request import DONE, OK, PLAIN, QUEUED, Request, Terms
 from polydomo.protocols.tuning import Tuning
 from polydomo.protocols.verbs import Service, Session, Verbs, Worker
 from polydomo.wire.frames import Body
-from polydomo.wire.link import AT_BOUND
+from polydomo.wire.link import AT_BOUND, SERVED
 
 
 class Entropy:
@@ -63,7 +63,7 @@ def large(body: Body) -> int:
 class Ledger(Verbs):
     __slots__ = (  # so many attributes are slow to reach otherwise, and the hot path reaches for them all the time
         "_attempts", "_block", "_block_token", "_entropy", "_max_held_bytes", "_max_outstanding", "_max_queue", "_requests", "_sessions",
-        "_stalled", "_wants_bodies", "_wants_messages", "_wants_requests", "_workers", "address", "catalog", "crews", "draining",
+        "_shares", "_stalled", "_wants_bodies", "_wants_messages", "_wants_requests", "_workers", "address", "catalog", "crews", "draining",
         "held_bytes", "memo_workers", "monitor", "now", "policy", "recorder", "refusal", "schedulers",
         "services", "sessions", "started", "subscriptions", "timers", "tuning", "wall", "workers",
     )
@@ -105,6 +105,7 @@ class Ledger(Verbs):
         self._max_queue = self.policy.max_queue
         self._max_outstanding = self.policy.max_outstanding
         self._max_held_bytes = self.policy.max_held_bytes
+        self._shares: dict[Session, int] = {}  # bytes that the broker itself answered them in this turn
         self._stalled: dict[Session, Service] = {}  # clients that are not read, and the service they filled
         self._requests = 0
         self._block = -1
@@ -208,6 +209,12 @@ class Ledger(Verbs):
         if not session.workers:
             self._stalled[session] = service
             session.link.pause(AT_BOUND)
+
+    def _share(self, session: Session, size: int) -> None:
+        """The broker answered by itself: a question costs its client little, an answer may cost us a list of everything."""
+        taken = self._shares[session] = self._shares.get(session, 0) + max(size, OWN_ANSWER)
+        if taken >= OWN_ANSWERS and not session.workers:
+            session.link.pause(SERVED)
 
     # --- what bounds a request in time -----------------------------------------------------------------------------------
 

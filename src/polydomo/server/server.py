@@ -279,7 +279,7 @@ class BrokerServer:
         self.bytes_sent += sent
         if self._leaving and not self.broker.open_requests:
             self._idle.set()
-        if self.broker.values.late and self.broker.values.behind():
+        if self.broker.unfinished():
             self.wake()  # others have their turn in between
         when = self.broker.next_deadline()
         if when is not None and (self._timer is None or when < self._timer_at) and not (self._leaving and not self.connections):

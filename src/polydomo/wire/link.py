@@ -14,6 +14,7 @@ from polydomo.wire.frames import Body
 
 AT_BOUND = 1  # the broker will not take more from this peer now
 CHOKED = 2  # the peer does not read what it is sent
+SERVED = 4  # the peer has had its share of this turn of the loop
 
 
 class Handler:
@@ -124,7 +125,7 @@ class Link:
         self.close(f"protocol violation: {error}")
 
     def pause(self, cause: int) -> None:
-        """``cause`` is AT_BOUND or CHOKED: each is lifted by itself."""
+        """``cause`` is AT_BOUND, CHOKED or SERVED: each is lifted by itself."""
         if not self.paused & cause:
             self.paused |= cause
             self.halted = True
