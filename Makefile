@@ -87,10 +87,9 @@ $(REAL)/done: tests/real/install.py | $(PY)
 	@$(PY) tests/real/install.py $(REAL)
 
 # The first interpreter that is new enough and can make a virtual environment. A name that is found may still not run
-# (pyenv's shims), so each is asked. A distribution's own is built with its profile in hand (PGO), which pyenv's is not unless
-# asked, and spends a fifth less on the broker's code: it comes first. PYTHON=... settles it by hand.
+# (pyenv's shims), so each is asked. PYTHON=... settles it by hand.
 $(PY):
-	@for python in $(if $(PYTHON),'$(PYTHON)',/usr/bin/python3.11 python3.11 python3 python3.12 python3.13 python3.14 python); do \
+	@for python in $(if $(PYTHON),'$(PYTHON)',python3.11 python3 python3.12 python3.13 python3.14 python); do \
 		if "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 			echo "==> Making $(VENV) with $$("$$python" -V 2>&1)"; \
 			rm -f $(VENV)/.base $(VENV)/.all; \
