@@ -39,6 +39,34 @@ def test_each_learns_the_other_s_services_from_before_and_after(net: Net) -> Non
     net.check()
 
 
+def test_what_there_was_no_room_for_is_learned_when_there_is(net: Net) -> None:
+    near, far = net.node("near", Policy(max_services=2)), net.node("far")
+    local = near.worker(b"local")
+    _, second, third = (far.worker(name) for name in (b"first", b"second", b"third"))
+    bridge = net.bridge(near, far)
+    net.settle()
+    assert [near.knows(name) for name in (b"first", b"second", b"third")] == [1, -1, -1]
+    second.close()  # what is retracted is not learned later
+    net.settle()
+    local.close()
+    net.settle()
+    near.broker.turn()
+    net.settle()
+    assert [near.knows(name) for name in (b"first", b"second", b"third")] == [1, -1, 1]
+    client = near.peer()
+    client.ask(b"third")
+    net.settle()
+    third.final()
+    net.settle()
+    assert client.answers == [(None, "ok", b"done")]
+    far.worker(b"fourth")
+    net.settle()
+    assert near.broker.bridges.missed
+    bridge.cut()
+    assert not near.broker.bridges.missed, "nobody offers it any more"
+    net.check()
+
+
 def test_a_chain_tells_services_onward_up_to_the_hop_limit(net: Net) -> None:
     nodes = net.chain(*"abcdefghij")
     nodes[0].worker(b"far")

@@ -220,6 +220,8 @@ class Broker(Desk):
         """Once per turn of the loop: lets stalled clients go on where there is room again, and late subscribers have some values."""
         if self.values.late:
             self.values.serve()
+        if self.bridges.missed:
+            self._learn_missed()
         if self._shares:
             shares, self._shares = self._shares, {}
             for session in shares:

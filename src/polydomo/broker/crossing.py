@@ -49,6 +49,7 @@ class Crossing(Floor):
         """Everything it held has been given back; what it offered is offered by it no more."""
         learned = self.bridges.learned.pop(worker, {})
         self.bridges.told.pop(worker, None)
+        self.bridges.missed = {offer: path for offer, path in self.bridges.missed.items() if offer[0] is not worker}
         for service in learned.values():
             del service.away[worker]
         for service in learned.values():
@@ -62,7 +63,9 @@ class Crossing(Floor):
         if learned is None:
             return
         known = learned.get(service)
-        if not path or len(path) > self.tuning.bridge_hops or self.identity() in path or not self._may_learn(service):
+        missed = self.bridges.missed
+        missed.pop((worker, service), None)
+        if not path or len(path) > self.tuning.bridge_hops or self.identity() in path or not _may_be_offered(service):
             if known is not None:
                 del learned[service]
                 del known.away[worker]
@@ -70,16 +73,22 @@ class Crossing(Floor):
             return
         target = self.services.get(service)
         if target is None:
+            if len(self.services) >= self.policy.max_services:
+                if len(missed) < self.policy.max_services:
+                    missed[worker, service] = path
+                return
             target = self.services[service] = Service(service)
             target.empty_since = self.now
         target.away[worker] = path
         learned[service] = target
         self._rerouted(target)
 
-    def _may_learn(self, name: bytes) -> bool:
-        if name in self.services:
-            return True
-        return not reserved.is_reserved(name) and len(name) <= MAX_SERVICE_NAME and len(self.services) < self.policy.max_services
+    def _learn_missed(self) -> None:
+        """Offers for which there had been no room, as far as there is now."""
+        room = self.policy.max_services - len(self.services)
+        if room > 0:
+            for (worker, service), path in list(self.bridges.missed.items())[:room]:
+                self.learn(worker, service, path)
 
     def _rerouted(self, service: Service) -> None:
         """The ways to the service have changed."""
@@ -228,3 +237,7 @@ class Crossing(Floor):
         if len(relayed) > MAX_RELAYED:
             del relayed[next(iter(relayed))]
         return True
+
+
+def _may_be_offered(name: bytes) -> bool:
+    return not reserved.is_reserved(name) and len(name) <= MAX_SERVICE_NAME

@@ -30,6 +30,7 @@ def check(broker: "Broker") -> None:
     _timers(broker)
     _stalled(broker)
     _plain()
+    _missed(broker)
     broker.catalog.check_invariants()
     broker.subscriptions.check_invariants()
     broker.values.check_invariants()
@@ -168,6 +169,11 @@ def _places(broker: "Broker") -> None:
     for session in broker.sessions:
         for request in session.requests:
             assert request in places, f"request {request.number} is open and nowhere"
+
+
+def _missed(broker: "Broker") -> None:
+    for worker, name in broker.bridges.missed:
+        assert worker in broker.bridges.learned, f"{name!r} is to be learned from a bridge that is gone"
 
 
 def _plain() -> None:
