@@ -1,6 +1,5 @@
 """Bridges between brokers that are not there: services learned, requests that cross, cuts and rings."""
 
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,7 +46,6 @@ def test_what_there_was_no_room_for_is_learned_when_there_is(net: Net) -> None:
     net.settle()
     assert [near.knows(name) for name in (b"first", b"second", b"third")] == [1, -1, -1]
     second.close()  # what is retracted is not learned later
-    net.settle()
     local.close()
     net.settle()
     near.broker.turn()

@@ -17,7 +17,6 @@ from polydomo.protocols.request import (
     QUEUED,
     REFUSED,
     SHUTDOWN,
-    TOO_LARGE,
     Parts,
     Request,
 )
@@ -260,14 +259,6 @@ class Floor(Ledger):
         else:
             self._too_large(request)
         return True
-
-    def _joins(self, parts: Parts, body: Body) -> bool:
-        """Whether one more part still makes a message within the bounds, of bytes and of frames."""
-        return parts.size + len(body) <= self.policy.max_message and parts.frames + count(body) <= limits.MAX_BODY_FRAMES
-
-    def _too_large(self, request: Request) -> None:
-        bound = f"{self.policy.max_message} bytes or {limits.MAX_BODY_FRAMES} frames"
-        self._fail(request, TOO_LARGE, f"its partials passed {bound} in all")
 
     def final(self, worker: Worker, token: bytes, body: Body) -> bool:
         request = worker.held.pop(token, None)

@@ -13,11 +13,11 @@ from polydomo.broker.pubsub import Subscriptions
 from polydomo.broker.record import Recorder
 from polydomo.broker.timers import Timers
 from polydomo.broker.values import Values
-from polydomo.limits import OWN_ANSWER, OWN_ANSWERS, SMALL_BODY
-from polydomo.protocols.request import DONE, OK, PLAIN, QUEUED, Request, Terms
+from polydomo.limits import MAX_BODY_FRAMES, OWN_ANSWER, OWN_ANSWERS, SMALL_BODY
+from polydomo.protocols.request import DONE, OK, PLAIN, QUEUED, TOO_LARGE, Parts, Request, Terms
 from polydomo.protocols.tuning import Tuning
 from polydomo.protocols.verbs import Service, Session, Verbs, Worker
-from polydomo.wire.frames import Body
+from polydomo.wire.frames import Body, count
 from polydomo.wire.link import AT_BOUND, SERVED
 
 
@@ -168,6 +168,14 @@ class Ledger(Verbs):
             self._drop_parts(request)
         if not service.workers and not service.length:
             self._reap(service)
+
+    def _joins(self, parts: Parts, body: Body) -> bool:
+        """Whether one more part still makes a message within the bounds, of bytes and of frames."""
+        return parts.size + len(body) <= self.policy.max_message and parts.frames + count(body) <= MAX_BODY_FRAMES
+
+    def _too_large(self, request: Request) -> None:
+        bound = f"{self.policy.max_message} bytes or {MAX_BODY_FRAMES} frames"
+        self._fail(request, TOO_LARGE, f"its partials passed {bound} in all")
 
     def _drop_parts(self, request: Request) -> None:
         """Partials that were held for the client are not any more."""
