@@ -297,6 +297,24 @@ def test_a_chain_of_services(world: World) -> None:
     assert world.notes.how == ["ok"]
 
 
+def test_what_is_passed_on_waits_no_longer_than_the_others(world: World) -> None:
+    """It is older than all that waits there, and nobody has come for as long as it may wait."""
+    expiry = world.broker.policy.queue_expiry
+    first = world.worker(b"one", silence=0)
+    client, other = world.client(), world.client()
+    client.ask(b"old", service=b"one")
+    world.wait(expiry / 2)
+    other.ask(b"first", service=b"two")
+    world.wait(expiry / 2)
+    other.ask(b"second", service=b"two")
+    world.wait(expiry / 2 + 1)
+    assert other.failures == ["no-worker"], "the second has time"
+    assert first.forward(b"two")
+    world.wait(1)
+    assert client.failures == ["no-worker"] and other.failures == ["no-worker"]
+    world.check()
+
+
 def test_a_chain_waits_where_nobody_is(world: World) -> None:
     client, first = world.client(), world.worker(b"one", silence=0)
     client.ask(service=b"one")

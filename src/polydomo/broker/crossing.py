@@ -214,8 +214,9 @@ class Crossing(Floor):
         self.grant(worker)
 
     def _settle_away(self, service: Service) -> None:
-        if not service.workers and not service.away and not service.timer:
-            service.empty_since = self.now
+        if not service.workers and not service.away:
+            if not service.timer:
+                service.empty_since = self.now
             self._watch(service)
         self._pump(service)
 

@@ -368,7 +368,7 @@ class Floor(Ledger):
         queues.push(service, request)
         if request.terms is not None:
             self._await(request, request.terms)
-        if not service.workers and not service.away and not service.timer:
+        if not service.workers and not service.away:
             self._watch(service)
         self._pump(service)
         if service.length >= self._max_queue and request.session not in self._stalled:

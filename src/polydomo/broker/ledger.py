@@ -250,7 +250,10 @@ class Ledger(Verbs):
             terms.timer = self.timers.add(self.now, when, request)
 
     def _watch(self, service: Service) -> None:
-        """The service has no worker: its requests must not wait for ever."""
+        """The service has no worker: its requests must not wait for ever. What was given back or passed on may be older than what waits."""
+        if service.timer:
+            self.timers.remove(service.timer, service)
+            service.timer = 0
         first = queues.oldest(service)
         if first is not None:
             when = max(first.accepted, service.empty_since) + self.policy.queue_expiry

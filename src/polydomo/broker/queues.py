@@ -62,7 +62,7 @@ def remove(service: Service, request: Request) -> None:
 
 def oldest(service: Service) -> Request | None:
     """The request that has been accepted first."""
-    found: Request | None = service.returned[0] if service.returned else None
+    found: Request | None = min(service.returned, key=lambda request: request.accepted, default=None)
     for queue in service.queues.values():
         if found is None or queue[0].accepted < found.accepted:
             found = queue[0]
