@@ -56,7 +56,7 @@ class Crossing(Floor):
             self._rerouted(service)
         for request in held:
             if request.state != DONE:  # it waits again, perhaps for a service that had been retracted meanwhile
-                self._settle_away(request.service)
+                self._settle_away(request)
 
     def learn(self, worker: Worker, service: bytes, path: Path) -> None:
         learned = self.bridges.learned.get(worker)
@@ -205,7 +205,7 @@ class Crossing(Floor):
                 self._home(request)
                 self._give_back(request, worker, f"{code} at the other broker: {text}")
                 if request.state != DONE:
-                    self._settle_away(request.service)
+                    self._settle_away(request)
             elif code in OUTCOMES and code != FAILED:
                 self._fail(request, code, text)
             else:
@@ -213,11 +213,13 @@ class Crossing(Floor):
                 request.session.send_failure(request, code, text)
         self.grant(worker)
 
-    def _settle_away(self, service: Service) -> None:
+    def _settle_away(self, request: Request) -> None:
+        """The request was given back by a bridge: it waits again."""
+        service = request.service
         if not service.workers and not service.away:
             if not service.timer:
                 service.empty_since = self.now
-            self._watch(service)
+            self._watch(service, request)
         self._pump(service)
 
     def travelled(self, request: Request, route: "list[str]") -> None:

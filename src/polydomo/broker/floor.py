@@ -369,7 +369,7 @@ class Floor(Ledger):
         if request.terms is not None:
             self._await(request, request.terms)
         if not service.workers and not service.away:
-            self._watch(service)
+            self._watch(service, request)
         self._pump(service)
         if service.length >= self._max_queue and request.session not in self._stalled:
             self._stall(request.session, service)  # who asked for what fills this line is slowed, though it asked elsewhere

@@ -249,12 +249,14 @@ class Ledger(Verbs):
         if when:
             terms.timer = self.timers.add(self.now, when, request)
 
-    def _watch(self, service: Service) -> None:
-        """The service has no worker: its requests must not wait for ever. What was given back or passed on may be older than what waits."""
-        if service.timer:
-            self.timers.remove(service.timer, service)
-            service.timer = 0
-        first = queues.oldest(service)
+    def _watch(self, service: Service, request: Request | None = None) -> None:
+        """The service has no worker: its requests must not wait for ever. ``request`` is one that was given back or passed on, and may be
+        older than all that wait."""
+        first = request if request is not None else queues.oldest(service)
         if first is not None:
             when = max(first.accepted, service.empty_since) + self.policy.queue_expiry
+            if service.timer:
+                if service.timer <= when * 1000.0:
+                    return
+                self.timers.remove(service.timer, service)
             service.timer = self.timers.add(self.now, when, service)

@@ -61,12 +61,8 @@ def remove(service: Service, request: Request) -> None:
 
 
 def oldest(service: Service) -> Request | None:
-    """The request that has been accepted first."""
-    found: Request | None = min(service.returned, key=lambda request: request.accepted, default=None)
-    for queue in service.queues.values():
-        if found is None or queue[0].accepted < found.accepted:
-            found = queue[0]
-    return found
+    """The request that has been accepted first: what was given back or passed on may stand anywhere."""
+    return min(waiting(service), key=lambda request: request.accepted, default=None)
 
 
 def waiting(service: Service) -> list[Request]:
