@@ -1,17 +1,16 @@
 """Many are to be written to: workers are at once, clients that wait for more are sent in one piece what some turns brought."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
-
-import pytest
 
 from polydomo.limits import CROWD, CROWD_CLIENTS, CROWD_TURNS
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 from polydomo.wire.link import Link
 from tests.server.raw import Raw
+from tests.server.turning import until
 
 WORKERS = 2 * CROWD
 CLIENTS = CROWD_CLIENTS
@@ -47,12 +46,12 @@ class Crowd:
         for _ in range(WORKERS):
             self.workers.append(peer := await asyncio.to_thread(self._peer))
             peer.send(b"", b"MDPW01", b"\x01", b"echo")
-        await self.until(lambda: len(self.server.broker.workers) == WORKERS)
+        await until(lambda: len(self.server.broker.workers) == WORKERS)
         for _ in range(CLIENTS):
             self.clients.append(peer := await asyncio.to_thread(self._peer))
             for _ in range(requests):
                 peer.send(b"", b"MDPC01", b"echo", b"ask")
-        await self.until(lambda: self.server.broker.open_requests == CLIENTS * requests and not self.server.hub.dirty)
+        await until(lambda: self.server.broker.open_requests == CLIENTS * requests and not self.server.hub.dirty)
         for connection in self.server.connections:
             link = connection.link
             assert link is not None
@@ -67,16 +66,21 @@ class Crowd:
         who = "client" if link.handler.requests else "worker"
         return lambda replies: self.written.append((who, replies))
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not condition():
-                await asyncio.sleep(0)
-
     async def answer(self, workers: list[Raw]) -> None:
-        """These workers answer, all within one turn of the broker."""
+        """These workers answer, all within one turn of the broker, which hears nobody until they have."""
+        paused = [connection.transport for connection in self.server.connections]
+        for transport in paused:
+            transport.pause_reading()
         for worker in workers:
             token = (await asyncio.to_thread(worker.receive))[3]
             worker.send(b"", b"MDPW01", b"\x03", token, b"", b"reply")
+        for transport in paused:
+            transport.resume_reading()
+
+    async def crowd_up(self) -> None:
+        """So many workers answer that clients may be kept waiting, and are given what is next."""
+        await self.answer(self.workers[:CROWD])
+        await until(lambda: len(self.pieces("worker")) == CROWD)
 
     def pieces(self, who: str) -> list[int]:
         return [replies for whom, replies in self.written if whom == who]
@@ -96,35 +100,12 @@ async def crowd(requests: int) -> AsyncIterator[Crowd]:
             peer.close()
 
 
-@pytest.fixture(params=["uvloop", "asyncio"])
-def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Any], None]]:
-    factory = pytest.importorskip("uvloop").new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        yield runner.run
-
-
-def hold_still(world: Crowd) -> Callable[[], None]:
-    """The broker hears nobody until the returned function is called: what is sent meanwhile comes in one turn."""
-    paused = [connection.transport for connection in world.server.connections]
-    for transport in paused:
-        transport.pause_reading()
-
-    def go_on() -> None:
-        for transport in paused:
-            transport.resume_reading()
-
-    return go_on
-
-
 def test_clients_that_wait_for_more_are_written_to_later_and_in_one_piece(run: Callable[[Any], None]) -> None:
     async def play() -> None:
         async with crowd(requests=20) as world:
-            go_on = hold_still(world)
-            await world.answer(world.workers[:CROWD])
-            go_on()
-            await world.until(lambda: len(world.pieces("worker")) == CROWD)
+            await world.crowd_up()
             assert not world.pieces("client"), "their replies are kept, the workers' next requests are not"
-            await world.until(lambda: sum(world.pieces("client")) == CROWD)
+            await until(lambda: sum(world.pieces("client")) == CROWD)
             assert len(world.pieces("client")) == CLIENTS, "each in one piece"
 
     run(play())
@@ -133,10 +114,7 @@ def test_clients_that_wait_for_more_are_written_to_later_and_in_one_piece(run: C
 def test_nobody_is_kept_waiting_while_nothing_happens(run: Callable[[Any], None]) -> None:
     async def play() -> None:
         async with crowd(requests=20) as world:
-            go_on = hold_still(world)
-            await world.answer(world.workers[:CROWD])
-            go_on()
-            await world.until(lambda: len(world.pieces("worker")) == CROWD)
+            await world.crowd_up()
             for _ in range(CROWD_TURNS):
                 await asyncio.sleep(0)
             assert sum(world.pieces("client")) == CROWD
@@ -149,11 +127,9 @@ def test_a_client_with_nothing_else_to_wait_for_is_written_to_at_once(run: Calla
         async with crowd(requests=1) as world:
             spare = WORKERS - CLIENTS  # they have nothing to do, and are not written to
             assert spare > 0
-            go_on = hold_still(world)
             busy = [worker for worker, found in zip(world.workers, world.server.broker.workers, strict=True) if found.held]
             await world.answer(busy)
-            go_on()
-            await world.until(lambda: bool(world.written))
+            await until(lambda: bool(world.written))
             assert world.pieces("client") == [1] * CLIENTS
 
     run(play())
@@ -162,10 +138,7 @@ def test_a_client_with_nothing_else_to_wait_for_is_written_to_at_once(run: Calla
 def test_what_is_kept_is_written_before_the_broker_goes(run: Callable[[Any], None]) -> None:
     async def play() -> None:
         async with crowd(requests=20) as world:
-            go_on = hold_still(world)
-            await world.answer(world.workers[:CROWD])
-            go_on()
-            await world.until(lambda: len(world.pieces("worker")) == CROWD)
+            await world.crowd_up()
             assert not world.pieces("client")
             await world.server.stop()
             assert sum(world.pieces("client")) == CROWD

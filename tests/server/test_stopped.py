@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from polydomo.server.server import BrokerServer
 from tests.server.harness import Broker, wait_for
 from tests.server.nearby import settings
 from tests.server.raw import Raw, dealer
+from tests.server.turning import LOOPS, until
 
 READY = (b"", b"MDPW01", b"\x01", b"echo")
 BEAT = (b"", b"MDPW01", b"\x04")
-LOOPS = ("uvloop", "asyncio")
 
 
 class Clock:
@@ -41,13 +41,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(limits, "OVERSLEPT", 1e9)  # whoever was stopped for long has a guard of its own
     monkeypatch.setattr("polydomo.server.server.time", made)
     return made
-
-
-@pytest.fixture(params=LOOPS)
-def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Any], None]]:
-    factory = pytest.importorskip("uvloop").new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        yield runner.run
 
 
 def test_what_has_come_is_read_before_silence_is_judged(run: Callable[[Any], None], clock: Clock) -> None:
@@ -88,13 +81,6 @@ def test_what_has_come_is_read_before_silence_is_judged(run: Callable[[Any], Non
             mouth.close()
 
     run(play())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(0)
 
 
 SILENCE = 6.0  # seconds that a worker may be silent, in the test with a real clock

@@ -344,7 +344,7 @@ class Floor(Ledger):
             self.refusal = f"it was passed on {request.course.hops} times"
             return False
         target = self.services.get(name)
-        if target is not None and target.length >= self._max_queue and request.session.workers and not request.session.windowed:
+        if target is not None and request.session.workers and self._line_is_full(target, request.session):
             self.refusal = "its queue is full, and a connection that carries workers cannot be paused"
             return False
         return name in self.services or self._allowed(name)

@@ -207,10 +207,14 @@ class Ledger(Verbs):
     def _at_bound(self, session: Session, service: Service) -> bool:
         return (
             len(session.requests) >= self._max_outstanding
-            or (service.length >= self._max_queue and not session.windowed)
+            or self._line_is_full(service, session)
             or self.held_bytes >= self._max_held_bytes
             or session.held_bytes >= self.policy.max_client_bytes
         )
+
+    def _line_is_full(self, service: Service, session: Session) -> bool:
+        """For this one: who was told how many requests it may send is not refused because others wait."""
+        return service.length >= self._max_queue and not session.windowed
 
     def _stall(self, session: Session, service: Service) -> None:
         """At a bound the sender is slowed: it is not read until there is room again."""

@@ -7,7 +7,7 @@ connection is answered in the size it used last. The other end is in ``dcp_ends.
 from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.protocols.request import Request
 from polydomo.protocols.verbs import Session, Worker
-from polydomo.wire.frames import EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
+from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
 
 REGISTER, PING, PONG, REQUEST, REPLY, RECONNECT = 1, 2, 3, 4, 5, 6
 NAMES = ("", "registration", "ping", "pong", "request", "reply", "reconnect")
@@ -15,7 +15,6 @@ NAMES = ("", "registration", "ping", "pong", "request", "reply", "reconnect")
 PROTOCOL = b"DGBX\x01"  # "the characters `DGBX` followed by an unsigned 8-bit number describing the supported version"
 TYPE_SIZES = (1, 4)
 
-DELIMITER = b"\x01\x00"  # an empty frame with more to follow
 SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame with more to follow
 OWN_ADDRESS = b"broker"  # the address part of a reply that no worker gave
 

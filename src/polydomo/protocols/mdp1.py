@@ -11,14 +11,13 @@ from polydomo.errors import ProtocolViolation
 from polydomo.protocols.request import Request
 from polydomo.protocols.verbs import Verbs, Worker
 from polydomo.protocols.worker_role import WorkerRole
-from polydomo.wire.frames import EMPTY_FRAME, Body, cut, end_of_last, join, split, whole_bodies
+from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, end_of_last, join, split, whole_bodies
 from polydomo.wire.link import Link
 
 CLIENT = b"\x01\x00\x01\x06MDPC01"  # frames: "", MDPC01
 WORKER = b"\x01\x00\x01\x06MDPW01"
 REPLY = WORKER + b"\x01\x01\x03\x01\x0c"  # ... and the flags and length of the token that follows
 REQUEST = WORKER + b"\x01\x01\x02\x01\x0c"
-DELIMITER = b"\x01\x00"
 HEARTBEAT = WORKER + b"\x00\x01\x04"
 DISCONNECT = WORKER + b"\x00\x01\x05"
 

@@ -13,7 +13,7 @@ from polydomo.errors import ProtocolViolation
 from polydomo.protocols.request import Request
 from polydomo.protocols.verbs import Verbs, Worker
 from polydomo.protocols.worker_role import WorkerRole
-from polydomo.wire.frames import EMPTY_FRAME, Body, cut, join, split
+from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, join, split
 from polydomo.wire.link import Link
 from polydomo.wire.zmtp import ZmtpLink
 
@@ -22,7 +22,7 @@ class Dialect:
     """How one published library writes MDP/0.2. Envelopes are ZMTP-framed, ready to be compared and sent."""
 
     def __init__(self, name: str, empty: bool, client: "tuple[bytes, bytes, bytes]", worker: "tuple[bytes, ...]", names: bool) -> None:
-        lead = b"\x01\x00" if empty else b""
+        lead = DELIMITER if empty else b""
         self.name = name
         self.client = lead + b"\x01\x06MDPC02"
         self.worker = lead + b"\x01\x06MDPW02"
@@ -99,7 +99,7 @@ class Mdp2Session(WorkerRole):
             at = start + len(dialect.from_worker)
             body = at + 17  # command, token with its head, delimiter
             worker = self.worker
-            laid_out = body < end and data[at + 1 : at + 3] == b"\x01\x0c" and data[body - 2 : body] == b"\x01\x00"
+            laid_out = body < end and data[at + 1 : at + 3] == b"\x01\x0c" and data[body - 2 : body] == DELIMITER
             if laid_out and worker is not None and worker.alive:
                 token = data[body - 14 : body - 2]
                 command = data[at : at + 1]
@@ -125,7 +125,7 @@ class Mdp2Session(WorkerRole):
             return
         lead = 0 if frames[0] else 1
         header = frames[lead] if len(frames) > lead else b""
-        if (lead == 1) != self.spoken.client.startswith(b"\x01\x00") or len(frames) < lead + 2:
+        if (lead == 1) != self.spoken.client.startswith(DELIMITER) or len(frames) < lead + 2:
             self._invalid("frames of another dialect, or too few")
         elif header == b"MDPW02":
             command = frames[lead + 1]
@@ -206,7 +206,7 @@ class Mdp2Session(WorkerRole):
 
     def deliver(self, worker: Worker, request: Request) -> None:
         body = request.body or EMPTY_FRAME
-        self.link.post((self.spoken.to_worker, request.token, b"\x01\x00", body), len(body))
+        self.link.post((self.spoken.to_worker, request.token, DELIMITER, body), len(body))
 
     def beat(self, worker: Worker) -> None:
         if self.spoken is not UNDECIDED:

@@ -10,7 +10,7 @@ from polydomo.limits import MAX_FAILURE_CODE, MAX_FAILURE_TEXT
 from polydomo.protocols.request import FAILURE_MARK, REFUSED, Request
 from polydomo.protocols.verbs import Verbs, Worker
 from polydomo.protocols.worker_role import WorkerRole
-from polydomo.wire.frames import EMPTY_FRAME, Body, cut, end_of_last, frame, join, more, split
+from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, end_of_last, frame, join, more, split
 from polydomo.wire.link import Link
 
 # Frame 1, between client and broker.
@@ -29,7 +29,6 @@ LEAVE = b"\x06"  # DISCONNECT
 DISCONNECT_HEADER = b"MDPW02"  # 'Frame 0: "MDPW02" (six bytes, representing MDP/Worker v0.2)'
 DISCONNECT = join([DISCONNECT_HEADER, LEAVE])
 
-DELIMITER = b"\x01\x00"  # an empty frame with more to follow
 FAILURE = more([b"", FAILURE_MARK])  # how a body begins that tells of a failure
 SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame with more to follow
 

@@ -15,6 +15,7 @@ LONG = 2
 COMMAND = 4
 
 EMPTY_FRAME = b"\x00\x00"  # a body of one empty frame
+DELIMITER = b"\x01\x00"  # an empty frame with more to follow
 
 
 def frame(content: bytes | memoryview, more: bool) -> bytes:

@@ -69,7 +69,7 @@ class Link:
         self.hub = hub
         self.handler = handler
         self.peer = peer  # the peer's address, for people
-        self.out: list[Body] = []  # while there is anything, the link stands in ``hub.dirty``
+        self.out: list[Body] = []  # while there is anything, the link stands in ``hub.dirty``, or its owner keeps it
         self.special = False  # not just something to write: a changed flag, or a piece in ``out`` that is too large to be worth joining
         self.mute = False  # closed or closing: nothing more is sent
         self.halted = False  # mute or paused: nothing more is taken in
