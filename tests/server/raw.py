@@ -65,12 +65,12 @@ class Raw:
         self.write(frames.join(list(parts)))
 
     def read(self, size: int) -> bytes:
-        found = b""
+        found = bytearray()
         while len(found) < size:
             more = self.socket.recv(size - len(found))
-            assert more, f"closed after {found!r}"
+            assert more, f"closed after {bytes(found)!r}"
             found += more
-        return found
+        return bytes(found)
 
     def receive(self) -> list[bytes]:
         """The next message."""

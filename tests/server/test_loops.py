@@ -6,12 +6,14 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from concurrent import futures
 
 import pytest
 
 import polydomo.testing
 from polydomo.client import background
 from polydomo.server.settings import Settings
+from polydomo.wire import frames
 from tests.server.raw import Raw, dealer, raw
 
 MIB = 1 << 20
@@ -29,6 +31,7 @@ def broker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     settings.limits.max_outstanding = 4
     settings.limits.max_connections = 20
     settings.limits.handshake_time = 0.5
+    settings.mdp.beat = 60.0  # the echo worker below does not beat
     with polydomo.testing.broker(settings=settings) as broker:
         broker.wait_until(lambda server: type(server.loop).__module__.startswith(request.param))
         yield broker
@@ -56,9 +59,9 @@ def worker(broker: polydomo.testing.Broker, address: tuple[str, int]) -> Iterato
 def serve(peer: Raw) -> None:
     try:
         while True:
-            frames = peer.receive()
-            if frames[2] == b"\x02":
-                peer.send(*HEAD, b"\x03", *frames[3:])
+            message = peer.receive()
+            if message[2] == b"\x02":
+                peer.send(*HEAD, b"\x03", *message[3:])
     except (AssertionError, OSError):
         pass  # closed
 
@@ -95,15 +98,15 @@ def test_a_connection_closed_in_one_direction(broker: polydomo.testing.Broker, a
 
 def test_a_reader_that_stops_and_goes_on(broker: polydomo.testing.Broker, address: tuple[str, int], worker: Raw) -> None:
     """While it does not read it is not read; afterwards nothing is missing."""
-    with raw(address, buffer=4096) as client:
+    body = bytes(4 * MIB)
+    request = frames.join([b"", b"MDPC01", b"echo", body])
+    with raw(address, buffer=65536) as client, futures.ThreadPoolExecutor(1) as beside:
         client.shake()
-        body = bytes(4 * MIB)
-        for _ in range(4):
-            client.send(b"", b"MDPC01", b"echo", body)
+        writing = beside.submit(client.write, request * 4)  # beside: with the first reply unread, the last request may not be taken
         broker.wait_until(lambda server: any(connection.choked for connection in server.connections))
-        client.socket.settimeout(30)
         for _ in range(4):
             assert client.receive()[3] == body
+        writing.result()
         assert client.call(b"mmi.service", b"echo") == [b"200"]
         broker.wait_until(lambda server: all(connection.reading for connection in server.connections))
 
