@@ -133,7 +133,7 @@ def test_a_goodbye_whose_connection_is_gone_is_left_to_silence() -> None:
     assert scene.state == "lost"
 
 
-def test_the_broker_broadcasts_as_often_as_the_quickest_agreed_and_only_while_somebody_beats_by_udp() -> None:
+def test_the_broker_broadcasts_as_often_as_the_quickest_agreed_and_only_while_there_is_somebody_who_has_beaten_by_udp() -> None:
     scene = Scene()
     assert scene.datagrams.due() is None and scene.datagrams.beats([5246]) == []
     other = scene.table.join(DbpSession, f"tcp://{HOST}:40002")
@@ -149,11 +149,34 @@ def test_the_broker_broadcasts_as_often_as_the_quickest_agreed_and_only_while_so
     assert scene.datagrams.beats([5246]) == [], "not before it is due"
     scene.table.wait(2.0)
     assert len(scene.datagrams.beats([5246, 6000])) == 2
-    scene.table.wait(1.5)  # camera has missed a beat
-    assert scene.datagrams.due() == pytest.approx(scene.broker.now + 4.5)
-    scene.table.wait(6.0)
+    scene.service.say(b"", dbp.DISCONNECT, NOW)
+    assert scene.datagrams.due() == pytest.approx(scene.broker.now + 6.0)
+    scene.table.wait(24.0)  # the other one is lost
     assert scene.datagrams.due() is None
     assert scene.counts[SENT] == 3
+
+
+def test_a_service_that_went_over_to_the_connection_is_broadcast_to_so_that_it_can_come_back() -> None:
+    scene = Scene()
+    scene.beat_for(2.0)
+    scene.heard()
+    for _ in range(5):
+        scene.service.say(b"", dbp.HEARTBEAT, NOW)
+        assert len(scene.datagrams.beats([5246])) == 1
+        scene.table.wait(2.0)
+    assert dbp.HEARTBEAT in scene.heard(), "and over the connection as well: it may hear no broadcast at all"
+    assert scene.state == "ready"
+
+
+def test_who_registers_anew_is_broadcast_to_when_it_beats_by_udp_again() -> None:
+    scene = Scene()
+    scene.beat_for(2.0)
+    scene.service.say(b"", dbp.DISCONNECT, NOW)
+    again = scene.table.join(DbpSession, f"tcp://{HOST}:40002")
+    again.say(b"", dbp.REGISTRATION, NOW, b'{"name": "camera", "heartbeat": 2}')
+    assert scene.datagrams.due() is None
+    scene.datagrams.receive(BEAT_OF_CAMERA, HOST)
+    assert scene.datagrams.due() is not None
 
 
 def test_a_service_that_agreed_to_no_beats_is_not_broadcast_to() -> None:

@@ -37,6 +37,13 @@ def test_a_name_that_is_not_there(served: Broker) -> None:
     assert complaint(result) == "No Registered Service With the Name nobody"
 
 
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """One that waits ten seconds for a beat of those below: a machine that pauses is not what these tests are about."""
+    with Broker(tmp_path / "data", "--beats-missed=100") as broker:
+        yield broker
+
+
 def test_register_keeps_a_service_in_the_catalog_until_it_is_stopped(broker: Broker) -> None:
     words = ["register", "weather", "--port", "8080", "--function", "tells it", "--beat", "0.1", "--to", broker.url]
     with Running(*words) as service:

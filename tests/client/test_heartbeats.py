@@ -76,7 +76,9 @@ def test_only_the_brokers_own_machine_is_listened_to() -> None:
     async def scenario() -> None:
         beats = await open_beats("camera", 1000.0, ("192.0.2.1", 5246), Address(DISCOVER, "127.0.0.1", free_port()))
         try:
+            assert beats.beats.beat(0.0, 0.0) is not None  # not sent: that host is nowhere
             heard = beats.beats.heard
+            assert heard is not None
             beat = dbp_udp.write(dbp.HEARTBEAT, "5246", 0.0)
             beats.datagram_received(beat, ("192.0.2.2", 5246))
             assert beats.beats.heard == heard

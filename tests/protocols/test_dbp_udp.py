@@ -107,8 +107,17 @@ def test_a_service_beats_by_udp_until_it_misses_the_broker_and_again_once_it_hea
     assert beats.beat(18.0, NOW) is not None
 
 
+def test_the_first_beat_goes_by_udp_however_late_it_is() -> None:
+    """Else the broker would never know that it is to broadcast."""
+    beats = ServiceBeats("camera", 2.0, 5246, now=10.0)
+    assert beats.beat(60.0, NOW) is not None
+    assert beats.beat(62.0, NOW) is not None
+    assert beats.beat(64.0, NOW) is None
+
+
 def test_a_service_takes_only_its_own_brokers_beats_for_that() -> None:
     beats = ServiceBeats("camera", 2.0, 5246, now=10.0)
+    assert beats.beat(10.0, NOW) is not None
     for data in (
         write(dbp.HEARTBEAT, "5999", NOW),
         write(dbp.HEARTBEAT, "camera", NOW),

@@ -49,7 +49,7 @@ class Catalog:
         self.publishers_version = 0  # counts changes of it
         self.changed: list[Entry] = []  # whose state changed; the owner takes them from here
         self._gone: dict[str, None] = {}  # names of entries that are not active, oldest first
-        self._by_datagram: dict[str, None] = {}  # names of services that beat by UDP, or did lately
+        self._by_datagram: dict[str, None] = {}  # names of services that have beaten by UDP
         self._bytes = 0  # of the info of active entries
         self._watch: list[
             tuple[float, int, Entry]
@@ -149,14 +149,18 @@ class Catalog:
         entry = self._active(name)
         return entry is not None and bool(entry.datagram) and now < entry.datagram + entry.beat * DBP_LATE
 
-    def broadcast_interval(self, now: float) -> float:
-        """How often those who beat by UDP must hear from us: as often as the most frequent of them has agreed to; 0 if there are none."""
+    def broadcast_interval(self) -> float:
+        """How often those who beat by UDP must hear from us: as often as the most frequent of them has agreed to; 0 if there are none.
+
+        Who began with UDP and now beats over its connection is broadcast to all the same: by that it learns that it may go back.
+        """
         interval = 0.0
         for name in list(self._by_datagram):
-            if not self.by_datagram(now, name):
+            entry = self._active(name)
+            if entry is None or not entry.datagram or not entry.beat:
                 del self._by_datagram[name]
-            elif not interval or self.entries[name].beat < interval:
-                interval = self.entries[name].beat
+            elif not interval or entry.beat < interval:
+                interval = entry.beat
         return interval
 
     def delist(self, now: float, name: str, address: str, why: str) -> bool:

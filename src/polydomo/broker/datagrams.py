@@ -45,8 +45,8 @@ class Datagrams:
         return BEAT
 
     def due(self) -> float | None:
-        """When the next broadcast is due; None while nobody beats by UDP."""
-        interval = self.broker.catalog.broadcast_interval(self.broker.now)
+        """When the next broadcast is due; None while nobody is active who has beaten by UDP."""
+        interval = self.broker.catalog.broadcast_interval()
         return max(self.broker.now, self.told + interval) if interval else None
 
     def beats(self, ports: "list[int]") -> "list[bytes]":

@@ -97,7 +97,7 @@ class ServiceBeats:
         self.interval = interval
         self.router_port = router_port
         self.time = time
-        self.heard = now  # when the broker's last broadcast came
+        self.heard: float | None = None  # when the broker's last broadcast came, or, until there was one, when the first beat went out
         self.next = now  # when to beat next
 
     def receive(self, now: float, data: bytes) -> bool:
@@ -110,11 +110,13 @@ class ServiceBeats:
 
     def by_datagram(self, now: float) -> bool:
         """ "In the event of a missing beat, heartbeats will switch over to reliable TCP connections": and back, with the next one heard."""
-        return now < self.heard + self.interval * DBP_LATE
+        return self.heard is None or now < self.heard + self.interval * DBP_LATE
 
     def beat(self, now: float, epoch: float) -> bytes | None:
         """At ``next``: the datagram to send, or None if the beat is to go over the connection."""
         self.next = now + self.interval
+        if self.heard is None:
+            self.heard = now
         return write(dbp.HEARTBEAT, self.name, epoch, self.time) if self.by_datagram(now) else None
 
     def goodbye(self, epoch: float) -> bytes:

@@ -70,7 +70,7 @@ class Heartbeats:
             self._beat()
 
     def _beat(self) -> None:
-        """Broadcasts if it is time to, and comes back when it will be: as long as somebody beats by UDP."""
+        """Broadcasts if it is time to, and comes back when it will be: as long as there is somebody who has beaten by UDP."""
         self._timer = None
         if self.to is None or not self._transports:
             return
