@@ -20,8 +20,8 @@ def test_a_call_and_mmi() -> None:
 
 
 def test_it_stays_while_nothing_happens_and_leaves_when_it_dies() -> None:
-    with testing.broker(settings=Settings(mdp=Mdp(beat=0.1))) as broker:
-        with Program("mdp_worker.py", broker.url, "reverse"):
+    with testing.broker(settings=Settings(mdp=Mdp(beat=0.1), beats_missed=10)) as broker:
+        with Program("mdp_worker.py", broker.url, "reverse", "200"):
             broker.wait_for("reverse")
             seen: set[float] = set()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from polydomo.limits import CROWD, CROWD_CLIENTS, CROWD_TURNS
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Settings
+from polydomo.server.settings import Mdp, Settings
 from polydomo.wire.link import Link
 from tests.server.raw import Raw
 from tests.server.turning import until
@@ -88,7 +88,7 @@ class Crowd:
 
 @asynccontextmanager
 async def crowd(requests: int) -> AsyncIterator[Crowd]:
-    server = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"]))
+    server = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"], mdp=Mdp(beat=60.0)))  # nothing is written but what the tests are about
     await server.start()
     made = Crowd(server)
     try:

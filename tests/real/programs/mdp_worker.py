@@ -1,4 +1,7 @@
-"""A worker of pyzmq-mdp, as its own example is written: replies with the frames in reverse order."""
+"""A worker of pyzmq-mdp, as its own example is written: replies with the frames in reverse order.
+
+Words: broker, service, and milliseconds between its heartbeats, if not its own second.
+"""
 
 import sys
 
@@ -9,7 +12,7 @@ from tornado.ioloop import IOLoop
 
 
 class Reverser(MDPWorker):  # type: ignore[misc]
-    HB_INTERVAL = 200
+    HB_INTERVAL = int(sys.argv[3]) if len(sys.argv) > 3 else MDPWorker.HB_INTERVAL
 
     def on_request(self, msg: list[bytes]) -> None:
         self.reply(msg[::-1])
