@@ -33,8 +33,8 @@ class CallFailed(CallError):
 
     def __init__(self, code: str, text: str = "") -> None:
         super().__init__(f"{code}: {text}" if text else code)
-        self.code = code
-        self.text = text
+        self.code = str(code)  # whatever it was made from, such as another exception: a worker must be able to send it
+        self.text = str(text)
 
 
 class ConnectionLost(CallError, ConnectionError):

@@ -150,6 +150,24 @@ def test_failures_over_mdx(broker: testing.Broker) -> None:
     def stop(call: Call) -> None:
         raise StopIteration
 
+    @worker.service("async-exit")
+    async def leave_from_the_loop(call: Call) -> None:
+        raise SystemExit(3)
+
+    @worker.service("cancelled")
+    async def awaits_what_was_cancelled(call: Call) -> None:
+        inner = asyncio.get_running_loop().create_future()
+        inner.cancel()
+        await inner
+
+    @worker.service("assert")
+    def without_a_word(call: Call) -> None:
+        raise AssertionError
+
+    @worker.service("exception-as-text")
+    def odd(call: Call) -> None:
+        raise CallFailed("odd", KeyError("x"))  # type: ignore[arg-type]
+
     @worker.service("midway")
     def midway(call: Call) -> Iterator[str]:
         yield "one"
@@ -159,8 +177,15 @@ def test_failures_over_mdx(broker: testing.Broker) -> None:
         for service in ("plain", "async"):
             with pytest.raises(CallFailed, match="failed: KeyError: 'x'"):
                 client.call(service)
-        with pytest.raises(CallFailed, match="SystemExit: 3"):
-            client.call("exit")
+        for service in ("exit", "async-exit"):
+            with pytest.raises(CallFailed, match="SystemExit: 3"):
+                client.call(service)
+        told = {"cancelled": "failed: CancelledError", "assert": "failed: AssertionError", "exception-as-text": "odd: 'x'"}
+        for service, failure in told.items():
+            for _ in range(2):  # the first has not cost the worker its place
+                with pytest.raises(CallFailed) as caught:
+                    client.call(service)
+                assert str(caught.value) == failure
         with pytest.raises(CallFailed, match="StopIteration"):
             client.call("stop")
         parts = client.stream("midway")
@@ -408,6 +433,10 @@ def test_wrong_settings_are_told_at_once(broker: testing.Broker) -> None:
     for name in ("", "x" * 256):
         with pytest.raises(SettingError, match="1 to 255 bytes"):
             worker.add(name, answer)
+    with pytest.raises(SettingError, match=r'service\("echo"\)'):
+        worker.service(answer)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="by a function, not by str"):
+        worker.add("echo", "cat")  # type: ignore[arg-type]
     worker.add(b"\xff", answer)
     with pytest.raises(SettingError, match="already"):
         worker.add(b"\xff", answer)

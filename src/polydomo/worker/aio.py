@@ -96,6 +96,7 @@ class AsyncWorker:
 
     def service(self, name: str | bytes) -> Callable[[F], F]:
         """Decorates the function that serves ``name``."""
+        self._key(name)  # a decorator without its name would otherwise swallow the function without a word
 
         def register(function: F) -> F:
             self.add(name, function)
@@ -105,15 +106,24 @@ class AsyncWorker:
 
     def add(self, name: str | bytes, function: Function) -> None:
         """``function`` serves ``name`` from the next ``run`` on."""
+        key = self._key(name)
+        if not callable(function):
+            raise SettingError(f"service: {name!r} is served by a function, not by {type(function).__name__}")
+        if key in self._functions:
+            raise SettingError(f"service: {name!r} has a function already")
+        self._functions[key] = function
+
+    @staticmethod
+    def _key(name: str | bytes) -> bytes:
+        if not isinstance(name, str | bytes):
+            raise SettingError(f'service: a name is str or bytes, as in service("echo"), not {type(name).__name__}')
         key = name.encode() if isinstance(name, str) else name
         if not key or len(key) > MAX_SERVICE_NAME:
             raise SettingError(f"service: a name has 1 to {MAX_SERVICE_NAME} bytes, not {len(key)}")
         if key.startswith((b"mmi.", b"polydomo.")):
             shown = key.decode(errors="backslashreplace")
             raise SettingError(f"service: {shown!r} is not a name that a worker may offer; mmi. and polydomo. are the broker's own")
-        if key in self._functions:
-            raise SettingError(f"service: {name!r} has a function already")
-        self._functions[key] = function
+        return key
 
     async def run(self) -> None:
         """Serves until ``stop``; then finishes what runs, within ``grace`` seconds, and leaves."""

@@ -10,7 +10,7 @@ import inspect
 import queue
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from polydomo.worker.call import Call, body_of
 
@@ -66,12 +66,24 @@ def _run_here(function: Function, call: Call, send: Send, loop: asyncio.Abstract
         outcome.close()
 
 
-def from_the_function(error: Exception) -> Exception:
+E = TypeVar("E", bound=BaseException)
+
+
+def from_the_function(error: E) -> E:
     """The error, with a traceback that begins in the function: how it came to be called is of no help to its author."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None and trace.tb_frame.f_globals.get("__name__") in OURS:
         trace = trace.tb_next
     return error.with_traceback(trace)
+
+
+def in_words(error: BaseException) -> str:
+    """
+    >>> in_words(KeyError("x")), in_words(AssertionError())
+    ("KeyError: 'x'", 'AssertionError')
+    """
+    name, text = type(error).__name__, str(error)
+    return f"{name}: {text}" if text else name
 
 
 async def _sent(send: Send, body: list[bytes]) -> None:
@@ -96,11 +108,10 @@ class Threads:
                 result, error = context.run(function), None
             except BaseException as problem:
                 # A coroutine cannot raise StopIteration, and a function's SystemExit is its own failure, not the worker's end.
-                error = (
-                    problem if isinstance(problem, Exception) else RuntimeError(f"{type(problem).__name__}: {problem}")
-                )
+                error = problem if isinstance(problem, Exception) else RuntimeError(in_words(problem))
                 if isinstance(error, StopIteration):
                     error = RuntimeError("StopIteration")
+                error = error.with_traceback(problem.__traceback__)
                 result = None
             try:
                 loop.call_soon_threadsafe(_settle, future, result, error)

@@ -18,7 +18,7 @@ from polydomo.protocols.request import FAILED
 from polydomo.wire.address import Address
 from polydomo.worker.call import Call
 from polydomo.worker.context import RUNNING, Running
-from polydomo.worker.functions import Abandoned, Function, Threads, execute, from_the_function
+from polydomo.worker.functions import Abandoned, Function, Threads, execute, from_the_function, in_words
 
 log = logging.getLogger("polydomo.worker")
 
@@ -240,9 +240,12 @@ class Seat:
             log.warning(CALL_FAILED, name, error)  # the function said so itself: a traceback would tell nothing
             if not post.ended.done():
                 post.fail(job, error.code, error.text)
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # the seat is dropped; otherwise it came from within, as SystemExit does, and is the function's own failure
             log.warning("a call of %s failed", name, exc_info=from_the_function(error))
             if not post.ended.done():
-                post.fail(job, FAILED, f"{type(error).__name__}: {error}")
+                post.fail(job, FAILED, in_words(error))
         finally:
             RUNNING.reset(mark)
