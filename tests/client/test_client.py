@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -310,6 +312,32 @@ def test_an_unused_client_lets_its_thread_go(broker: testing.Broker) -> None:
     assert not thread.is_alive()
 
 
+def test_a_client_in_a_forked_process_says_so_and_is_closed_without_waiting(broker: testing.Broker) -> None:
+    script = """
+import os, sys
+from polydomo import Client
+from polydomo.client.publisher import Publisher
+client, publisher = Client(sys.argv[1]), Publisher(sys.argv[1])
+assert not client.offered("echo")
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+    assert not client.offered("echo")  # the first process has lost nothing
+else:
+    for call in (client.call, client.submit, lambda name: next(client.stream(name))):
+        try:
+            call("echo")
+        except RuntimeError as error:
+            print(error)
+    assert not publisher.flush()
+client.close()
+publisher.close()
+"""
+    command = [sys.executable, "-W", "ignore", "-c", script, broker.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["polydomo-client was made before this process was forked; make one here"] * 3
+
+
 def test_ipc(tmp_path: Path) -> None:
     with testing.broker(f"ipc://{tmp_path}/broker.sock") as broker:
         assert broker.url.startswith("ipc://")
@@ -361,6 +389,8 @@ def test_bodies_that_no_broker_would_take(broker: testing.Broker) -> None:
             client.call("echo", *[b"x"] * (MAX_BODY_FRAMES + 1))
         with pytest.raises(TypeError, match=r"json\.dumps"):
             client.call("echo", {"a": 1})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="the name of a service is str or bytes, not int"):
+            client.call(1)  # type: ignore[arg-type]
 
 
 def test_the_most_frames_pass(broker: testing.Broker) -> None:

@@ -223,6 +223,8 @@ class AsyncClient:
 
 
 def _name(service: str | bytes) -> bytes:
+    if not isinstance(service, str | bytes):
+        raise TypeError(f"the name of a service is str or bytes, not {type(service).__name__}")
     name = service.encode() if isinstance(service, str) else service
     if len(name) > MAX_SERVICE_NAME:  # no worker can have it, and a broker only drops what asks for it
         raise NoSuchService(f"nobody offers a service whose name has {len(name)} bytes: {MAX_SERVICE_NAME} is the most")

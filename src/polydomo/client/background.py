@@ -1,6 +1,7 @@
 """An event loop in a thread of its own, for the blocking faces."""
 
 import asyncio
+import os
 import threading
 import weakref
 from collections.abc import Coroutine
@@ -26,6 +27,7 @@ class Background:
 
     def __init__(self, owner: object, name: str) -> None:
         self.loop = new_event_loop()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=_run, args=(self.loop,), name=name, daemon=True)
         self._thread.start()
         self._last: asyncio.Task[object] | None = None
@@ -35,6 +37,9 @@ class Background:
         if not self._finalizer.alive:
             coroutine.close()
             raise NotConnected(f"{self._thread.name} was closed")
+        if self.forked:  # a fork takes no threads along: nobody would ever run it, nor end it at its timeout
+            coroutine.close()
+            raise RuntimeError(f"{self._thread.name} was made before this process was forked; make one here")
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("a blocking call from the event loop's own thread would wait for itself")
@@ -51,7 +56,7 @@ class Background:
 
     def finish(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Runs what an abandoned object still has to do. The garbage collector may call from any thread, even the loop's own."""
-        if not self._finalizer.alive:
+        if not self._finalizer.alive or self.forked:
             coroutine.close()
         elif threading.current_thread() is self._thread:
             self._last = self.loop.create_task(coroutine)  # a task nobody holds may vanish before it ends
@@ -60,6 +65,11 @@ class Background:
 
     def stop(self) -> None:
         self._finalizer()
+
+    @property
+    def forked(self) -> bool:
+        """This process is a copy of the one that has the thread."""
+        return os.getpid() != self._process
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -80,7 +80,8 @@ class Client:
         """Ends open calls with ConnectionLost, closes every connection, and ends the thread."""
         if not self._closed:
             self._closed = True
-            self._background.run(self._client.close())
+            if not self._background.forked:  # the connections are the first process's, and stay open there
+                self._background.run(self._client.close())
             self._background.stop()
 
     def call(

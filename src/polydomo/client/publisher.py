@@ -60,13 +60,16 @@ class Publisher:
 
     def flush(self, timeout: float = CLOSE_TIME) -> bool:
         """Waits until everything in line is on its way. False if that took too long."""
+        if self._background.forked:
+            return False
         return self._background.run(self._sender.drained(timeout))
 
     def close(self, timeout: float = CLOSE_TIME) -> None:
         """Sends what is in line, within ``timeout`` seconds, and ends."""
         if not self._line.closed:
             self._line.closed = True
-            self._background.run(self._sender.finish(timeout))
+            if not self._background.forked:
+                self._background.run(self._sender.finish(timeout))
             self._background.stop()
 
     def __enter__(self) -> Self:
