@@ -62,7 +62,7 @@ def test_workers_name_protocol_and_dialect(served: Broker) -> None:
     lines = text(served, "workers")
     assert lines[0][:5] == ["WORKER", "PROTOCOL", "DIALECT", "SERVICES", "STATE"]
     assert {line[4] for line in lines[1:]} == {"ready"}
-    assert all("registered from tcp://127.0.0.1:" in " ".join(line) for line in lines[1:])
+    assert all(line[-2].startswith("tcp://127.0.0.1:") and line[-1] == "registered" for line in lines[1:])
 
 
 def test_requests_tell_since_when_and_why(broker: Broker, tmp_path: Path) -> None:

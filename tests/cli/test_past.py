@@ -184,6 +184,14 @@ def test_without_pyarrow_there_is_no_journal_and_one_line_says_so(tmp_path: Path
         broker.logged("ready")
 
 
+@pytest.mark.parametrize("words", ["requests --since 1m", "trace 1", "replay .", "report"])
+def test_without_pyarrow_a_command_that_reads_a_journal_says_so(tmp_path: Path, words: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyarrow'] = None\n")
+    result = run(*words.split(), cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert "needs pyarrow (pip install 'polydomo[journal]')" in complaint(result)
+    assert result.returncode == 2
+
+
 def test_a_second_broker_in_the_same_directory_runs_without_a_journal_unless_one_was_asked_for(tmp_path: Path) -> None:
     with Broker(tmp_path) as first:
         assert first.url

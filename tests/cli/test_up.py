@@ -3,11 +3,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import POLYDOMO, Broker, Gate, Running, complaint, environment, run, script
+from tests.cli.shell import PATIENCE, POLYDOMO, Broker, Gate, Running, complaint, environment, run, script
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -34,6 +35,17 @@ def test_a_request_in_flight_is_finished_before_it_stops(tmp_path: Path) -> None
             assert call.line() == b"done\n"
             assert call.status() == 0
             assert broker.status() == 0
+
+
+def test_stopped_is_the_last_line_also_where_many_workers_left(tmp_path: Path) -> None:
+    with Broker(tmp_path) as broker, broker.worker("echo", "--echo", "--concurrency", "9"):
+        end = time.monotonic() + PATIENCE
+        while len(broker.ask("workers")) < 9:
+            assert time.monotonic() < end
+        broker.send(signal.SIGTERM)
+        assert broker.status() == 0
+        assert any(entry["message"].startswith("worker left, and ") for entry in broker.entries)
+        assert broker.entries[-1]["message"] == "stopped"
 
 
 def test_the_grace_time_ends_the_wait(tmp_path: Path) -> None:
@@ -182,6 +194,7 @@ def test_a_broker_that_records_does_not_load_pandas() -> None:
     pytest.importorskip("pandas")
     code = """
 import sys
+import time
 from polydomo.cli.up import spare_pandas
 spare_pandas()
 import pyarrow

@@ -19,6 +19,8 @@ from tests.cli.shell import complaint, run
         (["--loud"], "No such option: --loud; `polydomo --help` tells more"),
         (["work", "echo"], "work: give a program after --, or --echo"),
         (["up", "6000"], "'6000' is not a flag; `polydomo config` lists all settings"),
+        (["up", "--insecure=yes"], "Option '--insecure' does not take a value; `polydomo up --help` tells more"),
+        (["call", "echo", "-p", "amqp"], "--protocol: 'amqp' is not one of mdx, mdp1, mdp2, dcp, memo, emqp"),
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], said: str) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from polydomo.cli.work import STOPPING
 from tests.cli.shell import Broker, Gate, Running, complaint, run, script
 
 
@@ -84,6 +85,7 @@ def test_a_signal_lets_what_runs_finish(broker: Broker, tmp_path: Path, number: 
         with Running("call", "slow", "--to", broker.url) as running:
             gate.wait()
             worker.send(number)
+            worker.logged(STOPPING % (1, 10))
             gate.open()
             assert running.line() == b"done\n"
             assert worker.status() == 0

@@ -298,7 +298,7 @@ def worker_cells(row: Row) -> list[str]:
         clock(row["since"]),
         span(row["silent"]),
         row["peer"],
-        row["cause"],
+        row["cause"].removesuffix(f" from {row['peer']}"),  # said beside it, and long
     ]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polydomo.cli import options
-from polydomo.cli.options import Json, To
+from polydomo.cli.options import CLIENT_VARIABLE, Json
 from polydomo.cli.render import Column, show, show_json
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def bench(
-    to: To = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="URL", envvar=CLIENT_VARIABLE, help="Address of the broker to measure.  [default: one of its own]"
+        ),
+    ] = None,
     protocol: Annotated[
         list[str] | None,
         typer.Option("--protocol", "-p", metavar="NAME", help="Protocol; may be given several times.  [default: mdx]"),

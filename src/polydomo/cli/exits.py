@@ -104,7 +104,7 @@ def typed() -> str:
     return str(beside.relative_to(here)) if beside.is_relative_to(here) and here != Path("/") else str(beside)
 
 
-def misuse(error: Any) -> str:
+def misuse(error: Any, ctx: Any = None) -> str:
     """What to say of a mistake in the words of a command; empty if the error is none.
 
     Which class it has depends on typer's version: typer brings its own copy of click, or uses click's.
@@ -114,6 +114,8 @@ def misuse(error: Any) -> str:
         return ""
     text: str = error.format_message()
     path = error.ctx.command_path if error.ctx is not None else "polydomo"
+    if error.ctx is None and ctx is not None and ctx.invoked_subcommand:  # the parser of a command does not tell whose it is
+        path += f" {ctx.invoked_subcommand}"
     return f"{text.rstrip('.')}{'' if text.endswith('?') else ';'} `{path} --help` tells more"
 
 
@@ -155,7 +157,7 @@ class Commands(TyperGroup):
         except Exception as error:
             if not misuse(error):
                 raise
-            complain(misuse(error))
+            complain(misuse(error, ctx))
             raise typer.Exit(USAGE) from None
 
 

@@ -48,7 +48,10 @@ def protocol_name(protocol: str | None) -> str:
 
     if protocol is not None and protocol.strip().lower() == "dbp":
         raise SettingError("--protocol: dbp carries no requests; `polydomo catalog` and `polydomo register` speak it")
-    return registry.find(protocol or registry.DEFAULT).name
+    try:
+        return registry.find(protocol or registry.DEFAULT).name
+    except SettingError as error:
+        raise SettingError(f"--{error}") from None
 
 
 def of_protocol(protocol: str, type_size: int | None, frame0: str | None) -> dict[str, Any]:

@@ -48,12 +48,13 @@ def replay(
     - `polydomo replay polydomo-data/journal --speed 10 --service resize`
     """
     from polydomo.cli.exits import needs_broker
+
+    factor = pace(speed)
+    found = past.find(journal, None)  # first: it says what is not installed
     from polydomo.journal import schema
     from polydomo.journal.reader import moment
     from polydomo.journal.replay import asked
 
-    factor = pace(speed)
-    found = past.find(journal, None)
     back = past.seconds("--since", since)
     begin = moment(time.time() - back) if back is not None else None
     messages = found.reader.rows(schema.MESSAGES, begin)

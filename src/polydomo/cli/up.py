@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import math
 import os
 import signal
 import sys
@@ -166,6 +167,7 @@ async def serve(server: "BrokerServer", kept: "Keeper") -> None:
     await stop.wait()
     await server.stop(server.settings.grace)
     await kept.end()
+    logs.sweep(math.inf)  # the last line is the last
     logs.say(log, logging.INFO, "stopped")
 
 

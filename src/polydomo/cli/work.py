@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from polydomo.worker.aio import AsyncWorker
     from polydomo.worker.call import Call
 
+STOPPING = "stopping: calls that run, %d, have up to %g s to finish; a second signal ends them at once"
 START_LOOK = 0.01  # seconds; starting a program takes a few milliseconds
 
 
@@ -124,11 +125,14 @@ def stop_on_signals(worker: "AsyncWorker", command: "Command | None") -> None:
     """The first signal lets what runs finish, the second does not wait."""
     seen: list[int] = []
 
+    log = logging.getLogger("polydomo.worker")
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int) -> None:
         seen.append(number)
         if len(seen) == 1:
+            if command is not None and (busy := len(command.running) + command.starting):
+                log.info(STOPPING, busy, worker.grace)
             worker.stop()
         elif len(seen) == 2:
             leave(number)
