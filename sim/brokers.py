@@ -68,6 +68,7 @@ def tuning_of(options: Options) -> Tuning:
         emqp_beat=beat,
         bridge_beat=beat,
         bridge_window=options.bridge_window,
+        bridge_bytes=options.bridge_bytes,
         bridge_topics=[b"topic."],
         memo_idle=4 * beat,
         busy_timeout=options.busy_timeout,

@@ -52,6 +52,11 @@ def window_not_returned(stack: ExitStack) -> None:
     swap(stack, Crossing, "grant", make)
 
 
+@mutant("bytes that went over a bridge are counted there for ever", *BRIDGED, "pace=0.3", "bridge_bytes=300")
+def bytes_not_returned(stack: ExitStack) -> None:
+    swap(stack, BridgeSession, "_back", lambda back: lambda self, key: None)
+
+
 @mutant("what a bridge may send is refused where a line is full", *BRIDGED, "clients=mdx,mdx,mdx,mdx,mdx", "max_queue=1", "attempts=1")
 def window_not_kept(stack: ExitStack) -> None:
     swap(stack, BridgeSession, "windowed", lambda windowed: False)

@@ -78,6 +78,7 @@ class Options:
     max_services: int = 64
     max_unsent: int = 1 << 20
     bridge_window: int = 1024
+    bridge_bytes: int = 1 << 24
     choke: int = 1 << 16
 
     def faults(self) -> list[str]:
@@ -162,12 +163,12 @@ def draw(seed: int) -> Options:
     if rng.random() < 0.12:  # drawn last, so that what a seed drew before there were bridges stays the same
         options.bridged = True
         options.brokers = rng.choice((2, 2, 3))
-        # At a bound a bridge cannot be slowed, since it carries a worker: what comes over it is refused, which is no fault. Unless the
-        # bound is that of a line: then its window bounds it.
+        # At a bound a bridge cannot be slowed, since it carries a worker: its window bounds it, which is to be less than what a client may
+        # have open.
         options.max_outstanding = 256
-        options.max_held_bytes = 1 << 24
-        options.bridge_window = rng.choice((2, 8, 1024))
+        options.bridge_window = rng.choice((2, 8, 200))
         options.max_queue = rng.choice((3, 256))
+        options.bridge_bytes = rng.choice((1, 300, 1 << 24))
     return options
 
 

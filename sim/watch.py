@@ -145,7 +145,8 @@ class Watcher:
                 self.breach("bound", f"client {session.number} has {len(session.requests)} open requests")
         if len(broker.services) > policy.max_services:
             self.breach("bound", f"{len(broker.services)} services")
-        if broker.held_bytes > policy.max_held_bytes + clients * self.node.world.largest * 8:
+        windowed = sum(len(request.body) for session in broker.sessions if session.windowed for request in session.requests)
+        if broker.held_bytes > policy.max_held_bytes + windowed + clients * self.node.world.largest * 8:
             self.breach("bound", f"{broker.held_bytes} bytes are held, the bound is {policy.max_held_bytes}")
 
     def _stalled(self) -> None:

@@ -223,15 +223,54 @@ def test_a_worker_that_goes_when_there_is_room_is_not_stalled() -> None:
 
 def test_names_are_bounded() -> None:
     world = World(Policy(max_services=3))
-    client, worker = world.client(), world.worker(b"a", b"b")
-    assert client.ask(service=b"c") is not None
+    client, worker = world.client(), world.worker(b"a", b"b", b"c")
     assert client.ask(service=b"d") is None
     assert client.failures == ["refused"]
     assert Peer(world).register(b"d") is None and "3 services" in world.broker.refusal
     assert not world.broker.offer(worker.me, b"d")
     worker.leave()
-    assert Peer(world).register(b"d", b"e", b"f") is None
-    assert Peer(world).register(b"d", b"e") is not None
+    assert Peer(world).register(b"d", b"e", b"f", b"g") is None
+    assert Peer(world).register(b"d", b"e", b"f") is not None
+
+
+def test_names_that_clients_invent_give_way_to_services_that_are_offered() -> None:
+    world = World(Policy(max_services=3))
+    client = world.client()
+    for number, name in enumerate((b"x", b"y", b"y", b"z")):
+        assert client.ask(b"%d" % number, service=name) is not None
+        world.wait(1.0)
+    assert client.ask(service=b"one more") is None
+    assert client.failures == ["refused"]
+    worker = world.worker(b"y", b"a")  # the one is waited for; the other takes the place of who has waited longest
+    assert list(world.broker.services) == [b"y", b"z", b"a"]
+    assert client.failures == ["refused", "no-worker"]
+    assert worker.jobs
+    assert world.broker.offer(worker.me, b"b")
+    assert set(world.broker.services) == {b"y", b"a", b"b"}
+    assert client.failures == ["refused", "no-worker", "no-worker"]
+    assert not world.broker.offer(worker.me, b"c"), "now all of them are offered"
+    world.broker.check_invariants()
+
+
+def test_a_service_that_was_served_gives_way_after_those_that_never_were() -> None:
+    world = World(Policy(max_services=2))
+    client, worker = world.client(), world.worker(b"served")
+    client.ask(b"1", service=b"served")
+    worker.answer()
+    client.ask(b"2", service=b"served")
+    worker.leave()
+    world.wait(1.0)
+    client.ask(b"3", service=b"invented")
+    world.worker(b"new")
+    assert set(world.broker.services) == {b"served", b"new"}
+
+
+def test_nothing_gives_way_where_that_would_not_be_enough() -> None:
+    world = World(Policy(max_services=3))
+    client, _ = world.client(), world.worker(b"a", b"b")
+    client.ask(service=b"x")
+    assert Peer(world).register(b"c", b"d") is None
+    assert client.failures == [] and b"x" in world.broker.services
 
 
 def test_a_name_has_a_length() -> None:

@@ -65,6 +65,18 @@ def test_what_there_was_no_room_for_is_learned_when_there_is(net: Net) -> None:
     net.check()
 
 
+def test_what_another_broker_offers_takes_the_place_of_names_that_clients_invent(net: Net) -> None:
+    near, far = net.node("near", Policy(max_services=1)), net.node("far")
+    client = near.peer()
+    client.ask(b"invented", 1)
+    far.worker(b"s")
+    net.bridge(near, far)
+    net.settle()
+    assert near.knows(b"s") == 1 and near.knows(b"invented") == -1
+    assert [(ref, outcome) for ref, outcome, _ in client.answers] == [(1, "no-worker")]
+    net.check()
+
+
 def test_a_chain_tells_services_onward_up_to_the_hop_limit(net: Net) -> None:
     nodes = net.chain(*"abcdefghij")
     nodes[0].worker(b"far")
@@ -380,6 +392,81 @@ def test_what_we_asked_for_is_taken_though_the_line_is_full(net: Net) -> None:
         net.settle()
     assert [(ref, outcome) for ref, outcome, _ in near.answers] == [(number, "ok") for number in range(5)]
     assert len(far.answers) == 3 and not far.link.paused
+
+
+def test_bytes_that_we_asked_for_are_taken_though_the_broker_holds_all_it_may(net: Net) -> None:
+    """Of its own clients: they are slowed. A bridge cannot be, so it is told beforehand how many bytes it may send."""
+    a = net.node("a", policy=Policy(attempts=1))
+    b = net.node("b", policy=Policy(max_held_bytes=100_000, max_client_bytes=100_000), tuning=Tuning(bridge_bytes=20_000))
+    net.bridge(a, b)
+    worker, near, far = b.worker(b"s", credit=20), a.peer(), b.peer()
+    net.settle()
+    far.ask(b"s", "much", bytes(100_000))
+    assert far.link.paused
+    for number in range(6):
+        near.ask(b"s", number, bytes(9_000))
+    net.settle()
+    assert len(worker.jobs) == 4, "the third begins below the bound, and no fourth goes"
+    assert a.broker.services[b"s"].length == 3
+    while worker.jobs:
+        worker.final(again=False)
+        net.settle()
+    assert near.answers == [(number, "ok", b"done") for number in range(6)]
+    assert b.broker.held_bytes == 0 and not far.link.paused
+
+
+def test_one_request_larger_than_all_that_may_be_away_goes_when_it_is_its_turn(net: Net) -> None:
+    a, b = net.node("a"), net.node("b", tuning=Tuning(bridge_bytes=10_000))
+    net.bridge(a, b)
+    worker, client = b.worker(b"s", credit=20), a.peer()
+    net.settle()
+    for number in range(3):
+        client.ask(b"s", number, bytes(50_000))
+    for done in range(3):
+        net.settle()
+        assert len(worker.jobs) == 1 and a.broker.services[b"s"].length == 2 - done
+        worker.final(again=False)
+    net.settle()
+    assert len(client.answers) == 3
+
+
+def test_bytes_of_what_is_cancelled_or_sent_back_may_go_again(net: Net) -> None:
+    a, b = net.node("a"), net.node("b", tuning=Tuning(bridge_bytes=1))
+    net.bridge(a, b)
+    worker, leaving, client = b.worker(b"s", credit=20), a.peer(), a.peer()
+    net.settle()
+    leaving.ask(b"s", "cancelled", bytes(9_000))
+    net.settle()
+    for number in range(2):
+        client.ask(b"s", number, bytes(9_000))
+    net.settle()
+    assert len(worker.jobs) == 1
+    leaving.close()
+    net.settle()
+    assert len(worker.jobs) == 2
+    worker.close()  # it is sent back and waits here, then there is another one
+    net.settle()
+    other = b.worker(b"s", credit=20)
+    net.settle()
+    while other.jobs:
+        other.final(again=False)
+        net.settle()
+    assert client.answers == [(0, "ok", b"done"), (1, "ok", b"done")]
+
+
+def test_who_sends_more_bytes_than_it_was_told_is_refused(net: Net) -> None:
+    a, b = net.node("a", policy=Policy(attempts=1)), net.node("b", tuning=Tuning(bridge_bytes=10_000))
+    bridge = net.bridge(a, b)
+    b.worker(b"s", credit=20)
+    client = a.peer()
+    net.settle()
+    for end in bridge.ends:
+        end.peer_bytes = 1 << 40
+    for number in range(4):
+        client.ask(b"s", number, bytes(9_000))
+    net.settle()
+    assert [(ref, outcome) for ref, outcome, _ in client.answers] == [(2, "gave-up"), (3, "gave-up")]
+    assert all(not session.link.paused for session in b.broker.sessions)
 
 
 def test_nor_is_it_refused_where_it_is_passed_on(net: Net) -> None:

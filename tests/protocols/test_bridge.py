@@ -49,7 +49,7 @@ class Far:
         return messages
 
     def hello(self) -> "Far":
-        self.say(b"HELLO", OTHER, b"100")
+        self.say(b"HELLO", OTHER, b"100", b"1000")
         self.heard()
         return self
 
@@ -66,24 +66,24 @@ def node() -> Node:
 
 def test_who_calls_says_hello_first_and_the_other_answers(node: Node) -> None:
     caller = Far(node, caller=True)
-    assert caller.heard() == [[b"HELLO", node.identity, b"4096", b"weather."]]
+    assert caller.heard() == [[b"HELLO", node.identity, b"4096", b"134217728", b"weather."]]
     called = Far(node)
     assert called.heard() == []
-    called.say(b"HELLO", OTHER, b"5", b"news.")
-    assert called.heard() == [[b"HELLO", node.identity, b"4096", b"news.", b"weather."]]
+    called.say(b"HELLO", OTHER, b"5", b"1000", b"news.")
+    assert called.heard() == [[b"HELLO", node.identity, b"4096", b"134217728", b"news.", b"weather."]]
     assert called.worker.credit == 5
 
 
 def test_offers_tell_the_way(node: Node) -> None:
     node.worker(b"here")
     far = Far(node)
-    far.say(b"HELLO", OTHER, b"100")
+    far.say(b"HELLO", OTHER, b"100", b"1000")
     assert far.heard()[1:] == [[b"OFFER", b"here", node.identity]]
     far.say(b"OFFER", b"there", OTHER + b"," + THIRD)
     assert node.knows(b"there") == 2
     assert far.heard() == []  # it is not told what it told us
     other = Far(node)
-    other.say(b"HELLO", b"a" * 16, b"100")
+    other.say(b"HELLO", b"a" * 16, b"100", b"1000")
     assert other.heard()[1:] == [
         [b"OFFER", b"here", node.identity],
         [b"OFFER", b"there", b",".join([node.identity, OTHER, THIRD])],
@@ -187,10 +187,13 @@ def test_an_outcome_over_there_is_the_outcome_here(node: Node, code: str) -> Non
         (b"BEAT",),
         (b"REQUEST", b"k", b"s", b"0", b"", b"", OTHER),
         (b"HELLO",),
-        (b"HELLO", b"short", b"1"),
-        (b"HELLO", OTHER, b"many"),
-        (b"HELLO", OTHER, b"1", bytes(256)),
-        (b"HELLO", OTHER, b"1", *[b"x"] * 101),
+        (b"HELLO", OTHER, b"1"),
+        (b"HELLO", b"short", b"1", b"1"),
+        (b"HELLO", OTHER, b"many", b"1"),
+        (b"HELLO", OTHER, b"1", b"many"),
+        (b"HELLO", OTHER, b"1", b"1" * 19),
+        (b"HELLO", OTHER, b"1", b"1", bytes(256)),
+        (b"HELLO", OTHER, b"1", b"1", *[b"x"] * 101),
     ],
 )
 def test_violations_before_hello(node: Node, message: tuple[bytes, ...]) -> None:
@@ -202,7 +205,7 @@ def test_violations_before_hello(node: Node, message: tuple[bytes, ...]) -> None
 @pytest.mark.parametrize(
     "message",
     [
-        (b"HELLO", OTHER, b"100"),
+        (b"HELLO", OTHER, b"100", b"1000"),
         (b"NONSENSE",),
         (b"BEAT", b"more"),
         (b"OFFER", b"s"),

@@ -144,6 +144,7 @@ def test_every_protocol_key_reaches_the_tuning() -> None:
         "bridge.hops": 3,
         "bridge.window": 77,
         "bridge.topics": "weather.",
+        "limits.max_client_bytes": 54321,
     }
     sections = {"mdp", "mdx", "dcp", "dbp", "emqp", "memo"}
     sockets = {*ROLES, "dbp.beacon", "dbp.beacon_interval", "dbp.udp", "dbp.broadcast"}  # the server's own
@@ -403,3 +404,10 @@ def test_nor_for_so_much_that_bridges_would_fill_a_line_by_themselves() -> None:
     assert settings.tuning().bridge_window == 25
     settings.limits.max_queue = 1
     assert settings.tuning().bridge_window == 1
+
+
+def test_nor_for_more_bytes_than_one_client_may_have_held_or_than_leave_room_for_others() -> None:
+    settings = Settings()
+    assert settings.tuning().bridge_bytes == settings.limits.max_client_bytes
+    settings.limits.max_held_bytes = settings.limits.max_client_bytes
+    assert settings.tuning().bridge_bytes == settings.limits.max_client_bytes // 4

@@ -73,7 +73,7 @@ class Crossing(Floor):
             return
         target = self.services.get(service)
         if target is None:
-            if len(self.services) >= self.policy.max_services:
+            if not self._make_room([service]):
                 if len(missed) < self.policy.max_services:
                     missed[worker, service] = path
                 return
@@ -176,7 +176,9 @@ class Crossing(Floor):
             if been and not set(path).isdisjoint(been):
                 continue
             possible = True
-            if worker.credit <= 0:
+            session = worker.session
+            assert isinstance(session, BridgeSession)
+            if worker.credit <= 0 or not session.has_room():
                 continue
             if best is None or (len(path), len(worker.held)) < (len(service.away[best]), len(best.held)):
                 best = worker

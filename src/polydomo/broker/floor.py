@@ -145,8 +145,7 @@ class Floor(Ledger):
         if len(services) > limits.MAX_SERVICES_PER_WORKER:
             self.refusal = f"a worker of {len(services)} services"
             return None
-        if len(self.services) + len({name for name in services if name not in self.services}) > self.policy.max_services:
-            self.refusal = f"already {len(self.services)} services"
+        if not self._make_room(services):
             return None
         worker = Worker(session, ref, credit, auto_credit, beat, silence)
         self._workers += 1
@@ -169,8 +168,6 @@ class Floor(Ledger):
             self.refusal = f"the name {name.decode(errors='replace')!r} is reserved"
         elif len(name) > limits.MAX_SERVICE_NAME:
             self.refusal = f"service name of {len(name)} bytes"
-        elif name not in self.services and len(self.services) >= self.policy.max_services:
-            self.refusal = f"already {len(self.services)} services"
         elif self.draining:
             self.refusal = "the broker is shutting down"
         else:
@@ -197,6 +194,8 @@ class Floor(Ledger):
             return False
         if len(worker.services) >= limits.MAX_SERVICES_PER_WORKER:
             self.refusal = f"a worker of more than {limits.MAX_SERVICES_PER_WORKER} services"
+            return False
+        if not self._make_room([service]):
             return False
         self._enroll(worker, service, weight)
         self.monitor.offered(worker, self.services[service])

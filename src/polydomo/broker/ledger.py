@@ -14,7 +14,7 @@ from polydomo.broker.record import Recorder
 from polydomo.broker.timers import Timers
 from polydomo.broker.values import Values
 from polydomo.limits import MAX_BODY_FRAMES, OWN_ANSWER, OWN_ANSWERS, SMALL_BODY
-from polydomo.protocols.request import DONE, OK, PLAIN, QUEUED, TOO_LARGE, Parts, Request, Terms
+from polydomo.protocols.request import DONE, NO_WORKER, OK, PLAIN, QUEUED, TOO_LARGE, Parts, Request, Terms
 from polydomo.protocols.tuning import Tuning
 from polydomo.protocols.verbs import Service, Session, Verbs, Worker
 from polydomo.wire.frames import Body, count
@@ -202,12 +202,33 @@ class Ledger(Verbs):
             del self.services[service.name]
             self.monitor.reaped(service)
 
+    def _make_room(self, names: "list[bytes]") -> bool:
+        """Room for services that are about to be offered. Where all names are taken, those that only clients wait for give way:
+        clients that invent names must not keep workers out. First those that never were offered, then those that have waited longest."""
+        wanted = len({name for name in names if name not in self.services})
+        missing = len(self.services) + wanted - self.policy.max_services
+        if not wanted or missing <= 0:
+            return True
+        idle = [service for service in self.services.values() if not service.workers and not service.away and service.name not in names]
+        if len(idle) < missing:
+            self.refusal = f"already {len(self.services)} services"
+            return False
+        idle.sort(key=lambda service: (service.answered > 0, service.empty_since))
+        for service in idle[:missing]:
+            for request in queues.waiting(service):
+                queues.remove(service, request)
+                self._fail(request, NO_WORKER, "nobody offers it, and its place was needed for a service that is offered")
+            self._reap(service)
+        return True
+
     # --- at a bound ------------------------------------------------------------------------------------------------------
 
     def _at_bound(self, session: Session, service: Service) -> bool:
+        if session.windowed:  # its own bounds are the ones it was told
+            return len(session.requests) >= self._max_outstanding or session.held_bytes > self.tuning.bridge_bytes
         return (
             len(session.requests) >= self._max_outstanding
-            or self._line_is_full(service, session)
+            or service.length >= self._max_queue
             or self.held_bytes >= self._max_held_bytes
             or session.held_bytes >= self.policy.max_client_bytes
         )

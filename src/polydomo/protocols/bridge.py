@@ -1,6 +1,6 @@
 """The bridge: two brokers on one connection, each a worker and a client of the other. Both ends are this one session.
 
-    HELLO    identity window prefix*                       who I am, how many requests I take at a time, which topics cross
+    HELLO    identity window bytes prefix*                 who I am, how many requests and bytes I take at a time, which topics cross
     OFFER    service path                                  somebody offers it behind me: the brokers on the way, me first
     RETRACT  service                                       nobody does any more
     REQUEST  id service deadline trace parent path body*   milliseconds left, 0: none; path: the brokers it has been at
@@ -80,6 +80,9 @@ class BridgeSession(Session):
         self.peer = b""  # the other broker's identity, once it has said HELLO
         self.worker: Worker | None = None
         self.open: dict[bytes, Request] = {}  # the other side's requests, by their ids
+        self.peer_bytes = 0  # bytes of our requests that the other side takes at a time
+        self.away_bytes = 0  # ... and those it has; it counts them as we do, since whatever ends a request is told to both in order
+        self._away: dict[bytes, int] = {}  # ... by their ids
         self.prefixes: list[bytes] = []  # topics that cross
 
     # --- from the other broker -----------------------------------------------------------------------------------------------
@@ -144,12 +147,13 @@ class BridgeSession(Session):
             raise ProtocolViolation(f"{word[:MAX_WORD]!r} with {len(rest)} frames")
 
     def _on_hello(self, rest: "list[bytes]") -> None:
-        if len(rest) < 2 or not is_identity(rest[0]) or not rest[1].isdigit() or len(rest[1]) > 9:
-            raise ProtocolViolation("a HELLO without identity and window")
-        wanted = rest[2:]
+        if len(rest) < 3 or not is_identity(rest[0]) or not _is_number(rest[1], 9) or not _is_number(rest[2], 18):
+            raise ProtocolViolation("a HELLO without identity, window and bytes")
+        wanted = rest[3:]
         if len(wanted) > MAX_BRIDGE_PREFIXES or any(len(prefix) > MAX_TOPIC for prefix in wanted):
             raise ProtocolViolation(f"a HELLO with over {MAX_BRIDGE_PREFIXES} topics, or one of over {MAX_TOPIC} bytes")
         self.peer = rest[0]
+        self.peer_bytes = int(rest[2])
         if not self.caller:  # what either side names crosses both ways
             mine = [prefix for prefix in self.broker.tuning.bridge_topics if prefix not in wanted]
             wanted = wanted + mine
@@ -166,7 +170,7 @@ class BridgeSession(Session):
         (key, service, left, trace, parent, way), body = take(data, at, end, 6)
         path = read_path(way)
         broker = self.broker
-        if not key or len(key) > 255 or not left.isdigit() or len(left) > 12 or len(trace) > MAX_NAME or len(parent) > MAX_NAME:
+        if not key or len(key) > 255 or not _is_number(left, 12) or len(trace) > MAX_NAME or len(parent) > MAX_NAME:
             raise ProtocolViolation("a REQUEST without id, deadline, trace and parent")
         if not path or path[-1] != self.peer or broker.identity() in path:
             raise ProtocolViolation("a REQUEST with a path that does not lead here")
@@ -180,12 +184,13 @@ class BridgeSession(Session):
 
     def _on_publish(self, data: bytes, at: int, end: int) -> None:
         (origin, number, topic), body = take(data, at, end, 3)
-        if not is_identity(origin) or not number.isdigit() or len(number) > 18 or len(topic) > MAX_TOPIC:
+        if not is_identity(origin) or not _is_number(number, 18) or len(topic) > MAX_TOPIC:
             raise ProtocolViolation("a PUBLISH without origin, number and topic")
         self.broker.relay(self, topic, cut(data, body, end), origin, int(number))
 
     def _answered(self, worker: Worker, key: bytes, route: bytes) -> None:
         """Where the answer comes from."""
+        self._back(key)
         request = worker.held.get(key)
         if request is not None and route:
             hops = [hop[: MAX_NAME + IDENTITY_SIZE + 1].decode("ascii", "replace") for hop in route.split(b",")[:MAX_HOPS]]
@@ -234,9 +239,19 @@ class BridgeSession(Session):
             trace = trace_of(identity, request.number)
             path = (identity,)
         envelope = [request.token, request.service.name, milliseconds, trace.encode(), broker.name_of(request).encode(), b",".join(path)]
+        self._away[request.token] = len(request.body)
+        self.away_bytes += len(request.body)
         self._say(b"REQUEST", envelope, request.body)
 
+    def has_room(self) -> bool:
+        """Whether the other side takes one more request of ours, be it larger than what is left: else large ones might never go."""
+        return self.away_bytes < self.peer_bytes
+
+    def _back(self, key: bytes) -> None:
+        self.away_bytes -= self._away.pop(key, 0)
+
     def cancel(self, worker: Worker, request: Request) -> bool:
+        self._back(request.token)
         self._say(b"CANCEL", [request.token])
         return True
 
@@ -267,8 +282,8 @@ class BridgeSession(Session):
         self.send_message(publication)
 
     def _hello(self, prefixes: "list[bytes]") -> None:
-        window = b"%d" % self.broker.tuning.bridge_window
-        self._say(b"HELLO", [self.broker.identity(), window, *prefixes])
+        tuning = self.broker.tuning
+        self._say(b"HELLO", [self.broker.identity(), b"%d" % tuning.bridge_window, b"%d" % tuning.bridge_bytes, *prefixes])
 
     def _say(self, word: bytes, rest: "list[bytes]", body: Body = b"") -> None:
         if body:
@@ -279,6 +294,10 @@ class BridgeSession(Session):
 
 def is_identity(word: bytes) -> bool:
     return len(word) == IDENTITY_SIZE and word.isalnum()
+
+
+def _is_number(word: bytes, digits: int) -> bool:
+    return word.isdigit() and len(word) <= digits
 
 
 def read_path(word: bytes) -> Path:

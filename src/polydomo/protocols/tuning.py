@@ -29,6 +29,7 @@ class Tuning:
     bridge_beat: float = limits.BRIDGE_BEAT
     bridge_hops: int = limits.MAX_HOPS  # brokers on the way to a service that is learned
     bridge_window: int = limits.BRIDGE_WINDOW  # requests taken from another broker at a time
+    bridge_bytes: int = limits.MAX_CLIENT_BYTES  # ... and bytes of them, after which no more are
     bridge_topics: list[bytes] = field(default_factory=list)  # prefixes of topics that cross
     max_backlog: int = limits.MAX_BACKLOG  # bytes that wait for a slow subscriber
     skip_slow: bool = False  # past that, it misses messages; otherwise it is cut off

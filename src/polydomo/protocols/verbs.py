@@ -98,7 +98,7 @@ class Session(Handler):
     takes_partials = False  # as a client; otherwise the broker holds partials and joins them in front of the final
 
     polls = False  # its workers ask for each request (memo01): one is delivered only while ``worker.waiting``
-    windowed = False  # it was told how many requests it may have open (a bridge): those are taken also where a line is full
+    windowed = False  # it was told how much it may have open (a bridge): that is taken also where a line is full, or the broker holds much
 
     role: Role = SHARED  # of the listener it came in by
 

@@ -237,8 +237,9 @@ class Settings:
             busy_timeout=self.busy_timeout,
             bridge_beat=self.bridge.beat,
             bridge_hops=self.bridge.hops,
-            # past the first bound we would refuse what we asked for; past the second, bridges could fill a line all by themselves
+            # past the first bound we would refuse what we asked for; past the others, bridges could fill a line or the broker by themselves
             bridge_window=min(self.bridge.window, self.limits.max_outstanding, max(1, self.limits.max_queue // limits.BRIDGE_SHARE)),
+            bridge_bytes=min(self.limits.max_client_bytes, max(1, self.limits.max_held_bytes // limits.BRIDGE_SHARE)),
             bridge_topics=[topic.encode("utf-8", "surrogateescape") for topic in self.bridge.topics],
             max_backlog=self.values.max_unsent,
             skip_slow=self.values.slow == "skip",
