@@ -1,4 +1,5 @@
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -46,6 +47,22 @@ def test_stopped_is_the_last_line_also_where_many_workers_left(tmp_path: Path) -
         assert broker.status() == 0
         assert any(entry["message"].startswith("worker left, and ") for entry in broker.entries)
         assert broker.entries[-1]["message"] == "stopped"
+
+
+def test_it_serves_without_standard_streams(tmp_path: Path) -> None:
+    url = f"ipc://{tmp_path}/broker"
+    words = shlex.join([*POLYDOMO, "up", "--listen", url, "--data", str(tmp_path)])
+    process = subprocess.Popen(["sh", "-c", f"exec {words} <&- >&- 2>&-"], env=environment())
+    try:
+        end = time.monotonic() + PATIENCE
+        while run("status", "--to", url).returncode != 0:
+            assert process.poll() is None
+            assert time.monotonic() < end
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_the_grace_time_ends_the_wait(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """What a newcomer gets wrong, and what the command line says then: one line, and where to read on."""
 
 import os
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from polydomo.cli.exits import typed
 from polydomo.cli.main import PANELS
-from tests.cli.shell import complaint, run
+from tests.cli.shell import PATIENCE, POLYDOMO, complaint, environment, run
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,24 @@ def test_the_help_has_headings() -> None:
     places = [text.index(title) for title in PANELS]
     assert places == sorted(places)
     assert " Commands " not in text, "a command without a heading"
+
+
+def shell(words: str) -> subprocess.CompletedProcess[str]:
+    """The command with its streams led elsewhere."""
+    command = f"{shlex.join(POLYDOMO)} {words}"
+    return subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE, env=environment(), check=False)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_line() -> None:
+    result = shell("config >/dev/full")
+    assert (result.returncode, result.stderr) == (1, "polydomo: cannot write the output: No space left on device\n")
+
+
+def test_streams_that_are_closed_lead_nowhere() -> None:
+    assert shell("config >&-").returncode == 0
+    assert shell("call echo <&- - --to ipc:///nobody/there").returncode == 5
+    assert shell("call echo 2>&- --to ipc:///nobody/there").returncode == 5
 
 
 def test_nothing_at_all_shows_the_help() -> None:

@@ -1,6 +1,7 @@
 """How a command ends: exit statuses for scripts, and one clear line instead of a traceback."""
 
 import asyncio
+import errno
 import io
 import os
 import shutil
@@ -24,6 +25,8 @@ LOST = 5  # no broker answers, or the connection broke
 INTERRUPTED = 130  # Ctrl-C, as shells say it
 
 AGAIN = 0.5  # seconds between two looks for a broker that has gone
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # where the output goes, there is no room for it
 
 # What systems and asyncio say where nobody listens; "no broker answers" says as much.
 NOBODY = ("refused", "No such file", "Connect call failed")
@@ -133,6 +136,7 @@ class Commands(TyperGroup):
         return command
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        open_streams()
         write_anything()
         try:
             return super().make_context(info_name, args, parent, **extra)
@@ -154,11 +158,26 @@ class Commands(TyperGroup):
             # `polydomo workers | head`: the reader has seen enough. Python flushes standard output once more when it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(OK) from None
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            complain(f"cannot write the output: {error.strerror}")
+            raise typer.Exit(FAILED) from None
         except Exception as error:
             if not misuse(error):
                 raise
             complain(misuse(error, ctx))
             raise typer.Exit(USAGE) from None
+
+
+def open_streams() -> None:
+    """Standard streams that whoever started us has closed lead nowhere. Left closed, the first sockets would take their numbers, and
+    libuv aborts when it is to close one of those."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def write_anything() -> None:
