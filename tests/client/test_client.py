@@ -26,7 +26,7 @@ from polydomo import (
     Worker,
     testing,
 )
-from polydomo.limits import MAX_BODY_FRAMES, MAX_MESSAGE
+from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES
 from polydomo.protocols import registry
 from polydomo.server.settings import Limits, Settings
 
@@ -384,13 +384,19 @@ def test_big_bodies(broker: testing.Broker) -> None:
 def test_bodies_that_no_broker_would_take(broker: testing.Broker) -> None:
     with Client(broker.url) as client:
         with pytest.raises(CallFailed, match="too-large"):
-            client.call("echo", bytes(MAX_MESSAGE), b"x")
+            client.call("echo", bytes(MAX_BODY), b"x")
         with pytest.raises(CallFailed, match="too-large"):
             client.call("echo", *[b"x"] * (MAX_BODY_FRAMES + 1))
         with pytest.raises(TypeError, match=r"json\.dumps"):
             client.call("echo", {"a": 1})  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="the name of a service is str or bytes, not int"):
             client.call(1)  # type: ignore[arg-type]
+
+
+def test_the_largest_body_passes(broker: testing.Broker) -> None:
+    with serving(broker), Client(broker.url, timeout=WAIT) as client:
+        frames = [bytes(MAX_BODY - MAX_BODY_FRAMES + 1), *[b"x"] * (MAX_BODY_FRAMES - 1)]
+        assert client.call("echo", *frames) == frames
 
 
 def test_the_most_frames_pass(broker: testing.Broker) -> None:

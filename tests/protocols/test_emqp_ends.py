@@ -201,7 +201,7 @@ def test_our_worker_refuses_what_it_does_not_hold() -> None:
 
 
 def test_partials_held_by_our_worker_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polydomo.protocols.ends.MAX_MESSAGE", 10)
+    monkeypatch.setattr("polydomo.protocols.ends.MAX_BODY", 10)
     worker = EmqpWorkerEnd()
     (job,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])
     assert isinstance(job, Job)

@@ -3,7 +3,7 @@
 import pytest
 
 from polydomo.errors import CallFailed, ProtocolViolation
-from polydomo.limits import MAX_MESSAGE
+from polydomo.limits import MAX_BODY
 from polydomo.protocols.ends import Dismissed, Job, Reply, WorkerEnd
 from polydomo.protocols.mdp_ends import Mdp1ClientEnd, Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd, MdpClientEnd
 
@@ -234,7 +234,20 @@ def test_mdp1_partials_are_bounded() -> None:
     end = Mdp1WorkerEnd()
     end.open([b"echo"])
     job = job_of(end, [b"", b"MDPW01", b"\x02", b"client", b"", b""])
-    big = bytes(MAX_MESSAGE // 2)
+    big = bytes(MAX_BODY // 2)
     end.partial(job, [big])
     with pytest.raises(CallFailed, match="too-large"):
         end.partial(job, [big, b"x"])
+
+
+def test_the_final_counts_with_the_partials_in_front_of_it() -> None:
+    end = Mdp1WorkerEnd()
+    end.open([b"echo"])
+    job = job_of(end, [b"", b"MDPW01", b"\x02", b"client", b"", b""])
+    big = bytes(MAX_BODY // 2)
+    end.partial(job, [big])
+    said = len(end.out)
+    with pytest.raises(CallFailed, match="too-large"):
+        end.final(job, [big, b"x"])
+    assert len(end.out) == said
+    assert end.fail(job, "too-large", "")  # it can still leave with it

@@ -224,7 +224,7 @@ def test_closing_makes_results_the_last_and_takes_no_more_jobs() -> None:
 
 
 def test_partials_past_the_message_bound_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polydomo.protocols.ends.MAX_MESSAGE", 10)
+    monkeypatch.setattr("polydomo.protocols.ends.MAX_BODY", 10)
     both = Both()
     both.client.request(1, b"echo", [b"x"])
     both.at_client.pump()

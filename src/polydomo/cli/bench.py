@@ -13,6 +13,7 @@ import typer
 from polydomo.cli import options
 from polydomo.cli.options import CLIENT_VARIABLE, Json
 from polydomo.cli.render import Column, show, show_json
+from polydomo.limits import MAX_BODY
 
 if TYPE_CHECKING:
     from polydomo.cli.load import Load, Outcome, Progress, Target
@@ -39,7 +40,7 @@ def bench(
     ] = None,
     size: Annotated[
         list[int] | None,
-        typer.Option(metavar="BYTES", min=0, help="Size of a body; may be given several times.  [default: 64]"),
+        typer.Option(metavar="BYTES", min=0, max=MAX_BODY, help="Size of a body; may be given several times.  [default: 64]"),
     ] = None,
     clients: Annotated[int, typer.Option(metavar="N", min=1, help="Clients.")] = 4,
     workers: Annotated[int, typer.Option(metavar="N", min=1, help="Workers, which echo.")] = 8,

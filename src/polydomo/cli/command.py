@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 
 from polydomo.errors import CallFailed
-from polydomo.limits import MAX_FAILURE_TEXT, MAX_MESSAGE
+from polydomo.limits import MAX_BODY, MAX_FAILURE_TEXT
 from polydomo.protocols.request import FAILED, TOO_LARGE
 from polydomo.worker.call import Call
 
@@ -30,8 +30,8 @@ class Command:
         output = bytearray()
         async for piece in self._run(call):
             output += piece
-            if len(output) > MAX_MESSAGE:
-                raise CallFailed(TOO_LARGE, f"{self.words[0]} wrote over {MAX_MESSAGE} bytes")
+            if len(output) > MAX_BODY:
+                raise CallFailed(TOO_LARGE, f"{self.words[0]} wrote over {MAX_BODY} bytes")
         return bytes(output)
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:
@@ -41,8 +41,8 @@ class Command:
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
                 yield line
-            if len(rest) > MAX_MESSAGE:
-                raise CallFailed(TOO_LARGE, f"{self.words[0]} wrote a line of over {MAX_MESSAGE} bytes")
+            if len(rest) > MAX_BODY:
+                raise CallFailed(TOO_LARGE, f"{self.words[0]} wrote a line of over {MAX_BODY} bytes")
         if rest:
             yield rest
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from polydomo.errors import CallFailed
-from polydomo.limits import MAX_BODY_FRAMES, MAX_MESSAGE
+from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES
 
 Frame: TypeAlias = bytes | bytearray | memoryview | str
 Headers: TypeAlias = Mapping[str, str | float | None]  # True is one without a value, False and None are none
@@ -74,8 +74,8 @@ def encode(body: Iterable[Frame]) -> list[bytes]:
             )
         size += len(content)
         frames.append(content)
-    if size > MAX_MESSAGE:
-        raise CallFailed("too-large", f"a body of {size} bytes, the bound is {MAX_MESSAGE}")
+    if size > MAX_BODY:
+        raise CallFailed("too-large", f"a body of {size} bytes, the bound is {MAX_BODY}")
     if len(frames) > MAX_BODY_FRAMES:
         raise CallFailed("too-large", f"a body of {len(frames)} frames, the bound is {MAX_BODY_FRAMES}")
     return frames

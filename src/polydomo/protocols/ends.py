@@ -10,7 +10,7 @@ the 4-byte request id and the payload.
 from dataclasses import dataclass, field
 
 from polydomo.errors import CallFailed
-from polydomo.limits import MAX_MESSAGE
+from polydomo.limits import MAX_BODY
 
 Frames = list[bytes]
 
@@ -120,7 +120,7 @@ class NumberedClientEnd(ClientEnd):
 class HeldParts:
     """Partials of a job whose protocol has none: they wait for the final and go in front of it, within the message bound."""
 
-    def __init__(self, title: str, frames: int = MAX_MESSAGE) -> None:
+    def __init__(self, title: str, frames: int = MAX_BODY) -> None:
         self.title = title  # of the protocol, for people
         self.frames: Frames = []
         self._most = frames
@@ -129,15 +129,18 @@ class HeldParts:
     def add(self, body: Frames) -> None:
         self.frames += body
         self._size += sum(map(len, body))
-        if self._size > MAX_MESSAGE or len(self.frames) > self._most:
+        if self._size > MAX_BODY or len(self.frames) > self._most:
             raise CallFailed(
                 "too-large", f"{self.title} sends partials with the final reply, and together they pass the message bound"
             )
 
     def join(self, body: Frames) -> Frames:
-        """With the final's frames; nothing is held any more."""
+        """With the final's frames, which count too; nothing is held any more."""
+        if not self.frames:
+            return body
+        self.add(body)
         frames, self.frames, self._size = self.frames, [], 0
-        return frames + body
+        return frames
 
 
 class WorkerEnd:
