@@ -100,6 +100,10 @@ def test_an_address_that_cannot_be_had() -> None:
     with testing.broker() as broker, pytest.raises(SettingError, match="cannot listen"):
         with testing.broker(broker.url):
             pass
+    with pytest.raises(SettingError, match="other machines"):
+        testing.Broker("tcp://0.0.0.0:0")
+    with pytest.raises(SettingError, match="is not an address"):
+        testing.Broker("5246")
 
 
 def test_settings_by_name() -> None:

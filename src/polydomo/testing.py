@@ -49,7 +49,7 @@ class Broker:
 
     def __init__(self, listen: str = "tcp://127.0.0.1:0", settings: Settings | Mapping[str, object] | None = None) -> None:
         if not isinstance(settings, Settings):
-            settings = load(flags=settings)
+            settings = load(flags={**(settings or {}), "listen": [listen]})
         self._settings = dataclasses.replace(settings, listen=[listen])
         self._background = Background(self, "polydomo-broker")
         self._server: BrokerServer | None = None
