@@ -99,7 +99,7 @@ class AsyncClient:
         check: bool = False,
         headers: Headers | None = None,
     ) -> Result:
-        """Calls ``service`` and returns its reply; partial replies stand in front of the final one.
+        """Calls ``service`` and returns its reply; partial replies stand in front of the final one, or for it if that is empty.
 
         ``timeout`` bounds the call as a whole. ``retries`` says that the request is safe to repeat, and how often it may be sent again when
         its connection broke or the broker gave it up; it is never sent twice otherwise. ``check`` asks first whether anybody offers the

@@ -52,7 +52,10 @@ class Single(Pending):
             return
         if reply.final:
             self.done = True
-            self.future.set_result(Result(self.parts + reply.body if self.parts else reply.body))
+            if self.parts:  # after them, an empty final says only that they were all
+                self.future.set_result(Result(self.parts + reply.body if any(reply.body) else self.parts))
+            else:
+                self.future.set_result(Result(reply.body))
             return
         self.parts += reply.body
         self.size += sum(map(len, reply.body))
