@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.cli.work import STOPPING
+from polydomo.cli.work import FILES, FILES_PER_CALL, STOPPING
 from tests.cli.shell import Broker, Gate, Running, complaint, run, script
 
 
@@ -76,6 +76,15 @@ def test_concurrency(broker: Broker, tmp_path: Path) -> None:
             for gate in gates:
                 gate.open()
             assert (first.line(), second.line()) == (b"1\n", b"2\n")
+
+
+def test_as_many_files_as_its_calls_need_and_no_more_for_its_programs(broker: Broker) -> None:
+    class Limited(Running):
+        inside = ("sh", "-c", 'ulimit -Sn 64 && exec "$0" "$@"')
+
+    with Limited("work", "limit", "--to", broker.url, "-n", "30", "--log-json", *script("ulimit -Sn")):
+        broker.logged("worker registered", services="limit")
+        assert call(broker, "limit") == b"%d\n" % (FILES + 30 * FILES_PER_CALL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

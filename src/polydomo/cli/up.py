@@ -192,15 +192,18 @@ def greet(urls: list[str]) -> None:
     typer.echo("\n".join(lines), err=True)
 
 
-def raise_file_limit() -> None:
-    """Every connection is a file descriptor, and the usual soft limit of 1,024 is a relic of select()."""
+def raise_file_limit(enough: int | None = None) -> None:
+    """Every connection is a file descriptor, and the usual soft limit of 1,024 is a relic of select(). To ``enough``, or to the most."""
     try:
         import resource
     except ImportError:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+    wanted = hard
+    if enough is not None and soft != resource.RLIM_INFINITY:
+        wanted = max(soft, enough if hard == resource.RLIM_INFINITY else min(enough, hard))
+    if soft not in (wanted, resource.RLIM_INFINITY):
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError):
             pass  # some systems cap the soft limit below the hard one; what there was stays

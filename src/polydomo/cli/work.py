@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from polydomo.worker.call import Call
 
 STOPPING = "stopping: calls that run, %d, have up to %g s to finish; a second signal ends them at once"
+FILES = 64  # Python's own, the event loop's, and some to spare
+FILES_PER_CALL = 8  # a connection, and both ends of a program's three pipes while it is started
 START_LOOK = 0.01  # seconds; starting a program takes a few milliseconds
 
 
@@ -63,7 +65,7 @@ def work(
     - `polydomo work upper -- tr a-z A-Z`
     - `polydomo work resize --concurrency 4 -- convert - -resize 50% -`
     """
-    from polydomo.cli.up import fast_loop
+    from polydomo.cli.up import fast_loop, raise_file_limit
     from polydomo.errors import SettingError
     from polydomo.server import logs
     from polydomo.server.kinds import Choice
@@ -83,6 +85,7 @@ def work(
     name = options.protocol_name(protocol)
     more = options.of_protocol(name, type_size, frame0)
     logs.setup(log_json, level)
+    raise_file_limit(FILES + FILES_PER_CALL * concurrency)
     logging.getLogger("polydomo.worker").addFilter(Plainly())
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         runner.run(serve(url, name, os.fsencode(service), command or [], lines, concurrency, grace, more))
