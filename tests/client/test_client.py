@@ -272,6 +272,27 @@ def test_cancelling_gives_the_call_up(broker: testing.Broker, protocol: str) -> 
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("protocol", ["mdx", "mdp2"])
+def test_one_event_loop_after_the_other(broker: testing.Broker, protocol: str) -> None:
+    with serving(broker):
+        client = AsyncClient(broker.url, protocol, timeout=WAIT)
+
+        async def call(text: str) -> str:
+            return (await client.call("echo", text)).text
+
+        assert [asyncio.run(call(text)) for text in "abc"] == ["a", "b", "c"]
+
+        async def call_from_another_loop() -> None:
+            await call("d")
+            with pytest.raises(RuntimeError, match="one event loop at a time"):
+                await asyncio.to_thread(asyncio.run, call("e"))
+
+        asyncio.run(call_from_another_loop())
+        asyncio.run(client.close())
+        with pytest.raises(NotConnected, match="closed"):
+            asyncio.run(call("f"))
+
+
 def test_many_threads_share_one_client(broker: testing.Broker) -> None:
     with serving(broker, concurrency=4), Client(broker.url) as client:
         wrong: list[str] = []

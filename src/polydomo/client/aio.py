@@ -65,11 +65,16 @@ class AsyncClient:
         self.timeout = timeout
         self.retry = Retry.of(retries)
         self._keys = 0
-        self._lines: Lines
-        if dialer.client(**options).concurrent:
-            self._lines = SharedLine(address, lambda: dialer.client(**options), connect_timeout)
-        else:
-            self._lines = LinePool(address, lambda: dialer.client(**options), connect_timeout, max_connections)
+        shared = dialer.client(**options).concurrent
+
+        def lines() -> Lines:
+            if shared:
+                return SharedLine(address, lambda: dialer.client(**options), connect_timeout)
+            return LinePool(address, lambda: dialer.client(**options), connect_timeout, max_connections)
+
+        self._make_lines = lines
+        self._lines = lines()
+        self._loop: asyncio.AbstractEventLoop | None = None  # whose connections they are
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.protocol} {self.url}>"
@@ -84,11 +89,11 @@ class AsyncClient:
 
     async def connect(self) -> None:
         """Connects now instead of with the first call. Raises NotConnected."""
-        self._lines.release(await self._lines.acquire(_deadline(self.timeout)))
+        self._lines.release(await self._here().acquire(_deadline(self.timeout)))
 
     async def close(self) -> None:
         """Ends open calls with ConnectionLost and closes every connection."""
-        await self._lines.close()
+        await self._here().close()
 
     async def call(
         self,
@@ -205,7 +210,7 @@ class AsyncClient:
     async def _begin(
         self, pending: Pending, frames: list[bytes], deadline: float, patience: float, seconds: float
     ) -> tuple[Line, int, asyncio.TimerHandle]:
-        line = await self._lines.acquire(deadline)
+        line = await self._here().acquire(deadline)
         loop = asyncio.get_running_loop()
         self._keys += 1
         key = self._keys
@@ -215,6 +220,19 @@ class AsyncClient:
             self._lines.release(line)
             raise
         return line, key, loop.call_at(deadline, pending.expire, patience)
+
+    def _here(self) -> Lines:
+        """The connections of this event loop. Those of one that was closed have gone with it: the next ``asyncio.run`` makes new ones."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                if not self._loop.is_closed():
+                    raise RuntimeError("an AsyncClient serves one event loop at a time; make one for each, or share a Client")
+                closed = self._lines.closed
+                self._lines = self._make_lines()
+                self._lines.closed = closed
+            self._loop = loop
+        return self._lines
 
     def _end(self, line: Line, key: int, timer: asyncio.TimerHandle) -> None:
         timer.cancel()
