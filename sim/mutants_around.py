@@ -81,7 +81,7 @@ def retract_ignored(stack: ExitStack) -> None:
 
 @mutant("a request comes back over the bridge and nobody watches it", *BRIDGED, "worker_crash=0.6", "cut=0.6", "slow=0.3")
 def back_and_forgotten(stack: ExitStack) -> None:
-    swap(stack, Crossing, "_settle_away", lambda settle: lambda self, service: None)
+    swap(stack, Crossing, "_wait_on", lambda wait: lambda self, service, request=None: None if request is not None else wait(self, service))
 
 
 @mutant("a request goes back over the bridge that it came over", *BRIDGED, "worker_crash=0.6", "leaving=0.3", "brokers=3")

@@ -265,6 +265,15 @@ def test_a_service_that_was_served_gives_way_after_those_that_never_were() -> No
     assert set(world.broker.services) == {b"served", b"new"}
 
 
+def test_a_request_is_not_passed_on_to_one_name_too_many() -> None:
+    world = World(Policy(max_services=1))
+    client, worker = world.client(), world.worker(b"a")
+    client.ask(service=b"a")
+    worker.forward(b"b")
+    assert client.failures == ["refused"]
+    assert list(world.broker.services) == [b"a"]
+
+
 def test_nothing_gives_way_where_that_would_not_be_enough() -> None:
     world = World(Policy(max_services=3))
     client, _ = world.client(), world.worker(b"a", b"b")

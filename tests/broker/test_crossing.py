@@ -77,6 +77,28 @@ def test_what_another_broker_offers_takes_the_place_of_names_that_clients_invent
     net.check()
 
 
+@pytest.mark.parametrize("room", [True, False])
+def test_what_comes_back_to_a_name_that_was_forgotten_needs_room_too(net: Net, room: bool) -> None:
+    near, far = net.node("near", Policy(max_services=2)), net.node("far")
+    worker, client = far.worker(b"s"), near.peer()
+    bridge = net.bridge(near, far)
+    net.settle()
+    client.ask(b"s", 1)
+    net.settle()
+    assert worker.jobs
+    near.broker.learn(next(iter(near.broker.bridges.learned)), b"s", ())  # retracted, while the request is away
+    assert near.knows(b"s") == -1
+    near.worker(b"a")
+    if room:
+        client.ask(b"invented", 2)
+    else:
+        near.worker(b"b")
+    bridge.cut()
+    assert len(near.broker.services) == 2 and (b"s" in near.broker.services) is room
+    assert [(ref, outcome) for ref, outcome, _ in client.answers] == [(2 if room else 1, "no-worker")]
+    net.check()
+
+
 def test_a_chain_tells_services_onward_up_to_the_hop_limit(net: Net) -> None:
     nodes = net.chain(*"abcdefghij")
     nodes[0].worker(b"far")

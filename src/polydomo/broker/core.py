@@ -182,8 +182,8 @@ class Broker(Desk):
             if len(name) > limits.MAX_SERVICE_NAME:
                 self._refuse(request, f"service name of {len(name)} bytes")
                 return None
-            if len(self.services) >= self.policy.max_services:
-                self._refuse(request, f"already {len(self.services)} services")
+            if self._short_of(1):
+                self._refuse(request, self.refusal)
                 return None
             self.services[name] = request.service
             request.service.empty_since = self.now

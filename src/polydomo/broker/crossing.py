@@ -56,7 +56,7 @@ class Crossing(Floor):
             self._rerouted(service)
         for request in held:
             if request.state != DONE:  # it waits again, perhaps for a service that had been retracted meanwhile
-                self._settle_away(request)
+                self._wait_on(request.service, request)
 
     def learn(self, worker: Worker, service: bytes, path: Path) -> None:
         learned = self.bridges.learned.get(worker)
@@ -97,12 +97,17 @@ class Crossing(Floor):
             self.timers.remove(service.timer, service)
             service.timer = 0
         if service.length:
-            if not service.workers and not service.away and not service.timer:
-                service.empty_since = self.now
-                self._watch(service)
-            self._pump(service)
+            self._wait_on(service)
         else:
             self._reap(service)
+
+    def _wait_on(self, service: Service, request: Request | None = None) -> None:
+        """Some wait whose way has changed; ``request`` is one that a bridge has just given back."""
+        if not service.workers and not service.away:
+            if not service.timer:
+                service.empty_since = self.now
+            self._watch(service, request)
+        self._pump(service)
 
     # --- what others are told ------------------------------------------------------------------------------------------------
 
@@ -207,22 +212,13 @@ class Crossing(Floor):
                 self._home(request)
                 self._give_back(request, worker, f"{code} at the other broker: {text}")
                 if request.state != DONE:
-                    self._settle_away(request)
+                    self._wait_on(request.service, request)
             elif code in OUTCOMES and code != FAILED:
                 self._fail(request, code, text)
             else:
                 self._end(request, FAILED, f"{code}: {text}")
                 request.session.send_failure(request, code, text)
         self.grant(worker)
-
-    def _settle_away(self, request: Request) -> None:
-        """The request was given back by a bridge: it waits again."""
-        service = request.service
-        if not service.workers and not service.away:
-            if not service.timer:
-                service.empty_since = self.now
-            self._watch(service, request)
-        self._pump(service)
 
     def travelled(self, request: Request, route: "list[str]") -> None:
         self.recorder.travelled(request, route)

@@ -119,10 +119,6 @@ class Floor(Ledger):
     def _bridge_lost(self, worker: Worker, held: "list[Request]") -> None:
         """The worker was a bridge."""
 
-    def _home(self, request: Request) -> None:
-        """A request comes back from a bridge: its service may have been forgotten while it was away."""
-        request.service = self.services.setdefault(request.service.name, request.service)
-
     # --- coming ----------------------------------------------------------------------------------------------------------
 
     def register(
@@ -346,7 +342,7 @@ class Floor(Ledger):
         if target is not None and request.session.workers and self._line_is_full(target, request.session):
             self.refusal = "its queue is full, and a connection that carries workers cannot be paused"
             return False
-        return name in self.services or self._allowed(name)
+        return target is not None or (self._allowed(name) and not self._short_of(1))
 
     def _pass_on(self, request: Request, name: bytes, body: Body, ref: object) -> None:
         self.held_bytes += len(body) - len(request.body)

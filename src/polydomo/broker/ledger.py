@@ -202,16 +202,22 @@ class Ledger(Verbs):
             del self.services[service.name]
             self.monitor.reaped(service)
 
+    def _short_of(self, wanted: int) -> int:
+        """How many places there are too few for so many more names."""
+        missing = max(0, len(self.services) + wanted - self.policy.max_services)
+        if missing:
+            self.refusal = f"already {len(self.services)} services"
+        return missing
+
     def _make_room(self, names: "list[bytes]") -> bool:
-        """Room for services that are about to be offered. Where all names are taken, those that only clients wait for give way:
+        """Room for services that are about to be offered, or were. Where all names are taken, those that only clients wait for give way:
         clients that invent names must not keep workers out. First those that never were offered, then those that have waited longest."""
         wanted = len({name for name in names if name not in self.services})
-        missing = len(self.services) + wanted - self.policy.max_services
-        if not wanted or missing <= 0:
+        missing = self._short_of(wanted) if wanted else 0
+        if not missing:
             return True
         idle = [service for service in self.services.values() if not service.workers and not service.away and service.name not in names]
         if len(idle) < missing:
-            self.refusal = f"already {len(self.services)} services"
             return False
         idle.sort(key=lambda service: (service.answered > 0, service.empty_since))
         for service in idle[:missing]:
@@ -220,6 +226,14 @@ class Ledger(Verbs):
                 self._fail(request, NO_WORKER, "nobody offers it, and its place was needed for a service that is offered")
             self._reap(service)
         return True
+
+    def _home(self, request: Request) -> None:
+        """A request comes back from a bridge: its service may have been forgotten while it was away."""
+        name = request.service.name
+        if self._make_room([name]):
+            request.service = self.services.setdefault(name, request.service)
+        else:
+            self._fail(request, NO_WORKER, f"nobody offers it any more, and there are {self.refusal}")
 
     # --- at a bound ------------------------------------------------------------------------------------------------------
 
