@@ -170,6 +170,7 @@ CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: a broker re
 CONNECT_TIME_LOCAL: Final = 1.0  # ... and a command to a broker on its own machine: a person wants to be told that there is none.
 POOL_CONNECTIONS: Final = 16  # Connections of one client over a protocol without request ids; further calls wait in line.
 MAX_BODY: Final = MAX_MESSAGE - 64 * KIB  # Bytes of one body; the rest is room for the envelope of any protocol, and what frames cost each.
+MAX_ANSWER: Final = MAX_MESSAGE + 64 * KIB  # What is taken from a broker: what just passed its bound may come on in a longer envelope.
 MAX_BODY_FRAMES: Final = MAX_FRAMES - 24  # Frames of one body; the rest is room for the envelope of any protocol.
 STREAM_BACKLOG: Final = MAX_MESSAGE  # Parts of one stream that its reader has not taken yet, in bytes.
 BACKOFF_FIRST: Final = 0.05  # The first wait before connecting again: a dropped connection should not cost a second.

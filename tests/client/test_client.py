@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,11 @@ from polydomo import (
     Worker,
     testing,
 )
-from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES
+from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES, MAX_MESSAGE, MAX_SERVICE_NAME
 from polydomo.protocols import registry
 from polydomo.server.settings import Limits, Settings
+from polydomo.wire import frames
+from tests.server.raw import dealer
 
 WAIT = 30.0  # seconds: far more than anything here takes
 SHORT = 0.2  # a timeout that is meant to pass
@@ -418,8 +421,24 @@ def test_bodies_that_no_broker_would_take(broker: testing.Broker) -> None:
 
 def test_the_largest_body_passes(broker: testing.Broker) -> None:
     with serving(broker), Client(broker.url, timeout=WAIT) as client:
-        frames = [bytes(MAX_BODY - MAX_BODY_FRAMES + 1), *[b"x"] * (MAX_BODY_FRAMES - 1)]
-        assert client.call("echo", *frames) == frames
+        body = [bytes(MAX_BODY - MAX_BODY_FRAMES + 1), *[b"x"] * (MAX_BODY_FRAMES - 1)]
+        assert client.call("echo", *body) == body
+
+
+def test_the_largest_reply_of_any_worker_passes(broker: testing.Broker) -> None:
+    """It fills the bound with the short envelope of MDP/0.1, and comes in a longer one."""
+    service = b"s" * MAX_SERVICE_NAME
+    with dealer(("127.0.0.1", int(broker.url.rpartition(":")[2]))) as worker, Client(broker.url, protocol="mdx", timeout=WAIT) as client:
+        worker.send(b"", b"MDPW01", b"\x01", service)
+        broker.wait_for(service.decode())
+        with futures.ThreadPoolExecutor(1) as beside:
+            answer = beside.submit(client.call, service, "x")
+            *_, token, _, _ = worker.receive()
+            head = [b"", b"MDPW01", b"\x03", token, b""]
+            body = bytes(MAX_MESSAGE - len(frames.join([*head, b""])) - 7)  # a long frame's length has seven bytes more
+            assert len(frames.join([*head, body])) == MAX_MESSAGE
+            worker.send(*head, body)
+            assert answer.result() == [body]
 
 
 def test_the_most_frames_pass(broker: testing.Broker) -> None:

@@ -11,15 +11,16 @@ from typing import cast
 
 from polydomo.client import discovery
 from polydomo.errors import ConnectionLost, NotConnected, PolydomoError, ProtocolViolation
-from polydomo.limits import KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL
+from polydomo.limits import KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, MAX_ANSWER
 from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.address import DISCOVER, IPC, Address
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp import Bounds, ZmtpLink
 
 End = ClientEnd | WorkerEnd
+BOUNDS = Bounds(max_frame=MAX_ANSWER, max_message=MAX_ANSWER)
 
 
 class Connection(asyncio.Protocol, Handler):
@@ -52,8 +53,8 @@ class Connection(asyncio.Protocol, Handler):
 
     def _make_link(self) -> Link:
         if self.end.wire == "sp":
-            return SpLink(self._hub, self, str(self.address), listener=False, ipc=self.address.kind == IPC)
-        return ZmtpLink(self._hub, self, str(self.address), listener=False, socket_type=self.end.socket_type)
+            return SpLink(self._hub, self, str(self.address), listener=False, ipc=self.address.kind == IPC, max_message=MAX_ANSWER)
+        return ZmtpLink(self._hub, self, str(self.address), listener=False, socket_type=self.end.socket_type, bounds=BOUNDS)
 
     @property
     def alive(self) -> bool:
