@@ -1,6 +1,7 @@
 """Shared by all tests."""
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+# A shell starts what runs in the background with SIGINT ignored, and so would be every program that a test wants to stop by it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
