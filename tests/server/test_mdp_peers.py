@@ -141,7 +141,7 @@ def test_a_request_killed_with_its_worker_goes_to_another_in_under_a_second(brok
 
 def test_a_late_reply_of_a_stopped_worker_reaches_nobody(quick: Broker) -> None:
     with (
-        Worker(quick, "slow", "--name=stopped", "--gate", "--beats-busy", "--beat=0.1") as stopped,
+        Worker(quick, "slow", "--name=stopped", "--gate", "--beats-busy", "--beat=0.1", "--liveness=10000") as stopped,
         Socket("DEALER", quick.url) as client,
     ):
         client.send(b"", b"MDPC01", b"slow", b"x")

@@ -114,7 +114,7 @@ def test_beats_by_udp_are_answered_by_broadcast_and_both_go_on() -> None:
             service.beat()
             broker.wait_until(lambda server: count(server, "beat") == service.by_udp)
             service.hear_broadcast()
-        broker.wait_until(lambda server: state(server) == "ready")
+        broker.wait_until(lambda server: state(server) in ("ready", "late"))  # late, if it paused just now
 
 
 def test_a_service_that_misses_the_broadcast_goes_over_zeromq_and_back() -> None:
