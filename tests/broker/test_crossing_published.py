@@ -9,11 +9,6 @@ from polydomo.protocols.tuning import Tuning
 from tests.broker.net import Net, Node
 
 
-@pytest.fixture
-def net() -> Net:
-    return Net()
-
-
 def crossing(net: Net, names: str, shape: str = "chain") -> list[Node]:
     tuning = Tuning(bridge_topics=[b"weather.", b"log."])
     nodes = [net.node(name, tuning=tuning) for name in names]

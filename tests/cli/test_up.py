@@ -4,12 +4,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.shell import PATIENCE, POLYDOMO, Broker, Gate, Running, complaint, environment, run, script
+from tests.server.harness import wait_for
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -40,9 +40,7 @@ def test_a_request_in_flight_is_finished_before_it_stops(tmp_path: Path) -> None
 
 def test_stopped_is_the_last_line_also_where_many_workers_left(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker, broker.worker("echo", "--echo", "--concurrency", "9"):
-        end = time.monotonic() + PATIENCE
-        while len(broker.ask("workers")) < 9:
-            assert time.monotonic() < end
+        wait_for(lambda: len(broker.ask("workers")) == 9, "nine workers")
         broker.send(signal.SIGTERM)
         assert broker.status() == 0
         assert any(entry["message"].startswith("worker left, and ") for entry in broker.entries)
@@ -54,10 +52,8 @@ def test_it_serves_without_standard_streams(tmp_path: Path) -> None:
     words = shlex.join([*POLYDOMO, "up", "--listen", url, "--data", str(tmp_path)])
     process = subprocess.Popen(["sh", "-c", f"exec {words} <&- >&- 2>&-"], env=environment())
     try:
-        end = time.monotonic() + PATIENCE
-        while run("status", "--to", url).returncode != 0:
-            assert process.poll() is None
-            assert time.monotonic() < end
+        wait_for(lambda: process.poll() is not None or run("status", "--to", url).returncode == 0, "the broker")
+        assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
     finally:
@@ -211,7 +207,6 @@ def test_a_broker_that_records_does_not_load_pandas() -> None:
     pytest.importorskip("pandas")
     code = """
 import sys
-import time
 from polydomo.cli.up import spare_pandas
 spare_pandas()
 import pyarrow

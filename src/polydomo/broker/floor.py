@@ -339,7 +339,8 @@ class Floor(Ledger):
             self.refusal = f"it was passed on {request.course.hops} times"
             return False
         target = self.services.get(name)
-        if target is not None and request.session.workers and self._line_is_full(target, request.session):
+        session = request.session
+        if target is not None and target.length >= self._max_queue and session.workers and not session.windowed:
             self.refusal = "its queue is full, and a connection that carries workers cannot be paused"
             return False
         return target is not None or (self._allowed(name) and not self._short_of(1))

@@ -212,11 +212,12 @@ class Ledger(Verbs):
     def _make_room(self, names: "list[bytes]") -> bool:
         """Room for services that are about to be offered, or were. Where all names are taken, those that only clients wait for give way:
         clients that invent names must not keep workers out. First those that never were offered, then those that have waited longest."""
-        wanted = len({name for name in names if name not in self.services})
+        offered = set(names)
+        wanted = len(offered - self.services.keys())
         missing = self._short_of(wanted) if wanted else 0
         if not missing:
             return True
-        idle = [service for service in self.services.values() if not service.workers and not service.away and service.name not in names]
+        idle = [service for name, service in self.services.items() if not service.workers and not service.away and name not in offered]
         if len(idle) < missing:
             return False
         idle.sort(key=lambda service: (service.answered > 0, service.empty_since))
@@ -238,18 +239,15 @@ class Ledger(Verbs):
     # --- at a bound ------------------------------------------------------------------------------------------------------
 
     def _at_bound(self, session: Session, service: Service) -> bool:
-        if session.windowed:  # its own bounds are the ones it was told
-            return len(session.requests) >= self._max_outstanding or session.held_bytes > self.tuning.bridge_bytes
+        if len(session.requests) >= self._max_outstanding:
+            return True
+        if session.windowed:  # the other bounds are those it was told
+            return session.held_bytes > self.tuning.bridge_bytes
         return (
-            len(session.requests) >= self._max_outstanding
-            or service.length >= self._max_queue
+            service.length >= self._max_queue
             or self.held_bytes >= self._max_held_bytes
             or session.held_bytes >= self.policy.max_client_bytes
         )
-
-    def _line_is_full(self, service: Service, session: Session) -> bool:
-        """For this one: who was told how many requests it may send is not refused because others wait."""
-        return service.length >= self._max_queue and not session.windowed
 
     def _stall(self, session: Session, service: Service) -> None:
         """At a bound the sender is slowed: it is not read until there is room again."""

@@ -155,13 +155,12 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            # `polydomo workers | head`: the reader has seen enough. Python flushes standard output once more when it exits.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            give_up_output()  # `polydomo workers | head`: the reader has seen enough
             raise typer.Exit(OK) from None
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            give_up_output()
             complain(f"cannot write the output: {error.strerror}")
             raise typer.Exit(FAILED) from None
         except Exception as error:
@@ -169,6 +168,11 @@ class Commands(TyperGroup):
                 raise
             complain(misuse(error, ctx))
             raise typer.Exit(USAGE) from None
+
+
+def give_up_output() -> None:
+    """What is left of it leads nowhere: Python flushes standard output once more when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def open_streams() -> None:
