@@ -29,6 +29,7 @@ demo: $(VENV)/.all  ## Show clients and workers of every protocol talking to eac
 lint: $(VENV)/.all  ## Check style (ruff) and types (mypy --strict)
 	@echo "==> ruff: style and common mistakes"
 	@$(PY) -m ruff check $(CHECKED)
+	@$(PY) -m ruff format --check --quiet $(CHECKED)
 	@echo "==> mypy --strict: types"
 	@$(PY) -m mypy --strict $(CHECKED)
 

@@ -28,7 +28,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TICK = os.sysconf("SC_CLK_TCK")
 PATH = os.environ.get("PATH", "") + ":/usr/sbin"
-OURS = f"{shlex.quote(sys.executable)} -m polydomo up --listen tcp://127.0.0.1:{{port}} --data {{data}} --log-level error"
+OURS = (
+    f"{shlex.quote(sys.executable)} -m polydomo up --listen tcp://127.0.0.1:{{port}} --data {{data}} --log-level error"
+)
 PROTOCOLS = ("mdp1", "mdp2", "mdx", "dcp", "memo", "emqp")
 
 
@@ -90,7 +92,11 @@ def measure(command: str, protocol: str, load: tuple[int, ...], requests: int) -
             before = cpu(process.pid)
             numbers = [str(n) for n in (port, workers, clients, requests, window, size)]
             out = subprocess.run(
-                [sys.executable, str(HERE / "load.py"), protocol, *numbers], capture_output=True, text=True, timeout=300, check=False
+                [sys.executable, str(HERE / "load.py"), protocol, *numbers],
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
             )
             used = cpu(process.pid) - before
             if out.returncode:
@@ -110,7 +116,11 @@ def peers() -> list[tuple[str, str, str]]:
     """(name, command, protocol) of ours and every other broker that is installed."""
     found = [
         ("polydomo", OURS, "mdp1"),
-        ("pyzmq loop", f"{shlex.quote(sys.executable)} {shlex.quote(str(HERE / 'pyzmq_loop.py'))} tcp://127.0.0.1:{{port}}", "mdp1"),
+        (
+            "pyzmq loop",
+            f"{shlex.quote(sys.executable)} {shlex.quote(str(HERE / 'pyzmq_loop.py'))} tcp://127.0.0.1:{{port}}",
+            "mdp1",
+        ),
     ]
     if gearmand := shutil.which("gearmand", path=PATH):
         user = " --user root" if os.getuid() == 0 else ""
@@ -148,7 +158,9 @@ def main() -> None:
     kind = "protocols" if asked.protocols else "compare"
     path = asked.out / f"{kind}-{time.strftime('%Y%m%dT%H%M%S')}.json"
     machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
-    path.write_text(json.dumps({"machine": machine, "requests": asked.requests, "rows": [asdict(row) for row in rows]}, indent=1))
+    path.write_text(
+        json.dumps({"machine": machine, "requests": asked.requests, "rows": [asdict(row) for row in rows]}, indent=1)
+    )
     print(f"kept in {path}")
 
 

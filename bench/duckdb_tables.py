@@ -83,7 +83,9 @@ def services_table() -> str:
     for which, parts in (("wait", (0.5, 0.99)), ("total", (0.5, 0.9, 0.99, 0.999))):
         for part in parts:
             name = f"{which}_p{str(part * 100).rstrip('0').rstrip('.').replace('.', '')}_us"
-            p.append(f"pow(1.02, min(bucket) FILTER (kind = '{which}' AND upto >= greatest(1, ceil({part} * total))) + 0.5) AS {name}")
+            p.append(
+                f"pow(1.02, min(bucket) FILTER (kind = '{which}' AND upto >= greatest(1, ceil({part} * total))) + 0.5) AS {name}"
+            )
     return f"""
 CREATE TEMP TABLE tens AS SELECT to_timestamp(10 * (epoch_us(time) // 10000000)) AS ten, broker, service, outcome,
     count(*) AS requests,
@@ -177,7 +179,9 @@ TABLES = ("requests", "hops", "services", "workers", "topology", "logs", "values
 def compute(journals: Sequence[Path], memory: str = "3GB", threads: int = 2) -> duckdb.DuckDBPyConnection:
     """All tables, in memory."""
     con = duckdb.connect()
-    con.execute(f"SET memory_limit = '{memory}'; SET threads = {threads}; SET TimeZone = 'UTC'; SET preserve_insertion_order = false")
+    con.execute(
+        f"SET memory_limit = '{memory}'; SET threads = {threads}; SET TimeZone = 'UTC'; SET preserve_insertion_order = false"
+    )
     for view, kind in (("messages", MESSAGES), ("rows", REQUESTS)):
         globs = ", ".join(f"'{path}/kind={kind}/**/*.parquet'" for path in journals)
         con.execute(f"CREATE VIEW {view} AS SELECT * FROM read_parquet([{globs}], hive_partitioning = false)")

@@ -82,12 +82,22 @@ class Watch:
         requests = held(self.tables, "requests", ["seq"])
         newest = pc.max(requests["seq"]).as_py() or 0 if requests is not None else 0
         services = held(self.tables, "services", ["seconds", "requests"])
-        counted = pc.sum(services.filter(pc.field("seconds") == 3600)["requests"]).as_py() or 0 if services is not None else 0
+        counted = (
+            pc.sum(services.filter(pc.field("seconds") == 3600)["requests"]).as_py() or 0 if services is not None else 0
+        )
         noted: set[str] = set()
         for path in (self.tables / "_polydomo" / "units").glob("[!.]*.json"):
-            noted |= {name.rsplit("/", 1)[1] for name in json.loads(path.read_text())["segments"] if name.startswith("requests/")}
+            noted |= {
+                name.rsplit("/", 1)[1]
+                for name in json.loads(path.read_text())["segments"]
+                if name.startswith("requests/")
+            }
         for seen in waiting:
-            for name, there in (("requests", newest >= seen.last), ("services", counted >= seen.total), ("rest", seen.name in noted)):
+            for name, there in (
+                ("requests", newest >= seen.last),
+                ("services", counted >= seen.total),
+                ("rest", seen.name in noted),
+            ):
                 if there:
                     seen.fresh.setdefault(name, now)
 
@@ -107,7 +117,9 @@ def measure(seconds: float, rate: float, level: str, every: str) -> Watch:
         started: list[subprocess.Popen[bytes]] = []
 
         def start(command: str) -> subprocess.Popen[bytes]:
-            started.append(subprocess.Popen(shlex.split(command.format(**words)), cwd=HERE.parent, stdout=subprocess.DEVNULL))
+            started.append(
+                subprocess.Popen(shlex.split(command.format(**words)), cwd=HERE.parent, stdout=subprocess.DEVNULL)
+            )
             return started[-1]
 
         stop = threading.Event()
@@ -152,7 +164,11 @@ def main() -> None:
     print(f"load of the machine {min(watch.loads):.1f} to {max(watch.loads):.1f}; {len(counted)} segments")
     for name, bound in BOUNDS.items():
         # one that is not fresh yet is as late as it has waited, if that is too long
-        lags = [seen.fresh.get(name, over) - seen.closed for seen in counted if name in seen.fresh or over - seen.closed > bound]
+        lags = [
+            seen.fresh.get(name, over) - seen.closed
+            for seen in counted
+            if name in seen.fresh or over - seen.closed > bound
+        ]
         if not lags:
             print(f"{name}: nothing came")
             late = True

@@ -86,7 +86,9 @@ def table(kind: str, columns: dict[str, Any], rows: int) -> pa.Table:
     for wanted in schema.arrow(kind):
         values = columns.get(wanted.name)
         if values is None:
-            zero = pa.scalar(schema.NOTHING[next(c.type for c in schema.COLUMNS[kind] if c.name == wanted.name)], wanted.type)
+            zero = pa.scalar(
+                schema.NOTHING[next(c.type for c in schema.COLUMNS[kind] if c.name == wanted.name)], wanted.type
+            )
             values = words(np.zeros(rows, np.int32), [""]) if wanted.type == pa.string() else pa.repeat(zero, rows)
         elif isinstance(values, np.ndarray):
             values = pa.array(values.astype(wanted.type.to_pandas_dtype()))
@@ -119,7 +121,15 @@ def message_table(life: Life, rows: dict[str, Array], seq: Array) -> pa.Table:
 
 _UNNAMED = [
     EV[name]
-    for name in (schema.STARTED, schema.STOPPED, schema.MISSING, schema.CONNECTED, schema.DISCONNECTED, schema.STALE, schema.PUBLISHED)
+    for name in (
+        schema.STARTED,
+        schema.STOPPED,
+        schema.MISSING,
+        schema.CONNECTED,
+        schema.DISCONNECTED,
+        schema.STALE,
+        schema.PUBLISHED,
+    )
 ]
 
 
@@ -140,7 +150,9 @@ def record_table(life: Life, made: Made, number: Array, seq: Array, parents: Arr
         "broker": words(np.zeros(n), [life.name]),
         "run": np.full(n, life.run),
         "seq": seq,
-        "request": pa.array(ids(r["accepted"] // 1000, life.run, number), pa.binary(26)).cast(pa.binary()).cast(pa.string()),
+        "request": pa.array(ids(r["accepted"] // 1000, life.run, number), pa.binary(26))
+        .cast(pa.binary())
+        .cast(pa.string()),
         "service": words(r["service"], SERVICES),
         "last_service": words(r["last_service"], SERVICES),
         "client_peer": peer(r["client"]),
@@ -161,7 +173,9 @@ def record_table(life: Life, made: Made, number: Array, seq: Array, parents: Arr
         "reason": words(r["reason"], REASONS),
     }
     if parents is not None:
-        given["parent"] = pa.array(np.concatenate([np.array([b""]), parents])[r["child"]].astype("S26")).cast(pa.string())
+        given["parent"] = pa.array(np.concatenate([np.array([b""]), parents])[r["child"]].astype("S26")).cast(
+            pa.string()
+        )
     same = "number client worker attempts max_attempts dispatches hops partials request_bytes reply_bytes".split()
     return table(REQUESTS, {**given, **{name: r[name] for name in same}}, n)
 
@@ -188,7 +202,9 @@ def write(directory: Path, life: Life, made: Made, parents: Array | None, segmen
                 if kind == REQUESTS:
                     made_table = record_table(life, made, part["number"][chosen], seq[begin:end][chosen], parents)
                 else:
-                    made_table = message_table(life, {name: values[chosen] for name, values in part.items()}, seq[begin:end][chosen])
+                    made_table = message_table(
+                        life, {name: values[chosen] for name, values in part.items()}, seq[begin:end][chosen]
+                    )
                     written += made_table.num_rows
                 folder = directory / life.name / f"kind={kind}" / f"date={moment:%Y-%m-%d}" / f"hour={moment:%H}"
                 folder.mkdir(parents=True, exist_ok=True)

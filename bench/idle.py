@@ -133,7 +133,9 @@ def used(pid: int) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("connections", type=int, nargs="?", default=5000)
-    parser.add_argument("--beat", type=float, default=2.5, help="heartbeat interval in seconds, of both sides (default: 2.5)")
+    parser.add_argument(
+        "--beat", type=float, default=2.5, help="heartbeat interval in seconds, of both sides (default: 2.5)"
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="how long to measure (default: 10)")
     parser.add_argument("--journal", default="requests", help="what the broker's journal records (default: requests)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -142,7 +144,9 @@ def main() -> int:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard != resource.RLIM_INFINITY and options.connections > hard - 100:
-        print(f"{options.connections} connections need more than the {hard} files this process may open", file=sys.stderr)
+        print(
+            f"{options.connections} connections need more than the {hard} files this process may open", file=sys.stderr
+        )
         return 2
     with tempfile.TemporaryDirectory() as data:
         found, said = measure(Path(data), options)

@@ -67,7 +67,11 @@ def measure(level: str, load: tuple[int, ...], requests: int) -> tuple[float, fl
 def run(port: int, workers: int, clients: int, requests: int, window: int, size: int) -> float:
     numbers = [str(n) for n in (port, workers, clients, requests, window, size)]
     out = subprocess.run(
-        [sys.executable, str(HERE / "load.py"), "mdp1", *numbers], capture_output=True, text=True, timeout=300, check=True
+        [sys.executable, str(HERE / "load.py"), "mdp1", *numbers],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
     )
     return float(json.loads(out.stdout)["rate"])
 
@@ -98,7 +102,11 @@ def cpu_cost(asked: argparse.Namespace) -> dict[str, Any]:
     for level in levels:
         cost = statistics.median(costs[level])
         ratios = [mine / base for mine, base in zip(costs[level], costs[schema.OFF], strict=True)]
-        figures[level] = {"cpu_us": round(cost, 2), "of_off": round(cost / off, 3), "median_of_ratios": round(statistics.median(ratios), 3)}
+        figures[level] = {
+            "cpu_us": round(cost, 2),
+            "of_off": round(cost / off, 3),
+            "median_of_ratios": round(statistics.median(ratios), 3),
+        }
         allowed = f"  (at most {ALLOWED[level]:.2f})" if level in ALLOWED else ""
         print(f"{level:<10}{cost:>9.2f} us/request{cost / off:>8.3f} of off{allowed}")
     return figures
@@ -148,7 +156,9 @@ def rows_written(asked: argparse.Namespace) -> dict[str, Any]:
             for _ in range(1000):
                 number += 1
                 broker.now += dice.random() * 1e-5
-                request = new_request(number, clients[dice.randrange(8)], service, bodies[dice.randrange(50)], None, broker.now)
+                request = new_request(
+                    number, clients[dice.randrange(8)], service, bodies[dice.randrange(50)], None, broker.now
+                )
                 recorder.accepted(request)
                 request.worker = workers[dice.randrange(32)]
                 request.attempts = 1
@@ -202,7 +212,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=80_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--directory", type=Path, default=None, help="where to write the rows; they are removed afterwards")
+    parser.add_argument(
+        "--directory", type=Path, default=None, help="where to write the rows; they are removed afterwards"
+    )
     parser.add_argument("--out", type=Path, default=HERE / "results")
     asked = parser.parse_args()
     figures = cpu_cost(asked) if asked.what == "cpu" else rows_written(asked)

@@ -17,7 +17,16 @@ FAR, NOBODY = SERVICES.index("far"), SERVICES.index("nobody")
 SERVED = FAR  # services below this one have workers of their own
 PROTOCOLS = ["", "mdp01", "mdp02", "dcp", "emqp", "memo01", "bridge"]
 OUTCOMES = ["", "ok", "error", "no-service", "silence", "interrupted", "info"]
-REASONS = ["", "the worker said no", "nobody offers it", "no beat", "beat missed", "started", "image scaled", "the disk did not keep up"]
+REASONS = [
+    "",
+    "the worker said no",
+    "nobody offers it",
+    "no beat",
+    "beat missed",
+    "started",
+    "image scaled",
+    "the disk did not keep up",
+]
 LEVELS = ["", "requests", "messages"]
 TOPICS = ["", "status.echo", "status.resize", "load.index"]
 EVENTS = ["", *schema.EVENTS]
@@ -57,7 +66,10 @@ class Blocks:
         assert not columns, f"no such columns: {columns}"
 
     def done(self) -> dict[str, Array]:
-        return {name: np.concatenate(self.parts[name]) if name in self.parts else np.zeros(0, np.int64) for name in self.fields}
+        return {
+            name: np.concatenate(self.parts[name]) if name in self.parts else np.zeros(0, np.int64)
+            for name in self.fields
+        }
 
 
 @dataclass
@@ -71,7 +83,9 @@ class Life:
     breaches: int  # of each rule
     bridge: bool = False  # its ``far`` is another broker
     loses: bool = False  # some of its rows are lost, and it says so
-    visitors: dict[str, Array] | None = None  # requests that come over a bridge: service, accepted, ended, parent (run, number, ms)
+    visitors: dict[str, Array] | None = (
+        None  # requests that come over a bridge: service, accepted, ended, parent (run, number, ms)
+    )
 
 
 @dataclass
@@ -118,7 +132,9 @@ def make(life: Life, dice: np.random.Generator, plant: "Plant") -> Made:
     client = dice.integers(1, CLIENTS + 1, n)
     number = np.arange(1, n + 1)
     size = dice.integers(20, 2000, n)
-    takes = np.maximum(20, (dice.lognormal(0, 0.8, n) * np.array([150, 2500, 4000, 900, 600, 1500, 3000, 1])[service]).astype(np.int64))
+    takes = np.maximum(
+        20, (dice.lognormal(0, 0.8, n) * np.array([150, 2500, 4000, 900, 600, 1500, 3000, 1])[service]).astype(np.int64)
+    )
     plain = service < SERVED
     chained = plain & (kinds > 0.94)
     errs = plain & ~chained & (kinds > 0.93)
@@ -157,27 +173,74 @@ def make(life: Life, dice: np.random.Generator, plant: "Plant") -> Made:
     rows.add(t=START + 1, event=EV[schema.CONNECTED], connection=np.arange(1, CLIENTS + 1))
     who = np.arange(1, spares + 1)
     rows.add(t=START + 1, event=EV[schema.CONNECTED], connection=who + CLIENTS)
-    rows.add(t=START + 2, event=EV[schema.REGISTERED], connection=who + CLIENTS, worker=who, service=who - 1, credit=SPARE_CREDIT)
+    rows.add(
+        t=START + 2,
+        event=EV[schema.REGISTERED],
+        connection=who + CLIENTS,
+        worker=who,
+        service=who - 1,
+        credit=SPARE_CREDIT,
+    )
     who = spares + 1 + lanes * most
     rows.add(t=START + 1, event=EV[schema.CONNECTED], connection=who + CLIENTS)
-    rows.add(t=START + 2, event=EV[schema.REGISTERED], connection=who + CLIENTS, worker=who, service=lanes // LANES, credit=1, auto=1)
+    rows.add(
+        t=START + 2,
+        event=EV[schema.REGISTERED],
+        connection=who + CLIENTS,
+        worker=who,
+        service=lanes // LANES,
+        credit=1,
+        auto=1,
+    )
     about = {"client": client, "number": number, "service": service}
 
     def of(where: Array, **more: Any) -> dict[str, Any]:
         chosen = {name: values[where] for name, values in about.items()}
         return {**chosen, **{name: values[where] if np.ndim(values) else values for name, values in more.items()}}
 
-    rows.add(t=arrive, event=EV[schema.ACCEPTED], order=O_ACCEPT, connection=client, size=size, workers=offered, **about)
+    rows.add(
+        t=arrive, event=EV[schema.ACCEPTED], order=O_ACCEPT, connection=client, size=size, workers=offered, **about
+    )
     waits = in_lane & (began > arrive)
-    rows.add(**of(waits, t=arrive, event=EV[schema.QUEUED], order=O_QUEUE, connection=client, queue=1 + (number % 7), workers=offered))
+    rows.add(
+        **of(
+            waits,
+            t=arrive,
+            event=EV[schema.QUEUED],
+            order=O_QUEUE,
+            connection=client,
+            queue=1 + (number % 7),
+            workers=offered,
+        )
+    )
     got = service != NOBODY
-    rows.add(**of(got, t=began, event=EV[schema.DISPATCHED], order=O_DISPATCH, connection=connection, worker=worker, attempt=1, size=size))
+    rows.add(
+        **of(
+            got,
+            t=began,
+            event=EV[schema.DISPATCHED],
+            order=O_DISPATCH,
+            connection=connection,
+            worker=worker,
+            attempt=1,
+            size=size,
+        )
+    )
     nobody = ~got
     rows.add(**of(nobody, t=arrive + 5, event=EV[schema.FAILED], order=O_FINAL, connection=client, outcome=3, reason=2))
     # partials, of long ones
     parts = got & ~lost & ~chained & (takes > 1000) & (number % 5 == 0)
     rows.add(
-        **of(parts, t=began + 300, event=EV[schema.PARTIAL], order=O_PARTIAL, connection=connection, worker=worker, attempt=1, size=100)
+        **of(
+            parts,
+            t=began + 300,
+            event=EV[schema.PARTIAL],
+            order=O_PARTIAL,
+            connection=connection,
+            worker=worker,
+            attempt=1,
+            size=100,
+        )
     )
     # replies
     ok = got & ~lost & ~chained & ~errs
@@ -413,7 +476,12 @@ def make(life: Life, dice: np.random.Generator, plant: "Plant") -> Made:
             "takes": takes,
             "connection": connection,
         }
-        masks = {"usual": ok & in_lane & ~parts & (takes > 100), "lost": lost, "chained": chained, "partial": parts & in_lane}
+        masks = {
+            "usual": ok & in_lane & ~parts & (takes > 100),
+            "lost": lost,
+            "chained": chained,
+            "partial": parts & in_lane,
+        }
         planted, changes = plant(life, rows, records, facts, masks, next_number, dice)
     if life.loses:
         rows.add(t=np.array([(START + end) // 2]), event=EV[schema.MISSING], order=98, reason=7, covers_run=life.run)
@@ -435,9 +503,27 @@ def visitor(
     connection = changes.pop("connection", np.asarray(worker) + CLIENTS)
     assert not changes
     rows.add(t=accepted, event=EV[schema.ACCEPTED], order=O_ACCEPT, connection=client, size=100, **about)
-    rows.add(t=began, event=EV[schema.DISPATCHED], order=order, connection=connection, worker=worker, attempt=1, size=100, **about)
     rows.add(
-        t=ended, event=EV[schema.FINAL], order=O_FINAL, connection=client, worker=worker, attempt=1, released=1, size=50, outcome=1, **about
+        t=began,
+        event=EV[schema.DISPATCHED],
+        order=order,
+        connection=connection,
+        worker=worker,
+        attempt=1,
+        size=100,
+        **about,
+    )
+    rows.add(
+        t=ended,
+        event=EV[schema.FINAL],
+        order=O_FINAL,
+        connection=client,
+        worker=worker,
+        attempt=1,
+        released=1,
+        size=50,
+        outcome=1,
+        **about,
     )
     records.add(
         number=number,
@@ -460,7 +546,9 @@ def visitor(
     rows.add(t=ended, event=FINISHED, order=O_RECORD, number=number)
 
 
-def finish(life: Life, rows: dict[str, Array], records: dict[str, Array], changes: Changes, planted: Any, leaving: Any) -> Made:
+def finish(
+    life: Life, rows: dict[str, Array], records: dict[str, Array], changes: Changes, planted: Any, leaving: Any
+) -> Made:
     """Puts the rows in order, numbers them, and makes the changes that were planned."""
     keep = np.ones(rows["t"].size, bool)
     for number, event in changes.drop:

@@ -316,7 +316,9 @@ OTHERS: dict[str, type[Peer]] = {"memo": MemoPeer, "nats": NatsPeer, "gearman": 
 class Load:
     """The whole run."""
 
-    def __init__(self, protocol: str, port: int, workers: int, clients: int, requests: int, window: int, size: int) -> None:
+    def __init__(
+        self, protocol: str, port: int, workers: int, clients: int, requests: int, window: int, size: int
+    ) -> None:
         self.protocol = protocol
         self.port = port
         self.workers = workers
@@ -354,7 +356,9 @@ class Load:
         loop = asyncio.get_running_loop()
         self._waiting = count
         self.ready.clear()
-        peers = [(await loop.create_connection(lambda: self.make(worker), "127.0.0.1", self.port))[1] for _ in range(count)]
+        peers = [
+            (await loop.create_connection(lambda: self.make(worker), "127.0.0.1", self.port))[1] for _ in range(count)
+        ]
         await asyncio.wait_for(self.ready.wait(), 10)
         await asyncio.sleep(0.3)  # a broker of another make does not say when it has taken a worker in
         return peers
@@ -380,7 +384,12 @@ class Load:
         for peer in [*clients, *workers]:
             peer.transport.close()
         served = self.share * self.clients
-        return {"requests": served, "seconds": round(took, 3), "rate": round(served / took), "cpu": round(time.process_time(), 3)}
+        return {
+            "requests": served,
+            "seconds": round(took, 3),
+            "rate": round(served / took),
+            "cpu": round(time.process_time(), 3),
+        }
 
 
 def main() -> None:

@@ -41,7 +41,10 @@ COMPARED = {
     "values": "time broker run seq topic size last",
     "audit": "rule run number worker connection service seq",
 }
-PERCENTILES = {"services": "wait_p50_us wait_p99_us total_p50_us total_p90_us total_p99_us total_p999_us", "workers": "run_p50_us"}
+PERCENTILES = {
+    "services": "wait_p50_us wait_p99_us total_p50_us total_p90_us total_p99_us total_p999_us",
+    "workers": "run_p50_us",
+}
 TEXTS = (
     "request broker service last_service client_peer worker_protocol outcome reason parent far_broker far_protocol ending kind source "
     "target topic rule"
@@ -104,7 +107,9 @@ def compare(con: Any, tables: str) -> dict[str, int]:
     """By table, how many rows only one of both has; none where all is well."""
     different = {}
     for name, columns in COMPARED.items():
-        con.execute(f"CREATE VIEW spark_{name} AS SELECT * FROM read_parquet('{tables}/{name}/**/*.parquet', hive_partitioning = true)")
+        con.execute(
+            f"CREATE VIEW spark_{name} AS SELECT * FROM read_parquet('{tables}/{name}/**/*.parquet', hive_partitioning = true)"
+        )
         chosen = ", ".join(_cast(column) for column in columns.split())
         apart = 0
         for one, other in ((f"spark_{name}", f'"{name}"'), (f'"{name}"', f"spark_{name}")):
@@ -166,7 +171,9 @@ def show(found: dict[str, Any]) -> None:
     for name, told in (("Spark", spark), ("DuckDB", duck)):
         print(f"  {name:7s} {told['seconds']:7.1f} s {told['cpu']:7.1f} CPU s {told['memory'] / 2**20:7.0f} MiB")
     print(f"  (DuckDB {duck['computed']:.1f} s until all is in memory, the rest to write it)")
-    print(f"  Spark takes {spark['seconds'] / duck['seconds']:.1f} times DuckDB's time, {spark['cpu'] / duck['cpu']:.1f} times its CPU")
+    print(
+        f"  Spark takes {spark['seconds'] / duck['seconds']:.1f} times DuckDB's time, {spark['cpu'] / duck['cpu']:.1f} times its CPU"
+    )
     print("  by table: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in spark["tables"].items()))
     print("  rows: " + ", ".join(f"{name} {count:,}" for name, count in duck["rows"].items()))
     print(f"  tables equal: {'yes' if not duck['different'] else duck['different']}")

@@ -26,7 +26,13 @@ from polydomo.journal.rules import RULES
 
 
 def plant(
-    life: Life, rows: Blocks, records: Blocks, facts: dict[str, Array], masks: dict[str, Array], next_number: int, dice: np.random.Generator
+    life: Life,
+    rows: Blocks,
+    records: Blocks,
+    facts: dict[str, Array],
+    masks: dict[str, Array],
+    next_number: int,
+    dice: np.random.Generator,
 ) -> tuple[Planted, Changes]:
     """Breaks every rule ``life.breaches`` times, each time in a way that breaks no other."""
     run = life.run
@@ -50,7 +56,15 @@ def plant(
             mine = {"number": number, "service": fact["service"], "client": fact["client"]}
             request: dict[str, Any] = {"run": run, "number": number}
             if rule == "one-outcome":
-                rows.add(t=stop, event=EV[schema.FAILED], order=O_AFTER, connection=fact["client"], attempt=1, outcome=5, **mine)
+                rows.add(
+                    t=stop,
+                    event=EV[schema.FAILED],
+                    order=O_AFTER,
+                    connection=fact["client"],
+                    attempt=1,
+                    outcome=5,
+                    **mine,
+                )
             elif rule == "one-record":
                 rows.add(t=stop, event=FINISHED, order=O_AFTER, number=number)
             elif rule == "some-outcome":
@@ -58,11 +72,25 @@ def plant(
             elif rule == "outcome-recorded":
                 changes.drop.append((number, FINISHED))
             elif rule == "nothing-after-outcome":
-                rows.add(t=stop, event=EV[schema.QUEUED], order=O_AFTER, connection=fact["client"], attempt=1, queue=1, **mine)
+                rows.add(
+                    t=stop,
+                    event=EV[schema.QUEUED],
+                    order=O_AFTER,
+                    connection=fact["client"],
+                    attempt=1,
+                    queue=1,
+                    **mine,
+                )
             elif rule == "one-holder":
                 other = int(spare(fact["service"]))
                 rows.add(
-                    t=fact["began"], event=EV[schema.DISPATCHED], order=O_EXTRA, connection=other + CLIENTS, worker=other, attempt=1, **mine
+                    t=fact["began"],
+                    event=EV[schema.DISPATCHED],
+                    order=O_EXTRA,
+                    connection=other + CLIENTS,
+                    worker=other,
+                    attempt=1,
+                    **mine,
                 )
             elif rule == "fenced":
                 other = int(spare(fact["service"]))
@@ -102,7 +130,9 @@ def plant(
                 request = {"run": run, "service": SERVICES[fact["service"]]}
                 next_number += 1
             elif rule in ("silence-acted-on", "not-given-up-early"):
-                changes.set.append((-worker, EV[schema.LOST], "silence", 30_000_000 if rule == "silence-acted-on" else 1_000_000))
+                changes.set.append(
+                    (-worker, EV[schema.LOST], "silence", 30_000_000 if rule == "silence-acted-on" else 1_000_000)
+                )
                 request = {"run": run}
             elif rule == "no-hole":
                 (changes.hole if len(changes.hole) <= len(changes.twice) else changes.twice).append(number)

@@ -175,7 +175,10 @@ class Bench:
             await asyncio.sleep(0.01)
         found = sorted(latency for subscriber in subscribers for latency in subscriber.latencies)
         assert len(found) == ticks * self.count, f"{len(found)} of {ticks * self.count} ticks arrived"
-        return {name: round(found[int(part * (len(found) - 1))], 2) for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))}
+        return {
+            name: round(found[int(part * (len(found) - 1))], 2)
+            for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+        }
 
 
 def memory(pid: int) -> int:

@@ -242,7 +242,10 @@ async def trickle(stage: Stage, dice: random.Random) -> bool:
 async def garbage(stage: Stage, dice: random.Random) -> bool:
     """Any bytes, with and without a handshake before them."""
     heads = (b"", greeting(b"DEALER"), greeting(b"REQ"), SP_REQ, b"GET / HTTP/1.1\r\n", SIGNATURE)
-    wild = [write_all(stage, [dice.choice(heads) + dice.randbytes(dice.choice((1, 10, 1000, 50_000)))], 0.0, 0.2) for _ in range(30)]
+    wild = [
+        write_all(stage, [dice.choice(heads) + dice.randbytes(dice.choice((1, 10, 1000, 50_000)))], 0.0, 0.2)
+        for _ in range(30)
+    ]
     return any(await asyncio.gather(*wild))
 
 

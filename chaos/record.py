@@ -1,12 +1,12 @@
 """What an actor writes down as it happens: one line each, whole or not at all, so that SIGKILL loses nothing that was said before it.
 
-    S id service attempts     a call is about to be submitted, by a client that may send it so many times
-    E id outcome ms at        it ended, after so many milliseconds, at that time of the clock on the wall
-    T id                      a second outcome of it arrived
-    W id                      a reply arrived that is some other call's
-    G id                      a reply arrived that is not what the worker was to say
-    X id                      a worker begins to execute it
-    Q                         the actor has ended in order, with nothing left open
+S id service attempts     a call is about to be submitted, by a client that may send it so many times
+E id outcome ms at        it ended, after so many milliseconds, at that time of the clock on the wall
+T id                      a second outcome of it arrived
+W id                      a reply arrived that is some other call's
+G id                      a reply arrived that is not what the worker was to say
+X id                      a worker begins to execute it
+Q                         the actor has ended in order, with nothing left open
 """
 
 import os

@@ -14,7 +14,9 @@ OURS = ("never-reads.", "probe.")  # calls that faults and checks make, and that
 SHOWN = 10  # cases that are named of each kind
 MIB = 1024 * 1024
 LATEST = 20.0  # seconds that a call may take: its timeout, the longest freeze, and a busy machine
-MAX_MEMORY = 400 * MIB  # of the broker at rest: Python, Arrow's buffers, and a margin; without a bound it would be gigabytes
+MAX_MEMORY = (
+    400 * MIB
+)  # of the broker at rest: Python, Arrow's buffers, and a margin; without a bound it would be gigabytes
 
 
 @dataclass
@@ -48,8 +50,15 @@ class Report:
         self.must("replies to the wrong call or client", tally.wrong)
         self.must("replies that were not what the worker said", tally.garbled)
         endings = [f"{name}: {call.outcome}" for name, call in calls.items()]
-        self.must("errors that are not the library's own, or violations", [e for e in endings if "untyped" in e or "violation" in e])
-        late = [f"{e}, after {c.took / 1000:.1f} s" for e, c in zip(endings, calls.values(), strict=True) if c.took > LATEST * 1000]
+        self.must(
+            "errors that are not the library's own, or violations",
+            [e for e in endings if "untyped" in e or "violation" in e],
+        )
+        late = [
+            f"{e}, after {c.took / 1000:.1f} s"
+            for e, c in zip(endings, calls.values(), strict=True)
+            if c.took > LATEST * 1000
+        ]
         self.must("calls that ended long after their timeout", late)
         often = [
             f"{name}: executed {call.executions} times, sent at most {call.attempts}"
@@ -60,7 +69,10 @@ class Report:
         ]
         self.must("calls executed more often than attempts allow", often)
         self.must("calls executed that nobody submitted", [name for name in tally.unknown if not name.startswith(OURS)])
-        self.must(f"MiB of the broker at rest over {MAX_MEMORY // MIB}", [f"{self.memory // MIB}"] if self.memory > MAX_MEMORY else [])
+        self.must(
+            f"MiB of the broker at rest over {MAX_MEMORY // MIB}",
+            [f"{self.memory // MIB}"] if self.memory > MAX_MEMORY else [],
+        )
 
     def outcomes(self) -> Counter[str]:
         return Counter(self.outcome(name, call) for name, call in self.tally.calls.items())
@@ -72,14 +84,20 @@ class Report:
         calls = self.tally.calls
         outcomes = self.outcomes()
         rows: list[tuple[str, str]] = [
-            ("load", f"{self.peers} peers in processes of their own, {self.crowd:,} idle peers, for {self.seconds:.0f} s"),
+            (
+                "load",
+                f"{self.peers} peers in processes of their own, {self.crowd:,} idle peers, for {self.seconds:.0f} s",
+            ),
             ("", f"{len(calls):,} requests submitted, {self.tally.executions:,} executions"),
             ("", ", ".join(f"{name} {count:,}" for name, count in Counter(map(kind_of, calls)).most_common())),
             ("faults", f"{self.faults.total():,} injected"),
             *(("", f"{name:<36}{count:>6,}") for name, count in sorted(self.faults.items(), key=lambda item: -item[1])),
             ("outcomes", ""),
             *(("", f"{name:<36}{count:>6,}") for name, count in outcomes.most_common()),
-            ("broker", f"{self.memory / MIB:.0f} MiB at rest, {self.most_memory / MIB:.0f} MiB at most, {self.files} files open"),
+            (
+                "broker",
+                f"{self.memory / MIB:.0f} MiB at rest, {self.most_memory / MIB:.0f} MiB at most, {self.files} files open",
+            ),
             ("", f"{self.restarts} restarts of both brokers; {self.audited:,} rows of their journals audited"),
             ("must be 0", ""),
             *(("", f"{what:<60}{len(cases):>4}") for what, cases in self.musts.items()),

@@ -92,7 +92,9 @@ def answered(path: Path, since: float) -> bool:
     if not path.exists():
         return False
     lines = path.read_text().splitlines()[-400:]
-    return any(line.startswith("E ") and line.split(" ")[2] == "reply" and float(line.split(" ")[4]) > since for line in lines)
+    return any(
+        line.startswith("E ") and line.split(" ")[2] == "reply" and float(line.split(" ")[4]) > since for line in lines
+    )
 
 
 async def at_rest(stage: Stage) -> list[str]:
@@ -102,7 +104,9 @@ async def at_rest(stage: Stage) -> list[str]:
         if status is None:
             wrong.append(f"{broker.name} does not answer")
         else:
-            wrong += [f"{broker.name}, {name}: {status[name]}" for name in ("open_requests", "held_bytes") if status[name]]
+            wrong += [
+                f"{broker.name}, {name}: {status[name]}" for name in ("open_requests", "held_bytes") if status[name]
+            ]
     return wrong
 
 
@@ -138,7 +142,9 @@ async def play(stage: Stage, options: argparse.Namespace, tell: Tell) -> Report:
     await stage.open()
     try:
         found.peers = len(stage.actors)
-        tell(f"a broker at port {stage.broker.port} and another behind a bridge, {found.peers} actors; seed {options.seed}")
+        tell(
+            f"a broker at port {stage.broker.port} and another behind a bridge, {found.peers} actors; seed {options.seed}"
+        )
         late = await until(lambda: well(stage, 0.0), REST)
         if late:
             raise RuntimeError(f"the stage is not ready: {'; '.join(late)}")
@@ -193,7 +199,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--crowd", type=int, default=Load.crowd, help="idle peers")
     parser.add_argument("--lanes", type=int, default=Load.lanes, help="calls open at a time, of each client")
     parser.add_argument("--rate", type=float, default=Load.rate, help="calls a second, of each client")
-    parser.add_argument("--without", action="append", default=[], metavar="FAULT", choices=[fault.name for fault in FAULTS])
+    parser.add_argument(
+        "--without", action="append", default=[], metavar="FAULT", choices=[fault.name for fault in FAULTS]
+    )
     parser.add_argument("--keep", metavar="DIR", help="leave records, logs and journal there")
     parser.add_argument("--quiet", action="store_true", help="print the table only")
     return parser

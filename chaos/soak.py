@@ -69,7 +69,9 @@ def growth(name: str, points: list[tuple[float, float]], seconds: float) -> tupl
     return f"{name}: {before:.1f}, then {after:.1f} (at most {allowed:.1f} allowed)", after > allowed
 
 
-def latencies(tally: Tally, began: float, seconds: float) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+def latencies(
+    tally: Tally, began: float, seconds: float
+) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """The median and the 90th percentile of echoes that were answered, in milliseconds, for every five seconds."""
     window = 5.0
     buckets: dict[int, list[float]] = {}

@@ -131,9 +131,20 @@ class Broker:
         load = self.load
         beat = f"{load.beat:g}s"
         words = [f"--{name}-beat={beat}" for name in ("mdp", "mdx", "dcp", "emqp", "dbp")]
-        words += ["--beats-missed=4", "--queue-expiry=3s", "--memo-queue-expiry=3s", "--memo-idle=1s", "--busy-timeout=6s"]
+        words += [
+            "--beats-missed=4",
+            "--queue-expiry=3s",
+            "--memo-queue-expiry=3s",
+            "--memo-idle=1s",
+            "--busy-timeout=6s",
+        ]
         words += ["--limits-handshake-time=3s", "--limits-max-unsent=8MiB", "--limits-max-message=3MiB", "--grace=5s"]
-        words += ["--dbp-broadcast=off", "--journal-level=messages", f"--journal-name={self.name}", "--journal-roll-seconds=1s"]
+        words += [
+            "--dbp-broadcast=off",
+            "--journal-level=messages",
+            f"--journal-name={self.name}",
+            "--journal-roll-seconds=1s",
+        ]
         words += [f"--bridge-beat={beat}", *self.words]
         self.runs += 1
         self.asked = False

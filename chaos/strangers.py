@@ -76,7 +76,9 @@ class MdpClient:
             if now >= due and len(self.open) < self.options.lanes and not self.caller.stopping.is_set():
                 self.send(self.caller.next(), now)
                 due = now + self.caller.pause() / self.options.lanes
-            if self.socket.poll(20 if len(self.open) >= self.options.lanes else max(1, min(20, int(1000 * (due - now))))):
+            if self.socket.poll(
+                20 if len(self.open) >= self.options.lanes else max(1, min(20, int(1000 * (due - now))))
+            ):
                 self.receive()
             self.expire()
         self.socket.close()
@@ -231,7 +233,9 @@ def memo_worker(options: Options) -> None:
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     with _req(options) as sock:
-        threads = [threading.Thread(target=_serve_memo, args=(options, sock), daemon=True) for _ in range(options.lanes)]
+        threads = [
+            threading.Thread(target=_serve_memo, args=(options, sock), daemon=True) for _ in range(options.lanes)
+        ]
         for thread in threads:
             thread.start()
         while not stopping.wait(0.2):

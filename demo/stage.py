@@ -148,7 +148,17 @@ class Stage:
     # --- the broker ------------------------------------------------------------------------------------------------------
 
     def start_broker(self) -> None:
-        words = ["-m", "polydomo", "up", "--listen", "tcp://127.0.0.1:0", "--data", str(self.data), "--log-json", *SETTINGS]
+        words = [
+            "-m",
+            "polydomo",
+            "up",
+            "--listen",
+            "tcp://127.0.0.1:0",
+            "--data",
+            str(self.data),
+            "--log-json",
+            *SETTINGS,
+        ]
         self.broker = self._start(*words)
         self.broker.logged("ready")
         self.url = self.broker.logged("listening")["address"]
@@ -187,7 +197,9 @@ class Stage:
 
     def registered(self, service: str, known: set[str]) -> None:
         """Waits for one more worker than the known ones. The log would not do: of many alike in a second it only tells how many."""
-        self.wait_until("workers", lambda rows: any(row["worker"] not in known and service in row["services"] for row in rows))
+        self.wait_until(
+            "workers", lambda rows: any(row["worker"] not in known and service in row["services"] for row in rows)
+        )
 
     def start_worker(self, protocol: str, service: str, job: str, name: str, hold: int = 0) -> Process:
         return self._start("-m", "demo.peers.worker", self.url, protocol, service, job, name, str(hold))

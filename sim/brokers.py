@@ -187,7 +187,9 @@ class BrokerNode(Listener):
     recorder: SimRecorder
     watcher: Watcher
 
-    def __init__(self, world: "World", name: str, rng: Random, make_bridge: "Callable[[BrokerNode, BrokerNode], object]") -> None:
+    def __init__(
+        self, world: "World", name: str, rng: Random, make_bridge: "Callable[[BrokerNode, BrokerNode], object]"
+    ) -> None:
         super().__init__(world.scheduler, name)
         self.make_bridge = make_bridge
         self.world = world
@@ -232,7 +234,13 @@ class BrokerNode(Listener):
         self.recorder = SimRecorder(self, self.world.record, run, self.rng.choice((20, 200, 1000)))
         self.hub.now = self.clock
         self.broker = Broker(
-            self.clock, Dice(self.rng), policy_of(self.options), tuning_of(self.options), self.recorder, self.wall, f"tcp://{self.name}:5246"
+            self.clock,
+            Dice(self.rng),
+            policy_of(self.options),
+            tuning_of(self.options),
+            self.recorder,
+            self.wall,
+            f"tcp://{self.name}:5246",
         )
         self.datagrams = Datagrams(self.broker)
         self.watcher = Watcher(self)
@@ -276,7 +284,11 @@ class BrokerNode(Listener):
         """What the disk has of this run, and what the next run will say of the rest."""
         recorder = self.recorder
         self.world.record.journal += recorder.safe
-        told = {(row["covers_run"], row["covers_first"], row["covers_last"]) for row in recorder.safe if row.get("covers_run")}
+        told = {
+            (row["covers_run"], row["covers_first"], row["covers_last"])
+            for row in recorder.safe
+            if row.get("covers_run")
+        }
         self._owed = [lost for lost in self._owed if lost not in told]
         self._owed += [(recorder.run.run, first, last) for first, last in recorder.lost()]
 

@@ -82,7 +82,9 @@ def _replies(world: "World", found: list[Breach]) -> None:
             found.append(Breach("parts", f"{tag} got parts of several executions: {parts}", tag))
         if not any(_same(connection, ender) for ender in enders.get(tag, [])):
             found.append(
-                Breach("fencing", f"{tag} got the reply of {connection}, and the broker took {enders.get(tag, [])}", tag)
+                Breach(
+                    "fencing", f"{tag} got the reply of {connection}, and the broker took {enders.get(tag, [])}", tag
+                )
             )
 
 
@@ -107,7 +109,9 @@ def _journal(world: "World", found: list[Breach]) -> None:
             crashed.add(run)
         elif what == "opened" and row[5] == "memo":
             memo.add(str(row[6]))
-        if what not in ("accepted", "dispatched", "partial", "requeued", "forwarded", "ended") or not run.startswith("b"):
+        if what not in ("accepted", "dispatched", "partial", "requeued", "forwarded", "ended") or not run.startswith(
+            "b"
+        ):
             continue
         key = (run, row[4])
         life = lives.get(key)
@@ -203,7 +207,9 @@ class Life:
                 return f"ended as {self.outcome!r}"
             if self.outcome == "ok" and (not self.worker or row[6] != self.worker):
                 return f"was answered by {row[6]} while {self.worker or 'nobody'} had it"
-            if self.outcome == "gave-up" and self.attempts - self.spent < most and not bridged:  # else another broker may have
+            if (
+                self.outcome == "gave-up" and self.attempts - self.spent < most and not bridged
+            ):  # else another broker may have
                 return f"was given up after {self.attempts - self.spent} of {most} attempts"
         return ""
 

@@ -106,7 +106,13 @@ def nng_repeats_run(stack: ExitStack) -> None:
     swap(stack, MemoSession, "on_message", make)
 
 
-@mutant("a RESULT that NNG repeats on a new connection is taken for the next job's", *both("memo,memo"), "nng=1", "cut=2", *BUSY)
+@mutant(
+    "a RESULT that NNG repeats on a new connection is taken for the next job's",
+    *both("memo,memo"),
+    "nng=1",
+    "cut=2",
+    *BUSY,
+)
 def repeated_result(stack: ExitStack) -> None:
     def make(deliver: Any) -> Any:
         def mutated(self: MemoSession, worker: Worker, request: Request) -> None:
@@ -143,7 +149,13 @@ def attempts_unbounded(stack: ExitStack) -> None:
     swap(stack, Floor, "_give_back", make)
 
 
-@mutant("a request is tried again after a partial has reached its client", *both("mdx,mdx,mdx"), "partials=1", "slow=0.5", *LOSSES)
+@mutant(
+    "a request is tried again after a partial has reached its client",
+    *both("mdx,mdx,mdx"),
+    "partials=1",
+    "slow=0.5",
+    *LOSSES,
+)
 def partials_mixed(stack: ExitStack) -> None:
     def make(give_back: Any) -> Any:
         def mutated(self: Broker, request: Request, worker: Worker, why: str) -> None:
@@ -155,7 +167,9 @@ def partials_mixed(stack: ExitStack) -> None:
     swap(stack, Floor, "_give_back", make)
 
 
-@mutant("held partials outlive their attempt", "clients=dcp,mdp1", "workers=mdx,mdp2", "partials=1", "slow=0.5", *LOSSES)
+@mutant(
+    "held partials outlive their attempt", "clients=dcp,mdp1", "workers=mdx,mdp2", "partials=1", "slow=0.5", *LOSSES
+)
 def held_partials_kept(stack: ExitStack) -> None:
     def make(give_back: Any) -> Any:
         def mutated(self: Broker, request: Request, worker: Worker, why: str) -> None:
@@ -228,7 +242,9 @@ def wrong_end_of_the_lru(stack: ExitStack) -> None:
     swap(stack, Floor, "_pick", make)
 
 
-@mutant("a client that is served keeps its turn", *both("mdx,mdx,mdx"), "services=1", "slow=0.2", "pace=0.2", "burst=10")
+@mutant(
+    "a client that is served keeps its turn", *both("mdx,mdx,mdx"), "services=1", "slow=0.2", "pace=0.2", "burst=10"
+)
 def no_turns(stack: ExitStack) -> None:
     def make(pop: Any) -> Any:
         def mutated(service: Service) -> Request:
@@ -308,9 +324,21 @@ def silence_not_judged(stack: ExitStack) -> None:
     swap(stack, liveness, "_allowed_silence", lambda allowed: lambda broker, worker: 0.0)
 
 
-@mutant("a busy worker must beat from the first moment", *both("mdp1,mdp2"), "quiet=1", "slow=0.5", "busy_timeout=20", "beat=0.5")
+@mutant(
+    "a busy worker must beat from the first moment",
+    *both("mdp1,mdp2"),
+    "quiet=1",
+    "slow=0.5",
+    "busy_timeout=20",
+    "beat=0.5",
+)
 def busy_timeout_ignored(stack: ExitStack) -> None:
-    swap(stack, liveness, "_allowed_silence", lambda allowed: lambda broker, worker: 0.0 if worker.waiting else worker.silence)
+    swap(
+        stack,
+        liveness,
+        "_allowed_silence",
+        lambda allowed: lambda broker, worker: 0.0 if worker.waiting else worker.silence,
+    )
 
 
 @mutant("the broker does not beat", *both("mdp1,mdp1"))

@@ -40,7 +40,9 @@ def bridge_answers_twice(stack: ExitStack) -> None:
     swap(stack, BridgeSession, "send_final", make)
 
 
-@mutant("what a bridge was sent it may not be sent again: its window only shrinks", *BRIDGED, "pace=0.3", "bridge_window=4")
+@mutant(
+    "what a bridge was sent it may not be sent again: its window only shrinks", *BRIDGED, "pace=0.3", "bridge_window=4"
+)
 def window_not_returned(stack: ExitStack) -> None:
     def make(grant: Any) -> Any:
         def mutated(self: Broker, worker: Worker, count: int = 1) -> None:
@@ -57,7 +59,13 @@ def bytes_not_returned(stack: ExitStack) -> None:
     swap(stack, BridgeSession, "_back", lambda back: lambda self, key: None)
 
 
-@mutant("what a bridge may send is refused where a line is full", *BRIDGED, "clients=mdx,mdx,mdx,mdx,mdx", "max_queue=1", "attempts=1")
+@mutant(
+    "what a bridge may send is refused where a line is full",
+    *BRIDGED,
+    "clients=mdx,mdx,mdx,mdx,mdx",
+    "max_queue=1",
+    "attempts=1",
+)
 def window_not_kept(stack: ExitStack) -> None:
     swap(stack, BridgeSession, "windowed", lambda windowed: False)
 
@@ -79,12 +87,21 @@ def retract_ignored(stack: ExitStack) -> None:
     swap(stack, Crossing, "learn", make)
 
 
-@mutant("a request comes back over the bridge and nobody watches it", *BRIDGED, "worker_crash=0.6", "cut=0.6", "slow=0.3")
+@mutant(
+    "a request comes back over the bridge and nobody watches it", *BRIDGED, "worker_crash=0.6", "cut=0.6", "slow=0.3"
+)
 def back_and_forgotten(stack: ExitStack) -> None:
-    swap(stack, Crossing, "_wait_on", lambda wait: lambda self, service, request=None: None if request is not None else wait(self, service))
+    swap(
+        stack,
+        Crossing,
+        "_wait_on",
+        lambda wait: lambda self, service, request=None: None if request is not None else wait(self, service),
+    )
 
 
-@mutant("a request goes back over the bridge that it came over", *BRIDGED, "worker_crash=0.6", "leaving=0.3", "brokers=3")
+@mutant(
+    "a request goes back over the bridge that it came over", *BRIDGED, "worker_crash=0.6", "leaving=0.3", "brokers=3"
+)
 def sent_back_and_forth(stack: ExitStack) -> None:
     def make(way: Any) -> Any:
         def mutated(self: Broker, service: Service, asking: Worker, peer: bytes) -> Path:
@@ -170,12 +187,23 @@ def subscription_kept(stack: ExitStack) -> None:
 # --- time, and who is still there ---------------------------------------------------------------------------------------------
 
 
-@mutant("a broker that was stopped takes its own sleep for its workers' silence", *both("mdx,mdp2,emqp"), "broker_freeze=0.3", "beat=0.5")
+@mutant(
+    "a broker that was stopped takes its own sleep for its workers' silence",
+    *both("mdx,mdp2,emqp"),
+    "broker_freeze=0.3",
+    "beat=0.5",
+)
 def sleep_is_silence(stack: ExitStack) -> None:
     swap(stack, liveness, "overslept", lambda overslept: lambda broker, late: None)
 
 
-@mutant("what is due is done before what has come is read", *both("mdx,mdp2,emqp"), "broker_freeze=0.3", "worker_freeze=0.3", "beat=0.2")
+@mutant(
+    "what is due is done before what has come is read",
+    *both("mdx,mdp2,emqp"),
+    "broker_freeze=0.3",
+    "worker_freeze=0.3",
+    "beat=0.2",
+)
 def deaf_at_first(stack: ExitStack) -> None:
     def make(turn: Any) -> Any:
         def mutated(self: BrokerNode) -> None:
@@ -214,7 +242,13 @@ def no_first_beat(stack: ExitStack) -> None:
     swap(stack, EmqpSession, "_inform", make)
 
 
-@mutant("a DCP worker that was given up is not told to register again", *both("dcp,dcp"), "worker_freeze=0.6", "beat=0.5", "quiet=0")
+@mutant(
+    "a DCP worker that was given up is not told to register again",
+    *both("dcp,dcp"),
+    "worker_freeze=0.6",
+    "beat=0.5",
+    "quiet=0",
+)
 def no_reconnect(stack: ExitStack) -> None:
     def make(ping: Any) -> Any:
         def mutated(self: DcpSession) -> None:
@@ -241,7 +275,13 @@ def metadata_lost(stack: ExitStack) -> None:
 # --- bounds, and leaving ------------------------------------------------------------------------------------------------------
 
 
-@mutant("there are as many services as clients care to name", *both("mdx,mdx,mdx"), "services=3", "max_services=3", "unknown=0.5")
+@mutant(
+    "there are as many services as clients care to name",
+    *both("mdx,mdx,mdx"),
+    "services=3",
+    "max_services=3",
+    "unknown=0.5",
+)
 def services_unbounded(stack: ExitStack) -> None:
     def make(unusual: Any) -> Any:
         def mutated(self: Broker, session: Session, name: bytes, *more: Any) -> "Request | None":
@@ -257,7 +297,9 @@ def services_unbounded(stack: ExitStack) -> None:
     swap(stack, Broker, "_unusual", make)
 
 
-@mutant("a broker that leaves forgets what waits", "broker_stop=0.3", "slow=0.5", "pace=0.2", "burst=8", *both("mdx,mdx"))
+@mutant(
+    "a broker that leaves forgets what waits", "broker_stop=0.3", "slow=0.5", "pace=0.2", "burst=8", *both("mdx,mdx")
+)
 def leaves_without_a_word(stack: ExitStack) -> None:
     def make(shutdown: Any) -> Any:
         def mutated(self: Broker) -> None:
@@ -272,7 +314,13 @@ def leaves_without_a_word(stack: ExitStack) -> None:
 # --- the journal ---------------------------------------------------------------------------------------------------------------
 
 
-@mutant("rows that the disk could not take are gone without a word", "disk_full=0.5", "pace=0.2", "burst=8", "broker_crash=0")
+@mutant(
+    "rows that the disk could not take are gone without a word",
+    "disk_full=0.5",
+    "pace=0.2",
+    "burst=8",
+    "broker_crash=0",
+)
 def rows_vanish(stack: ExitStack) -> None:
     def make(drop: Any) -> Any:
         def mutated(self: JournalRecorder) -> None:

@@ -50,7 +50,9 @@ class Pipe:
         if len(data) > 1 and rng.random() < network.options.split:
             for _ in range(rng.choice((1, 1, 2, 5))):
                 if len(data) > 1:
-                    cut = rng.randint(1, min(len(data) - 1, 64)) if rng.random() < 0.7 else rng.randint(1, len(data) - 1)
+                    cut = (
+                        rng.randint(1, min(len(data) - 1, 64)) if rng.random() < 0.7 else rng.randint(1, len(data) - 1)
+                    )
                     self._send(data[:cut])
                     data = data[cut:]
         self._send(data)
@@ -227,7 +229,12 @@ class Network:
         self.made = 0
 
     def dial(
-        self, process: Process, listener: Listener, owner: Owner, made: Callable[[Endpoint], None], refused: Callable[[str], None]
+        self,
+        process: Process,
+        listener: Listener,
+        owner: Owner,
+        made: Callable[[Endpoint], None],
+        refused: Callable[[str], None],
     ) -> Dialing:
         """Calls ``made`` or ``refused``, unless the dialing is cancelled before, which it should be: a blocked way answers nothing."""
         dialing = Dialing()
@@ -240,11 +247,15 @@ class Network:
             if any(way in self.blocked for way in ways):
                 self.scheduler.at(self.scheduler.now + 1.0, knock)  # as TCP does: again after a second
             elif not listener.up:
-                process.later(self.options.latency, lambda: None if dialing.cancelled else refused("connection refused"))
+                process.later(
+                    self.options.latency, lambda: None if dialing.cancelled else refused("connection refused")
+                )
             else:
                 self._connect(process, listener, owner, made)
 
-        self.scheduler.at(self.scheduler.now + 2 * self.options.latency + self.rng.random() * self.options.jitter, knock)
+        self.scheduler.at(
+            self.scheduler.now + 2 * self.options.latency + self.rng.random() * self.options.jitter, knock
+        )
         return dialing
 
     def _connect(self, process: Process, listener: Listener, owner: Owner, made: Callable[[Endpoint], None]) -> None:
@@ -270,7 +281,9 @@ class Network:
 
     def wake(self) -> None:
         """Something that held bytes back is over: every pipe looks again."""
-        self.connections = [connection for connection in self.connections if not connection.over or self._busy(connection)]
+        self.connections = [
+            connection for connection in self.connections if not connection.over or self._busy(connection)
+        ]
         for connection in self.connections:
             connection.near.out.pump()
             connection.far.out.pump()

@@ -48,7 +48,9 @@ class Options:
     broker_freeze: float = 0.0
     broker_stop: float = 0.0  # leaves in order, as on SIGTERM
     clock_jump: float = 0.0  # of a broker's clock, forward, as after a machine was suspended; its wall clock either way
-    disk_full: float = 0.0  # a broker's journal cannot be written for a while; what a crash finds unwritten is lost anyway
+    disk_full: float = (
+        0.0  # a broker's journal cannot be written for a while; what a crash finds unwritten is lost anyway
+    )
     slow_turn: float = 0.0  # longest turn of a broker's loop, in seconds
 
     # the peers' behaviour

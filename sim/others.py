@@ -53,7 +53,11 @@ class Keeper(Peer):
             return
         self.up = True
         line = Line(
-            self, self.make_end(), lambda: self._opened(line), lambda event: self.heard(event), lambda why: self.lost(line, why)
+            self,
+            self.make_end(),
+            lambda: self._opened(line),
+            lambda event: self.heard(event),
+            lambda why: self.lost(line, why),
         )
         self.line = line
 
@@ -127,7 +131,13 @@ class CatalogService(Keeper):
         return self.speaker
 
     def opened(self) -> None:
-        info: dict[str, object] = {"name": self.name, "ip": self.name, "port": 1, "function": "test", "heartbeat": self.options.beat}
+        info: dict[str, object] = {
+            "name": self.name,
+            "ip": self.name,
+            "port": 1,
+            "function": "test",
+            "heartbeat": self.options.beat,
+        }
         self.speaker.end.register(info, self.now)
         line = self.line
         self.later(self.options.beat, lambda: self._beat(line))

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from sim.world import World
 
 
-
 class End(typing.Protocol):
     """What a line needs of an end; those of ``protocols`` have it."""
 

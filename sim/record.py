@@ -49,7 +49,11 @@ class Record:
 
     def story(self, tag: str, most: int = 200) -> list[str]:
         """The rows about one request, and about the workers that had it."""
-        lines = [f"{row[0]:10.4f}  {row[1]:<14} {row[2]:<12} {' '.join(map(str, row[3:]))}" for row in self.rows if row[3] == tag]
+        lines = [
+            f"{row[0]:10.4f}  {row[1]:<14} {row[2]:<12} {' '.join(map(str, row[3:]))}"
+            for row in self.rows
+            if row[3] == tag
+        ]
         return lines if len(lines) <= most else [*lines[: most // 2], "...", *lines[-most // 2 :]]
 
 
@@ -157,7 +161,9 @@ class SimRecorder(JournalRecorder):
 
     def requeued(self, request: Request, worker: Worker, why: str) -> None:
         super().requeued(request, worker, why)
-        self._row("requeued", self._tag(request), request.number, _name(request.service.name), worker.number, request.attempts)
+        self._row(
+            "requeued", self._tag(request), request.number, _name(request.service.name), worker.number, request.attempts
+        )
 
     def forwarded(self, request: Request, worker: Worker, service: bytes) -> None:
         super().forwarded(request, worker, service)

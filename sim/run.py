@@ -78,9 +78,13 @@ def run_seed(seed: int, changes: "list[str] | None" = None) -> World:
 def tell(world: World, changes: list[str]) -> str:
     """What broke, how to see it again, and the story of the request."""
     options: Options = world.options
-    again = " ".join(["python -m sim.run --seeds 1 --first", str(options.seed), *(f"--option {change}" for change in changes)])
+    again = " ".join(
+        ["python -m sim.run --seeds 1 --first", str(options.seed), *(f"--option {change}" for change in changes)]
+    )
     lines = [f"seed {options.seed} failed; run it again with: {again}"]
-    lines.append(f"  clients {','.join(options.clients)}  workers {','.join(options.workers)}  faults {', '.join(options.faults())}")
+    lines.append(
+        f"  clients {','.join(options.clients)}  workers {','.join(options.workers)}  faults {', '.join(options.faults())}"
+    )
     for breach in world.breaches[:5]:
         lines.append(f"  {breach}")
         if breach.detail:
@@ -96,10 +100,14 @@ def tell(world: World, changes: list[str]) -> str:
 
 
 def main(arguments: "list[str] | None" = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m sim.run", description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        prog="python -m sim.run", description=__doc__.partition("\n")[0] if __doc__ else ""
+    )
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="set an option over what the seed draws")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="set an option over what the seed draws"
+    )
     parser.add_argument("--stop", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--digest", action="store_true", help="print the digest of each seed's record")
     parser.add_argument("--progress", type=int, default=0, metavar="N", help="print a line every N seeds")

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from sim.brokers import BrokerNode
 
 EVERY = 8  # steps between two looks at everything; the cheap looks are taken every time
-LATE = 0.05  # seconds a deadline may be late, besides the hundredth of the wait that the broker's timers allow themselves
+LATE = (
+    0.05  # seconds a deadline may be late, besides the hundredth of the wait that the broker's timers allow themselves
+)
 
 
 class Watcher:
@@ -23,9 +25,13 @@ class Watcher:
         self.tokens: set[bytes] = set()  # every client address that was given to a worker
         self.memo_ids: set[bytes] = set()
         self.steps = 0
-        self.fresh = False  # the clock has just jumped, or the process was frozen: what is late is looked at after this turn
+        self.fresh = (
+            False  # the clock has just jumped, or the process was frozen: what is late is looked at after this turn
+        )
         self._idle: dict[Worker, int] = {}  # since which step it has been idle
-        self._seats: dict[Worker, Session] = {}  # ... and on which connection: whoever comes from another one takes its place at the end
+        self._seats: dict[
+            Worker, Session
+        ] = {}  # ... and on which connection: whoever comes from another one takes its place at the end
         self._served: dict[tuple[Service, Session], int] = {}  # the last dispatch from the line, by its number
         self._dispatches = 0
         self._came: dict[Request, int] = {}  # dispatches there had been when it was accepted, of what waits
@@ -64,7 +70,9 @@ class Watcher:
             for other in service.workers:
                 before = self._idle.get(other)
                 if before is not None and before < since and _could(service, other, worker, request):
-                    self.breach("lru", f"worker {worker.number} was chosen while {other.number} had been idle for longer", tag)
+                    self.breach(
+                        "lru", f"worker {worker.number} was chosen while {other.number} had been idle for longer", tag
+                    )
 
     def _in_turn(self, request: Request, waited: int | None, tag: str) -> None:
         """ "clients of one service are served in turn" """
@@ -139,13 +147,17 @@ class Watcher:
             passed_on = sum(request.course.hops > 0 or request.session.windowed for request in queues.waiting(service))
             most = policy.max_queue + clients + held + len(service.returned) + passed_on
             if service.length > most:
-                self.breach("bound", f"{service.length} requests wait for {service.name!r}, the bound is {policy.max_queue}")
+                self.breach(
+                    "bound", f"{service.length} requests wait for {service.name!r}, the bound is {policy.max_queue}"
+                )
         for session in broker.sessions:
             if len(session.requests) > policy.max_outstanding:
                 self.breach("bound", f"client {session.number} has {len(session.requests)} open requests")
         if len(broker.services) > policy.max_services:
             self.breach("bound", f"{len(broker.services)} services")
-        windowed = sum(len(request.body) for session in broker.sessions if session.windowed for request in session.requests)
+        windowed = sum(
+            len(request.body) for session in broker.sessions if session.windowed for request in session.requests
+        )
         if broker.held_bytes > policy.max_held_bytes + windowed + clients * self.node.world.largest * 8:
             self.breach("bound", f"{broker.held_bytes} bytes are held, the bound is {policy.max_held_bytes}")
 
@@ -173,8 +185,14 @@ class Watcher:
                 continue
             allowed = self.allowed(dialog)
             silent = now - dialog.last_heard
-            if silent > _late(allowed) and now - worker.since > _late(allowed) and self._last_job(worker, now) > _late(allowed):
-                self.breach("silence", f"worker {worker.number} has been silent for {silent:.2f} s; {allowed:g} are allowed")
+            if (
+                silent > _late(allowed)
+                and now - worker.since > _late(allowed)
+                and self._last_job(worker, now) > _late(allowed)
+            ):
+                self.breach(
+                    "silence", f"worker {worker.number} has been silent for {silent:.2f} s; {allowed:g} are allowed"
+                )
             if dialog.beats and now - dialog.last_said > _late(beat) + self.node.options.slow_turn:
                 self.breach("beat", f"worker {worker.number} has heard nothing for {now - dialog.last_said:.2f} s")
 
@@ -189,7 +207,9 @@ class Watcher:
         for name in registered:
             entry = self.node.broker.catalog.entries[name]
             if entry.state == LOST and entry.session is not None and self._unread(entry.session.link.peer):
-                self.breach("unheard", f"{name} was taken from the catalog for its silence, and what it has said is not read")
+                self.breach(
+                    "unheard", f"{name} was taken from the catalog for its silence, and what it has said is not read"
+                )
 
     def _unread(self, connection: str) -> bool:
         """Whether something from there waits to be read."""
@@ -222,7 +242,9 @@ class Watcher:
         tuning = self.node.broker.tuning
         if worker.waiting:
             if now - worker.told > _late(tuning.memo_idle):
-                self.breach("beat", f"worker {worker.number} has waited for {now - worker.told:.2f} s and was told nothing")
+                self.breach(
+                    "beat", f"worker {worker.number} has waited for {now - worker.told:.2f} s and was told nothing"
+                )
         elif not worker.held and now - worker.seen > _late(tuning.memo_idle):
             self.breach("silence", f"worker {worker.number} has not come back for {now - worker.seen:.2f} s")
 
@@ -236,9 +258,16 @@ class Watcher:
                 late = ""
                 if request.deadline and now > _late(request.deadline - request.accepted) + request.accepted:
                     late = "is past its deadline"
-                elif request.state == QUEUED and since is not None and now > max(since, request.accepted) + _late(expiry):
+                elif (
+                    request.state == QUEUED and since is not None and now > max(since, request.accepted) + _late(expiry)
+                ):
                     late = "waits for a service that nobody offers"
-                elif request.state == QUEUED and session.protocol == "memo" and request.expiry and now > request.expiry + LATE * 4:
+                elif (
+                    request.state == QUEUED
+                    and session.protocol == "memo"
+                    and request.expiry
+                    and now > request.expiry + LATE * 4
+                ):
                     late = "waits too long for a worker"
                 elif request.state == HELD and request.run and now > request.dispatched + _late(request.run):
                     late = "runs for longer than its timeout"
@@ -254,10 +283,15 @@ class Watcher:
             return
         name = worker.session.link.peer
         if self._unread(name):
-            self.breach("unheard", f"worker {worker.number} was given up for its silence, and what it has said is not read")
+            self.breach(
+                "unheard", f"worker {worker.number} was given up for its silence, and what it has said is not read"
+            )
         silent = self.node.broker.now - dialog.last_heard
         if silent < self.allowed(dialog) - 0.001:
-            self.breach("hasty", f"worker {worker.number} was given up after {silent:.2f} s; {self.allowed(dialog):g} are allowed")
+            self.breach(
+                "hasty",
+                f"worker {worker.number} was given up after {silent:.2f} s; {self.allowed(dialog):g} are allowed",
+            )
 
     # --- the end --------------------------------------------------------------------------------------------------------------
 

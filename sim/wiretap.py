@@ -161,7 +161,10 @@ class Tap:
 
     def went(self, data: bytes) -> None:
         for _, frames in self.outgoing.feed(data):
-            if self.dialog is None and self.link.handler.__class__.__name__ in ("PublisherSession", "SubscriberSession"):
+            if self.dialog is None and self.link.handler.__class__.__name__ in (
+                "PublisherSession",
+                "SubscriberSession",
+            ):
                 return  # what goes to them is judged by those who get it
             if self.dialog is None and frames[0] == b"PDBR01":  # whoever dialed says HELLO first
                 self.dialog = self.watcher.dialogs[self.name] = dialogs.BridgeDialog(self.watcher, self.name)

@@ -173,7 +173,12 @@ class Worker(Peer):
             else:
                 line.flush()
             return
-        if isinstance(end, DcpWorkerEnd) and job.service != FORWARD_TO and trouble and rng.random() < options.forwarding:
+        if (
+            isinstance(end, DcpWorkerEnd)
+            and job.service != FORWARD_TO
+            and trouble
+            and rng.random() < options.forwarding
+        ):
             self.note("forward", execution.tag, execution.number)
             self.world.count("forward")
             end.forward(job, FORWARD_TO, job.body)

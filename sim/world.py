@@ -19,7 +19,9 @@ from sim.peers import Peer
 from sim.record import Record
 from sim.workers import SEVERAL, Worker
 
-CALLS_END = 20.0  # simulated seconds after healing within which every call has its outcome: the longest timeout, and a margin
+CALLS_END = (
+    20.0  # simulated seconds after healing within which every call has its outcome: the longest timeout, and a margin
+)
 SETTLE = 6.0  # ... and after which, and some beats, every worker is registered again
 PROBE = 20.0  # a call to a healthy world is answered within this
 LEAVE = 20.0  # nothing is left of a world whose peers have gone after this
@@ -42,7 +44,9 @@ class World:
         self.steps = 0
         self.largest = 41_000 if options.big else 200  # bytes of a body
         self.services = [b"s%d" % i for i in range(options.services)]
-        self.nodes = [BrokerNode(self, f"b{i}", Random(f"broker {i} {options.seed}"), Bridge) for i in range(options.brokers)]
+        self.nodes = [
+            BrokerNode(self, f"b{i}", Random(f"broker {i} {options.seed}"), Bridge) for i in range(options.brokers)
+        ]
         if options.bridged:
             for one, other in pairwise(self.nodes):
                 one.bridge_to(other)
@@ -82,7 +86,10 @@ class World:
         for i in range(options.topics):
             publisher = Publisher(self, f"p{i}", node)
             # Where brokers are bridged, what is published at one end of the chain is wanted at the other.
-            self.keepers += [publisher, Subscriber(self, f"u{i}", self.nodes[-1] if options.bridged else node, publisher)]
+            self.keepers += [
+                publisher,
+                Subscriber(self, f"u{i}", self.nodes[-1] if options.bridged else node, publisher),
+            ]
 
     @property
     def peers(self) -> list[Peer]:
@@ -129,7 +136,9 @@ class World:
             return
         for client in self.clients:
             for call in client.calls:
-                self.breach("one-outcome", f"{call.tag} has no outcome {CALLS_END:g} s after everything healed", call.tag)
+                self.breach(
+                    "one-outcome", f"{call.tag} has no outcome {CALLS_END:g} s after everything healed", call.tag
+                )
         self._until(self.scheduler.now + SETTLE + 6 * self.options.beat)
 
     def _health(self) -> None:
@@ -144,9 +153,13 @@ class World:
         if not self._until(self.scheduler.now + PROBE + 1.0, lambda: self._probed(before)):
             return
         for keeper in self.keepers:
-            if isinstance(keeper, CatalogService) and not (keeper.approved and self.nodes[0].broker.lookup(keeper.name)):
+            if isinstance(keeper, CatalogService) and not (
+                keeper.approved and self.nodes[0].broker.lookup(keeper.name)
+            ):
                 self.breach("liveness", f"{keeper.name} is not in the catalog of a healthy world")
-            elif isinstance(keeper, CatalogClient) and (keeper.last is None or (keeper.asked is not None and not keeper.connected)):
+            elif isinstance(keeper, CatalogClient) and (
+                keeper.last is None or (keeper.asked is not None and not keeper.connected)
+            ):
                 self.breach("liveness", f"{keeper.name} gets no answer in a healthy world")
             elif isinstance(keeper, Subscriber) and keeper.last <= before[keeper.publisher]:
                 self.breach("liveness", f"{keeper.name} has heard nothing new in a healthy world")
@@ -162,7 +175,9 @@ class World:
         return all(keeper.last > before[keeper.publisher] for keeper in self.keepers if isinstance(keeper, Subscriber))
 
     def _is_empty(self) -> bool:
-        return all(not node.broker.sessions and not len(node.broker.timers) and not node.connections for node in self.nodes)
+        return all(
+            not node.broker.sessions and not len(node.broker.timers) and not node.connections for node in self.nodes
+        )
 
     def _rest(self) -> None:
         for node in self.nodes:
@@ -213,7 +228,9 @@ class World:
         def clog() -> None:
             if self.network.connections:
                 connection = rng.choice(self.network.connections)
-                rng.choice((connection.near.out, connection.far.out)).clogged = self.scheduler.now + rng.expovariate(1.0)
+                rng.choice((connection.near.out, connection.far.out)).clogged = self.scheduler.now + rng.expovariate(
+                    1.0
+                )
 
         def cut() -> None:
             alive = [connection for connection in self.network.connections if not connection.over]
@@ -241,7 +258,11 @@ class World:
         self._rate("cut", options.cut, cut)
         self._rate("worker crash", options.worker_crash, lambda: rng.choice(self.workers).crash(rng.expovariate(1.0)))
         if self.keepers:
-            self._rate("other peer crash", options.worker_crash / 2, lambda: rng.choice(self.keepers).crash(rng.expovariate(1.0)))
+            self._rate(
+                "other peer crash",
+                options.worker_crash / 2,
+                lambda: rng.choice(self.keepers).crash(rng.expovariate(1.0)),
+            )
             self._rate("other peer freeze", options.worker_freeze / 2, lambda: freeze(rng.choice(self.keepers), 4.0))
             self._rate("forged datagram", options.garbage, forge)
         self._rate("worker freeze", options.worker_freeze, lambda: freeze(rng.choice(self.workers), 4.0))
@@ -250,9 +271,15 @@ class World:
         self._rate("broker crash", options.broker_crash, lambda: rng.choice(self.nodes).crash(rng.expovariate(0.5)))
         self._rate("broker freeze", options.broker_freeze, lambda: freeze(rng.choice(self.nodes), 3.0))
         self._rate("broker stop", options.broker_stop, lambda: rng.choice(self.nodes).stop(rng.expovariate(1.0)))
-        self._rate("clock jump", options.clock_jump, lambda: rng.choice(self.nodes).jump(rng.expovariate(0.2), rng.gauss(0, 1e6)))
+        self._rate(
+            "clock jump",
+            options.clock_jump,
+            lambda: rng.choice(self.nodes).jump(rng.expovariate(0.2), rng.gauss(0, 1e6)),
+        )
         self._rate("disk full", options.disk_full, lambda: fill_disk(rng.choice(self.nodes)))
-        self._rate("client stops reading", options.mute_reader, lambda: rng.choice(self.clients).mute(rng.expovariate(0.3)))
+        self._rate(
+            "client stops reading", options.mute_reader, lambda: rng.choice(self.clients).mute(rng.expovariate(0.3))
+        )
         self._rate("client closes", options.client_crash, lambda: rng.choice(self.clients).hang_up())
         self._rate("garbage", options.garbage, lambda: Garbler(self, rng.choice(self.nodes)).start())
 

@@ -71,7 +71,9 @@ def test_every_layer_is_told() -> None:
 
 
 def test_every_setting_that_is_named_exists() -> None:
-    inside = {key.replace(".", "_") for key in SETTINGS if "." in key}  # as the code has them, where nobody can set them
+    inside = {
+        key.replace(".", "_") for key in SETTINGS if "." in key
+    }  # as the code has them, where nobody can set them
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         for key in re.findall(r"`([a-z]+[._][a-z_]+)(?: = [^`]*)?`", path.read_text(encoding="utf-8")):
             if not key.endswith(".py") and key.partition(".")[0] in SECTIONS:

@@ -58,7 +58,10 @@ def test_the_example_of_publishing() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/publish.md").read_text(encoding="utf-8"), re.DOTALL)
     with testing.broker() as broker:
         run = subprocess.run(
-            [sys.executable, "-c", code.replace("tcp://127.0.0.1:5246", broker.url)], capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", code.replace("tcp://127.0.0.1:5246", broker.url)],
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
     assert (run.returncode, run.stdout, run.stderr) == (0, "[b'weather.oslo', b'snow']\n", "")
 

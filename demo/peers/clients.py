@@ -52,7 +52,12 @@ class MdpClient:
 
     def send(self, service: str, text: str) -> None:
         dialect = self.dialect
-        frames = [b"MDPC" + dialect.version, *([dialect.request] if dialect.request else []), service.encode(), text.encode()]
+        frames = [
+            b"MDPC" + dialect.version,
+            *([dialect.request] if dialect.request else []),
+            service.encode(),
+            text.encode(),
+        ]
         self.socket.send_multipart(frames if self.req else [*dialect.lead, *frames])
 
     def receive(self, patience: float = PATIENCE) -> tuple[bool, str]:

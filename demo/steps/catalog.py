@@ -27,7 +27,15 @@ def run(stage: Stage) -> None:
         answer, services = client.ask(b"u_U")
         rows = []
         for name, known in sorted(services.items()):
-            rows.append([name, str(known.get("protocol", "dbp")), str(known.get("function", f"workers: {known.get('workers', 0)}"))])
+            rows.append(
+                [
+                    name,
+                    str(known.get("protocol", "dbp")),
+                    str(known.get("function", f"workers: {known.get('workers', 0)}")),
+                ]
+            )
         show.table(["service", "protocol", "what it tells"], rows)
         found = {"camera", "render", "greet"} <= services.keys()
-        show.check("the catalog lists services of every protocol", answer == b"o_O" and found, f"{len(services)} services")
+        show.check(
+            "the catalog lists services of every protocol", answer == b"o_O" and found, f"{len(services)} services"
+        )

@@ -38,6 +38,12 @@ def run(stage: Stage) -> None:
         final, reply = client.receive()
         took = time.monotonic() - killed
         show.event(f"client: {reply!r}")
-        show.check("another worker takes over", final and reply == "scene 7, rendered by Ben", f"{took:.2f} s after the kill")
+        show.check(
+            "another worker takes over", final and reply == "scene 7, rendered by Ben", f"{took:.2f} s after the kill"
+        )
         client.send("mmi.service", "render")
-        show.check("the client gets one reply, not two", client.receive() == (True, "200"), "next on its line: another call's answer")
+        show.check(
+            "the client gets one reply, not two",
+            client.receive() == (True, "200"),
+            "next on its line: another call's answer",
+        )

@@ -8,7 +8,9 @@ TITLE = "What cannot be done is said"
 
 def run(stage: Stage) -> None:
     show = stage.show
-    show.say("A worker whose function raises has failed. Where the protocol has a word for it (MDX), the caller is told at once:")
+    show.say(
+        "A worker whose function raises has failed. Where the protocol has a word for it (MDX), the caller is told at once:"
+    )
     with stage.worker("mdx", "print", "print", "Finn"):
         status = stage.command("call", "print", "report.pdf")
         show.check("a failing worker's caller is told", status == 1, f"exit status {status}")

@@ -34,7 +34,11 @@ def run(stage: Stage) -> None:
         hal.go()
         concurrent.futures.wait(calls[-1:], timeout=PATIENCE)
         place = order.index("single") + 1
-        show.check("clients of a service are served in turn", place <= 3, f"the latecomer was answered as number {place} of {FLOOD + 1}")
+        show.check(
+            "clients of a service are served in turn",
+            place <= 3,
+            f"the latecomer was answered as number {place} of {FLOOD + 1}",
+        )
         flood.close()
 
 

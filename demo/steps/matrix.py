@@ -69,5 +69,9 @@ def run(stage: Stage) -> None:
                 marks.append(show.tick if right else show.cross)
             rows.append([client.label, *marks])
         show.table(["client \\ worker", *(heading for _, heading in WORKERS)], rows)
-        show.check("a client of any protocol reaches a worker of any other", answered == called, f"{answered} of {called} calls")
+        show.check(
+            "a client of any protocol reaches a worker of any other",
+            answered == called,
+            f"{answered} of {called} calls",
+        )
         stage.command("workers")

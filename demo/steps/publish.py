@@ -29,7 +29,9 @@ def run(stage: Stage) -> None:
         late.setsockopt(zmq.SUBSCRIBE, b"lab.")
         first = receive(late)
         show.event(f"latecomer: {b' '.join(first).decode()}")
-        show.check("a late subscriber is given the last value", first == [b"lab.temperature", b"20.4"], first[-1].decode())
+        show.check(
+            "a late subscriber is given the last value", first == [b"lab.temperature", b"20.4"], first[-1].decode()
+        )
         publish(thermometer, b"20.9")
         second = receive(late)
         show.event(f"latecomer: {b' '.join(second).decode()}")

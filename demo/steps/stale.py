@@ -30,7 +30,9 @@ def run(stage: Stage) -> None:
         # A worker is judged by its beats only once it has surely beaten while busy: many published ones do not.
         job = stage.wait_until("requests", lambda rows: bool(rows) and rows[0]["since"] > CROSSED)[0]
         worker = job["worker"]
-        stage.wait_until("workers", lambda rows: any(r["worker"] == worker and r["silent"] < job["since"] - CROSSED for r in rows))
+        stage.wait_until(
+            "workers", lambda rows: any(r["worker"] == worker and r["silent"] < job["since"] - CROSSED for r in rows)
+        )
         cleo.signal(signal.SIGSTOP)
         show.event("SIGSTOP: Cleo freezes")
         lost = stage.broker.logged("worker lost", since, worker=worker)
@@ -42,6 +44,12 @@ def run(stage: Stage) -> None:
         cleo.signal(signal.SIGCONT)
         show.event("SIGCONT: Cleo thaws and finishes")
         stale = stage.broker.logged("stale reply dropped", since, worker=worker)
-        show.event(f"broker: stale reply of {stale['worker']} dropped, {stale['bytes']} bytes for attempt {stale['attempt']}")
+        show.event(
+            f"broker: stale reply of {stale['worker']} dropped, {stale['bytes']} bytes for attempt {stale['attempt']}"
+        )
         client.send("mmi.service", "render")
-        show.check("the late reply reaches nobody", client.receive() == (True, "200"), "next on the client's line: another call's answer")
+        show.check(
+            "the late reply reaches nobody",
+            client.receive() == (True, "200"),
+            "next on the client's line: another call's answer",
+        )

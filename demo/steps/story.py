@@ -26,7 +26,11 @@ def run(stage: Stage) -> None:
     show.check("the killed worker is in the story", bool(lost), lost[0]["text"] if lost else "")
     ends = ("final", "failed", "unheard")
     whole = [name for name, steps in stories.items() if steps[0]["event"] == "accepted" and steps[-1]["event"] in ends]
-    show.check("every request has its story, from acceptance to its outcome", len(whole) == len(rows) > 0, f"{len(whole)} of {len(rows)}")
+    show.check(
+        "every request has its story, from acceptance to its outcome",
+        len(whole) == len(rows) > 0,
+        f"{len(whole)} of {len(rows)}",
+    )
 
 
 def finished(stage: Stage) -> list[dict[str, Any]]:

@@ -25,7 +25,11 @@ def run(stage: Stage) -> None:
             show.event(f"MDX client: {part.text!r}{' (final)' if part.final else ''}")
         complete = parts == [*(f"tile {n} of Oslo" for n in range(1, 5)), "map of Oslo complete"]
         ahead = times[-1] - times[0]
-        show.check("partial replies arrive as they are sent", complete and ahead > 0.25, f"the first came {ahead:.1f} s before the last")
+        show.check(
+            "partial replies arrive as they are sent",
+            complete and ahead > 0.25,
+            f"the first came {ahead:.1f} s before the last",
+        )
         with MdpClient(stage.url, MDP1) as old:
             reply = old.call("map", "Rome")
         show.event(f"MDP/0.1 client: one reply of {len(reply)} characters")

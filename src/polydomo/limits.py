@@ -17,16 +17,24 @@ MAX_FRAMES: Final = 1024  # An endless multipart made libzmq grow by 443 MiB; no
 MAX_HANDSHAKE: Final = 8 * KIB  # Greeting and READY of every known peer are under 300 bytes; CURVE needs about 1 KiB.
 MAX_IDENTITY: Final = 255  # ZMTP: "Identity ... 0 to 255 octets".
 MAX_IPC_PATH: Final = 107  # Linux keeps a socket's path in 108 bytes, the last of them zero.
-MAX_JSON_DEPTH: Final = 32  # Objects within objects that others are given: a person reads fewer, and the stack takes far more.
+MAX_JSON_DEPTH: Final = (
+    32  # Objects within objects that others are given: a person reads fewer, and the stack takes far more.
+)
 SP_MAX_STACK: Final = 8  # Words of an SP request id that came through devices: NNG's own default bound on hops.
 HANDSHAKE_TIME: Final = 10.0  # libzmq's own handshake interval is 30 s; a slow link needs 1 s.
 MAX_UNSENT: Final = 160 * MIB  # What one peer may leave unread: two of the largest messages and a margin.
 CHOKE_UNSENT: Final = 1 * MIB  # From here on a client that does not read is not read from either.
 CUT_AT_ONCE: Final = 64 * KIB  # Of what came in, this much is cut into messages in one step ...
-MOST_AT_ONCE: Final = 64  # ... and into this many at most, so that what stands behind the first that is another is not cut up in vain.
-CROWD: Final = 8  # Peers to be written to at the end of one turn of the loop, from which on clients with requests in line ...
+MOST_AT_ONCE: Final = (
+    64  # ... and into this many at most, so that what stands behind the first that is another is not cut up in vain.
+)
+CROWD: Final = (
+    8  # Peers to be written to at the end of one turn of the loop, from which on clients with requests in line ...
+)
 CROWD_CLIENTS: Final = 4  # ... if they are so many, so that it is worth it ...
-CROWD_TURNS: Final = 4  # ... are written to in every fourth turn: they wait under 1 ms, and it takes a quarter of the system calls.
+CROWD_TURNS: Final = (
+    4  # ... are written to in every fourth turn: they wait under 1 ms, and it takes a quarter of the system calls.
+)
 BIG_BODY: Final = 32 * KIB  # From here on copying a body costs more than handling it as a piece of its own.
 
 # --- what the broker holds --------------------------------------------------------------------------------------------
@@ -34,13 +42,19 @@ BIG_BODY: Final = 32 * KIB  # From here on copying a body costs more than handli
 MAX_CONNECTIONS: Final = 20_000  # About 10 KiB each; also bounded by the process's file descriptors.
 SPARE_FILES: Final = 64  # Open files that are no connections: listeners, the loop's own, what is kept on disk.
 BACKLOG: Final = 1024  # Peers that may wait to be accepted: after a restart they all come at once.
-PORT_TRIES: Final = 16  # A port the system chooses may be taken at the next address of the same name; then another is tried.
+PORT_TRIES: Final = (
+    16  # A port the system chooses may be taken at the next address of the same name; then another is tried.
+)
 MAX_OUTSTANDING: Final = 8_192  # Requests one client connection may have open before it is no longer read.
 MAX_QUEUE: Final = 100_000  # Requests waiting for one service before its senders are no longer read.
 MAX_HELD_BYTES: Final = 1024 * MIB  # Bodies the broker holds in all; past it, senders are no longer read.
 MAX_CLIENT_BYTES: Final = 128 * MIB  # ... and those of one client, so that one alone cannot stop all the others.
-LAST_ASKED: Final = 512  # Bytes of the last request's envelope that a connection keeps: most requests begin like the one before.
-SMALL_BODY: Final = 4 * KIB  # Bodies up to this size are not counted for one client: MAX_OUTSTANDING of them are just 32 MiB.
+LAST_ASKED: Final = (
+    512  # Bytes of the last request's envelope that a connection keeps: most requests begin like the one before.
+)
+SMALL_BODY: Final = (
+    4 * KIB
+)  # Bodies up to this size are not counted for one client: MAX_OUTSTANDING of them are just 32 MiB.
 MAX_SERVICES: Final = 10_000  # Names, with or without workers; a client inventing names must not fill memory.
 MAX_SERVICE_NAME: Final = 255  # One short ZMTP frame; the longest published name has 24 bytes.
 MAX_SERVICES_PER_WORKER: Final = 1_000  # memo01, eMQP and DCP workers may offer several.
@@ -51,20 +65,38 @@ MAX_SUBSCRIPTIONS: Final = 10_000  # Prefixes one subscriber may ask for.
 MAX_TOPIC: Final = 255  # A topic is a name; long content belongs in the message.
 MAX_HOPS: Final = 8  # Brokers that a request may go through, and that may lie between a service and who hears of it.
 MAX_BRIDGE_PREFIXES: Final = 100  # Topics that may cross one bridge.
-MAX_RELAYED: Final = 200_000  # Topics of other brokers whose last number is remembered, so that none comes twice over two bridges.
-BRIDGE_WINDOW: Final = 4_096  # Requests that one bridge may hold at a time: they keep a link of 100 ms busy at 40,000 requests a second.
-BRIDGE_SHARE: Final = 4  # ... and this part of MAX_QUEUE and MAX_HELD_BYTES: they are taken though that is reached, and must not fill it.
+MAX_RELAYED: Final = (
+    200_000  # Topics of other brokers whose last number is remembered, so that none comes twice over two bridges.
+)
+BRIDGE_WINDOW: Final = (
+    4_096  # Requests that one bridge may hold at a time: they keep a link of 100 ms busy at 40,000 requests a second.
+)
+BRIDGE_SHARE: Final = (
+    4  # ... and this part of MAX_QUEUE and MAX_HELD_BYTES: they are taken though that is reached, and must not fill it.
+)
 MAX_PUBLISHER_TOPICS: Final = 100  # Topics that one DBP registration may name for the broker to subscribe to.
 MAX_VALUES: Final = 200_000  # Topics whose last value is kept; about 500 bytes each beside the value itself.
 MAX_VALUE_BYTES: Final = 256 * MIB  # ... and their topics and values in all.
-MAX_BACKLOG: Final = 4 * MIB  # What waits for one subscriber that reads too slowly, beside what its socket holds (CHOKE_UNSENT).
-VALUES_PER_TURN: Final = 2_000  # Last values given to late subscribers in one turn of the loop: under 2 ms, so that nobody waits for them;
+MAX_BACKLOG: Final = (
+    4 * MIB
+)  # What waits for one subscriber that reads too slowly, beside what its socket holds (CHOKE_UNSENT).
+VALUES_PER_TURN: Final = (
+    2_000  # Last values given to late subscribers in one turn of the loop: under 2 ms, so that nobody waits for them;
+)
 VALUE_PIECE: Final = 4 * KIB  # a large value counts for one more per so many bytes.
-OWN_ANSWERS: Final = 64 * KIB  # What the broker itself answers one client in a turn: who asks without end is heard again in the next one.
-OWN_ANSWER: Final = 1 * KIB  # An answer counts as at least this much: 64 short ones are a share, under a millisecond of work.
+OWN_ANSWERS: Final = (
+    64 * KIB
+)  # What the broker itself answers one client in a turn: who asks without end is heard again in the next one.
+OWN_ANSWER: Final = (
+    1 * KIB
+)  # An answer counts as at least this much: 64 short ones are a share, under a millisecond of work.
 MAX_LISTED: Final = 1_000  # Rows that ``polydomo requests`` shows at most: an answer must not stall the loop.
-MAX_CHAIN: Final = 32  # Services one request may be passed on to (DCP): two workers that pass it to each other must come to an end.
-RESUME_FRACTION: Final = 0.75  # A paused sender is read again below this part of the bound, so that it does not flutter.
+MAX_CHAIN: Final = (
+    32  # Services one request may be passed on to (DCP): two workers that pass it to each other must come to an end.
+)
+RESUME_FRACTION: Final = (
+    0.75  # A paused sender is read again below this part of the bound, so that it does not flutter.
+)
 
 # --- monitoring -------------------------------------------------------------------------------------------------------
 
@@ -72,8 +104,12 @@ MONITOR_TICK: Final = 1.0  # Figures are made once a second: what a person can f
 MONITOR_EVENTS: Final = 256  # Changes of state that are remembered: some screens full.
 MONITOR_SHOWN: Final = 12  # ... and shown with the figures.
 MONITOR_GONE: Final = 256  # Workers, services and clients each that have gone and are still remembered, with the cause.
-MONITOR_TALLIES: Final = 2_000  # Pairs of service and protocol counted apart; beyond them all others share one count for each protocol.
-LATE_FRACTION: Final = 0.5  # Of the silence that loses a worker, after which it is late: with three intervals, one and a half, as in DBP.
+MONITOR_TALLIES: Final = (
+    2_000  # Pairs of service and protocol counted apart; beyond them all others share one count for each protocol.
+)
+LATE_FRACTION: Final = (
+    0.5  # Of the silence that loses a worker, after which it is late: with three intervals, one and a half, as in DBP.
+)
 MAX_HTTP_HEAD: Final = 8 * KIB  # A scrape's request has under 500 bytes; 8 KiB is what common servers take.
 
 # --- promises in time -------------------------------------------------------------------------------------------------
@@ -82,19 +118,27 @@ ATTEMPTS: Final = 3  # Times a request is handed to a worker before it is given 
 QUEUE_EXPIRY: Final = 60.0  # How long a request waits for a service that has no worker at all.
 BUSY_TIMEOUT: Final = 900.0  # Silence allowed while a worker that does not beat when busy holds a request.
 GRACE: Final = 10.0  # On SIGTERM, how long requests in flight may take to finish.
-TIMER_TICK: Final = 10  # Milliseconds. Deadlines are kept in buckets: never early, late by at most this and 1 % of the wait.
-OVERSLEPT: Final = 0.5  # A loop this late for its timers was stopped, or its machine was suspended; a busy one is late by some 10 ms.
+TIMER_TICK: Final = (
+    10  # Milliseconds. Deadlines are kept in buckets: never early, late by at most this and 1 % of the wait.
+)
+OVERSLEPT: Final = (
+    0.5  # A loop this late for its timers was stopped, or its machine was suspended; a busy one is late by some 10 ms.
+)
 ZOMBIE_TIME: Final = 5.0  # How long a connection stays open, unheard, after a DISCONNECT; then it is closed.
 
 # --- logs -------------------------------------------------------------------------------------------------------------
 
 LOG_LINES: Final = 5  # Lines of one kind about one host in a second: enough to see it, too few to fill a disk.
-LOG_KEYS: Final = 200  # Kinds of lines counted apart; beyond them all share one count. 1,000 lines a second at the very worst.
+LOG_KEYS: Final = (
+    200  # Kinds of lines counted apart; beyond them all share one count. 1,000 lines a second at the very worst.
+)
 LOG_VALUE: Final = 256  # Characters of one value in a line: a name or a reason fits, a payload does not.
 
 # --- the journal ------------------------------------------------------------------------------------------------------
 
-JOURNAL_CHUNK: Final = 32_768  # Rows handed to the writer's thread at a time: a chunk costs 1 ms, however few rows it has.
+JOURNAL_CHUNK: Final = (
+    32_768  # Rows handed to the writer's thread at a time: a chunk costs 1 ms, however few rows it has.
+)
 JOURNAL_CHUNKS: Final = 16  # Chunks in line before the oldest is dropped: 0.5 million rows, about 200 MiB.
 JOURNAL_GATHER: Final = 1.0  # Seconds until what was gathered goes to the writer, if it is less than a chunk.
 JOURNAL_TICK: Final = 0.25  # Seconds between two looks at that, and at who taps.
@@ -106,7 +150,9 @@ JOURNAL_KEEP_AGE: Final = 30 * 86_400.0  # A month: long enough to ask what happ
 JOURNAL_BODY: Final = 4 * KIB  # Bytes of a payload that are recorded, where a setting names its service.
 JOURNAL_RETRY: Final = 1.0  # Seconds between two tries to write a segment: a full disk does not empty sooner.
 JOURNAL_FLUSH: Final = 1.0  # ... and at least between two segments that are closed early because somebody asked.
-TAP_ROWS: Final = 250  # Rows that watchers are shown per tick, 1,000 a second: more nobody reads, and making them takes 2 ms.
+TAP_ROWS: Final = (
+    250  # Rows that watchers are shown per tick, 1,000 a second: more nobody reads, and making them takes 2 ms.
+)
 JOURNAL_NAMES: Final = 20  # Services of one worker that its rows name.
 
 MAX_LOG_RECORD: Final = 16 * KIB  # One record that a peer publishes, as JSON; a traceback fits.
@@ -123,16 +169,24 @@ DCP_BEAT: Final = 2.5  # DagBox: "implementation-defined"; its worker pings fast
 DBP_BEAT: Final = 5.0  # Used where a registration agrees to beat without naming its interval.
 EMQP_BEAT: Final = 3.0  # EventMQ's interval (seen).
 MEMO_IDLE: Final = 10.0  # memo01's broker answers an idle worker with HEARTBEAT after this (seen).
-BEAT_CROSSES: Final = 0.1  # Part of the silence allowed: a beat so soon after a request may have crossed it, and tells nothing.
+BEAT_CROSSES: Final = (
+    0.1  # Part of the silence allowed: a beat so soon after a request may have crossed it, and tells nothing.
+)
 BEATS_MISSED: Final = 3  # "some multiple of that interval (usually 3-5)"
 EMQP_BEATS_MISSED: Final = 5  # EventMQ's managers beat from a busy loop and run late.
 
 BRIDGE_BEAT: Final = 1.0  # Between brokers: a lost one holds many requests, so it is noticed sooner than a worker.
 MEMO_QUEUE_EXPIRY: Final = 10.0  # "a job waits at most 10 s for a worker" (seen)
-MEMO_RECONNECT: Final = 1.0  # A memo01 worker may reappear on a new connection for this long before its job is given back.
-MEMO_ANSWER_CACHE: Final = 1_024  # Answers kept per connection for a resend that crosses its answer; hundreds share a connection.
+MEMO_RECONNECT: Final = (
+    1.0  # A memo01 worker may reappear on a new connection for this long before its job is given back.
+)
+MEMO_ANSWER_CACHE: Final = (
+    1_024  # Answers kept per connection for a resend that crosses its answer; hundreds share a connection.
+)
 MEMO_ANSWER_BYTES: Final = 4 * MIB  # ... and their payloads in all; one of more than half of it is not kept.
-MEMO_ANSWER_TIME: Final = 5.0  # ... and for how long, up to twice this: a resend and its answer cross within a round trip.
+MEMO_ANSWER_TIME: Final = (
+    5.0  # ... and for how long, up to twice this: a resend and its answer cross within a round trip.
+)
 MEMO_MAX_WORKERS: Final = 4_096  # Workers on one connection; the document asks for hundreds.
 MEMO_SLOTS: Final = 256  # Workers our library registers on one connection at most; "hundreds".
 MEMO_MAX_HEADER: Final = 512 * KIB  # A READY with MAX_SERVICES_PER_WORKER names of full length has 258 KiB.
@@ -142,39 +196,61 @@ MAX_FAILURE_CODE: Final = 64  # Bytes kept of a code by which a worker reports a
 MAX_FAILURE_TEXT: Final = 4 * KIB  # ... and of its text: it goes to the client, the log and the journal.
 DCP_MAX_HELD: Final = 8  # Requests a DCP worker may hold by pinging while busy.
 EMQP_MAX_SLOTS: Final = 1_000  # READYs one EventMQ worker may have outstanding.
-EMQP_MAX_HEADERS: Final = 16 * KIB  # Headers of one REQUEST, and the queues of one INFORM: EventMQ's own are under 100 bytes.
-EMQP_HEADER_CACHE: Final = 512  # Header frames whose reading is remembered: a program uses a handful of them over and over.
+EMQP_MAX_HEADERS: Final = (
+    16 * KIB
+)  # Headers of one REQUEST, and the queues of one INFORM: EventMQ's own are under 100 bytes.
+EMQP_HEADER_CACHE: Final = (
+    512  # Header frames whose reading is remembered: a program uses a handful of them over and over.
+)
 EMQP_CACHED_HEADER: Final = 256  # ... if they are no longer than this.
 EMQP_MAX_TIMEOUT: Final = 7 * 86_400.0  # A ``timeout`` header past a week is cut to a week.
-EMQP_MAX_RETRIES: Final = 100  # A ``retry-count`` above this is cut to it: a job that kills its worker must end some day.
+EMQP_MAX_RETRIES: Final = (
+    100  # A ``retry-count`` above this is cut to it: a job that kills its worker must end some day.
+)
 EMQP_WEIGHT: Final = 10  # EventMQ's weight for a queue that names none (seen).
 EMQP_MAX_WEIGHT: Final = 1_000_000  # Weights are only compared; this keeps a number of any length out.
 DBP_BEAT_LEAST: Final = 0.1  # Heartbeat timings are brought between these two, and APPROVED tells the service so:
 DBP_BEAT_MOST: Final = 3_600.0  # an hour is long enough to be useless, and a tenth of a second busy enough.
 BEACON_PORT: Final = 5245  # UDP, where the published clients listen for a broker (seen).
-BEACON: Final = "255.255.255.255:5245"  # Beacons go to every machine of the network, as the published broker's do (seen);
+BEACON: Final = (
+    "255.255.255.255:5245"  # Beacons go to every machine of the network, as the published broker's do (seen);
+)
 BEACON_LOCAL: Final = "127.255.255.255:5245"  # of a broker that only its own machine can reach, no farther than that.
 BEACON_INTERVAL: Final = 1.0  # The published broker's (seen).
 DISCOVER_TIME: Final = 2.5  # How long a person waits for beacons: two of them, and a margin.
 DBP_BROADCAST_PORT: Final = 5247  # UDP, where services hear our beats;
-DBP_BROADCAST: Final = "255.255.255.255:5247"  # Our beats; not to 5245, where the published client takes every datagram for a beacon.
+DBP_BROADCAST: Final = (
+    "255.255.255.255:5247"  # Our beats; not to 5245, where the published client takes every datagram for a beacon.
+)
 DBP_BROADCAST_LOCAL: Final = "127.255.255.255:5247"
 MAX_DATAGRAM: Final = 512  # A beat has at most 300 bytes; what is longer is no beat, whatever it says.
-DBP_LATE: Final = 1.5  # Intervals without a beat after which a service is late: one was missed, and it had time to be slow.
+DBP_LATE: Final = (
+    1.5  # Intervals without a beat after which a service is late: one was missed, and it had time to be slow.
+)
 
 # --- the client and worker libraries ------------------------------------------------------------------------------------
 
 DBP_ANSWER_TIME: Final = 5.0  # The catalog answers at once; what takes longer does not speak DBP.
 CALL_TIME: Final = 30.0  # A call that names no timeout: a person would have given up by then.
 CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: a broker restarts well within it.
-CONNECT_TIME_LOCAL: Final = 1.0  # ... and a command to a broker on its own machine: a person wants to be told that there is none.
-POOL_CONNECTIONS: Final = 16  # Connections of one client over a protocol without request ids; further calls wait in line.
-MAX_BODY: Final = MAX_MESSAGE - 64 * KIB  # Bytes of one body; the rest is room for the envelope of any protocol, and what frames cost each.
-MAX_ANSWER: Final = MAX_MESSAGE + 64 * KIB  # What is taken from a broker: what just passed its bound may come on in a longer envelope.
+CONNECT_TIME_LOCAL: Final = (
+    1.0  # ... and a command to a broker on its own machine: a person wants to be told that there is none.
+)
+POOL_CONNECTIONS: Final = (
+    16  # Connections of one client over a protocol without request ids; further calls wait in line.
+)
+MAX_BODY: Final = (
+    MAX_MESSAGE - 64 * KIB
+)  # Bytes of one body; the rest is room for the envelope of any protocol, and what frames cost each.
+MAX_ANSWER: Final = (
+    MAX_MESSAGE + 64 * KIB
+)  # What is taken from a broker: what just passed its bound may come on in a longer envelope.
 MAX_BODY_FRAMES: Final = MAX_FRAMES - 24  # Frames of one body; the rest is room for the envelope of any protocol.
 STREAM_BACKLOG: Final = MAX_MESSAGE  # Parts of one stream that its reader has not taken yet, in bytes.
 BACKOFF_FIRST: Final = 0.05  # The first wait before connecting again: a dropped connection should not cost a second.
-BACKOFF_MOST: Final = 5.0  # The longest: a broker that comes back is found soon, and thousands of peers do not hammer it.
+BACKOFF_MOST: Final = (
+    5.0  # The longest: a broker that comes back is found soon, and thousands of peers do not hammer it.
+)
 CLOSE_TIME: Final = 1.0  # A closing connection may take this long to write what it was given; then it is cut.
 SETTLED: Final = 5.0  # A connection that lived this long was a good one: the next backoff starts from the first wait.
 KEEPALIVE_IDLE: Final = 15  # Seconds (whole, as the kernel wants them) before a silent broker's machine is probed;

@@ -22,7 +22,12 @@ from polydomo.limits import LOG_QUEUE, LOG_QUEUE_BYTES, MAX_LOG_RECORD, MAX_TOPI
 from polydomo.worker.context import running
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
-_LEVELS = ((logging.CRITICAL, "critical"), (logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO, "info"))
+_LEVELS = (
+    (logging.CRITICAL, "critical"),
+    (logging.ERROR, "error"),
+    (logging.WARNING, "warning"),
+    (logging.INFO, "info"),
+)
 
 
 class Handler(logging.Handler):
@@ -57,7 +62,12 @@ class Handler(logging.Handler):
             dropped = self._publisher.dropped
             if self._publish(record) and dropped > self._told:
                 gone = logging.makeLogRecord(
-                    {"name": record.name, "levelno": logging.WARNING, "msg": "%d log records were dropped", "args": (dropped - self._told,)}
+                    {
+                        "name": record.name,
+                        "levelno": logging.WARNING,
+                        "msg": "%d log records were dropped",
+                        "args": (dropped - self._told,),
+                    }
                 )
                 if self._publish(gone):
                     self._told = dropped

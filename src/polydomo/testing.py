@@ -47,7 +47,9 @@ POLL = 0.005  # seconds between two looks at what a test waits for
 class Broker:
     """A broker in a thread of its own. Made by ``broker()``."""
 
-    def __init__(self, listen: str = "tcp://127.0.0.1:0", settings: Settings | Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, listen: str = "tcp://127.0.0.1:0", settings: Settings | Mapping[str, object] | None = None
+    ) -> None:
         if not isinstance(settings, Settings):
             settings = load(flags={**(settings or {}), "listen": [listen]})
         self._settings = dataclasses.replace(settings, listen=[listen])

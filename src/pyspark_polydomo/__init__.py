@@ -23,7 +23,9 @@ def journal_of(url: str) -> str:
         while True:
             status: Any = client.call("polydomo.journal", b"flush").json()
             if not isinstance(status, dict) or "directory" not in status:
-                raise PolydomoError(f"the broker at {url} keeps no journal; start it with --journal requests or messages")
+                raise PolydomoError(
+                    f"the broker at {url} keeps no journal; start it with --journal requests or messages"
+                )
             wanted = wanted or status.get("rows", 0)
             if status.get("safe", 0) >= wanted or status.get("trouble") or time.monotonic() >= end:
                 return str(status["directory"])

@@ -203,7 +203,9 @@ class Peer(Session):
         return self.worker
 
     def deliver(self, worker: Worker, request: Request) -> None:
-        assert not self.over and worker.alive and not self.said, "a worker that was told to go, or is gone, gets a request"
+        assert not self.over and worker.alive and not self.said, (
+            "a worker that was told to go, or is gone, gets a request"
+        )
         assert worker.credit >= 0 and request.token not in self.tokens, "more than it asked for, or under an old token"
         self.jobs.append(request)
         self.tokens.append(request.token)

@@ -256,7 +256,9 @@ def test_a_service_that_has_just_gone_sends_requests_back_to_be_tried_elsewhere(
     while other.jobs:
         other.final()
         net.settle()
-    assert sorted(answer[:2] for answer in client.answers if isinstance(answer[0], int)) == [(n, "ok") for n in range(4)]
+    assert sorted(answer[:2] for answer in client.answers if isinstance(answer[0], int)) == [
+        (n, "ok") for n in range(4)
+    ]
 
 
 def test_a_broker_that_leaves_takes_nothing_more(net: Net) -> None:
@@ -315,7 +317,13 @@ def test_a_lost_bridge_gives_back_what_it_held(net: Net) -> None:
             if one.jobs:
                 one.final(again=False)
         net.settle()
-    assert sorted(ref for ref, outcome, _ in client.answers if outcome == "ok" and isinstance(ref, int)) == [0, 2, 3, 4, 5]
+    assert sorted(ref for ref, outcome, _ in client.answers if outcome == "ok" and isinstance(ref, int)) == [
+        0,
+        2,
+        3,
+        4,
+        5,
+    ]
 
 
 @settings(max_examples=60)

@@ -143,7 +143,9 @@ def test_what_we_asked_for_is_taken_though_the_line_is_full(net: Net) -> None:
 def test_bytes_that_we_asked_for_are_taken_though_the_broker_holds_all_it_may(net: Net) -> None:
     """Of its own clients: they are slowed. A bridge cannot be, so it is told beforehand how many bytes it may send."""
     a = net.node("a", policy=Policy(attempts=1))
-    b = net.node("b", policy=Policy(max_held_bytes=100_000, max_client_bytes=100_000), tuning=Tuning(bridge_bytes=20_000))
+    b = net.node(
+        "b", policy=Policy(max_held_bytes=100_000, max_client_bytes=100_000), tuning=Tuning(bridge_bytes=20_000)
+    )
     net.bridge(a, b)
     worker, near, far = b.worker(b"s", credit=20), a.peer(), b.peer()
     net.settle()

@@ -46,7 +46,10 @@ def test_last_values_cross_a_bridge_that_comes_later(net: Net) -> None:
     b.broker.publish(b.peer(), b"weather.bergen", b"\x00\x04rain")
     net.bridge(a, b)
     net.settle()
-    assert {value.topic for node in (a, b) for value in node.broker.values.under(b"", 9)} == {b"weather.oslo", b"weather.bergen"}
+    assert {value.topic for node in (a, b) for value in node.broker.values.under(b"", 9)} == {
+        b"weather.oslo",
+        b"weather.bergen",
+    }
     assert len(a.broker.values) == len(b.broker.values) == 2
     net.bridge(b, a)  # a second one brings nothing new
     listener = b.peer()

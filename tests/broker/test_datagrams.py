@@ -133,7 +133,9 @@ def test_a_goodbye_whose_connection_is_gone_is_left_to_silence() -> None:
     assert scene.state == "lost"
 
 
-def test_the_broker_broadcasts_as_often_as_the_quickest_agreed_and_only_while_there_is_somebody_who_has_beaten_by_udp() -> None:
+def test_the_broker_broadcasts_as_often_as_the_quickest_agreed_and_only_while_there_is_somebody_who_has_beaten_by_udp() -> (
+    None
+):
     scene = Scene()
     assert scene.datagrams.due() is None and scene.datagrams.beats([5246]) == []
     other = scene.table.join(DbpSession, f"tcp://{HOST}:40002")

@@ -40,7 +40,7 @@ def test_a_request_counts_as_a_word(world: World) -> None:
     world.wait(2)
     client.ask()
     world.wait(2.4)
-    assert worker.beats == [], "\"Peers SHOULD NOT send HEARTBEAT commands while also sending other commands\""
+    assert worker.beats == [], '"Peers SHOULD NOT send HEARTBEAT commands while also sending other commands"'
     world.wait(0.2)
     assert len(worker.beats) == 1
 

@@ -42,7 +42,15 @@ def test_only_the_message_is_needed() -> None:
 
 @pytest.mark.parametrize(
     ("level", "name"),
-    [("Error", "error"), ("fatal", "critical"), (10, "debug"), (25, "info"), (99, "critical"), (0, "debug"), (-5, "debug")],
+    [
+        ("Error", "error"),
+        ("fatal", "critical"),
+        (10, "debug"),
+        (25, "info"),
+        (99, "critical"),
+        (0, "debug"),
+        (-5, "debug"),
+    ],
 )
 def test_levels_under_their_usual_names(level: object, name: str) -> None:
     assert record(level=level).level == name
@@ -107,7 +115,9 @@ def test_records_are_chosen_by_service_level_request_and_place() -> None:
     assert numbers(service="a", level="critical") == []
 
 
-@pytest.mark.parametrize("wanted", [b"[]", b"{", b'{"level": "loud"}', b'{"request": "x"}', b'{"most": [1]}', b'{"after": 1e999}'])
+@pytest.mark.parametrize(
+    "wanted", [b"[]", b"{", b'{"level": "loud"}', b'{"request": "x"}', b'{"most": [1]}', b'{"after": 1e999}']
+)
 def test_a_question_that_makes_no_sense_is_told_so(wanted: bytes) -> None:
     answer = Logs().answer(wanted)
     assert isinstance(answer, dict) and "error" in answer
@@ -176,7 +186,9 @@ def say(session: Session, *message: bytes) -> None:
 
 def test_a_worker_s_record_is_tied_to_the_request_also_after_its_reply() -> None:
     hall = Hall()
-    worker, client, publisher, subscriber = map(hall.join, (MdxSession, MdxSession, PublisherSession, SubscriberSession))
+    worker, client, publisher, subscriber = map(
+        hall.join, (MdxSession, MdxSession, PublisherSession, SubscriberSession)
+    )
     hall.broker.subscribe(subscriber, b"log.")
     say(worker, b"MDXW01", b"\x01", b"upper")
     say(client, b"MDXC01", b"\x01", b"nobody", b"id0", b"x")

@@ -16,7 +16,14 @@ from tests.broker.rig import Peer, World
 
 SERVICES = [b"one", b"two"]
 POLICY = Policy(
-    attempts=2, queue_expiry=20.0, busy_timeout=30.0, max_outstanding=4, max_queue=5, max_held_bytes=400, max_services=2, max_message=120
+    attempts=2,
+    queue_expiry=20.0,
+    busy_timeout=30.0,
+    max_outstanding=4,
+    max_queue=5,
+    max_held_bytes=400,
+    max_services=2,
+    max_message=120,
 )
 
 some = st.integers(0, 1_000)

@@ -29,7 +29,9 @@ def play(steps: list[Step], together: bool, telling: bool) -> list[object]:
     policy = Policy(max_outstanding=8, max_queue=11, max_client_bytes=6 * SMALL_BODY, max_held_bytes=9 * SMALL_BODY)
     world = World(policy)
     if not telling:
-        world.broker.record_by(type("Silent", (type(world.notes),), {"wants_messages": False, "ended": lambda *_: None})())
+        world.broker.record_by(
+            type("Silent", (type(world.notes),), {"wants_messages": False, "ended": lambda *_: None})()
+        )
     broker = world.broker
     clients = [world.client(), world.client()]
     workers = [world.worker(silence=0)]

@@ -185,7 +185,9 @@ def test_two_latecomers_take_turns_and_one_may_leave() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["publish", "subscribe", "unsubscribe", "turn", "choke", "room"]), st.text("ab", max_size=3)),
+        st.tuples(
+            st.sampled_from(["publish", "subscribe", "unsubscribe", "turn", "choke", "room"]), st.text("ab", max_size=3)
+        ),
         max_size=60,
     )
 )

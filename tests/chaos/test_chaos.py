@@ -140,7 +140,10 @@ def test_too_many_executions(tmp_path: Path, record: Record) -> None:
         record.executing("client-mdx.1.1")
     record.executing("nobody.1.1")
     record.ended("client-mdx.1.1", "reply", 0.1)
-    assert list(judged(tmp_path)) == ["calls executed more often than attempts allow", "calls executed that nobody submitted"]
+    assert list(judged(tmp_path)) == [
+        "calls executed more often than attempts allow",
+        "calls executed that nobody submitted",
+    ]
 
 
 def test_too_much_memory(tmp_path: Path) -> None:

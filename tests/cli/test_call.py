@@ -23,7 +23,18 @@ def test_headers(broker: Broker) -> None:
     worker = Worker(broker.url, "emqp")
     worker.add("told", lambda call: json.dumps(call.headers))
     with worker:
-        told = ["call", "told", "--to", broker.url, "--protocol", "emqp", "--header", "guarantee", "--header", "x-order: 17"]
+        told = [
+            "call",
+            "told",
+            "--to",
+            broker.url,
+            "--protocol",
+            "emqp",
+            "--header",
+            "guarantee",
+            "--header",
+            "x-order: 17",
+        ]
         result = run(*told, "--wait", "20")
     headers = json.loads(result.stdout)
     assert (headers.pop("reply-requested"), int(headers.pop("timeout")) <= 30) == ("", True)
@@ -34,7 +45,10 @@ def test_headers(broker: Broker) -> None:
     ("words", "says"),
     [
         (["--header", "x:y"], "--header: is for emqp, not for mdx"),
-        (["--header", "x:y,z", "-p", "emqp"], "--header: x cannot be 'y,z': text without commas and spaces around it can"),
+        (
+            ["--header", "x:y,z", "-p", "emqp"],
+            "--header: x cannot be 'y,z': text without commas and spaces around it can",
+        ),
         (["--header", "timeout:3", "-p", "emqp"], "--header: timeout is sent with every call, as its own timeout says"),
     ],
 )

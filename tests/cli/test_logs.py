@@ -19,7 +19,11 @@ from tests.cli import shell
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[shell.Broker]:
     with shell.Broker(tmp_path_factory.mktemp("data")) as broker:
         with Publisher(broker.url) as publisher:
-            for service, level, message in (("a", "debug", "one"), ("b", "error", "two\x1b[31m"), ("a", "info", "three")):
+            for service, level, message in (
+                ("a", "debug", "one"),
+                ("b", "error", "two\x1b[31m"),
+                ("a", "info", "three"),
+            ):
                 content = {"level": level, "message": message, "fields": {"n": 1}, "service": service, "request": 7}
                 publisher.publish(f"log.{service}", json.dumps(content))
         wait(broker, 3)
@@ -101,7 +105,9 @@ def test_a_person_is_told_that_there_is_nothing_to_see(tmp_path: Path) -> None:
         assert shell.run("logs", "--to", broker.url).stderr == b""  # a program is not
         ours, theirs = pty.openpty()
         words = [*shell.POLYDOMO, "logs", "--to", broker.url]
-        result = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, env=shell.environment(), timeout=shell.PATIENCE)
+        result = subprocess.run(
+            words, stdout=theirs, stderr=subprocess.PIPE, env=shell.environment(), timeout=shell.PATIENCE
+        )
         os.close(theirs)
         os.close(ours)
     assert result.returncode == 0

@@ -112,7 +112,9 @@ def test_the_journal_is_the_default_and_needs_no_flag(tmp_path: Path) -> None:
 
 
 def test_a_tap_shows_messages_in_the_words_of_their_protocol(journalled: Broker) -> None:
-    with Running("tap", "--to", journalled.url, "--service", "echo", "--event", "final", "--event", "accepted", "--count", "3") as tap:
+    with Running(
+        "tap", "--to", journalled.url, "--service", "echo", "--event", "final", "--event", "accepted", "--count", "3"
+    ) as tap:
         worker = polydomo.Worker(journalled.url, "mdp1")
         worker.add("echo", lambda call: call.body)
         with worker, polydomo.Client(journalled.url, "memo") as client:
@@ -174,7 +176,9 @@ def test_without_pyarrow_there_is_no_journal_and_one_line_says_so(tmp_path: Path
         "import importlib.util as u\nfound = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name == 'pyarrow' else found(name, *rest)\n"
     )
-    asked = run("up", "--journal", "messages", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0", PYTHONPATH=str(hide))
+    asked = run(
+        "up", "--journal", "messages", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0", PYTHONPATH=str(hide)
+    )
     assert asked.returncode == 2
     assert "journal.level (flag --journal-level): messages cannot be had, pyarrow is not installed" in complaint(asked)
     with Running(
@@ -197,7 +201,9 @@ def test_a_second_broker_in_the_same_directory_runs_without_a_journal_unless_one
         assert first.url
         with Broker(tmp_path) as second:
             assert "another broker writes the journal" in second.logged("no journal is kept")["why"]
-        result = run("up", "--data", str(tmp_path), "--listen", first.url)  # the usual mistake: just the line that matters
+        result = run(
+            "up", "--data", str(tmp_path), "--listen", first.url
+        )  # the usual mistake: just the line that matters
         assert result.returncode == 2 and "already in use" in complaint(result)
         result = run("up", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0", "--journal", "requests")
         assert result.returncode == 2 and "another broker writes the journal" in complaint(result)
@@ -207,7 +213,14 @@ def test_a_journal_that_cannot_be_written_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def full(url: str) -> dict[str, Any]:
-        return {"directory": str(tmp_path), "run": "ADBB8K4C", "rows": 4, "safe": 3, "dropped": 0, "trouble": "No space left on device"}
+        return {
+            "directory": str(tmp_path),
+            "run": "ADBB8K4C",
+            "rows": 4,
+            "safe": 3,
+            "dropped": 0,
+            "trouble": "No space left on device",
+        }
 
     monkeypatch.setattr(past, "_flushed", full)
     past.find(None, "tcp://127.0.0.1:5246")

@@ -22,9 +22,23 @@ def test_a_time_that_was_not_today_has_its_date() -> None:
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120, 200])
-def test_a_table_fits_its_terminal(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_fits_its_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    cells = ["w12", "mdp2", "majortomo", "resize", "busy", "1 h 01 m", "1", "77", "11:04:09", "340 ms", "tcp://127.0.0.1:50050"]
+    cells = [
+        "w12",
+        "mdp2",
+        "majortomo",
+        "resize",
+        "busy",
+        "1 h 01 m",
+        "1",
+        "77",
+        "11:04:09",
+        "340 ms",
+        "tcp://127.0.0.1:50050",
+    ]
     show_rich(WORKERS, [[*cells, "registered from tcp://127.0.0.1:50050"]])
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= width for line in lines)

@@ -61,7 +61,9 @@ def test_the_help_has_headings() -> None:
 def shell(words: str) -> subprocess.CompletedProcess[str]:
     """The command with its streams led elsewhere."""
     command = f"{shlex.join(POLYDOMO)} {words}"
-    return subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE, env=environment(), check=False)
+    return subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE, env=environment(), check=False
+    )
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")

@@ -132,12 +132,17 @@ def test_headers_reach_the_worker(broker: testing.Broker) -> None:
 
     async def scenario() -> None:
         async with worker, AsyncClient(broker.url, "emqp", timeout=WAIT) as client:
-            assert (await client.call("mail", headers={"x-order": "17", "retry-count": 2, "guarantee": True})).text == "sent"
+            assert (
+                await client.call("mail", headers={"x-order": "17", "retry-count": 2, "guarantee": True})
+            ).text == "sent"
             assert [part.text async for part in client.stream("mail", headers={"x-order": "18"})] == ["sent"]
             assert (await client.call("mail")).text == "sent"
 
     asyncio.run(scenario())
-    own = [{name: value for name, value in headers.items() if name not in ("reply-requested", "timeout")} for headers in seen]
+    own = [
+        {name: value for name, value in headers.items() if name not in ("reply-requested", "timeout")}
+        for headers in seen
+    ]
     assert own == [{"x-order": "17", "retry-count": "2", "guarantee": ""}, {"x-order": "18"}, {}]
 
 
@@ -428,7 +433,10 @@ def test_the_largest_body_passes(broker: testing.Broker) -> None:
 def test_the_largest_reply_of_any_worker_passes(broker: testing.Broker) -> None:
     """It fills the bound with the short envelope of MDP/0.1, and comes in a longer one."""
     service = b"s" * MAX_SERVICE_NAME
-    with dealer(("127.0.0.1", int(broker.url.rpartition(":")[2]))) as worker, Client(broker.url, protocol="mdx", timeout=WAIT) as client:
+    with (
+        dealer(("127.0.0.1", int(broker.url.rpartition(":")[2]))) as worker,
+        Client(broker.url, protocol="mdx", timeout=WAIT) as client,
+    ):
         worker.send(b"", b"MDPW01", b"\x01", service)
         broker.wait_for(service.decode())
         with futures.ThreadPoolExecutor(1) as beside:

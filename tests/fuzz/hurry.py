@@ -34,7 +34,9 @@ class Notes(Recorder):
         self.said.append(("left", worker.number, state, why))
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
-        self.said.append(("stale", worker.number, token, what))  # the size is with the frame's head, which may be longer than it need be
+        self.said.append(
+            ("stale", worker.number, token, what)
+        )  # the size is with the frame's head, which may be longer than it need be
 
     def refused(self, session: Session, what: str) -> None:
         self.said.append(("refused", session.number, what))
@@ -93,15 +95,36 @@ def honest() -> list[bytes]:
     bodies = [b"one", b"", b"two" * 100]
     many = [[b"", b"MDPC01", b"echo", b"%d" % number] for number in range(10)]  # more than ``Room`` takes of one client
     mdp1 = [[b"", b"MDPC01", b"echo", body] for body in bodies]
-    mdp1 += [[b"", b"MDPC01", b"mmi.service", b"echo"], [b"", b"MDPC01", b"mmi.service", b"x"], [b"", b"MDPC01", b"echo"]]
+    mdp1 += [
+        [b"", b"MDPC01", b"mmi.service", b"echo"],
+        [b"", b"MDPC01", b"mmi.service", b"x"],
+        [b"", b"MDPC01", b"echo"],
+    ]
     emqp = [[*EMQP, b"REQUEST", b"m", b"echo", b"reply-requested", body] for body in bodies]
-    emqp += [[*EMQP, b"REQUEST", b"m", b"x", b"", b"y"], [*EMQP, b"KBYE", b"k"], [*EMQP, b"REQUEST", b"m", b"x", b"", b"y"]]
+    emqp += [
+        [*EMQP, b"REQUEST", b"m", b"x", b"", b"y"],
+        [*EMQP, b"KBYE", b"k"],
+        [*EMQP, b"REQUEST", b"m", b"x", b"", b"y"],
+    ]
     mdp1_worker = [[b"", b"MDPW01", b"\x01", b"echo"]]
     mdp1_worker += [[b"", b"MDPW01", b"\x03", token, b"", body] for token, body in zip(TOKENS, bodies, strict=True)]
-    mdp1_worker += [[b"", b"MDPW01", b"\x04"], [b"", b"MDPW01", b"\x05"], [b"", b"MDPW01", b"\x03", TOKENS[1], b"", b""]]
+    mdp1_worker += [
+        [b"", b"MDPW01", b"\x04"],
+        [b"", b"MDPW01", b"\x05"],
+        [b"", b"MDPW01", b"\x03", TOKENS[1], b"", b""],
+    ]
     emqp_worker = [[*EMQP, b"INFORM", b"i", b"echo", b"worker"], [*EMQP, b"READY", b"r"], [*EMQP, b"READY", b"r"]]
-    emqp_worker += [[*EMQP, b"REPLY", b"a", b"one", TOKENS[0]], [*EMQP, b"READY", b"r"], [*EMQP, b"REPLY", TOKENS[1], b""]]
-    emqp_worker += [[*EMQP, b"HEARTBEAT", b"h"], [*EMQP, b"DISCONNECT", b"d"], [*EMQP, b"READY", b"r"], [*EMQP, b"REPLY", b"a", b""]]
+    emqp_worker += [
+        [*EMQP, b"REPLY", b"a", b"one", TOKENS[0]],
+        [*EMQP, b"READY", b"r"],
+        [*EMQP, b"REPLY", TOKENS[1], b""],
+    ]
+    emqp_worker += [
+        [*EMQP, b"HEARTBEAT", b"h"],
+        [*EMQP, b"DISCONNECT", b"d"],
+        [*EMQP, b"READY", b"r"],
+        [*EMQP, b"REPLY", b"a", b""],
+    ]
     mdx = [[b"MDXC01", b"\x01", b"echo", b"%d" % (number % 7), b"x" * number] for number in range(10)]
     mdx_worker = [[b"MDXW01", b"\x01", b"echo"]]
     mdx_worker += [[b"MDXW01", b"\x04", token, b"", token, body] for token, body in zip(TOKENS, bodies, strict=True)]
@@ -114,5 +137,13 @@ def honest_memo() -> list[bytes]:
     client = [memo.job(b"", b"echo", 1000) + body for body in (b"one", b"", b"two" * 100)]
     client += [memo.job(b"", b"echo", 1001) + b"x", memo.job(b"", b"x", 1) + b"y"]
     identity = b"".join([bytes(memo.ID_SIZE - 1), b"\x01"])  # what ``Room`` calls its first memo01 worker
-    worker = [memo.ready([b"echo"]), memo.WORKER_RESULT + identity + b"one", memo.WORKER_RESULT + identity, memo.heartbeat(identity)]
-    return [b"".join(sp.message((0x80000000 | i).to_bytes(4, "big"), one) for i, one in enumerate(said)) for said in (client, worker)]
+    worker = [
+        memo.ready([b"echo"]),
+        memo.WORKER_RESULT + identity + b"one",
+        memo.WORKER_RESULT + identity,
+        memo.heartbeat(identity),
+    ]
+    return [
+        b"".join(sp.message((0x80000000 | i).to_bytes(4, "big"), one) for i, one in enumerate(said))
+        for said in (client, worker)
+    ]

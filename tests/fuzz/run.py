@@ -39,7 +39,9 @@ def mutate(rng: random.Random, data: bytes, other: bytes) -> bytes:
         elif kind == 4:
             data = data[:at] + data[max(0, at - rng.randint(1, 40)) :]
         else:
-            data = data[:at] + rng.choice((b"\x00", b"\x01\x00", b"\xff" * 8, b"\x02" + bytes(8), b"\x04\x05")) + data[at:]
+            data = (
+                data[:at] + rng.choice((b"\x00", b"\x01\x00", b"\xff" * 8, b"\x02" + bytes(8), b"\x04\x05")) + data[at:]
+            )
     return data[:4096]
 
 
@@ -72,7 +74,9 @@ def report(name: str, data: bytes) -> None:
 def with_atheris(name: str, seconds: float) -> int:
     """In a process of its own, since libFuzzer ends the process it runs in. Returns its exit code."""
     command = [sys.executable, "-m", "tests.fuzz.covered", name]
-    scratch = FOUND / "corpus" / name  # libFuzzer writes what is new into the first folder, which must not be the repository's
+    scratch = (
+        FOUND / "corpus" / name
+    )  # libFuzzer writes what is new into the first folder, which must not be the repository's
     scratch.mkdir(parents=True, exist_ok=True)
     limits = [f"-max_total_time={max(1, int(seconds))}", "-max_len=4096", "-print_final_stats=0", "-verbosity=0"]
     places = [f"-artifact_prefix={FOUND}/{name}-", str(scratch), str(CORPUS / name)]
@@ -92,7 +96,9 @@ def main() -> int:
     names = given.only or list(TARGETS)
     atheris = importlib.util.find_spec("atheris") is not None
     each = given.minutes * 60 / len(names) / (2 if atheris else 1)
-    print(f"==> {len(names)} targets, {each:.0f} s each, seed {given.seed}{', and as long with atheris' if atheris else ''}")
+    print(
+        f"==> {len(names)} targets, {each:.0f} s each, seed {given.seed}{', and as long with atheris' if atheris else ''}"
+    )
     broken = []
     for name in names:
         try:

@@ -134,7 +134,9 @@ def kept(link: ZmtpLink | SpLink) -> int:
     return len(link._rest) + (len(gather.getvalue()) if gather is not None else 0)
 
 
-@pytest.mark.parametrize("piece", [b"\x01\x00", b"\x01\xff" + bytes(255), b"\x03" + (2000).to_bytes(8, "big") + bytes(2000)])
+@pytest.mark.parametrize(
+    "piece", [b"\x01\x00", b"\x01\xff" + bytes(255), b"\x03" + (2000).to_bytes(8, "big") + bytes(2000)]
+)
 def test_an_endless_multipart_message_ends_at_a_bound(piece: bytes) -> None:
     link = ZmtpLink(Hub(), Messages(), "peer", bounds=BOUNDS)
     link.receive(GREETING + ready(b"DEALER"))

@@ -30,7 +30,11 @@ def test_bodies_joined_have_the_frames_of_all(bodies: list[list[bytes]]) -> None
     assert frames.split(joined) == [part for body in bodies for part in body]
 
 
-@given(st.lists(st.one_of(st.integers(0, 2**64 - 1), st.binary(max_size=40), st.text(max_size=40), st.booleans()), max_size=6))
+@given(
+    st.lists(
+        st.one_of(st.integers(0, 2**64 - 1), st.binary(max_size=40), st.text(max_size=40), st.booleans()), max_size=6
+    )
+)
 def test_cbor(content: list[cbor.Item]) -> None:
     data = cbor.encode(content)
     assert cbor.read_header(data + b"payload", 0, len(data) + 7) == (content, len(data))
@@ -44,7 +48,12 @@ def test_memo(services: list[bytes], worker: bytes, milliseconds: int, payload: 
     for name in services[:1]:
         job = memo.job(worker, name, milliseconds) + payload
         message = memo.parse(job, 0, len(job))
-        assert (message.kind, message.worker, message.service, message.timeout) == (memo.JOB, worker, name, milliseconds)
+        assert (message.kind, message.worker, message.service, message.timeout) == (
+            memo.JOB,
+            worker,
+            name,
+            milliseconds,
+        )
         assert job[message.payload :] == payload
     for leaving in (True, False):
         result = memo.result(worker, leaving) + payload
@@ -53,7 +62,11 @@ def test_memo(services: list[bytes], worker: bytes, milliseconds: int, payload: 
         assert result[message.payload :] == payload
 
 
-@given(st.sampled_from([dbp.HEARTBEAT, dbp.DISCONNECT]), st.text(alphabet="abc.-", min_size=1, max_size=40), st.floats(0, 2e9))
+@given(
+    st.sampled_from([dbp.HEARTBEAT, dbp.DISCONNECT]),
+    st.text(alphabet="abc.-", min_size=1, max_size=40),
+    st.floats(0, 2e9),
+)
 def test_datagrams(command: bytes, name: str, now: float) -> None:
     for kind in (dbp.FLOAT, dbp.DOUBLE, dbp.DECIMAL, dbp.WHOLE):
         found = dbp_udp.read(dbp_udp.write(command, name, now, kind))
@@ -71,7 +84,11 @@ def test_urls(port: int, host: int) -> None:
     assert str(parse_url(text)) == text
 
 
-@given(st.dictionaries(st.text(alphabet="abcxyz-", min_size=1, max_size=20).map(str.encode), st.binary(max_size=40), max_size=5))
+@given(
+    st.dictionaries(
+        st.text(alphabet="abcxyz-", min_size=1, max_size=20).map(str.encode), st.binary(max_size=40), max_size=5
+    )
+)
 def test_zmtp_properties(found: dict[bytes, bytes]) -> None:
     assert parse_properties(properties(list(found.items()))) == found
 

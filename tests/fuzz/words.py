@@ -7,7 +7,18 @@ from polydomo.wire import frames, sp
 from tests.fuzz import hurry
 from tests.fuzz.targets import GREETING, HELLO_REQ, ready
 
-HEADERS = [b"", b"MDPC01", b"MDPW01", b"MDPC02", b"MDPW02", b"MDXC01", b"MDXW01", b"DGBX\x01", b"eMQP/1.0", b"polydomo-failure"]
+HEADERS = [
+    b"",
+    b"MDPC01",
+    b"MDPW01",
+    b"MDPC02",
+    b"MDPW02",
+    b"MDXC01",
+    b"MDXW01",
+    b"DGBX\x01",
+    b"eMQP/1.0",
+    b"polydomo-failure",
+]
 COMMANDS = [
     *(bytes((code,)) for code in range(8)),
     *(bytes((code, 0, 0, 0)) for code in range(1, 7)),
@@ -17,7 +28,15 @@ COMMANDS = [
 ]
 WORDS = [
     *(b"echo", b"mmi.service", b"polydomo.status", b"default", b"nobody", b"\xff\xfe"),
-    *(b"worker", b"scheduler", b"reply-requested,timeout:1", b"retry-count:99999999999", b'[[1, "echo"]]', b"[[[[", b"{}"),
+    *(
+        b"worker",
+        b"scheduler",
+        b"reply-requested,timeout:1",
+        b"retry-count:99999999999",
+        b'[[1, "echo"]]',
+        b"[[[[",
+        b"{}",
+    ),
     *(b'{"name": "x", "heartbeat": 1}', b"0.0", bytes(4), bytes(8), b"000000001001", b"00000000100a"),
     *(b"\x00", b"\x01", b"x" * 255, b"x" * 256, b"x" * 5000),
 ]
@@ -25,8 +44,18 @@ WORDS = [
 frame = st.one_of(st.sampled_from(HEADERS), st.sampled_from(COMMANDS), st.sampled_from(WORDS), st.binary(max_size=20))
 message = st.one_of(
     st.lists(frame, min_size=1, max_size=9),
-    st.builds(lambda h, c, rest: [h, c, *rest], st.sampled_from(HEADERS), st.sampled_from(COMMANDS), st.lists(frame, max_size=6)),
-    st.builds(lambda h, c, rest: [b"", h, c, *rest], st.sampled_from(HEADERS), st.sampled_from(COMMANDS), st.lists(frame, max_size=6)),
+    st.builds(
+        lambda h, c, rest: [h, c, *rest],
+        st.sampled_from(HEADERS),
+        st.sampled_from(COMMANDS),
+        st.lists(frame, max_size=6),
+    ),
+    st.builds(
+        lambda h, c, rest: [b"", h, c, *rest],
+        st.sampled_from(HEADERS),
+        st.sampled_from(COMMANDS),
+        st.lists(frame, max_size=6),
+    ),
 )
 
 
@@ -60,7 +89,8 @@ def corpus() -> dict[str, list[bytes]]:
         "sp_traffic": nng,
         "in_a_hurry": hurry.honest(),
         "memo_in_a_hurry": hurry.honest_memo(),
-        "broker_zmtp": [b"\x00" + one for one in [*spoken, *hurry.honest()]] + [b"\x05\x00\x05topic", b"\x03\x00\x06\x01topic"],
+        "broker_zmtp": [b"\x00" + one for one in [*spoken, *hurry.honest()]]
+        + [b"\x05\x00\x05topic", b"\x03\x00\x06\x01topic"],
         "broker_sp": nng + hurry.honest_memo(),
         "client_ends": single,
         "worker_ends": single,

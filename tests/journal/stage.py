@@ -15,7 +15,11 @@ RUN = Run("stage", 0x1234567890, 1_700_000_000.25 - 1000.0)
 
 
 def journalled(
-    levels: Levels | None = None, run: Run = RUN, bodies: frozenset[bytes] = frozenset(), policy: Policy | None = None, **options: Any
+    levels: Levels | None = None,
+    run: Run = RUN,
+    bodies: frozenset[bytes] = frozenset(),
+    policy: Policy | None = None,
+    **options: Any,
 ) -> tuple[World, JournalRecorder]:
     world = World(policy)
     recorder = JournalRecorder(run, levels or Levels(MESSAGES), bodies=bodies, **options)
@@ -51,7 +55,9 @@ def live(world: World, seed: int, steps: int = 400) -> None:
             dice.choice(busy).forward(dice.choice(services))
         elif deed < 0.83:
             slots = dice.random() < 0.3
-            peer = world.worker(*dice.sample(services, dice.randrange(1, 3)), credit=2 if slots else 1, auto_credit=not slots)
+            peer = world.worker(
+                *dice.sample(services, dice.randrange(1, 3)), credit=2 if slots else 1, auto_credit=not slots
+            )
             workers.append(peer)
         elif deed < 0.85 and busy:
             world.broker.grant(dice.choice(busy).me)

@@ -96,7 +96,10 @@ PLANTED: list[tuple[str, Callable[[list[Row]], object]]] = [
     ("nothing-after-closing", lambda rows: event(rows, schema.DISPATCHED, 1).update(connection=2)),
     ("given-back-first", first_come_first),
     ("silence-acted-on", late_lost),
-    ("not-given-up-early", lambda rows: event(rows, schema.LOST).update(outcome="silence", silence_us=1, allowed_us=7_500_000)),
+    (
+        "not-given-up-early",
+        lambda rows: event(rows, schema.LOST).update(outcome="silence", silence_us=1, allowed_us=7_500_000),
+    ),
     ("no-hole", lambda rows: rows.remove(event(rows, schema.CONNECTED))),
     ("no-hole", lambda rows: rows.append({**event(rows, schema.CONNECTED)})),
 ]
@@ -144,7 +147,9 @@ def test_a_covered_hole_is_no_breach_but_switches_off_what_needs_the_rows() -> N
 def test_a_tail_that_the_next_run_accounts_for_is_no_breach() -> None:
     rows = [row for row in lone_request() if row["seq"] < 9]
     run = rows[0]["run"]
-    successor = schema.row(MESSAGES, run=run + 1, seq=1, event=schema.STARTED, covers_run=run, covers_first=9, covers_last=20)
+    successor = schema.row(
+        MESSAGES, run=run + 1, seq=1, event=schema.STARTED, covers_run=run, covers_first=9, covers_last=20
+    )
     assert audit([*rows, successor]) == []
 
 
@@ -190,7 +195,9 @@ def in_sql(rows: list[Row]) -> set[RunOf]:
             f" USING (r)"
         )
     shown = ", ".join(f"coalesce({counter.name}, 0) AS {counter.name}" for counter in run_counters)
-    db.execute(f"CREATE TABLE runs AS SELECT r AS run, {shown} FROM (SELECT DISTINCT run AS r FROM journal) AS known{joins}")
+    db.execute(
+        f"CREATE TABLE runs AS SELECT r AS run, {shown} FROM (SELECT DISTINCT run AS r FROM journal) AS known{joins}"
+    )
     found: set[RunOf] = set()
     for rule in RULES:
         counters = [counter for counter in COUNTERS if counter.scope == rule.scope]

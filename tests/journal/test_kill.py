@@ -53,7 +53,11 @@ def kills(tmp_path: Path, times: int, seed: int) -> None:
     last: dict[int, int] = {}
     for _ in range(times):
         with Broker(tmp_path, *OPTIONS) as broker:
-            mark = next(path for path in (journal / runs.RUNS).iterdir() if path.name != "lock" and decode(path.name) not in last)
+            mark = next(
+                path
+                for path in (journal / runs.RUNS).iterdir()
+                if path.name != "lock" and decode(path.name) not in last
+            )
             busy(broker.url, dice.uniform(0.0, 0.6))
             broker.send(signal.SIGKILL)
             broker.status()

@@ -107,7 +107,9 @@ def test_a_context_that_makes_no_sense_is_none() -> None:
 
 
 def test_a_failure_is_an_error() -> None:
-    (request,) = spans(row(outcome="no-worker", reason="nobody came", first_dispatched=None, dispatched=None, wait_us=0))
+    (request,) = spans(
+        row(outcome="no-worker", reason="nobody came", first_dispatched=None, dispatched=None, wait_us=0)
+    )
     assert request.status.status_code == StatusCode.ERROR and request.status.description == "no-worker: nobody came"
 
 

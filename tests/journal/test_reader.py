@@ -49,7 +49,9 @@ def test_duckdb_reads_the_same(journal: Path) -> None:
         with duckdb.connect() as db:
             found = db.execute(f"SELECT count(*), count(DISTINCT (run, seq)) FROM read_parquet('{files}')").fetchall()
             assert found == [(count, count)]
-            described = db.execute(f"DESCRIBE SELECT * FROM read_parquet('{files}', hive_partitioning=false)").fetchall()
+            described = db.execute(
+                f"DESCRIBE SELECT * FROM read_parquet('{files}', hive_partitioning=false)"
+            ).fetchall()
             assert [row[0] for row in described] == schema.names(kind)
 
 

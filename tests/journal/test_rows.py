@@ -37,7 +37,9 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("seed", range(9))
 def test_columns_and_rows_say_the_same(seed: int) -> None:
-    levels = [Levels(MESSAGES), Levels(REQUESTS), Levels(REQUESTS, {b"echo": MESSAGES, b"resize": schema.OFF})][seed % 3]
+    levels = [Levels(MESSAGES), Levels(REQUESTS), Levels(REQUESTS, {b"echo": MESSAGES, b"resize": schema.OFF})][
+        seed % 3
+    ]
     bodies = frozenset([b"echo"] if seed % 2 else [])
     world, recorder = journalled(levels, RUN._replace(max_body=50), bodies, chunk_rows=300)
     live(world, seed)
@@ -55,7 +57,15 @@ def test_any_life_keeps_the_rules(seed: int) -> None:
     assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
     assert [str(breach) for breach in audit(rows)] == []
     events = {row.get("event") for row in rows}
-    assert {schema.STARTED, schema.STOPPED, schema.ACCEPTED, schema.DISPATCHED, schema.FINAL, schema.REGISTERED, None} <= events
+    assert {
+        schema.STARTED,
+        schema.STOPPED,
+        schema.ACCEPTED,
+        schema.DISPATCHED,
+        schema.FINAL,
+        schema.REGISTERED,
+        None,
+    } <= events
 
 
 def test_lives_together_have_every_event() -> None:
@@ -79,12 +89,21 @@ def test_a_request_from_acceptance_to_final() -> None:
     rows = [row for row in recorder.rows() if row.get("number")]
     assert [row.get("event") for row in rows] == [schema.ACCEPTED, schema.QUEUED, schema.DISPATCHED, schema.FINAL, None]
     accepted, queued, dispatched, final, finished = rows
-    assert accepted["time"] == round((RUN.wall + 1000.0) * 1e6) and accepted["size"] == 7 and accepted["service"] == "echo"
+    assert (
+        accepted["time"] == round((RUN.wall + 1000.0) * 1e6) and accepted["size"] == 7 and accepted["service"] == "echo"
+    )
     assert queued["queue"] == 1 and queued["workers"] == 0
-    assert dispatched["worker"] == worker.me.number and dispatched["attempt"] == 1 and dispatched["connection"] == worker.number
+    assert (
+        dispatched["worker"] == worker.me.number
+        and dispatched["attempt"] == 1
+        and dispatched["connection"] == worker.number
+    )
     assert final["released"] == 1 and final["outcome"] == OK and final["client"] == client.number
     assert (finished["wait_us"], finished["run_us"], finished["total_us"]) == (2_000_000, 500_000, 2_500_000)
-    assert finished["dispatched"] == finished["first_dispatched"] == accepted["time"] + 2_000_000 and finished["first_partial"] is None
+    assert (
+        finished["dispatched"] == finished["first_dispatched"] == accepted["time"] + 2_000_000
+        and finished["first_partial"] is None
+    )
     assert (finished["attempts"], finished["max_attempts"], finished["hops"]) == (1, 3, 0)
     assert parse(finished["request"]) == (accepted["time"] // 1000, RUN.run, accepted["number"])
 
@@ -104,7 +123,11 @@ def test_a_service_may_have_its_own_level() -> None:
     rows = recorder.rows()
     first = {row["number"]: row["service"] for row in rows if "event" not in row}
     assert set(first.values()) == {"echo", "resize"}
-    told = {row["number"] for row in rows if row.get("event") in (schema.ACCEPTED, schema.DISPATCHED, schema.FINAL, schema.FAILED)}
+    told = {
+        row["number"]
+        for row in rows
+        if row.get("event") in (schema.ACCEPTED, schema.DISPATCHED, schema.FINAL, schema.FAILED)
+    }
     assert told == {number for number, service in first.items() if service == "resize"}
 
 
@@ -143,7 +166,9 @@ def test_what_the_disk_does_not_take_is_dropped_and_told() -> None:
     recorder.hand_over()
     recorder.end("over")
     rows = recorder.rows()
-    assert len(recorder.line) <= 5 and recorder.line[-1].last == recorder.seq  # the last word is in line, and nothing comes after it
+    assert (
+        len(recorder.line) <= 5 and recorder.line[-1].last == recorder.seq
+    )  # the last word is in line, and nothing comes after it
     assert len(rows) == recorder.seq - recorder.dropped
     covered = {
         number

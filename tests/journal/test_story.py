@@ -69,7 +69,9 @@ def test_a_lost_worker_and_the_one_that_got_it_next() -> None:
     found = texts(story)
     assert found[1] == "given to w1 (scripted, scripted)"
     assert found[2].startswith("w1 is late: silent for")
-    assert found[3].startswith("worker w1 lost after it had it for 10.5 s: no beat for 7.5 s; back to the head of the queue")
+    assert found[3].startswith(
+        "worker w1 lost after it had it for 10.5 s: no beat for 7.5 s; back to the head of the queue"
+    )
     assert found[4] == "waited 100 ms: nobody offers `resize`; given to w2 (scripted, scripted), attempt 2"
     assert "2 workers had it" in story.head
 

@@ -30,7 +30,9 @@ PATIENCE = 30.0
 AGES = 1e10  # the rows of these tests are of 2023
 
 
-def started(directory: Path, bounds: Bounds | None = None, level: str = MESSAGES, wall: float = 1_700_000_000.0) -> tuple[World, Journal]:
+def started(
+    directory: Path, bounds: Bounds | None = None, level: str = MESSAGES, wall: float = 1_700_000_000.0
+) -> tuple[World, Journal]:
     world = World()
     journal = Journal(directory, Levels(level), "test", wall, bounds=bounds or Bounds(keep_age=AGES))
     world.broker.record_by(journal.recorder)
@@ -127,7 +129,11 @@ def test_the_next_run_says_what_a_killed_one_lost(tmp_path: Path) -> None:
     second.stop()
     rows = everything(tmp_path)
     first_row = next(row for row in rows if row["run"] == second.run.run and row["seq"] == 1)
-    assert (first_row["covers_run"], first_row["covers_first"], first_row["covers_last"]) == (journal.run.run, 3, 2 + lost)
+    assert (first_row["covers_run"], first_row["covers_first"], first_row["covers_last"]) == (
+        journal.run.run,
+        3,
+        2 + lost,
+    )
     assert f"lost {lost} rows" in first_row["reason"] and run_name(journal.run.run) in first_row["reason"]
     assert audit(rows) == []
 
@@ -151,7 +157,11 @@ def test_a_loss_is_told_even_if_the_next_run_is_killed_before_it_could(tmp_path:
     kill(second)
     _, third = started(tmp_path)
     third.stop()
-    covers = {(row["covers_run"], row["covers_first"], row["covers_last"]) for row in everything(tmp_path) if row.get("covers_run")}
+    covers = {
+        (row["covers_run"], row["covers_first"], row["covers_last"])
+        for row in everything(tmp_path)
+        if row.get("covers_run")
+    }
     assert covers == {(journal.run.run, 1, 2), (second.run.run, 1, second.recorder.seq)}
 
 
@@ -196,7 +206,9 @@ def test_two_brokers_cannot_share_a_journal(tmp_path: Path) -> None:
     journal.stop()
 
 
-def test_a_full_disk_is_told_and_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_told_and_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     full = True
     write = parquet.write
 
@@ -223,11 +235,15 @@ def test_a_full_disk_is_told_and_mended(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_run_has_its_place_on_the_disk_before_its_first_row(tmp_path: Path) -> None:
     (tmp_path / runs.RUNS).mkdir()
     file = runs.RunFile(tmp_path, 1)
-    assert file.path.stat().st_blocks > 0  # a hole in the file would be SIGBUS with the first row, once the disk is full
+    assert (
+        file.path.stat().st_blocks > 0
+    )  # a hole in the file would be SIGBUS with the first row, once the disk is full
     file.close()
 
 
-def test_a_broker_starts_on_a_full_disk_and_records_once_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_starts_on_a_full_disk_and_records_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -246,7 +262,11 @@ def test_a_broker_starts_on_a_full_disk_and_records_once_there_is_room(tmp_path:
     until(lambda: journal.writer.closed == journal.recorder.seq)
     kill(journal)
     (dead,) = runs.recover(tmp_path)
-    assert (dead.run, dead.last, dead.lost) == (journal.run.run, journal.recorder.seq, 0)  # counted where the next start looks
+    assert (dead.run, dead.last, dead.lost) == (
+        journal.run.run,
+        journal.recorder.seq,
+        0,
+    )  # counted where the next start looks
     assert audit(everything(tmp_path)) == [] and journal.recorder.dropped == 0
 
 

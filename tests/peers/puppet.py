@@ -18,7 +18,9 @@ def main() -> None:
     parser.add_argument("--subscribe", action="append", default=[], help="topics of a SUB")
     parser.add_argument("--identity", default="")
     parser.add_argument("--pings", type=int, default=0, help="milliseconds between ZMTP PINGs")
-    parser.add_argument("--ping-timeout", type=int, default=1000, help="milliseconds until an unanswered PING ends the connection")
+    parser.add_argument(
+        "--ping-timeout", type=int, default=1000, help="milliseconds until an unanswered PING ends the connection"
+    )
     options = parser.parse_args()
 
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -23,7 +23,9 @@ class Words:
         self.head = [b"", b"MDPW01"] if first else [b"MDPW02"]
         self.ready, self.request = b"\x01", b"\x02"
         self.partial = b"" if first else b"\x03"
-        self.final, self.heartbeat, self.disconnect = (b"\x03", b"\x04", b"\x05") if first else (b"\x04", b"\x05", b"\x06")
+        self.final, self.heartbeat, self.disconnect = (
+            (b"\x03", b"\x04", b"\x05") if first else (b"\x04", b"\x05", b"\x06")
+        )
 
 
 class Worker:

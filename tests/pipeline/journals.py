@@ -78,7 +78,9 @@ def write(directory: Path, rows: Iterable[Row], drop: tuple[str, ...] = ()) -> l
                 path = directory / f"kind={kind}" / hour / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 table = pa.Table.from_pylist(mine, schema.arrow(kind))
-                parquet.write(path, kind, [table.drop_columns([column for column in drop if column in table.schema.names])])
+                parquet.write(
+                    path, kind, [table.drop_columns([column for column in drop if column in table.schema.names])]
+                )
                 made.append(path)
     return made
 

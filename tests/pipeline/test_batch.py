@@ -100,7 +100,9 @@ def test_through_sparks_own_eyes(spark: "SparkSession", tmp_path: Path, monkeypa
     assert len(problems) == 1 and "left out" in problems[0]
 
 
-def test_a_segment_of_an_earlier_version(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_of_an_earlier_version(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A column that came later is nothing in the rows that lack it."""
     later = tuple(
         schema.Column(c.name, c.type, 2, c.says) if c.name in ("trace", "parent", "partials") else c
@@ -114,10 +116,16 @@ def test_a_segment_of_an_earlier_version(spark: "SparkSession", tmp_path: Path, 
     assert sorted(map(tuple, rows)) == [(1, "", "", 0), (2, "", "", 3)]
 
 
-def test_an_odd_journal_is_told_of_in_a_line_each(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_odd_journal_is_told_of_in_a_line_each(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A segment of an earlier version, a torn one, and a hole: all of the rest is in the tables."""
     journal = tmp_path / "journal"
-    write(journal, [message(1, schema.STARTED, 0.0, level="requests"), record(2, 1, 0.0, 0.1, 0.2)], drop=("trace", "parent"))
+    write(
+        journal,
+        [message(1, schema.STARTED, 0.0, level="requests"), record(2, 1, 0.0, 0.1, 0.2)],
+        drop=("trace", "parent"),
+    )
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     write(journal, [record(3, 2, 1.0, 1.1, 1.2)])[0].unlink()
     torn = write(journal, [record(4, 3, 2.0, 2.1, 2.2)])[0]

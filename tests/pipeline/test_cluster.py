@@ -42,7 +42,11 @@ def daemon(*command: str, until: str, scratch: Path) -> Iterator[str]:
         "SPARK_WORKER_DIR": str(scratch),
     }
     with subprocess.Popen(
-        [str(home / "bin" / "spark-class"), *command], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [str(home / "bin" / "spark-class"), *command],
+        env=environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         said: Queue[str] = Queue()
         assert process.stderr is not None
@@ -81,7 +85,17 @@ def test_a_standalone_cluster_gives_the_same_tables(tmp_path: Path) -> None:
     verdict = pipeline(journals, tmp_path / "here").splitlines()[-1]
     assert f"{len(facts['planted'])} breaches" in verdict
     master = ("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-    worker = ("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "-c", "1", "-m", "1g", "--webui-port", "0")
+    worker = (
+        "org.apache.spark.deploy.worker.Worker",
+        "--host",
+        "127.0.0.1",
+        "-c",
+        "1",
+        "-m",
+        "1g",
+        "--webui-port",
+        "0",
+    )
     with daemon(*master, until=r"spark://127\.0\.0\.1:[1-9]\d*", scratch=tmp_path) as url:
         with (
             daemon(*worker, "-d", str(tmp_path / "w1"), url, until="Successfully registered", scratch=tmp_path),

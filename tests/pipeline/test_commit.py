@@ -27,7 +27,11 @@ def log_rows(spark: "SparkSession", text: str, hours: dict[int, int]) -> Any:
     import datetime
 
     day = datetime.date(2026, 1, 31)
-    made = [{**empty, "message": text, "seq": seq, "hour": hour, "date": day} for hour, n in hours.items() for seq in range(n)]
+    made = [
+        {**empty, "message": text, "seq": seq, "hour": hour, "date": day}
+        for hour, n in hours.items()
+        for seq in range(n)
+    ]
     return spark.createDataFrame([tuple(row.values()) for row in made], TABLES["logs"].ddl)
 
 
@@ -35,7 +39,11 @@ def told(root: Path, table: str = "logs") -> list[tuple[int, str]]:
     """What a reader of plain Parquet sees."""
     if not (root / table).exists():
         return []
-    rows = ds.dataset(root / table, format="parquet", exclude_invalid_files=False).to_table(columns=["hour", "message"]).to_pylist()
+    rows = (
+        ds.dataset(root / table, format="parquet", exclude_invalid_files=False)
+        .to_table(columns=["hour", "message"])
+        .to_pylist()
+    )
     return sorted((row["hour"], row["message"]) for row in rows)
 
 
@@ -66,7 +74,10 @@ def test_a_commit_replaces_its_units_and_nothing_else(spark: "SparkSession", tmp
         store.stage("logs", log_rows(spark, "new", {8: 1}), ["2026-01-31/08"])
         store.commit({"2026-01-31/08": {"segments": ["new"]}})
         assert told(tmp_path) == [(7, "old")] * 3 + [(8, "new")]
-        assert {unit: known["segments"] for unit, known in store.units().items()} == {"2026-01-31/07": ["old"], "2026-01-31/08": ["new"]}
+        assert {unit: known["segments"] for unit, known in store.units().items()} == {
+            "2026-01-31/07": ["old"],
+            "2026-01-31/08": ["new"],
+        }
         read = store.read("logs")
         assert read is not None and read.count() == 4
         assert store.read("audit") is None

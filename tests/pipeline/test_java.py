@@ -44,14 +44,22 @@ def test_the_wheels_java_runs_without_the_flag_it_does_not_know(tmp_path: Path) 
     import subprocess
 
     told = subprocess.run(
-        [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, text=True, timeout=60, check=False
+        [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", "-version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert told.returncode == 0 and "version" in told.stderr
     assert "incubator" not in told.stderr
 
 
-@pytest.mark.parametrize(("remote", "said"), [("sc://127.0.0.1:{port}", "nobody answers"), ("http://127.0.0.1:{port}", "not the address")])
-def test_a_connect_server_that_is_not_there_is_told_of_at_once(remote: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("remote", "said"), [("sc://127.0.0.1:{port}", "nobody answers"), ("http://127.0.0.1:{port}", "not the address")]
+)
+def test_a_connect_server_that_is_not_there_is_told_of_at_once(
+    remote: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pyspark")
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):
         monkeypatch.delenv(name, raising=False)

@@ -74,7 +74,9 @@ def test_broken_lives_of_a_real_broker(spark: "SparkSession", seed: int) -> None
     from datetime import UTC, datetime
 
     for row in rows:
-        row["time"] = row["time"] if isinstance(row["time"], datetime) else datetime.fromtimestamp(row["time"] / 1e6, UTC)
+        row["time"] = (
+            row["time"] if isinstance(row["time"], datetime) else datetime.fromtimestamp(row["time"] / 1e6, UTC)
+        )
         for name in ("accepted", "first_dispatched", "dispatched", "first_partial"):
             if row.get(name) is not None and not isinstance(row[name], datetime):
                 row[name] = datetime.fromtimestamp(row[name] / 1e6, UTC)
@@ -86,7 +88,10 @@ def test_broken_lives_of_a_real_broker(spark: "SparkSession", seed: int) -> None
 def test_holes_covers_and_rows_there_twice(spark: "SparkSession") -> None:
     rows = [message(seq, schema.CONNECTED, seq / 10) for seq in range(5, 400)]
     rows = [row for row in rows if row["seq"] not in (70, 71, 72, 200, *range(256, 330))]
-    rows += [message(100, schema.CONNECTED, 10.0), message(1, schema.STARTED, 99.0, run=2, covers_run=1, covers_first=400, covers_last=420)]
+    rows += [
+        message(100, schema.CONNECTED, 10.0),
+        message(1, schema.STARTED, 99.0, run=2, covers_run=1, covers_first=400, covers_last=420),
+    ]
     rows += [message(421, schema.MISSING, 99.0, covers_run=1, covers_first=256, covers_last=340)]
     expected = by_python(rows)
     assert len(expected) > 3
@@ -99,7 +104,8 @@ def test_every_rule_that_a_screen_clears_is_one_of_its_scope() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "unchecked"), [("messages", set()), ("requests", {rule.id for rule in rules.RULES if rule.level == "messages"})]
+    ("level", "unchecked"),
+    [("messages", set()), ("requests", {rule.id for rule in rules.RULES if rule.level == "messages"})],
 )
 def test_what_the_level_allows_to_check(spark: "SparkSession", level: str, unchecked: set[str]) -> None:
     rows = [message(1, schema.STARTED, 0.0, level=level), record(2, 1, 1.0, 1.1, 1.2, attempts=5, max_attempts=3)]

@@ -185,9 +185,17 @@ def test_a_driver_killed_in_the_middle_leaves_tables_that_the_next_one_finishes(
     ("program", "seed", "steps"),
     [
         # before anything is published; in the middle of the first commit; between the two; in the middle of the second; near its end
-        pytest.param(STREAM_DRIVER, 3, ("staged services", "moved /requests", "staged hops", "moved /topology", "noted"), id="stream"),
         pytest.param(
-            BATCH_DRIVER, 4, ("staged requests", "before the intent", "after the intent", "moved /services", "noted"), id="batch"
+            STREAM_DRIVER,
+            3,
+            ("staged services", "moved /requests", "staged hops", "moved /topology", "noted"),
+            id="stream",
+        ),
+        pytest.param(
+            BATCH_DRIVER,
+            4,
+            ("staged requests", "before the intent", "after the intent", "moved /services", "noted"),
+            id="batch",
         ),
     ],
 )
@@ -199,7 +207,9 @@ def test_a_driver_killed_five_times_while_the_journal_grows(
     killed(spark, source, tmp_path, steps, program, grow=True)
 
 
-def killed(spark: "SparkSession", source: Path, scratch: Path, steps: Sequence[str], program: str, grow: bool = False) -> None:
+def killed(
+    spark: "SparkSession", source: Path, scratch: Path, steps: Sequence[str], program: str, grow: bool = False
+) -> None:
     """The tables after these kills, and one run to the end, are those of a batch run."""
     journal, tables = scratch / "growing", scratch / "tables"
     # in the order in which brokers that work at the same time would have written them

@@ -40,7 +40,19 @@ REFUSED = record(30, 4, 20.0, None, 20.5, service="nobody", outcome="no-service"
 RECORDS = [CROSSED, FAR, TWICE, PASSED, REFUSED]
 MESSAGES = [
     message(2, schema.DISPATCHED, 2.5, number=2, attempt=1, worker=1, service="echo", client=1),
-    message(3, schema.REQUEUED, 3.0, number=2, attempt=1, worker=1, service="echo", client=1, queue=4, workers=2, peer="tcp://w:1"),
+    message(
+        3,
+        schema.REQUEUED,
+        3.0,
+        number=2,
+        attempt=1,
+        worker=1,
+        service="echo",
+        client=1,
+        queue=4,
+        workers=2,
+        peer="tcp://w:1",
+    ),
     message(4, schema.DISPATCHED, 4.0, number=2, attempt=2, worker=2, service="echo", client=1),
     message(10, schema.DISPATCHED, 10.5, number=3, attempt=1, worker=1, service="echo", client=1),
     message(11, schema.FORWARDED, 11.5, number=3, attempt=1, worker=1, service="resize", client=1),
@@ -90,7 +102,9 @@ def test_a_bridged_request_is_one(made: "dict[str, DataFrame]") -> None:
 def test_a_part_whose_parent_is_unknown_stands_for_itself(spark: "SparkSession") -> None:
     _, rows = frames(spark, [FAR])
     links = requests.links(rows)
-    assert collected(requests.build(rows, links), "request", "parent", "bridged") == [(FAR["request"], FAR["parent"], 0)]
+    assert collected(requests.build(rows, links), "request", "parent", "bridged") == [
+        (FAR["request"], FAR["parent"], 0)
+    ]
 
 
 def test_links_reach_over_eight_brokers(spark: "SparkSession") -> None:
@@ -106,7 +120,10 @@ def test_links_reach_over_eight_brokers(spark: "SparkSession") -> None:
 
 def test_a_record_that_is_there_twice_counts_once(spark: "SparkSession") -> None:
     _, rows = frames(spark, [CROSSED, CROSSED | {"seq": 99, "outcome": "error"}, REFUSED])
-    assert collected(requests.parts(rows, requests.twice(rows)), "number", "seq", "outcome") == [(1, 1, "ok"), (4, 30, "no-service")]
+    assert collected(requests.parts(rows, requests.twice(rows)), "number", "seq", "outcome") == [
+        (1, 1, "ok"),
+        (4, 30, "no-service"),
+    ]
 
 
 def test_hops_in_order(made: "dict[str, DataFrame]") -> None:
@@ -162,7 +179,9 @@ def test_percentiles_are_the_brokers(spark: "SparkSession", part: float) -> None
 
 def test_workers(made: "dict[str, DataFrame]") -> None:
     found = made["workers"].where("broker = 'b1'")
-    assert collected(found, "worker", "service", "turns", "finals", "given_back", "lost", "run_us", "fellows", "outlier") == [
+    assert collected(
+        found, "worker", "service", "turns", "finals", "given_back", "lost", "run_us", "fellows", "outlier"
+    ) == [
         (1, "echo", 3, 1, 1, 1, 2_400_000, 2, ""),
         (2, "echo", 1, 1, 0, 0, 1_000_000, 2, ""),
         (3, "resize", 1, 1, 0, 0, 1_000_000, 1, ""),

@@ -257,7 +257,20 @@ def test_answers_to_what_was_not_asked_are_stale(node: Node) -> None:
 
 
 WORDS = st.sampled_from(
-    [b"HELLO", b"OFFER", b"RETRACT", b"REQUEST", b"PARTIAL", b"FINAL", b"FAILURE", b"CANCEL", b"PUBLISH", b"BEAT", OTHER, THIRD]
+    [
+        b"HELLO",
+        b"OFFER",
+        b"RETRACT",
+        b"REQUEST",
+        b"PARTIAL",
+        b"FINAL",
+        b"FAILURE",
+        b"CANCEL",
+        b"PUBLISH",
+        b"BEAT",
+        OTHER,
+        THIRD,
+    ]
     + [b"s", b"0", b"1", b"k", b"", b"000000001001", b"no-worker", b"weather.x", OTHER + b"," + THIRD]
 )
 

@@ -27,7 +27,9 @@ FIRST: "list[tuple[Frames, str, str]]" = [
 
 
 @pytest.mark.parametrize("long", [False, True])
-@pytest.mark.parametrize(("frames", "protocol", "dialect"), FIRST, ids=[f"{p}-{i}" for i, (_, p, _) in enumerate(FIRST)])
+@pytest.mark.parametrize(
+    ("frames", "protocol", "dialect"), FIRST, ids=[f"{p}-{i}" for i, (_, p, _) in enumerate(FIRST)]
+)
 def test_the_first_message_tells(frames: Frames, protocol: str, dialect: str, long: bool) -> None:
     rig = Rig()
     peer = rig.peer()

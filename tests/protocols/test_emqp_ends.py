@@ -72,7 +72,9 @@ def test_headers(content: bytes, reply: bool, timeout: float, attempts: int, tol
         ({"imię": "zażółć"}, "imię:zażółć".encode()),
     ],
 )
-def test_headers_of_a_program_are_written_as_they_are_read(headers: dict[str, str | float | None], written: bytes) -> None:
+def test_headers_of_a_program_are_written_as_they_are_read(
+    headers: dict[str, str | float | None], written: bytes
+) -> None:
     assert emqp_headers.write(headers) == written
     seen = {name: "" if value is True else str(value) for name, value in headers.items() if value not in (None, False)}
     assert {name: value or "" for name, value in emqp_headers.items(written)} == seen

@@ -10,16 +10,22 @@ from tests.protocols.mdp_rig import Rig, long_form
 EMPTY = b""
 token = object()  # stands for something the peer was given: an address, an id
 small = st.one_of(
-    st.sampled_from([EMPTY, b"echo", b"default", b"id", b"worker", b"scheduler", b"\x01\x00\x00\x00", b"\x04\x00\x00\x00"]),
+    st.sampled_from(
+        [EMPTY, b"echo", b"default", b"id", b"worker", b"scheduler", b"\x01\x00\x00\x00", b"\x04\x00\x00\x00"]
+    ),
     st.sampled_from([bytes((i,)) for i in range(8)]),
-    st.sampled_from([b"reply-requested,timeout:5", b"retry-count:2", b'[[10, "echo"]]', b'{"name": "echo"}', b"5", b"-1"]),
+    st.sampled_from(
+        [b"reply-requested,timeout:5", b"retry-count:2", b'[[10, "echo"]]', b'{"name": "echo"}', b"5", b"-1"]
+    ),
     st.just(token),
     st.binary(max_size=12),
 )
 
 
 def message(begin: "list[bytes]", commands: "list[bytes]") -> "st.SearchStrategy[list[object]]":
-    return st.tuples(st.sampled_from(commands), st.lists(small, max_size=6)).map(lambda parts: [*begin, parts[0], *parts[1]])
+    return st.tuples(st.sampled_from(commands), st.lists(small, max_size=6)).map(
+        lambda parts: [*begin, parts[0], *parts[1]]
+    )
 
 
 ONE = [bytes((i,)) for i in range(8)]
@@ -29,13 +35,29 @@ KINDS = {
     "dcp": message([EMPTY, b"DGBX\x01"], [*ONE, *(bytes((i, 0, 0, 0)) for i in range(8))]),
     "emqp": message(
         [EMPTY, b"eMQP/1.0"],
-        [b"REQUEST", b"READY", b"REPLY", b"INFORM", b"ACK", b"HEARTBEAT", b"KBYE", b"DISCONNECT", b"SCHEDULE", b"UNSCHEDULE", b"PUBLISH"],
+        [
+            b"REQUEST",
+            b"READY",
+            b"REPLY",
+            b"INFORM",
+            b"ACK",
+            b"HEARTBEAT",
+            b"KBYE",
+            b"DISCONNECT",
+            b"SCHEDULE",
+            b"UNSCHEDULE",
+            b"PUBLISH",
+        ],
     ),
     "dbp": message([EMPTY], sorted(dbp.COMMANDS)),
     "mdp1": message([EMPTY, b"MDPC01"], [b"echo", b"mmi.service"]),
     "mdp2": message([b"MDPW02"], ONE),
 }
-step = st.tuples(st.sampled_from(sorted(KINDS)).flatmap(lambda kind: KINDS[kind]), st.booleans(), st.sampled_from([0, 0, 0, 1, 4, 20]))
+step = st.tuples(
+    st.sampled_from(sorted(KINDS)).flatmap(lambda kind: KINDS[kind]),
+    st.booleans(),
+    st.sampled_from([0, 0, 0, 1, 4, 20]),
+)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), step), max_size=25))

@@ -125,7 +125,11 @@ def play(protocol: str, steps: list[Step], hasty: bool, cuts: list[int]) -> list
             peer = peers[who]
             chunk = b""
             for frames, long in messages:
-                names = {TOKEN: tokens[-1] if tokens else b"000000000001", OLD: tokens[0] if tokens else b"000000000001", ID: ids[-1]}
+                names = {
+                    TOKEN: tokens[-1] if tokens else b"000000000001",
+                    OLD: tokens[0] if tokens else b"000000000001",
+                    ID: ids[-1],
+                }
                 plain = [names.get(part, part) for part in frames]
                 chunk += long_form(*plain) if long else join(plain)
             last = 0
@@ -196,7 +200,9 @@ def test_in_a_hurry_nothing_ordinary_goes_the_long_way(protocol: str) -> None:
     reply = [names.get(part, part) for part in REPLY[protocol]]
     with patch.object(kind, "on_message", side_effect=AssertionError("the long way")):
         asks = [[part.replace(b"1st", b"%d" % at) for part in ask] for at in range(4)]
-        client.there.receive(b"".join([join([*ask, body]) for ask, body in zip(asks, (b"", b"x", b"z" * 256, b"w" * 3000), strict=True)]))
+        client.there.receive(
+            b"".join([join([*ask, body]) for ask, body in zip(asks, (b"", b"x", b"z" * 256, b"w" * 3000), strict=True)])
+        )
         worker.there.receive(join(reply))
         rig.settle()
     assert rig.notes.outcomes == ["ok"] and rig.broker.open_requests == 4

@@ -59,7 +59,9 @@ def undecided_of(rig: Rig, service: bytes = b"echo") -> Speaker:
 
 @pytest.mark.parametrize("worker_dialect", WORKERS)
 @pytest.mark.parametrize("client_dialect", SPOKEN)
-def test_a_client_of_any_dialect_reaches_a_worker_of_any_other(rig: Rig, client_dialect: str, worker_dialect: str) -> None:
+def test_a_client_of_any_dialect_reaches_a_worker_of_any_other(
+    rig: Rig, client_dialect: str, worker_dialect: str
+) -> None:
     worker, client = worker_of(rig, DIALECTS[worker_dialect]), Speaker(rig, DIALECTS[client_dialect])
     spoken, heard = worker.dialect, client.dialect
     client.ask(b"echo", b"one", b"", b"two")
@@ -244,7 +246,11 @@ def test_an_undecided_worker_gets_requests_and_no_heartbeat(rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     ("code", "rest", "dialect", "beat"),
-    [(b"\x04", [], "libmdp", b"\x04"), (b"\x05", [], "majortomo", b"\x05"), (b"\x04", [b"undefined", b"", b"x"], "majortomo", b"\x05")],
+    [
+        (b"\x04", [], "libmdp", b"\x04"),
+        (b"\x05", [], "majortomo", b"\x05"),
+        (b"\x04", [b"undefined", b"", b"x"], "majortomo", b"\x05"),
+    ],
 )
 def test_what_tells_them_apart(rig: Rig, code: bytes, rest: Frames, dialect: str, beat: bytes) -> None:
     worker = undecided_of(rig)
@@ -268,8 +274,16 @@ def test_a_final_with_an_address_means_majortomo_and_is_delivered_at_once(rig: R
     [
         (b"\x04", [], [[b"MDPC02", b"\x03", b"echo", b"first"]]),
         (b"\x05", [], [[b"MDPC02", b"\x02", b"echo", b"first"]]),
-        (b"\x03", ["address", b"", b"next"], [[b"MDPC02", b"\x02", b"echo", b"first"], [b"MDPC02", b"\x02", b"echo", b"next"]]),
-        (b"\x04", ["address", b"", b"next"], [[b"MDPC02", b"\x02", b"echo", b"first"], [b"MDPC02", b"\x03", b"echo", b"next"]]),
+        (
+            b"\x03",
+            ["address", b"", b"next"],
+            [[b"MDPC02", b"\x02", b"echo", b"first"], [b"MDPC02", b"\x02", b"echo", b"next"]],
+        ),
+        (
+            b"\x04",
+            ["address", b"", b"next"],
+            [[b"MDPC02", b"\x02", b"echo", b"first"], [b"MDPC02", b"\x03", b"echo", b"next"]],
+        ),
     ],
 )
 def test_a_first_03_is_held_until_the_next_message_decides(

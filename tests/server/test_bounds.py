@@ -135,7 +135,11 @@ def test_many_pauses_and_ends_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_connection_is_paused_also_when_no_file_can_be_opened(tmp_path: Path) -> None:
-    with Broker(tmp_path, "--limits-max-outstanding=3") as broker, dealer(broker.address) as client, dealer(broker.address) as other:
+    with (
+        Broker(tmp_path, "--limits-max-outstanding=3") as broker,
+        dealer(broker.address) as client,
+        dealer(broker.address) as other,
+    ):
         other.ask("status")
         hard = resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE)[1]
         resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (broker.files(), hard))
@@ -191,7 +195,11 @@ def test_one_client_cannot_fill_the_broker_for_all(tmp_path: Path) -> None:
 
 def test_a_subscriber_that_does_not_read_is_cut_off_at_the_bound(tmp_path: Path) -> None:
     bounds = ("--limits-max-message=1MiB", "--limits-max-unsent=4MiB", "--limits-max-held-bytes=8MiB")
-    with Broker(tmp_path, *bounds) as broker, raw(broker.address, buffer=65536) as reader, raw(broker.address) as writer:
+    with (
+        Broker(tmp_path, *bounds) as broker,
+        raw(broker.address, buffer=65536) as reader,
+        raw(broker.address) as writer,
+    ):
         reader.shake(b"SUB")
         reader.write(b"\x04\x0a\x09SUBSCRIBE")
         writer.shake(b"PUB")
@@ -276,4 +284,6 @@ def test_large_bodies_over_and_over_do_not_grow_the_broker(broker: Broker) -> No
             assert client.receive()[4] == body
             if number == 10:
                 before = broker.memory()
-        wait_for(lambda: broker.memory() - before < 16 * MIB, "memory as before")  # the last reply is let go a moment after it was read
+        wait_for(
+            lambda: broker.memory() - before < 16 * MIB, "memory as before"
+        )  # the last reply is let go a moment after it was read

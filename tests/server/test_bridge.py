@@ -218,7 +218,10 @@ def test_the_log_tells_of_bridges_and_who_is_behind_them(caplog: pytest.LogCaptu
 
 
 def test_values_and_logs_cross() -> None:
-    with polydomo.testing.broker() as far, polydomo.testing.broker(settings=bridged(far.url, topics=["weather.", "log."])) as near:
+    with (
+        polydomo.testing.broker() as far,
+        polydomo.testing.broker(settings=bridged(far.url, topics=["weather.", "log."])) as near,
+    ):
         # a log record is not kept as a value: one that is published before the bridge stands does not cross it
         far.wait_until(lambda server: len(server.broker.subscriptions.match(b"log.x")) == 1)
         with Publisher(far.url) as publisher:

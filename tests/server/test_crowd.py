@@ -88,7 +88,9 @@ class Crowd:
 
 @asynccontextmanager
 async def crowd(requests: int) -> AsyncIterator[Crowd]:
-    server = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"], mdp=Mdp(beat=60.0)))  # nothing is written but what the tests are about
+    server = BrokerServer(
+        Settings(listen=["tcp://127.0.0.1:0"], mdp=Mdp(beat=60.0))
+    )  # nothing is written but what the tests are about
     await server.start()
     made = Crowd(server)
     try:
@@ -127,7 +129,9 @@ def test_a_client_with_nothing_else_to_wait_for_is_written_to_at_once(run: Calla
         async with crowd(requests=1) as world:
             spare = WORKERS - CLIENTS  # they have nothing to do, and are not written to
             assert spare > 0
-            busy = [worker for worker, found in zip(world.workers, world.server.broker.workers, strict=True) if found.held]
+            busy = [
+                worker for worker, found in zip(world.workers, world.server.broker.workers, strict=True) if found.held
+            ]
             await world.answer(busy)
             await until(lambda: bool(world.written))
             assert world.pieces("client") == [1] * CLIENTS

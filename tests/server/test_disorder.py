@@ -43,7 +43,10 @@ def enrol(peer: Socket, client: Socket, service: bytes) -> None:
 def test_a_request_without_a_body(broker: Broker, frames: tuple[bytes, ...]) -> None:
     with Socket("DEALER", broker.url) as peer:
         peer.send(*frames)
-        assert peer.receive()[-2:] == [b"echo", b""]  # the worker's name, and the one empty frame that its protocol needs
+        assert peer.receive()[-2:] == [
+            b"echo",
+            b"",
+        ]  # the worker's name, and the one empty frame that its protocol needs
 
 
 def test_ready_twice(broker: Broker, client: Socket) -> None:
@@ -176,6 +179,8 @@ def test_pings_of_libzmq_are_answered(tmp_path: Path) -> None:
 def test_a_silent_client_is_nobodys_worry(broker: Broker) -> None:
     with Socket("DEALER", broker.url) as peer:
         peer.send(b"", b"MDPC01", b"nobody-offers-this", b"x")
-        wait_for(lambda: [row["service"] for row in broker.ask("requests")] == ["nobody-offers-this"], "the waiting request")
+        wait_for(
+            lambda: [row["service"] for row in broker.ask("requests")] == ["nobody-offers-this"], "the waiting request"
+        )
         assert peer.end() == 0
     wait_for(lambda: not broker.ask("requests"), "its end with the client")

@@ -210,14 +210,28 @@ def test_random_bytes(broker: Broker, seed: int) -> None:
         assert broker.complaint(peer)["message"] in ("connection refused", "handshake took too long")
 
 
-@pytest.mark.parametrize("seeds", [range(1000), pytest.param(range(1000, 100_000), marks=pytest.mark.long)], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "seeds", [range(1000), pytest.param(range(1000, 100_000), marks=pytest.mark.long)], ids=["short", "long"]
+)
 def test_random_messages(broker: Broker, seeds: range) -> None:
     """Whatever they are taken for, it is gone with the connection: see ``others_are_served``."""
     for seed in seeds:
         babble(broker, random.Random(seed))
 
 
-HEADS = [b"", b"MDPC01", b"MDPW01", b"MDPC02", b"MDPW02", b"MDXC01", b"MDXW01", b"DGBX\x01", b"eMQP/1.0", b"u_U", b"UwU"]
+HEADS = [
+    b"",
+    b"MDPC01",
+    b"MDPW01",
+    b"MDPC02",
+    b"MDPW02",
+    b"MDXC01",
+    b"MDXW01",
+    b"DGBX\x01",
+    b"eMQP/1.0",
+    b"u_U",
+    b"UwU",
+]
 
 
 def babble(broker: Broker, chance: random.Random) -> None:

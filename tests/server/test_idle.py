@@ -13,7 +13,9 @@ BENCH = Path(__file__).parents[2] / "bench" / "idle.py"
 
 
 def measure(*words: str) -> dict[str, float]:
-    result = subprocess.run([sys.executable, str(BENCH), "--json", *words], capture_output=True, env=environment(), timeout=300)
+    result = subprocess.run(
+        [sys.executable, str(BENCH), "--json", *words], capture_output=True, env=environment(), timeout=300
+    )
     assert result.returncode == 0, result.stderr.decode()
     found: dict[str, float] = json.loads(result.stdout)
     return found

@@ -25,7 +25,9 @@ def lines(stream: io.StringIO) -> list[str]:
 
 def at(created: float, text: str, level: int = logging.WARNING, **fields: object) -> None:
     """A line said at a given time."""
-    LOG.handle(logging.makeLogRecord({"name": LOG.name, "levelno": level, "msg": text, "created": created, "fields": fields}))
+    LOG.handle(
+        logging.makeLogRecord({"name": LOG.name, "levelno": level, "msg": text, "created": created, "fields": fields})
+    )
 
 
 # --- how a line looks -------------------------------------------------------------------------------------------------
@@ -64,7 +66,17 @@ def test_text_values(out: io.StringIO, value: object, shown: str) -> None:
 
 def test_json(out: io.StringIO) -> None:
     logs.setup(json=True, stream=out)
-    logs.say(LOG, logging.WARNING, "closed\n", peer="[::1]:7", size=3, what=b"\xffx", level="mine", nan=float("nan"), ok=False)
+    logs.say(
+        LOG,
+        logging.WARNING,
+        "closed\n",
+        peer="[::1]:7",
+        size=3,
+        what=b"\xffx",
+        level="mine",
+        nan=float("nan"),
+        ok=False,
+    )
     (line,) = lines(out)
     said = json.loads(line)
     assert said.pop("time").endswith("Z")
@@ -226,7 +238,13 @@ def test_a_clock_set_back_silences_nobody(out: io.StringIO) -> None:
 
 @pytest.mark.parametrize(
     ("peer", "host"),
-    [("127.0.0.1:5", "127.0.0.1"), ("[::1]:5", "[::1]"), ("ipc:///tmp/a", "ipc:///tmp/a"), ("tcp://a:5", "tcp://a"), ("a", "a")],
+    [
+        ("127.0.0.1:5", "127.0.0.1"),
+        ("[::1]:5", "[::1]"),
+        ("ipc:///tmp/a", "ipc:///tmp/a"),
+        ("tcp://a:5", "tcp://a"),
+        ("a", "a"),
+    ],
 )
 def test_host_of(peer: str, host: str) -> None:
     assert logs.host_of(peer) == host

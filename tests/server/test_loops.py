@@ -96,13 +96,17 @@ def test_a_connection_closed_in_one_direction(broker: polydomo.testing.Broker, a
         broker.wait_until(lambda server: not server.connections)
 
 
-def test_a_reader_that_stops_and_goes_on(broker: polydomo.testing.Broker, address: tuple[str, int], worker: Raw) -> None:
+def test_a_reader_that_stops_and_goes_on(
+    broker: polydomo.testing.Broker, address: tuple[str, int], worker: Raw
+) -> None:
     """While it does not read it is not read; afterwards nothing is missing."""
     body = bytes(4 * MIB)
     request = frames.join([b"", b"MDPC01", b"echo", body])
     with raw(address, buffer=65536) as client, futures.ThreadPoolExecutor(1) as beside:
         client.shake()
-        writing = beside.submit(client.write, request * 4)  # beside: with the first reply unread, the last request may not be taken
+        writing = beside.submit(
+            client.write, request * 4
+        )  # beside: with the first reply unread, the last request may not be taken
         broker.wait_until(lambda server: any(connection.choked for connection in server.connections))
         for _ in range(4):
             assert client.receive()[3] == body
@@ -138,8 +142,15 @@ def test_an_nng_peer_may_be_idle_after_its_hello(broker: polydomo.testing.Broker
             nng.socket.recv(1)
 
 
-def test_stop_and_start_with_peers_of_every_kind(broker: polydomo.testing.Broker, address: tuple[str, int], worker: Raw) -> None:
-    with raw(address) as silent, dealer(address) as paused, raw(address, buffer=4096) as deaf, dealer(address) as client:
+def test_stop_and_start_with_peers_of_every_kind(
+    broker: polydomo.testing.Broker, address: tuple[str, int], worker: Raw
+) -> None:
+    with (
+        raw(address) as silent,
+        dealer(address) as paused,
+        raw(address, buffer=4096) as deaf,
+        dealer(address) as client,
+    ):
         for _ in range(10):
             paused.send(b"", b"MDPC01", b"nobody", b"x")
         deaf.shake()

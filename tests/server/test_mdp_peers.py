@@ -74,7 +74,10 @@ def test_partials_come_before_their_final(broker: Broker) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_heartbeats_both_ways_keep_an_idle_worker(tmp_path: Path, protocol: str) -> None:
-    with Broker(tmp_path, "--mdp-beat=0.6") as broker, Worker(broker, "echo", "--protocol", protocol, "--beat=0.6") as worker:
+    with (
+        Broker(tmp_path, "--mdp-beat=0.6") as broker,
+        Worker(broker, "echo", "--protocol", protocol, "--beat=0.6") as worker,
+    ):
         for _ in range(5):  # more than the liveness of either
             worker.event("beat")
         assert len(broker.lines("worker registered")) == 1

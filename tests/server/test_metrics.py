@@ -131,7 +131,11 @@ def test_values_logs_and_bridges_are_told() -> None:
             pages: list[str] = []
 
             def render(server: BrokerServer) -> bool:
-                if len(server.broker.values) != 1 or not server.broker.logs.taken or not server.broker.has_worker(b"echo"):
+                if (
+                    len(server.broker.values) != 1
+                    or not server.broker.logs.taken
+                    or not server.broker.has_worker(b"echo")
+                ):
                     return False
                 pages.append(metrics.render(server))
                 return True

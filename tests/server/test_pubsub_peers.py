@@ -36,7 +36,11 @@ def publish(writer: Socket, reader: Socket, *frames: bytes) -> bool:
 
 
 def test_subscribers_hear_no_more_once_they_have_gone(tmp_path: Path) -> None:
-    with Broker(tmp_path) as broker, Socket("PUB", broker.url) as writer, Socket("SUB", broker.url, "--subscribe=t.") as stays:
+    with (
+        Broker(tmp_path) as broker,
+        Socket("PUB", broker.url) as writer,
+        Socket("SUB", broker.url, "--subscribe=t.") as stays,
+    ):
         with Socket("SUB", broker.url, "--subscribe=t.") as goes:
             wait_for(lambda: publish(writer, goes, b"t.x"), "a message")
             assert goes.end() == 0

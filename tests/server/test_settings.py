@@ -196,7 +196,10 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name() -> None:
     [
         ("attemps = 3", "attemps ({file}): there is no such setting; did you mean attempts?"),
         ("max_message = 3", "did you mean limits.max_message?"),
-        ("[limits]\nmax_mesage = 3", "limits.max_mesage ({file}): there is no such setting; did you mean limits.max_message?"),
+        (
+            "[limits]\nmax_mesage = 3",
+            "limits.max_mesage ({file}): there is no such setting; did you mean limits.max_message?",
+        ),
         ("[limits]\nlisten = 3", "did you mean listen or dbp.listen?"),
         ("[limit]\nmax_message = 3", "[limit] ({file}): there is no such section; did you mean [limits]?"),
         ("[zzz]\na = 3", "there is no such section; there are [bridge], [dbp], [dcp], [emqp]"),
@@ -208,7 +211,10 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name() -> None:
         ("attempts = 2.5", "must be a whole number from 1 to 1000, not 2.5"),
         ("listen = []", "listen ({file}): must have at least one address"),
         ("listen = [1]", "must be a list of texts"),
-        ("listen = ['localhost:1']", "listen ({file}): 'localhost:1' is not an address: it has no scheme; did you mean tcp://localhost:1?"),
+        (
+            "listen = ['localhost:1']",
+            "listen ({file}): 'localhost:1' is not an address: it has no scheme; did you mean tcp://localhost:1?",
+        ),
         ("listen = ['tcp://[::1]:1', 'tcp://[::1]:1']", "tcp://[::1]:1 stands there twice"),
         ("data = ''", "data ({file}): must be a text that is not empty, not ''"),
         ("insecure = 'maybe'", "insecure ({file}): must be true or false, not 'maybe'"),
@@ -250,7 +256,10 @@ def test_variable_complaints() -> None:
 
 
 def test_flag_complaints() -> None:
-    assert complaint(flags={"max_message": 1}) == "flag --max-message: there is no such setting; did you mean limits.max_message?"
+    assert (
+        complaint(flags={"max_message": 1})
+        == "flag --max-message: there is no such setting; did you mean limits.max_message?"
+    )
     assert complaint(flags={"limits.max_queue": "0"}).startswith("limits.max_queue (flag --limits-max-queue): must be")
 
 
@@ -263,7 +272,11 @@ def test_a_long_value_is_cut_in_the_complaint() -> None:
 
 def test_other_bounds_follow_the_message_bound() -> None:
     small = load(flags={"limits.max_message": "1MiB"}).limits
-    assert (small.max_frame, small.max_unsent, small.max_held_bytes) == (limits.MIB, limits.MAX_UNSENT, limits.MAX_HELD_BYTES)
+    assert (small.max_frame, small.max_unsent, small.max_held_bytes) == (
+        limits.MIB,
+        limits.MAX_UNSENT,
+        limits.MAX_HELD_BYTES,
+    )
     large = load(flags={"limits.max_message": "2GiB"}).limits
     assert large.max_frame == limits.MAX_FRAME
     assert large.max_unsent >= 2 * large.max_message
@@ -274,11 +287,16 @@ def test_bounds_that_were_set_must_agree() -> None:
     clash = complaint(flags={"limits.max_message": "1MiB", "limits.max_frame": "2MiB"})
     assert clash == "limits.max_frame (flag --limits-max-frame): 2MiB must not be over limits.max_message, 1MiB"
     for key in ("limits.max_unsent", "limits.max_held_bytes"):
-        assert complaint(flags={key: "1MiB"}) == f"{key} (flag {flag_of(key)}): 1MiB must not be under limits.max_message, 64MiB"
+        assert (
+            complaint(flags={key: "1MiB"})
+            == f"{key} (flag {flag_of(key)}): 1MiB must not be under limits.max_message, 64MiB"
+        )
         load(flags={key: "64MiB"})
 
 
-@pytest.mark.parametrize("url", ["tcp://*:5246", "tcp://0.0.0.0:0", "tcp://[::]:5246", "tcp://192.0.2.1:1", "tcp://broker:1"])
+@pytest.mark.parametrize(
+    "url", ["tcp://*:5246", "tcp://0.0.0.0:0", "tcp://[::]:5246", "tcp://192.0.2.1:1", "tcp://broker:1"]
+)
 def test_beyond_loopback_only_when_allowed(url: str) -> None:
     urls = ["tcp://127.0.0.1:5246", url]
     refused = complaint(flags={"listen": urls})
@@ -310,13 +328,24 @@ def test_variable_names_are_distinct() -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("1", 1), (1, 1), ("64MiB", 64 << 20), ("64 mib", 64 << 20), ("1.5KiB", 1536), ("1_000", 1000), ("2MB", 2_000_000), ("7B", 7)],
+    [
+        ("1", 1),
+        (1, 1),
+        ("64MiB", 64 << 20),
+        ("64 mib", 64 << 20),
+        ("1.5KiB", 1536),
+        ("1_000", 1000),
+        ("2MB", 2_000_000),
+        ("7B", 7),
+    ],
 )
 def test_sizes(text: object, size: int) -> None:
     assert Size().read(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "MiB", "1.5", "-1", "1e3", "1 2", "64M", "٣", True, None, float("inf"), [], "0", 2**41])
+@pytest.mark.parametrize(
+    "text", ["", "MiB", "1.5", "-1", "1e3", "1 2", "64M", "٣", True, None, float("inf"), [], "0", 2**41]
+)
 def test_not_sizes(text: object) -> None:
     with pytest.raises(ValueError, match="must be"):
         Size().read(text)
@@ -324,13 +353,25 @@ def test_not_sizes(text: object) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("2.5s", 2.5), ("500ms", 0.5), ("15m", 900.0), ("1h", 3600.0), ("1d", 86400.0), ("3", 3.0), (3, 3.0), (0.5, 0.5), (".5 s", 0.5)],
+    [
+        ("2.5s", 2.5),
+        ("500ms", 0.5),
+        ("15m", 900.0),
+        ("1h", 3600.0),
+        ("1d", 86400.0),
+        ("3", 3.0),
+        (3, 3.0),
+        (0.5, 0.5),
+        (".5 s", 0.5),
+    ],
 )
 def test_seconds(text: object, seconds: float) -> None:
     assert Seconds().read(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "s", "-1s", "1y", "nan", "inf", float("nan"), float("inf"), True, None, "0", "1" * 400])
+@pytest.mark.parametrize(
+    "text", ["", "s", "-1s", "1y", "nan", "inf", float("nan"), float("inf"), True, None, "0", "1" * 400]
+)
 def test_not_seconds(text: object) -> None:
     with pytest.raises(ValueError, match="must be"):
         Seconds().read(text)

@@ -50,7 +50,11 @@ def test_what_has_come_is_read_before_silence_is_judged(run: Callable[[Any], Non
         server = BrokerServer(settings())
         await server.start()
         port = int(server.urls[0].rpartition(":")[2])
-        beats, silent, mouth = Raw(("127.0.0.1", port)), Raw(("127.0.0.1", port)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        beats, silent, mouth = (
+            Raw(("127.0.0.1", port)),
+            Raw(("127.0.0.1", port)),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+        )
         try:
             beats.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is sent is there
             for peer in (beats, silent):
@@ -62,7 +66,9 @@ def test_what_has_come_is_read_before_silence_is_judged(run: Callable[[Any], Non
             for name in ("camera", "laser"):
                 assert server.broker.enlist(one.session, name, "127.0.0.1", {"name": name}, limits.DBP_BEAT) == ""
             await until(lambda: not server.awake)
-            heard, unheard = (one, other) if one.session.link.peer.endswith(f":{beats.socket.getsockname()[1]}") else (other, one)
+            heard, unheard = (
+                (one, other) if one.session.link.peer.endswith(f":{beats.socket.getsockname()[1]}") else (other, one)
+            )
 
             def wake_up() -> None:
                 beats.send(*BEAT)

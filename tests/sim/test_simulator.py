@@ -18,7 +18,9 @@ BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
 def digests(hash_seed: str) -> str:
     command = [sys.executable, "-m", "sim.run", "--seeds", "6", "--first", "11", "--digest"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed}, timeout=100)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed}, timeout=100
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return "".join(line for line in done.stdout.splitlines(keepends=True) if len(line.split()) == 2)
 
@@ -38,7 +40,9 @@ def test_every_protocol_and_every_fault_is_drawn_by_some_seed() -> None:
     assert {protocol for options in drawn for protocol in options.clients} == set(PROTOCOLS)
     assert {protocol for options in drawn for protocol in options.workers} == set(PROTOCOLS)
     assert {fault for options in drawn for fault in options.faults()} == set(FAULTS)
-    assert any(not options.faults() or len(options.faults()) < 4 for options in drawn), "a swarm has worlds with few faults"
+    assert any(not options.faults() or len(options.faults()) < 4 for options in drawn), (
+        "a swarm has worlds with few faults"
+    )
 
 
 def test_a_failing_seed_prints_its_command_and_the_story_of_the_request(capsys: pytest.CaptureFixture[str]) -> None:

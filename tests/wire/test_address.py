@@ -76,7 +76,9 @@ def test_longest_path() -> None:
         parse_url(f"ipc://{path}a")
 
 
-@pytest.mark.parametrize(("text", "says"), [("tcp://*:5246", "only for listening"), ("tcp://localhost:0", "only for listening")])
+@pytest.mark.parametrize(
+    ("text", "says"), [("tcp://*:5246", "only for listening"), ("tcp://localhost:0", "only for listening")]
+)
 def test_not_to_be_connected_to(text: str, says: str) -> None:
     parse_url(text)
     with pytest.raises(SettingError, match=says):

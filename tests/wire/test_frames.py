@@ -23,7 +23,9 @@ from polydomo.wire.frames import (
     whole_bodies,
 )
 
-contents = st.lists(st.one_of(st.binary(max_size=20), st.sampled_from([b"x" * 255, b"y" * 256, b"z" * 70_000])), max_size=6)
+contents = st.lists(
+    st.one_of(st.binary(max_size=20), st.sampled_from([b"x" * 255, b"y" * 256, b"z" * 70_000])), max_size=6
+)
 
 
 def test_heads_take_the_shortest_form() -> None:
@@ -80,7 +82,14 @@ def test_frames_in_long_form_are_read() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"\x00\x05abc", b"\x02" + (9).to_bytes(8, "big") + b"abc", b"\x00\x01ab", b"\x00\x00\x00\x00", b"\x01\x01a", b"\x01\x00"],
+    [
+        b"\x00\x05abc",
+        b"\x02" + (9).to_bytes(8, "big") + b"abc",
+        b"\x00\x01ab",
+        b"\x00\x00\x00\x00",
+        b"\x01\x01a",
+        b"\x01\x00",
+    ],
 )
 def test_what_is_no_whole_body(body: bytes) -> None:
     with pytest.raises(ProtocolViolation):
@@ -122,7 +131,9 @@ def one_by_one(data: bytes, start: int, most: int) -> list[bytes]:
 
 
 @given(st.lists(st.sampled_from(MESSAGES), max_size=12), st.integers(0, 9000), st.binary(max_size=5))
-def test_whole_bodies_are_what_a_walk_over_the_frames_finds(messages: list[list[bytes]], cut_off: int, before: bytes) -> None:
+def test_whole_bodies_are_what_a_walk_over_the_frames_finds(
+    messages: list[list[bytes]], cut_off: int, before: bytes
+) -> None:
     whole = before + b"".join(map(join, messages))
     data = whole[: max(len(before), len(whole) - cut_off % (len(whole) + 1))]
     found = whole_bodies(data, len(before), len(data), ENVELOPE, 2000)

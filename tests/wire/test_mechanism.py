@@ -32,7 +32,9 @@ def test_a_command_comes_back(name: bytes, data: bytes) -> None:
 
 @given(st.dictionaries(names.map(bytes.lower), st.binary(max_size=300), max_size=6))
 def test_properties_come_back_in_lower_case(pairs: dict[bytes, bytes]) -> None:
-    wire = properties([(name.upper() if name.upper().lower() == name else name, value) for name, value in pairs.items()])
+    wire = properties(
+        [(name.upper() if name.upper().lower() == name else name, value) for name, value in pairs.items()]
+    )
     assert parse_properties(wire) == pairs
 
 

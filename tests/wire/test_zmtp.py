@@ -64,7 +64,9 @@ def test_a_listener_looks_before_it_speaks() -> None:
     link.receive(b"")
     assert taken(link) == b""
     link.receive(b"\xff")
-    assert taken(link) == PARTIAL_GREETING  # "signature and major version number": all that may be said before theirs is known
+    assert (
+        taken(link) == PARTIAL_GREETING
+    )  # "signature and major version number": all that may be said before theirs is known
     link.receive(GREETING_31[1:])
     assert taken(link) == GREETING_31[11:], "no READY before the peer's: it tells which socket type fits"
     link.receive(ready(b"REQ"))

@@ -74,7 +74,9 @@ def test_we_can_ping() -> None:
 
 def test_subscribe_and_cancel_reach_the_handler_in_order() -> None:
     link, log = in_traffic(socket_type=b"SUB")
-    stream = command(b"SUBSCRIBE", b"a") + join([b"\x01b"]) + command(b"CANCEL", b"a") + command(b"SUBSCRIBE", b"x" * 300)
+    stream = (
+        command(b"SUBSCRIBE", b"a") + join([b"\x01b"]) + command(b"CANCEL", b"a") + command(b"SUBSCRIBE", b"x" * 300)
+    )
     for cut in range(len(stream)):
         log.events.clear()
         link.receive(stream[:cut])
@@ -235,7 +237,9 @@ def test_a_long_message_is_copied_once_in_and_once_out(frames: int, monkeypatch:
 
 
 @given(
-    st.lists(st.lists(st.sampled_from([0, 1, 255, 256, 4000, 4095, 4096, 4097, 9000]), min_size=1, max_size=5), max_size=4),
+    st.lists(
+        st.lists(st.sampled_from([0, 1, 255, 256, 4000, 4095, 4096, 4097, 9000]), min_size=1, max_size=5), max_size=4
+    ),
     st.lists(st.integers(1, 6000), min_size=1, max_size=5),
 )
 @settings(max_examples=60)

@@ -91,4 +91,6 @@ def test_a_worker_that_answers_all_the_time_does_not_beat_beside_it(monkeypatch:
         for event in end.receive(REQUEST):
             post.on_event(event)
         post.final(jobs.pop(), [b"body"])
-    assert len(wire.written) == 1001  # READY and the replies: "Peers SHOULD NOT send HEARTBEAT commands while also sending other commands"
+    assert (
+        len(wire.written) == 1001
+    )  # READY and the replies: "Peers SHOULD NOT send HEARTBEAT commands while also sending other commands"

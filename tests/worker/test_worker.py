@@ -180,7 +180,11 @@ def test_failures_over_mdx(broker: testing.Broker) -> None:
         for service in ("exit", "async-exit"):
             with pytest.raises(CallFailed, match="SystemExit: 3"):
                 client.call(service)
-        told = {"cancelled": "failed: CancelledError", "assert": "failed: AssertionError", "exception-as-text": "odd: 'x'"}
+        told = {
+            "cancelled": "failed: CancelledError",
+            "assert": "failed: AssertionError",
+            "exception-as-text": "odd: 'x'",
+        }
         for service, failure in told.items():
             for _ in range(2):  # the first has not cost the worker its place
                 with pytest.raises(CallFailed) as caught:

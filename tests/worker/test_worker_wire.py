@@ -156,7 +156,9 @@ def test_without_a_word_for_failure_it_leaves_and_registers_again(
     assert (frame.name, frame.filename) == ("fail", __file__)
 
 
-def test_a_failure_of_the_functions_own_choice_has_no_traceback(router: Router, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_of_the_functions_own_choice_has_no_traceback(
+    router: Router, caplog: pytest.LogCaptureFixture
+) -> None:
     worker = Worker(router.url)
 
     @worker.service("paint")

@@ -45,7 +45,9 @@ class Catalog:
     def __init__(self, tuning: Tuning) -> None:
         self.tuning = tuning
         self.entries: dict[str, Entry] = {}
-        self.publishers: dict[str, Publisher | str] = {}  # where active services publish, or what is wrong with what they say of it
+        self.publishers: dict[
+            str, Publisher | str
+        ] = {}  # where active services publish, or what is wrong with what they say of it
         self.publishers_version = 0  # counts changes of it
         self.changed: list[Entry] = []  # whose state changed; the owner takes them from here
         self._gone: dict[str, None] = {}  # names of entries that are not active, oldest first

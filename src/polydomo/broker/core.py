@@ -174,7 +174,9 @@ class Broker(Desk):
             other = self.services.get(fallback)
             if other is not None and any(worker.session.protocol == session.protocol for worker in other.workers):
                 target = other
-        request = new_request(self._requests, session, target if target is not None else Service(name), body, ref, self.now)
+        request = new_request(
+            self._requests, session, target if target is not None else Service(name), body, ref, self.now
+        )
         if self.draining:
             self._refuse(request, "the broker is shutting down", SHUTDOWN)
             return None

@@ -36,7 +36,9 @@ class Crossing(Floor):
             self.refusal = "the broker is shutting down"
             return None
         tuning = self.tuning
-        worker = self.register(session, [], None, window, False, tuning.bridge_beat, tuning.bridge_beat * tuning.beats_missed)
+        worker = self.register(
+            session, [], None, window, False, tuning.bridge_beat, tuning.bridge_beat * tuning.beats_missed
+        )
         if worker is not None:
             worker.beats_busy = True  # it beats whatever it holds
             self.bridges.told[worker] = {}

@@ -368,7 +368,9 @@ class Floor(Ledger):
             self._watch(service, request)
         self._pump(service)
         if service.length >= self._max_queue and request.session not in self._stalled:
-            self._stall(request.session, service)  # who asked for what fills this line is slowed, though it asked elsewhere
+            self._stall(
+                request.session, service
+            )  # who asked for what fills this line is slowed, though it asked elsewhere
         self._reap(before)
 
     # --- going -----------------------------------------------------------------------------------------------------------
@@ -394,7 +396,9 @@ class Floor(Ledger):
         held = list(worker.held.values())
         worker.held.clear()
         bridge = worker in self.bridges.learned
-        for request in reversed(held):  # before its services lose it: one that ends here must not take its service along
+        for request in reversed(
+            held
+        ):  # before its services lose it: one that ends here must not take its service along
             if bridge and request.state != DONE:
                 self._home(request)
             self._give_back(request, worker, why)

@@ -44,14 +44,18 @@ def _service(broker: "Broker", service: Service) -> None:
     assert len(set(line)) == len(line), f"{who} has a request in its line twice"
     turns = [id(queue) for queue in service.turns]
     assert len(turns) == len(set(turns)), f"{who} gives a client two turns"
-    assert set(turns) == {id(queue) for queue in service.queues.values()}, f"{who} has turns without queues, or queues without turns"
+    assert set(turns) == {id(queue) for queue in service.queues.values()}, (
+        f"{who} has turns without queues, or queues without turns"
+    )
     for session, queue in service.queues.items():
         assert queue, f"{who} keeps an empty queue for client {session.number}"
         for request in queue:
             assert request.session is session, f"request {request.number} waits in another client's queue"
     for request in line:
         assert request.state == QUEUED, f"request {request.number} waits in {who} but is not QUEUED"
-        assert request.service is service, f"request {request.number} waits in {who} but is for {request.service.name!r}"
+        assert request.service is service, (
+            f"request {request.number} waits in {who} but is for {request.service.name!r}"
+        )
     for request in service.returned:
         assert request.attempts, f"request {request.number} was given back without an attempt"
     for worker, weight in service.workers.items():
@@ -59,7 +63,9 @@ def _service(broker: "Broker", service: Service) -> None:
         assert worker.services.get(service) == weight, f"{who} and worker {worker.number} disagree about its weight"
         assert not weight or service.weighted, f"{who} has a weight and does not know it"
     for worker in service.away:
-        assert broker.bridges.learned[worker].get(service.name) is service, f"{who} is offered by a bridge that knows nothing of it"
+        assert broker.bridges.learned[worker].get(service.name) is service, (
+            f"{who} is offered by a bridge that knows nothing of it"
+        )
     for name, pool in (("idle", service.idle), ("spare", service.spare)):
         for worker in pool:
             assert worker in service.workers, f"{who} has a {name} worker {worker.number} that does not offer it"
@@ -145,7 +151,9 @@ def _crews(broker: "Broker") -> None:
             assert worker.session is session, f"worker {worker.number} is listed at another connection"
             assert worker in broker.workers, f"{who} lists worker {worker.number}, which is gone"
     for session in broker.sessions:
-        assert session in broker.crews or not session.workers, f"connection {session.number} counts workers it does not have"
+        assert session in broker.crews or not session.workers, (
+            f"connection {session.number} counts workers it does not have"
+        )
 
 
 def _places(broker: "Broker") -> None:
@@ -159,12 +167,16 @@ def _places(broker: "Broker") -> None:
             places[request] = places.get(request, 0) + 1
             if request.state == DONE:
                 assert request.outcome in OUTCOMES, f"request {request.number} ended without an outcome"
-                assert not request.body and request.course.parts is None, f"request {request.number} ended and still has its body"
+                assert not request.body and request.course.parts is None, (
+                    f"request {request.number} ended and still has its body"
+                )
                 assert request not in request.session.requests, f"request {request.number} ended and is still open"
     for request, count in places.items():
         assert count == 1, f"request {request.number} is in {count} places"
         if request.state != DONE:
-            assert request in request.session.requests, f"request {request.number} is open and its client does not know it"
+            assert request in request.session.requests, (
+                f"request {request.number} is open and its client does not know it"
+            )
             assert request.session in broker.sessions, f"request {request.number} is open and its client is gone"
     for session in broker.sessions:
         for request in session.requests:

@@ -62,10 +62,41 @@ def large(body: Body) -> int:
 
 class Ledger(Verbs):
     __slots__ = (  # so many attributes are slow to reach otherwise, and the hot path reaches for them all the time
-        "_attempts", "_block", "_block_token", "_entropy", "_max_held_bytes", "_max_outstanding", "_max_queue", "_requests", "_sessions",
-        "_shares", "_stalled", "_wants_bodies", "_wants_messages", "_wants_requests", "_workers", "address", "catalog", "crews", "draining",
-        "held_bytes", "memo_workers", "monitor", "now", "policy", "recorder", "refusal", "schedulers",
-        "services", "sessions", "started", "subscriptions", "timers", "tuning", "wall", "workers",
+        "_attempts",
+        "_block",
+        "_block_token",
+        "_entropy",
+        "_max_held_bytes",
+        "_max_outstanding",
+        "_max_queue",
+        "_requests",
+        "_sessions",
+        "_shares",
+        "_stalled",
+        "_wants_bodies",
+        "_wants_messages",
+        "_wants_requests",
+        "_workers",
+        "address",
+        "catalog",
+        "crews",
+        "draining",
+        "held_bytes",
+        "memo_workers",
+        "monitor",
+        "now",
+        "policy",
+        "recorder",
+        "refusal",
+        "schedulers",
+        "services",
+        "sessions",
+        "started",
+        "subscriptions",
+        "timers",
+        "tuning",
+        "wall",
+        "workers",
     )
 
     def __init__(
@@ -217,14 +248,20 @@ class Ledger(Verbs):
         missing = self._short_of(wanted) if wanted else 0
         if not missing:
             return True
-        idle = [service for name, service in self.services.items() if not service.workers and not service.away and name not in offered]
+        idle = [
+            service
+            for name, service in self.services.items()
+            if not service.workers and not service.away and name not in offered
+        ]
         if len(idle) < missing:
             return False
         idle.sort(key=lambda service: (service.answered > 0, service.empty_since))
         for service in idle[:missing]:
             for request in queues.waiting(service):
                 queues.remove(service, request)
-                self._fail(request, NO_WORKER, "nobody offers it, and its place was needed for a service that is offered")
+                self._fail(
+                    request, NO_WORKER, "nobody offers it, and its place was needed for a service that is offered"
+                )
             self._reap(service)
         return True
 

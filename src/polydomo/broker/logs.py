@@ -28,7 +28,9 @@ class LogRecord:
 
     __slots__ = ("attempt", "broker", "fields", "level", "message", "number", "request", "service", "size", "time")
 
-    def __init__(self, time: float, service: str, level: str, message: str, fields: Row, attempt: str, size: int) -> None:
+    def __init__(
+        self, time: float, service: str, level: str, message: str, fields: Row, attempt: str, size: int
+    ) -> None:
         self.time = time  # seconds since the epoch, by the clock of whoever wrote it
         self.service = service
         self.level = level
@@ -75,7 +77,13 @@ def read(topic: bytes, content: bytes, now: float) -> LogRecord:
     if not isinstance(fields, dict):
         raise ValueError("its fields are no object")
     return LogRecord(
-        _time(found.get("time"), now), service, level_of(found.get("level", "info")), message, fields, _attempt(found), len(content)
+        _time(found.get("time"), now),
+        service,
+        level_of(found.get("level", "info")),
+        message,
+        fields,
+        _attempt(found),
+        len(content),
     )
 
 
@@ -128,7 +136,9 @@ class Logs:
         while len(self.records) > self.max_records or self.size > self.max_bytes:
             self.size -= self.records.popleft().size
 
-    def select(self, service: str = "", level: str = "debug", request: int = 0, after: int = 0, most: int = MAX_LISTED) -> list[LogRecord]:
+    def select(
+        self, service: str = "", level: str = "debug", request: int = 0, after: int = 0, most: int = MAX_LISTED
+    ) -> list[LogRecord]:
         """The newest that fit, the oldest of them first."""
         least = LEVELS.index(level)
         found: list[LogRecord] = []

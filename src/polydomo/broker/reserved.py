@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 Row = dict[str, object]
 
 OWN = b"polydomo."
-NAMES = {OWN + name for name in b"status services workers requests clients gone figures logs journal window".split()} | {b"mmi.service"}
+NAMES = {
+    OWN + name for name in b"status services workers requests clients gone figures logs journal window".split()
+} | {b"mmi.service"}
 
 
 def is_reserved(name: bytes) -> bool:

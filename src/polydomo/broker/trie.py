@@ -132,7 +132,9 @@ class Trie(Generic[V]):
             node = stack.pop()
             children = node.children or {}
             assert children or node.children is None
-            assert node is self._root or node.value is not None or len(children) > 1, f"a node {node.label!r} for nothing"
+            assert node is self._root or node.value is not None or len(children) > 1, (
+                f"a node {node.label!r} for nothing"
+            )
             for first, child in children.items():
                 assert child.label and child.label[0] == first
                 stack.append(child)

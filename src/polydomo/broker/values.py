@@ -32,7 +32,11 @@ class Latecomer:
     def expects(self, topic: bytes) -> bool:
         """Whether the topic's value is still to come."""
         for i, prefix in enumerate(self.prefixes):
-            if topic.startswith(prefix) and (i or self.cursor is None or topic > self.cursor) and not self.has_had(prefix, topic):
+            if (
+                topic.startswith(prefix)
+                and (i or self.cursor is None or topic > self.cursor)
+                and not self.has_had(prefix, topic)
+            ):
                 return True
         return False
 

@@ -63,12 +63,17 @@ def requests(
     to: To = None,
     json: Json = False,
     timeout: Timeout = 5.0,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Finished ones, from the journal, that long back: 10m.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Finished ones, from the journal, that long back: 10m.")
+    ] = None,
     service: Annotated[str | None, typer.Option(metavar="NAME", help="Finished ones of this service.")] = None,
     outcome: Annotated[
-        str | None, typer.Option(metavar="WORD", help="Finished ones that ended so: ok, failed (in any way), timeout, ...")
+        str | None,
+        typer.Option(metavar="WORD", help="Finished ones that ended so: ok, failed (in any way), timeout, ..."),
     ] = None,
-    slower: Annotated[str | None, typer.Option(metavar="TIME", help="Finished ones that took at least this long: 500ms.")] = None,
+    slower: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Finished ones that took at least this long: 500ms.")
+    ] = None,
     most: Annotated[int, typer.Option(metavar="N", min=1, help="The last so many of the finished ones.")] = 100,
     journal: past.Directory = None,
 ) -> None:
@@ -237,7 +242,15 @@ GONE = [
 def gone_cells(row: Row) -> list[str]:
     when = datetime.fromtimestamp(row["time"]).strftime("%Y-%m-%d %H:%M:%S")
     services = ",".join(row.get("services", []))
-    return [row["name"], row["protocol"], row["state"], when, row["cause"], services, row.get("peer", row.get("address", ""))]
+    return [
+        row["name"],
+        row["protocol"],
+        row["state"],
+        when,
+        row["cause"],
+        services,
+        row.get("peer", row.get("address", "")),
+    ]
 
 
 SERVICES = [

@@ -31,7 +31,10 @@ def bench(
     to: Annotated[
         str | None,
         typer.Option(
-            "--to", metavar="URL", envvar=CLIENT_VARIABLE, help="Address of the broker to measure.  [default: one of its own]"
+            "--to",
+            metavar="URL",
+            envvar=CLIENT_VARIABLE,
+            help="Address of the broker to measure.  [default: one of its own]",
         ),
     ] = None,
     protocol: Annotated[
@@ -40,7 +43,9 @@ def bench(
     ] = None,
     size: Annotated[
         list[int] | None,
-        typer.Option(metavar="BYTES", min=0, max=MAX_BODY, help="Size of a body; may be given several times.  [default: 64]"),
+        typer.Option(
+            metavar="BYTES", min=0, max=MAX_BODY, help="Size of a body; may be given several times.  [default: 64]"
+        ),
     ] = None,
     clients: Annotated[int, typer.Option(metavar="N", min=1, help="Clients.")] = 4,
     workers: Annotated[int, typer.Option(metavar="N", min=1, help="Workers, which echo.")] = 8,

@@ -40,12 +40,16 @@ def call(
         float, typer.Option(metavar="S", min=0.0, help="Seconds to wait for a worker where nobody offers the service.")
     ] = 1.0,
     ask: Annotated[
-        bool, typer.Option("--ask/--no-ask", help="Ask the broker whether anybody offers the service; not all brokers can tell.")
+        bool,
+        typer.Option(
+            "--ask/--no-ask", help="Ask the broker whether anybody offers the service; not all brokers can tell."
+        ),
     ] = True,
     type_size: TypeSize = None,
     frame0: Frame0 = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", metavar="NAME[:VALUE]", help="eMQP: a header of the request; as often as needed.")
+        list[str] | None,
+        typer.Option("--header", metavar="NAME[:VALUE]", help="eMQP: a header of the request; as often as needed."),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the reply exactly as they came.")] = False,
     json: Annotated[

@@ -117,7 +117,9 @@ def misuse(error: Any, ctx: Any = None) -> str:
         return ""
     text: str = error.format_message()
     path = error.ctx.command_path if error.ctx is not None else "polydomo"
-    if error.ctx is None and ctx is not None and ctx.invoked_subcommand:  # the parser of a command does not tell whose it is
+    if (
+        error.ctx is None and ctx is not None and ctx.invoked_subcommand
+    ):  # the parser of a command does not tell whose it is
         path += f" {ctx.invoked_subcommand}"
     return f"{text.rstrip('.')}{'' if text.endswith('?') else ';'} `{path} --help` tells more"
 

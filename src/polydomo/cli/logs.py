@@ -28,7 +28,9 @@ def logs(
     level: Annotated[str | None, typer.Option(metavar="LEVEL", help="Only records of this level and above.")] = None,
     request: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only records of this request.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new records as they come.")] = False,
-    most: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, max=1000, help="At most so many old ones.")] = 100,
+    most: Annotated[
+        int, typer.Option("--lines", "-n", metavar="N", min=0, max=1000, help="At most so many old ones.")
+    ] = 100,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
     timeout: Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds to wait for the answer.")] = 5.0,
 ) -> None:
@@ -66,7 +68,9 @@ class Wanted:
         self.most = most
 
     def question(self) -> str:
-        return json_module.dumps({"service": self.service, "level": self.level, "request": self.request, "most": self.most})
+        return json_module.dumps(
+            {"service": self.service, "level": self.level, "request": self.request, "most": self.most}
+        )
 
     def __contains__(self, row: object) -> bool:
         return (
@@ -82,7 +86,9 @@ async def show(url: str, wanted: Wanted, json: bool, timeout: float) -> None:
     for row in rows:
         tell(row, json)
     if not rows and on_terminal():
-        typer.echo("polydomo: no log records of that kind yet; polydomo.logs.Handler publishes a program's own", err=True)
+        typer.echo(
+            "polydomo: no log records of that kind yet; polydomo.logs.Handler publishes a program's own", err=True
+        )
 
 
 async def followed(url: str, wanted: Wanted, json: bool, timeout: float) -> None:
@@ -126,7 +132,9 @@ def line(row: Row, colours: bool = False) -> str:
     if colours and row["level"] in COLOURS:
         level = typer.style(level, fg=COLOURS[row["level"]])
     who = clean(row["service"]) + (f" #{row['request']}" if row["request"] else "")
-    rest = "".join(f"  {clean(str(name))}={clean(_shown(value))}" for name, value in row["fields"].items() if name != "exception")
+    rest = "".join(
+        f"  {clean(str(name))}={clean(_shown(value))}" for name, value in row["fields"].items() if name != "exception"
+    )
     trace = str(row["fields"].get("exception", ""))
     shown = f"{moment.strftime('%H:%M:%S' if today else '%Y-%m-%d %H:%M:%S')}.{moment.microsecond // 1000:03d}  {level} {who}  "
     return shown + clean(row["message"]) + rest + "".join(f"\n    {clean(part)}" for part in trace.splitlines())

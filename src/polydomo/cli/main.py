@@ -57,7 +57,26 @@ def polydomo(
     pass
 
 
-COMMANDS = (up, config, discover, call, work, catalog, ask, watch, logs, past, tap, spans, replay, pipeline, stream, query, report, bench)
+COMMANDS = (
+    up,
+    config,
+    discover,
+    call,
+    work,
+    catalog,
+    ask,
+    watch,
+    logs,
+    past,
+    tap,
+    spans,
+    replay,
+    pipeline,
+    stream,
+    query,
+    report,
+    bench,
+)
 for group in COMMANDS:
     group.add_to(app)
 

@@ -22,10 +22,15 @@ Protocol = Annotated[
 ]
 TypeSize = Annotated[
     int | None,
-    typer.Option("--type-size", metavar="N", help="DCP: bytes of the message type, 1 or 4; DagBox's own broker reads 4.  [default: 1]"),
+    typer.Option(
+        "--type-size",
+        metavar="N",
+        help="DCP: bytes of the message type, 1 or 4; DagBox's own broker reads 4.  [default: 1]",
+    ),
 ]
 Frame0 = Annotated[
-    str | None, typer.Option("--frame0", metavar="TEXT", help="MDX: frame 0 of every message, where the broker has another.")
+    str | None,
+    typer.Option("--frame0", metavar="TEXT", help="MDX: frame 0 of every message, where the broker has another."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 

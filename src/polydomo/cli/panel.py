@@ -246,9 +246,7 @@ class Part:
         return table
 
 
-def screen(
-    figures: Row, history: History, width: int, height: int, trouble: str, bars: str = BARS
-) -> "RenderableType":
+def screen(figures: Row, history: History, width: int, height: int, trouble: str, bars: str = BARS) -> "RenderableType":
     """As much as fits: services first, then workers, then what happened last, each with a fair part of the lines."""
     from rich.console import Group
     from rich.text import Text

@@ -37,7 +37,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def trace(
-    request: Annotated[str, typer.Argument(metavar="REQUEST", help="Id of the request, or its number in the last run.")],
+    request: Annotated[
+        str, typer.Argument(metavar="REQUEST", help="Id of the request, or its number in the last run.")
+    ],
     journal: Directory = None,
     to: To = None,
     json: Json = False,
@@ -242,9 +244,13 @@ def find(journal: Path | None, to: str | None) -> Found:
         raise PolydomoError(f"the broker at {url} keeps no journal; start it with --journal requests or messages")
     directory = Path(status["directory"])
     if not directory.is_dir():
-        raise PolydomoError(f"the journal of {url} is in {directory} on its own machine; look there, with --journal {directory}")
+        raise PolydomoError(
+            f"the journal of {url} is in {directory} on its own machine; look there, with --journal {directory}"
+        )
     if status["trouble"]:
-        typer.echo(f"polydomo: the broker cannot write its journal: {status['trouble']}; the latest is missing here", err=True)
+        typer.echo(
+            f"polydomo: the broker cannot write its journal: {status['trouble']}; the latest is missing here", err=True
+        )
     from polydomo.journal.ids import decode
 
     return Found(Reader([directory]), directory, decode(status["run"]))

@@ -12,18 +12,34 @@ BROKEN = 6  # exit status: rules were broken, and --strict was given
 
 Journals = Annotated[
     list[str],
-    typer.Option("--journal", "-j", metavar="DIR", help="Directory of a journal; may be given several times, and be hdfs:// or s3a://."),
+    typer.Option(
+        "--journal",
+        "-j",
+        metavar="DIR",
+        help="Directory of a journal; may be given several times, and be hdfs:// or s3a://.",
+    ),
 ]
 Tables = Annotated[
-    str, typer.Option("--tables", "-t", metavar="DIR", help="Directory of the tables; each is a directory of Parquet of its own name.")
+    str,
+    typer.Option(
+        "--tables", "-t", metavar="DIR", help="Directory of the tables; each is a directory of Parquet of its own name."
+    ),
 ]
 Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Leave out what was before: 2026-01-31, 2026-01-31T07:30, or 2h for the last two hours.")
+    str | None,
+    typer.Option(
+        metavar="TIME", help="Leave out what was before: 2026-01-31, 2026-01-31T07:30, or 2h for the last two hours."
+    ),
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what was after.")]
-Master = Annotated[str, typer.Option(metavar="URL", help="Cluster: spark://..., yarn or k8s://...; without it, this machine.")]
+Master = Annotated[
+    str, typer.Option(metavar="URL", help="Cluster: spark://..., yarn or k8s://...; without it, this machine.")
+]
 Remote = Annotated[str, typer.Option(metavar="URL", help="Spark Connect: sc://...")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be given several times.")]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be given several times."),
+]
 Format = Annotated[str, typer.Option(metavar="NAME", help="parquet; or delta, iceberg where the cluster has them.")]
 
 commands = typer.Typer(no_args_is_help=True, help="From the journal to tables, an audit and figures, on Spark.")
@@ -45,9 +61,14 @@ def run(
     format: Format = "parquet",
     objective: Annotated[
         list[str] | None,
-        typer.Option(metavar="SERVICE=TIME:PERCENT", help="What a service is to keep, such as resize=200ms:99.9; * is any service."),
+        typer.Option(
+            metavar="SERVICE=TIME:PERCENT",
+            help="What a service is to keep, such as resize=200ms:99.9; * is any service.",
+        ),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help=f"End with status {BROKEN} if the tables hold breaches of the rules.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help=f"End with status {BROKEN} if the tables hold breaches of the rules.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the verdict and what went wrong.")] = False,
 ) -> None:
     """Take what is new in the journal into the tables, and tell the audit's verdict.

@@ -32,7 +32,8 @@ def replay(
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Only what was asked that long back: 10m.")] = None,
     service: Annotated[str | None, typer.Option(metavar="NAME", help="Only requests to this service.")] = None,
     protocol: Annotated[
-        str | None, typer.Option("--protocol", "-p", metavar="NAME", help="Ask over this protocol.  [default: the recorded one's]")
+        str | None,
+        typer.Option("--protocol", "-p", metavar="NAME", help="Ask over this protocol.  [default: the recorded one's]"),
     ] = None,
     timeout: Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds that each call may take.")] = 30.0,
     json: Json = False,
@@ -62,7 +63,9 @@ def replay(
     past.complain_of(found.reader)
     wanted = [one for one in wanted if service is None or one.service == service]
     if not wanted:
-        raise PolydomoError(f"{journal} has no request with its whole payload; record with --journal messages --journal-bodies SERVICE")
+        raise PolydomoError(
+            f"{journal} has no request with its whole payload; record with --journal messages --journal-bodies SERVICE"
+        )
     url = options.address(to)
     with needs_broker(url):
         outcome = asyncio.run(Replay(url, wanted, factor, protocol, timeout).run())
@@ -70,9 +73,14 @@ def replay(
         show_json({**outcome.figures(), "without_payload": without})
         return
     figures = outcome.figures()
-    show([Column("replay"), Column("", right=True)], [[name.replace("_", " "), str(value)] for name, value in figures.items()])
+    show(
+        [Column("replay"), Column("", right=True)],
+        [[name.replace("_", " "), str(value)] for name, value in figures.items()],
+    )
     if without:
-        typer.echo(f"polydomo: {without} requests have no payload on record, or only a part of it, and were left out", err=True)
+        typer.echo(
+            f"polydomo: {without} requests have no payload on record, or only a part of it, and were left out", err=True
+        )
 
 
 def pace(speed: str) -> float:

@@ -22,11 +22,16 @@ def add_to(app: typer.Typer) -> None:
 def spans(
     journal: past.Directory = None,
     to: To = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Begin that long back.  [default: all there is]")] = None,
-    otlp: Annotated[
-        str | None, typer.Option(metavar="URL", help="Send them to a collector by OTLP over HTTP, instead of printing them.")
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Begin that long back.  [default: all there is]")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what ends from now on, until Ctrl-C.")] = False,
+    otlp: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Send them to a collector by OTLP over HTTP, instead of printing them."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what ends from now on, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Export the requests of the journal as spans, by the standard SDK of OpenTelemetry.
 
@@ -44,7 +49,9 @@ def spans(
         from polydomo.journal import otel
     except ImportError:
         raise SettingError("spans need OpenTelemetry's SDK (pip install 'polydomo[otel]')") from None
-    exporter: Any = _otlp(otlp) if otlp else ConsoleSpanExporter(formatter=lambda span: str(span.to_json(indent=None)) + "\n")
+    exporter: Any = (
+        _otlp(otlp) if otlp else ConsoleSpanExporter(formatter=lambda span: str(span.to_json(indent=None)) + "\n")
+    )
     provider = otel.provider(exporter, patient=follow)
     tracer = provider.get_tracer("polydomo")
     back = past.seconds("--since", since)

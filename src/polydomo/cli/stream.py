@@ -22,7 +22,8 @@ def stream(
     conf: Conf = None,
     format: Format = "parquet",
     objective: Annotated[
-        list[str] | None, typer.Option(metavar="SERVICE=TIME:PERCENT", help="What a service is to keep, such as resize=200ms:99.9.")
+        list[str] | None,
+        typer.Option(metavar="SERVICE=TIME:PERCENT", help="What a service is to keep, such as resize=200ms:99.9."),
     ] = None,
 ) -> None:
     """Keep the tables up to date while brokers write their journals, until SIGTERM or Ctrl-C.

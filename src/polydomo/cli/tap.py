@@ -25,9 +25,12 @@ def tap(
     service: Annotated[str | None, typer.Option(metavar="NAME", help="Only what is about this service.")] = None,
     request: Annotated[int | None, typer.Option(metavar="NUMBER", help="Only what is about this request.")] = None,
     peer: Annotated[str | None, typer.Option(metavar="TEXT", help="Only peers whose address contains this.")] = None,
-    protocol: Annotated[str | None, typer.Option("--protocol", "-p", metavar="NAME", help="Only peers of this protocol.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", "-p", metavar="NAME", help="Only peers of this protocol.")
+    ] = None,
     event: Annotated[
-        list[str] | None, typer.Option(metavar="WORD", help="Only these events, such as final, failed or lost; several are allowed.")
+        list[str] | None,
+        typer.Option(metavar="WORD", help="Only these events, such as final, failed or lost; several are allowed."),
     ] = None,
     count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="End after so many.")] = None,
     to: To = None,

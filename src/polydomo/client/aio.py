@@ -227,7 +227,9 @@ class AsyncClient:
         if self._loop is not loop:
             if self._loop is not None:
                 if not self._loop.is_closed():
-                    raise RuntimeError("an AsyncClient serves one event loop at a time; make one for each, or share a Client")
+                    raise RuntimeError(
+                        "an AsyncClient serves one event loop at a time; make one for each, or share a Client"
+                    )
                 closed = self._lines.closed
                 self._lines = self._make_lines()
                 self._lines.closed = closed

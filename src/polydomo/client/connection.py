@@ -53,8 +53,12 @@ class Connection(asyncio.Protocol, Handler):
 
     def _make_link(self) -> Link:
         if self.end.wire == "sp":
-            return SpLink(self._hub, self, str(self.address), listener=False, ipc=self.address.kind == IPC, max_message=MAX_ANSWER)
-        return ZmtpLink(self._hub, self, str(self.address), listener=False, socket_type=self.end.socket_type, bounds=BOUNDS)
+            return SpLink(
+                self._hub, self, str(self.address), listener=False, ipc=self.address.kind == IPC, max_message=MAX_ANSWER
+            )
+        return ZmtpLink(
+            self._hub, self, str(self.address), listener=False, socket_type=self.end.socket_type, bounds=BOUNDS
+        )
 
     @property
     def alive(self) -> bool:

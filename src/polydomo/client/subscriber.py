@@ -36,7 +36,9 @@ class AsyncSubscriber:
     async def __aenter__(self) -> Self:
         """Connects and subscribes. Raises NotConnected."""
         end = SubscriberEnd()
-        self._connection = await connect(self._address, end, self._on_event, self._heard.put_nowait, self._connect_timeout)
+        self._connection = await connect(
+            self._address, end, self._on_event, self._heard.put_nowait, self._connect_timeout
+        )
         for prefix in self._prefixes:
             end.subscribe(prefix)
         self._connection.flush_soon()

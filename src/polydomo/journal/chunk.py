@@ -19,9 +19,31 @@ from polydomo.protocols.verbs import Session, Worker
 Row = dict[str, Any]
 
 # The fields of the three shapes, in the order in which they are appended. ``seq`` is the first row's.
-ACCEPTED = ("seq", "time", "number", "client", "service", "size", "queue", "workers", "waits")  # waits: a row ``queued`` follows
+ACCEPTED = (
+    "seq",
+    "time",
+    "number",
+    "client",
+    "service",
+    "size",
+    "queue",
+    "workers",
+    "waits",
+)  # waits: a row ``queued`` follows
 DISPATCHED = ("seq", "time", "number", "client", "connection", "service", "worker", "attempt", "hop", "size", "queue")
-ENDED = ("seq", "time", "number", "client", "connection", "service", "worker", "accepted", "dispatched", "request_bytes", "reply_bytes")
+ENDED = (
+    "seq",
+    "time",
+    "number",
+    "client",
+    "connection",
+    "service",
+    "worker",
+    "accepted",
+    "dispatched",
+    "request_bytes",
+    "reply_bytes",
+)
 
 
 class More(NamedTuple):
@@ -132,7 +154,12 @@ def span(start: float, end: float) -> int:
 
 def rows(run: Run, chunk: Chunk, who: Callable[[int], Peer]) -> Iterator[Row]:
     """The chunk's rows in the order of their sequence."""
-    made = [*_accepted(run, chunk), *_dispatched(run, chunk), *_ended(run, chunk), *(_step(run, step) for step in chunk.steps)]
+    made = [
+        *_accepted(run, chunk),
+        *_dispatched(run, chunk),
+        *_ended(run, chunk),
+        *(_step(run, step) for step in chunk.steps),
+    ]
     made.sort(key=lambda row: int(row["seq"]))
     for row in made:
         row["broker"] = run.broker
@@ -266,4 +293,6 @@ def peer_of(session: Session) -> Peer:
 def services_of(worker: Worker) -> bytes:
     names = [service.name for service in worker.services]
     shown = b",".join(names[: limits.JOURNAL_NAMES])
-    return shown if len(names) <= limits.JOURNAL_NAMES else shown + b",and %d more" % (len(names) - limits.JOURNAL_NAMES)
+    return (
+        shown if len(names) <= limits.JOURNAL_NAMES else shown + b",and %d more" % (len(names) - limits.JOURNAL_NAMES)
+    )

@@ -23,7 +23,11 @@ Who = Callable[[int], Peer]
 Ints = Any  # np.ndarray of int64
 Block = dict[str, Any]  # column -> np.ndarray, pa.Array, or one value for all rows
 
-_TYPES = {column.type: field.type for kind in schema.KINDS for column, field in zip(schema.COLUMNS[kind], schema.arrow(kind), strict=True)}
+_TYPES = {
+    column.type: field.type
+    for kind in schema.KINDS
+    for column, field in zip(schema.COLUMNS[kind], schema.arrow(kind), strict=True)
+}
 _DIGITS = np.frombuffer(ALPHABET.encode(), np.uint8)
 _LOG = np.log(1.02)
 
@@ -44,7 +48,9 @@ def tables(run: Run, chunk: Chunk, who: Who) -> dict[str, pa.Table]:
     if chunk.steps:
         messages.append(_steps(run, chunk.steps))
     if messages:
-        found[MESSAGES] = pa.Table.from_batches([_batch(run, MESSAGES, size, _with_peers(block, who)) for size, block in messages])
+        found[MESSAGES] = pa.Table.from_batches(
+            [_batch(run, MESSAGES, size, _with_peers(block, who)) for size, block in messages]
+        )
     return found
 
 
@@ -219,7 +225,9 @@ class _More:
     def event(self) -> Any:
         if not self.any:
             return schema.FINAL
-        return pa.array([schema.FINAL if one.outcome == OK else schema.FAILED for one in self.all], pa.string()).dictionary_encode()
+        return pa.array(
+            [schema.FINAL if one.outcome == OK else schema.FAILED for one in self.all], pa.string()
+        ).dictionary_encode()
 
     def reply(self, sizes: Any) -> Any:
         return np.where([one.outcome == OK for one in self.all], sizes, 0) if self.any else sizes
@@ -314,7 +322,9 @@ def _peers(connections: Ints, who: Who) -> tuple[Any, Any, Any]:
         if all(peer[i] == first[i] for peer in known):
             found.append(first[i])
         else:
-            found.append(pa.DictionaryArray.from_arrays(encoded.indices, pa.array([peer[i] for peer in known], pa.string())))
+            found.append(
+                pa.DictionaryArray.from_arrays(encoded.indices, pa.array([peer[i] for peer in known], pa.string()))
+            )
     return found[0], found[1], found[2]
 
 
@@ -343,7 +353,11 @@ def _some(block: Block, mask: Any) -> Block:
         return dict(block)
     picked = pa.array(mask)
     return {
-        name: value[mask] if isinstance(value, np.ndarray) else value.filter(picked) if isinstance(value, pa.Array) else value
+        name: value[mask]
+        if isinstance(value, np.ndarray)
+        else value.filter(picked)
+        if isinstance(value, pa.Array)
+        else value
         for name, value in block.items()
     }
 

@@ -22,7 +22,11 @@ class RequestId(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        return encode(self.accepted_ms, TIME_CHARACTERS) + encode(self.run, RUN_CHARACTERS) + encode(self.number, NUMBER_CHARACTERS)
+        return (
+            encode(self.accepted_ms, TIME_CHARACTERS)
+            + encode(self.run, RUN_CHARACTERS)
+            + encode(self.number, NUMBER_CHARACTERS)
+        )
 
 
 def encode(value: int, characters: int) -> str:
@@ -53,6 +57,8 @@ def parse(text: str) -> RequestId:
     """
     word = text.strip().upper()
     if len(word) != LENGTH or any(character not in _VALUE for character in word):
-        raise SettingError(f"{text!r} is not the id of a request: {LENGTH} letters and digits; `polydomo requests --since 10m` shows them")
+        raise SettingError(
+            f"{text!r} is not the id of a request: {LENGTH} letters and digits; `polydomo requests --since 10m` shows them"
+        )
     after_run = TIME_CHARACTERS + RUN_CHARACTERS
     return RequestId(decode(word[:TIME_CHARACTERS]), decode(word[TIME_CHARACTERS:after_run]), decode(word[after_run:]))

@@ -65,7 +65,15 @@ class Journal:
             recorder.begin("the first run")
         for dead in self._dead:
             if dead.lost:
-                say(LOG, logging.WARNING, "the journal lost rows", run=run_name(dead.run), rows=dead.lost, first=dead.first, last=dead.last)
+                say(
+                    LOG,
+                    logging.WARNING,
+                    "the journal lost rows",
+                    run=run_name(dead.run),
+                    rows=dead.lost,
+                    first=dead.first,
+                    last=dead.last,
+                )
         self.writer.covered = [dead.path for dead in self._dead]
         self.writer.start()
 
@@ -83,14 +91,22 @@ class Journal:
             run, first, last = recorder.again.popleft()
             recorder.missing(run, first, last, "told again: the row that said so was lost")
         if recorder.dropped > self._told_dropped:
-            say(LOG, logging.ERROR, "journal rows dropped", rows=recorder.dropped - self._told_dropped, in_all=recorder.dropped)
+            say(
+                LOG,
+                logging.ERROR,
+                "journal rows dropped",
+                rows=recorder.dropped - self._told_dropped,
+                in_all=recorder.dropped,
+            )
             self._told_dropped = recorder.dropped
         now = time.monotonic()
         if eager or now >= self._handed + limits.JOURNAL_GATHER:
             self._handed = now
             closed = recorder.take_closed()
             recorder.hand_over()
-            writer.forget_after(recorder.seq + 1, closed)  # once the next chunk is taken in, nothing is said of them any more
+            writer.forget_after(
+                recorder.seq + 1, closed
+            )  # once the next chunk is taken in, nothing is said of them any more
         if recorder.line:
             writer.wake()
 
@@ -114,7 +130,13 @@ class Journal:
             self._file.stopped()
         else:
             lost = self.recorder.seq - self.writer.closed
-            say(LOG, logging.ERROR, "the journal's last rows could not be written", rows=lost, why=self.writer.trouble or "no time")
+            say(
+                LOG,
+                logging.ERROR,
+                "the journal's last rows could not be written",
+                rows=lost,
+                why=self.writer.trouble or "no time",
+            )
         if done:
             self._file.close()
             os.close(self._lock)

@@ -97,7 +97,9 @@ def _span(row: Row, tracer: Tracer) -> None:
         waiting = tracer.start_span("wait", inside, start_time=_nanoseconds(row["accepted"]))
         waiting.end(_nanoseconds(first))
     if row["dispatched"] is not None:
-        work = tracer.start_span(f"work {row['last_service']}", inside, SpanKind.CLIENT, start_time=_nanoseconds(row["dispatched"]))
+        work = tracer.start_span(
+            f"work {row['last_service']}", inside, SpanKind.CLIENT, start_time=_nanoseconds(row["dispatched"])
+        )
         work.set_attribute("network.peer.address", row["worker_peer"])
         if row["first_partial"] is not None:
             work.add_event("first partial", timestamp=_nanoseconds(row["first_partial"]))

@@ -19,7 +19,10 @@ __all__ = ["Batch", "by_hour", "hour_of", "publish", "tables"]
 
 HOUR = 3_600_000_000  # in microseconds
 
-_TEXTS = {kind: [c.name for c in schema.COLUMNS[kind] if c.type == schema.TEXT and c.name != "request"] for kind in schema.KINDS}
+_TEXTS = {
+    kind: [c.name for c in schema.COLUMNS[kind] if c.type == schema.TEXT and c.name != "request"]
+    for kind in schema.KINDS
+}
 _ENCODINGS = {
     kind: {c.name: "DELTA_BINARY_PACKED" for c in schema.COLUMNS[kind] if c.type not in (schema.TEXT, schema.BYTES)}
     for kind in schema.KINDS

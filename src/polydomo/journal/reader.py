@@ -26,7 +26,9 @@ class Reader:
     directories: Sequence[Path]
     problems: list[str] = field(default_factory=list)
 
-    def find(self, kind: str, since: datetime | None = None, until: datetime | None = None, run: int | None = None) -> list[Segment]:
+    def find(
+        self, kind: str, since: datetime | None = None, until: datetime | None = None, run: int | None = None
+    ) -> list[Segment]:
         """The segments that may hold rows of this kind from ``since`` until ``until``, oldest first."""
         found = []
         first = f"date={since:%Y-%m-%d}/hour={since:%H}" if since else ""
@@ -38,11 +40,19 @@ class Reader:
         return sorted(found, key=lambda segment: (segment.hour, segment.run, segment.first))
 
     def tables(
-        self, kind: str, since: datetime | None = None, until: datetime | None = None, run: int | None = None, where: Any = None
+        self,
+        kind: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        run: int | None = None,
+        where: Any = None,
     ) -> Iterator[pa.Table]:
         """Segment by segment, the rows for which ``where`` (an expression of pyarrow.compute) holds."""
         condition = where
-        for bound in (pc.field("time") >= pa.scalar(since) if since else None, pc.field("time") <= pa.scalar(until) if until else None):
+        for bound in (
+            pc.field("time") >= pa.scalar(since) if since else None,
+            pc.field("time") <= pa.scalar(until) if until else None,
+        ):
             if bound is not None:
                 condition = bound if condition is None else condition & bound
         for segment in self.find(kind, since, until, run):
@@ -51,7 +61,12 @@ class Reader:
                 yield table
 
     def rows(
-        self, kind: str, since: datetime | None = None, until: datetime | None = None, run: int | None = None, where: Any = None
+        self,
+        kind: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        run: int | None = None,
+        where: Any = None,
     ) -> list[Row]:
         """The same as rows in the order of run and sequence."""
         found = [row for table in self.tables(kind, since, until, run, where) for row in table.to_pylist()]
@@ -84,7 +99,9 @@ class Reader:
             file = pq.ParquetFile(segment.path)
             written = int((file.metadata.metadata or {}).get(b"polydomo.version", b"1"))
             if written > schema.VERSION:
-                self.problems.append(f"{segment.path}: version {written} of the schema is newer than this program's, {schema.VERSION}")
+                self.problems.append(
+                    f"{segment.path}: version {written} of the schema is newer than this program's, {schema.VERSION}"
+                )
             if numbers and not _may_hold(file.metadata, min(numbers), max(numbers)):
                 return None
             table = conform(file.read(), kind)

@@ -47,14 +47,18 @@ class JournalRecorder(Recorder):
         self.levels = levels
         self.inner = inner if inner is not None else Recorder()
         self.line: deque[Chunk] = deque()  # for the writer, oldest first
-        self.again: deque[tuple[int, int, int]] = deque()  # what rows that could not be written accounted for: run, first, last
+        self.again: deque[tuple[int, int, int]] = (
+            deque()
+        )  # what rows that could not be written accounted for: run, first, last
         self.dropped = 0  # rows, in all
         self._gap = (0, -1)  # the first and the last of the rows that were dropped one after the other
         self.wants_requests = levels.most != OFF
         self.wants_messages = levels.most == MESSAGES
         self.wants_bodies = bool(bodies) and self.wants_messages
         self.status: Callable[[bool], dict[str, object]] | None = None  # how the journal is; set by its owner
-        self._mark = mark if mark is not None else [0]  # where the last sequence number is kept, safe from the end of the process
+        self._mark = (
+            mark if mark is not None else [0]
+        )  # where the last sequence number is kept, safe from the end of the process
         self._bodies = bodies
         self._chunk_rows = chunk_rows
         self._max_chunks = max_chunks
@@ -127,7 +131,9 @@ class JournalRecorder(Recorder):
         self.missing(self.run.run, first, last, "the disk did not keep up")
         for step in chunk.steps:
             # What a dropped row accounted for is still to be accounted for, unless the row just written does.
-            if step.covers_run and not (step.covers_run == self.run.run and first <= step.covers_first and step.covers_last <= last):
+            if step.covers_run and not (
+                step.covers_run == self.run.run and first <= step.covers_first and step.covers_last <= last
+            ):
                 self.missing(step.covers_run, step.covers_first, step.covers_last, step.reason)
 
     def who(self, connection: int) -> Peer:
@@ -157,7 +163,14 @@ class JournalRecorder(Recorder):
 
     def begin(self, reason: str, before: int = 0, first: int = 1, last: int = 0) -> None:
         """The first row: the run before this one, and which of its rows are lost."""
-        self._step(schema.STARTED, reason=reason, level=self.levels.most, covers_run=before, covers_first=first, covers_last=last)
+        self._step(
+            schema.STARTED,
+            reason=reason,
+            level=self.levels.most,
+            covers_run=before,
+            covers_first=first,
+            covers_last=last,
+        )
 
     def missing(self, run: int, first: int, last: int, reason: str) -> None:
         self._step(schema.MISSING, reason=reason, covers_run=run, covers_first=first, covers_last=last)

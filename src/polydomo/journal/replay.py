@@ -128,7 +128,9 @@ class Core:
             for name in names[len(known.services) :]:
                 self.broker.offer(known, name)
             return
-        worker = self.broker.register(self.actors[row["connection"]], names, None, row["credit"], bool(row["auto"]), 0.0, 0.0)
+        worker = self.broker.register(
+            self.actors[row["connection"]], names, None, row["credit"], bool(row["auto"]), 0.0, 0.0
+        )
         if worker is None:
             self.unlike.append(f"row {row['seq']}: the broker refused a worker: {self.broker.refusal}")
         else:
@@ -146,7 +148,9 @@ class Core:
     def _accepted(self, row: Row) -> None:
         body = row["body"] if row["body"] and not row["body_cut"] else _filling(row["size"])
         attempts = self.attempts.get(row["number"], 0)
-        request = self.broker.request(self.actors[row["client"]], row["service"].encode(), body, None, attempts=attempts)
+        request = self.broker.request(
+            self.actors[row["client"]], row["service"].encode(), body, None, attempts=attempts
+        )
         if request is None:
             self.unlike.append(f"row {row['seq']}: the broker refused request {row['number']}")
         else:
@@ -173,7 +177,9 @@ class Core:
                 code, _, text = row["reason"].partition(": ")
                 self.broker.fail(*held, code, text)
         elif request is not None:
-            self.broker.withdraw(request, row["reason"])  # the clock's decision; where it was something else, it is done already
+            self.broker.withdraw(
+                request, row["reason"]
+            )  # the clock's decision; where it was something else, it is done already
 
     def _forwarded(self, row: Row) -> None:
         held = self._held(row)
@@ -187,7 +193,9 @@ class Core:
         for token, request in worker.held.items():
             if request is wanted:
                 return worker, token
-        self.unlike.append(f"row {row['seq']}: w{row['worker']} answered request {row['number']}, which it was not given")
+        self.unlike.append(
+            f"row {row['seq']}: w{row['worker']} answered request {row['number']}, which it was not given"
+        )
         return None
 
 

@@ -132,7 +132,9 @@ def lock(directory: Path) -> int:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        raise SettingError(f"data: another broker writes the journal in {directory}; give each its own with --data") from None
+        raise SettingError(
+            f"data: another broker writes the journal in {directory}; give each its own with --data"
+        ) from None
     return handle
 
 

@@ -117,16 +117,31 @@ _COMMON = (
 _MESSAGES = (
     *_COMMON,
     Column("event", TEXT, 1, "what happened: one of the events of this kind"),
-    Column("peer", TEXT, 1, "address of the peer it is about: the client for what a client sent or was told, else the worker"),
+    Column(
+        "peer",
+        TEXT,
+        1,
+        "address of the peer it is about: the client for what a client sent or was told, else the worker",
+    ),
     Column("protocol", TEXT, 1, "the protocol this peer speaks"),
     Column("dialect", TEXT, 1, "which published reading of it, where there are several"),
     Column("connection", INT, 1, "number of the peer's connection in the run"),
     Column("client", INT, 1, "number of the connection that asked, on every row about a request"),
-    Column("service", TEXT, 1, "name of the service; bytes that are not UTF-8 as \\xNN. Several, of a worker, divided by commas"),
+    Column(
+        "service",
+        TEXT,
+        1,
+        "name of the service; bytes that are not UTF-8 as \\xNN. Several, of a worker, divided by commas",
+    ),
     Column("number", LONG, 1, "the request's number in the run; run and number name a request"),
     Column("attempt", SHORT, 1, "which attempt at this hop, from 1; 0 before the first"),
     Column("hop", SHORT, 1, "how often the request had been passed on"),
-    Column("worker", INT, 1, "number of the worker it is about, in the run; on `failed`, the worker that had it, if one had"),
+    Column(
+        "worker",
+        INT,
+        1,
+        "number of the worker it is about, in the run; on `failed`, the worker that had it, if one had",
+    ),
     Column("released", SHORT, 1, "1 if the worker is free of the request by this event"),
     Column("size", LONG, 1, "bytes of the body, as framed"),
     Column("queue", INT, 1, "requests that wait for the service, after this event"),
@@ -135,10 +150,17 @@ _MESSAGES = (
     Column("auto", SHORT, 1, "`registered`: 1 if the worker takes one more whenever it holds none"),
     Column("silence_us", LONG, 1, "`late`, `lost`: since when the worker had said nothing"),
     Column("allowed_us", LONG, 1, "`late`, `lost`: how much silence it was allowed; 0 is any"),
-    Column("outcome", TEXT, 1, "`final`, `failed`: how the request ended; `refused`: a code; `lost`: `silence`; `log`: the level"),
+    Column(
+        "outcome",
+        TEXT,
+        1,
+        "`final`, `failed`: how the request ended; `refused`: a code; `lost`: `silence`; `log`: the level",
+    ),
     Column("reason", TEXT, 1, "why, in words"),
     Column("topic", TEXT, 1, "of `published`"),
-    Column("body", BYTES, 1, "the payload as framed, only of services and topics that the settings name, cut at a bound"),
+    Column(
+        "body", BYTES, 1, "the payload as framed, only of services and topics that the settings name, cut at a bound"
+    ),
     Column("body_cut", SHORT, 1, "1 if `body` is only the beginning"),
     Column("level", TEXT, 1, "`started`: the level of the run"),
     Column("covers_run", LONG, 1, "`started`, `missing`: the run whose missing rows this row accounts for"),
@@ -184,7 +206,9 @@ _REQUESTS = (
 COLUMNS: dict[str, tuple[Column, ...]] = {MESSAGES: _MESSAGES, REQUESTS: _REQUESTS}
 
 
-_EMPTY: dict[str, dict[str, Any]] = {kind: {column.name: column.nothing for column in columns} for kind, columns in COLUMNS.items()}
+_EMPTY: dict[str, dict[str, Any]] = {
+    kind: {column.name: column.nothing for column in columns} for kind, columns in COLUMNS.items()
+}
 
 
 def names(kind: str) -> list[str]:
@@ -207,7 +231,9 @@ def arrow(kind: str) -> "pyarrow.Schema":
     """The kind's columns for pyarrow, with the version in the metadata."""
     import pyarrow as pa
 
-    made = {word: pa.timestamp("us", tz="UTC") if word == TIME else getattr(pa, name)() for word, name in _ARROW.items()}
+    made = {
+        word: pa.timestamp("us", tz="UTC") if word == TIME else getattr(pa, name)() for word, name in _ARROW.items()
+    }
     return pa.schema(
         [pa.field(column.name, made[column.type], nullable=column.type == TIME) for column in COLUMNS[kind]],
         metadata={"polydomo.version": str(VERSION), "polydomo.kind": kind},

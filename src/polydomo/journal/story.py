@@ -39,7 +39,11 @@ def tell(run: int, number: int, messages: list[Row], finished: Row | None, other
     rows.sort(key=lambda row: (row["time"], row["seq"]))
     begin = finished["accepted"] if finished is not None else next((row["time"] for row in rows), None)
     teller = _Teller({row["worker"]: row for row in others if row["event"] in (schema.LEFT, schema.LOST)})
-    steps = [Step(row["time"], (row["time"] - begin).total_seconds(), row["event"], text) for row in rows for text in teller.of(row)]
+    steps = [
+        Step(row["time"], (row["time"] - begin).total_seconds(), row["event"], text)
+        for row in rows
+        for text in teller.of(row)
+    ]
     notes = []
     if finished is not None and not any(row["event"] == schema.ACCEPTED for row in messages):
         notes.append("The journal has no messages of it (level requests): times are those of its record.")
@@ -137,7 +141,9 @@ class _Teller:
         return f"partial {self.partials} from w{row['worker']}, {size(row['size'])}"
 
     def _late(self, row: Row) -> str:
-        return f"w{row['worker']} is late: silent for {took(row['silence_us'])} of the {took(row['allowed_us'])} it may be"
+        return (
+            f"w{row['worker']} is late: silent for {took(row['silence_us'])} of the {took(row['allowed_us'])} it may be"
+        )
 
     def _requeued(self, row: Row) -> str:
         going = self.goings.get(row["worker"])
@@ -179,7 +185,9 @@ def _from_record(finished: Row, known: list[Row]) -> list[Row]:
     def add(time: datetime | None, event: str, **values: Any) -> None:
         if time is not None:
             common = {name: finished[name] for name in ("run", "number", "client", "service")}
-            made.append(schema.row(schema.MESSAGES, time=time, seq=finished["seq"], event=event, **{**common, **values}))
+            made.append(
+                schema.row(schema.MESSAGES, time=time, seq=finished["seq"], event=event, **{**common, **values})
+            )
 
     client = {"peer": finished["client_peer"], "protocol": finished["client_protocol"]}
     worker = {"peer": finished["worker_peer"], "protocol": finished["worker_protocol"], "worker": finished["worker"]}

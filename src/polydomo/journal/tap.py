@@ -77,7 +77,12 @@ class Watcher(JournalRecorder):
         """What was gathered since the last time, ready for JSON; what is missing is told."""
         rows = [plain(row) for row in self.rows() if "event" in row]
         if self.skipped:
-            said = {"event": SKIPPED, "service": "", "size": self.skipped, "time": round((self.run.wall + self._broker.now) * 1e6)}
+            said = {
+                "event": SKIPPED,
+                "service": "",
+                "size": self.skipped,
+                "time": round((self.run.wall + self._broker.now) * 1e6),
+            }
             rows.append(said)
         self.skipped = 0
         self.forget(self.take_closed())

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LOG = logs.get("journal")
 
+
 class Bounds(NamedTuple):
     roll_rows: int = limits.JOURNAL_ROLL_ROWS
     roll_bytes: int = limits.JOURNAL_ROLL_BYTES
@@ -53,7 +54,9 @@ class Writer(threading.Thread):
         self._flush = False
         self._leave = False
         self._kept = Kept(directory)
-        self._forget: deque[tuple[int, list[int]]] = deque()  # connections to forget once all rows up to a number are taken in
+        self._forget: deque[tuple[int, list[int]]] = (
+            deque()
+        )  # connections to forget once all rows up to a number are taken in
 
     # --- for the loop ------------------------------------------------------------------------------------------------------
 
@@ -131,12 +134,16 @@ class Writer(threading.Thread):
                 made = self._parquet.tables(self.recorder.run, chunk, self.recorder.who)
             except Exception as error:
                 self.given_up.append((chunk.first, chunk.last, f"{type(error).__name__}: {error}"))
-                self.recorder.again.extend((s.covers_run, s.covers_first, s.covers_last) for s in chunk.steps if s.covers_run)
+                self.recorder.again.extend(
+                    (s.covers_run, s.covers_first, s.covers_last) for s in chunk.steps if s.covers_run
+                )
                 raise
             while self._forget and self._forget[0][0] <= chunk.last:
                 self.recorder.forget(self._forget.popleft()[1])
             for part, first, last in self._parquet.by_hour(made, chunk.first, chunk.last):
-                if self._batch is not None and (self._batch.hour != self._parquet.hour_of(part) or first != self._batch.last + 1):
+                if self._batch is not None and (
+                    self._batch.hour != self._parquet.hour_of(part) or first != self._batch.last + 1
+                ):
                     self._close()  # a batch has no hole: its name says what is in it
                 if self._batch is None:
                     self._batch = self._parquet.Batch()

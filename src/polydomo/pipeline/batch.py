@@ -58,7 +58,9 @@ class Summary:
         if not self.runs:
             return "Audit: there is nothing to check yet."
         some = f"{self.runs} run{'s' if self.runs != 1 else ''} of brokers"
-        left = f" The journal's level did not show enough to check: {', '.join(self.unchecked)}." if self.unchecked else ""
+        left = (
+            f" The journal's level did not show enough to check: {', '.join(self.unchecked)}." if self.unchecked else ""
+        )
         if not self.breaches:
             return f"Audit: no rule was broken in {some}.{left}"
         count = sum(self.breaches.values())
@@ -156,7 +158,11 @@ class Batch:
                 frame.unpersist()
         self.store.commit(
             {
-                unit: {"segments": [s.id for s in self.there[unit]], "bounds": self._bounds(unit), "open": opened.get(unit, 0)}
+                unit: {
+                    "segments": [s.id for s in self.there[unit]],
+                    "bounds": self._bounds(unit),
+                    "open": opened.get(unit, 0),
+                }
                 for unit in units
             }
         )
@@ -188,7 +194,9 @@ class Batch:
         return [bound if edge == unit else "" for bound, edge in zip(self.bounds, edges, strict=True)]
 
     def _read(self, kind: str, units: Iterable[str]) -> "DataFrame":
-        return segments.read(self.spark, kind, [s for unit in units for s in self.there.get(unit, ())], self.since, self.until)
+        return segments.read(
+            self.spark, kind, [s for unit in units for s in self.there.get(unit, ())], self.since, self.until
+        )
 
     def _rare(self, mine: "Sequence[Segment]") -> "DataFrame":
         """The messages of which there are few. Many look for them: they are read once."""
@@ -196,7 +204,9 @@ class Batch:
         with self.keeping:
             names = frozenset(segment.id for segment in messages)
             if names not in self.kept:
-                self.kept[names] = rare(segments.read(self.spark, schema.MESSAGES, messages, self.since, self.until)).persist()
+                self.kept[names] = rare(
+                    segments.read(self.spark, schema.MESSAGES, messages, self.since, self.until)
+                ).persist()
             return self.kept[names]
 
     # --- tables that are made hour by hour --------------------------------------------------------------------------------
@@ -223,13 +233,21 @@ class Batch:
         parts = self._parts(rows, told.doubtful)
         links = self._links(parts) if bridged else None
         inside = self._inside(units)
-        own = parts if around == units else parts.where(inside.replace("date", "to_date(time)").replace("hour", "hour(time)"))
+        own = (
+            parts
+            if around == units
+            else parts.where(inside.replace("date", "to_date(time)").replace("hour", "hour(time)"))
+        )
         keep = inside if around != units else "true"
 
         def turns() -> None:
             made = hops.build(parts, links, self._read(schema.MESSAGES, early), lambda few: few.localCheckpoint())
             self._stage("hops", made.where(keep), units)
-            self._stage("workers", workers.build(self._staged("hops"), few, lambda done: done.localCheckpoint()).where(inside), units)
+            self._stage(
+                "workers",
+                workers.build(self._staged("hops"), few, lambda done: done.localCheckpoint()).where(inside),
+                units,
+            )
 
         first: list[Callable[[], None]] = [
             lambda: self._stage("requests", requests.build(parts, links).where(keep), units),
@@ -249,7 +267,9 @@ class Batch:
         self._together(
             [
                 lambda: self._stage("topology", topology.build(made["requests"], made["hops"]), units),
-                lambda: self._stage("capacity", capacity.build(made["services"], made["workers"], self.objectives), units),
+                lambda: self._stage(
+                    "capacity", capacity.build(made["services"], made["workers"], self.objectives), units
+                ),
             ]
         )
         return self._open([made["requests"].where("parent != ''")] if bridged else [])
@@ -323,7 +343,9 @@ class Batch:
         messages = segments.read(self.spark, schema.MESSAGES, mine, self.since, self.until)
         finished = segments.read(self.spark, schema.REQUESTS, mine, self.since, self.until)
         words = (
-            segments.read(self.spark, schema.MESSAGES, others, self.since, self.until).where(f"covers_run IN ({', '.join(map(str, runs))})")
+            segments.read(self.spark, schema.MESSAGES, others, self.since, self.until).where(
+                f"covers_run IN ({', '.join(map(str, runs))})"
+            )
             if others
             else None
         )
@@ -347,7 +369,9 @@ class Batch:
         units = {_unit(row) for row in rows}
         if old is not None:
             before = old.collect()
-            gone = [row for row in before if row.run in first and (table != audit.TABLE.name or row.seq >= first[row.run])]
+            gone = [
+                row for row in before if row.run in first and (table != audit.TABLE.name or row.seq >= first[row.run])
+            ]
             units |= {_unit(row) for row in gone}
             kept = [row for row in before if row not in gone and _unit(row) in units]
         self.store.stage(table, self._frame(table, rows + kept), units)

@@ -41,7 +41,9 @@ class TablesBusy(PolydomoError):
 class Store:
     """A directory of tables. ``step`` is called with the name of every step of a commit: tests stop it there."""
 
-    def __init__(self, spark: "SparkSession", root: str, format: str = PARQUET, step: Callable[[str], None] = lambda name: None) -> None:
+    def __init__(
+        self, spark: "SparkSession", root: str, format: str = PARQUET, step: Callable[[str], None] = lambda name: None
+    ) -> None:
         self.spark = spark
         self.root = root.rstrip("/") if "://" in root else str(Path(root).absolute())
         self.format = format
@@ -91,7 +93,11 @@ class Store:
     def read(self, table: str) -> "DataFrame | None":
         """A table as it stands; None if it has no rows yet."""
         if self.format != PARQUET:
-            return self.spark.read.format(self.format).load(self.path(table)) if self.files.exists(self.path(table)) else None
+            return (
+                self.spark.read.format(self.format).load(self.path(table))
+                if self.files.exists(self.path(table))
+                else None
+            )
         return self._read(self.path(table), table)
 
     def read_staged(self, table: str) -> "DataFrame | None":

@@ -21,7 +21,9 @@ class LocalFiles:
 
     def under(self, path: str) -> list[str]:
         """Paths of all files under a directory; none if it is not there. Those of hidden files are left out."""
-        return sorted(str(found) for found in Path(path).rglob("*") if found.is_file() and not found.name.startswith("."))
+        return sorted(
+            str(found) for found in Path(path).rglob("*") if found.is_file() and not found.name.startswith(".")
+        )
 
     def read(self, path: str) -> bytes:
         return Path(path).read_bytes()
@@ -71,7 +73,9 @@ class HadoopFiles:
         try:
             jvm: Any = spark._jvm
         except Exception:  # Spark Connect has none, and says so in words of its own
-            raise PolydomoError(f"{root}: with --remote the tables must be on a disk that this machine and the cluster share") from None
+            raise PolydomoError(
+                f"{root}: with --remote the tables must be on a disk that this machine and the cluster share"
+            ) from None
         self._jvm = jvm
         self._path = jvm.org.apache.hadoop.fs.Path
         conf = spark.sparkContext._jsc.hadoopConfiguration()

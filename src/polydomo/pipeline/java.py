@@ -59,7 +59,9 @@ def find(environ: "dict[str, str] | os._Environ[str]" = os.environ) -> str:
         if version(runtime / "bin" / "java") >= LEAST:
             return wrapped(runtime)
     hint = f" ({'; '.join(tried)})" if tried else ""
-    raise NoJava(f"Spark needs Java {LEAST} or newer, and none was found{hint}: pip install 'polydomo[spark]' brings one, or set JAVA_HOME")
+    raise NoJava(
+        f"Spark needs Java {LEAST} or newer, and none was found{hint}: pip install 'polydomo[spark]' brings one, or set JAVA_HOME"
+    )
 
 
 def version(java: Path) -> int:

@@ -62,7 +62,11 @@ def plain(value: Any) -> Any:
     """What JSON can hold."""
     if isinstance(value, datetime | date):
         # Spark gives times in the local zone without saying so
-        return value.astimezone(UTC).isoformat() if isinstance(value, datetime) and value.tzinfo is None else value.isoformat()
+        return (
+            value.astimezone(UTC).isoformat()
+            if isinstance(value, datetime) and value.tzinfo is None
+            else value.isoformat()
+        )
     if isinstance(value, bytes | bytearray):
         return bytes(value).hex()
     if isinstance(value, Decimal):

@@ -71,7 +71,9 @@ def has_scheme(path: str) -> bool:
     return "://" in path and not path.startswith("file://")
 
 
-def find(spark: "SparkSession", journals: Sequence[str], since: datetime | None = None, until: datetime | None = None) -> Found:
+def find(
+    spark: "SparkSession", journals: Sequence[str], since: datetime | None = None, until: datetime | None = None
+) -> Found:
     """Every segment that may hold rows from ``since`` until ``until``."""
     found = Found()
     seen: dict[str, Segment] = {}
@@ -103,20 +105,32 @@ def _local(journal: str) -> list[str]:
         raise NoJournal(f"there is no journal in {directory}: no such directory")
     if not list(directory.glob("kind=*")) and (directory / "journal").is_dir():
         directory = directory / "journal"  # the data directory of a broker was named
-    return [str(path.absolute()) for path in sorted(directory.glob("kind=*/date=*/hour=*/*")) if not path.name.startswith((".", "_"))]
+    return [
+        str(path.absolute())
+        for path in sorted(directory.glob("kind=*/date=*/hour=*/*"))
+        if not path.name.startswith((".", "_"))
+    ]
 
 
 def rows_at_most(journals: Sequence[str]) -> int | None:
     """How many rows the journals have, by the names of their segments; None if they are not all on this machine."""
     if any(map(has_scheme, journals)):
         return None
-    found = {segment.id: segment for journal in journals for path in _local(journal) if (segment := parse(path)) is not None}
+    found = {
+        segment.id: segment for journal in journals for path in _local(journal) if (segment := parse(path)) is not None
+    }
     return sum(segment.rows for segment in found.values() if segment.kind == schema.MESSAGES)
 
 
 def _remote(spark: "SparkSession", journal: str) -> list[str]:
     try:
-        listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(journal.rstrip("/")).select("path").collect()
+        listed = (
+            spark.read.format("binaryFile")
+            .option("recursiveFileLookup", "true")
+            .load(journal.rstrip("/"))
+            .select("path")
+            .collect()
+        )
     except Exception as error:  # each file system has its own
         raise NoJournal(f"there is no journal in {journal}: {str(error).splitlines()[0]}") from error
     return sorted(row.path for row in listed if "/kind=" in row.path)
@@ -162,7 +176,11 @@ def whole(spark: "SparkSession", segments: Iterable[Segment], problems: list[str
 
 
 def read(
-    spark: "SparkSession", kind: str, segments: Sequence[Segment], since: datetime | None = None, until: datetime | None = None
+    spark: "SparkSession",
+    kind: str,
+    segments: Sequence[Segment],
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> "DataFrame":
     """The rows of one kind, of whatever version, with today's columns: what an earlier version lacks is nothing."""
     paths = [segment.path for segment in segments if segment.kind == kind]

@@ -147,7 +147,9 @@ def _heard(remote: str) -> None:
     try:
         socket.create_connection((place.hostname, port), CONNECT_SECONDS).close()
     except OSError as error:
-        raise NoSpark(f"no Spark session at {remote}: nobody answers at {place.hostname} port {port}: {error.strerror or error}") from None
+        raise NoSpark(
+            f"no Spark session at {remote}: nobody answers at {place.hostname} port {port}: {error.strerror or error}"
+        ) from None
 
 
 def close(spark: "SparkSession") -> None:

@@ -96,7 +96,11 @@ class Wanted:
         if self.until and low is not None and _aware(low) > self.until:
             return False
         for name, values in self.words():
-            if values is not None and name in bounds and not any(bounds[name][0] <= value <= bounds[name][1] for value in values):
+            if (
+                values is not None
+                and name in bounds
+                and not any(bounds[name][0] <= value <= bounds[name][1] for value in values)
+            ):
                 return False
         return True
 
@@ -112,7 +116,13 @@ class Wanted:
                 elif isinstance(one, LessThan | LessThanOrEqual):
                     made = replace(made, until=min(_aware(value), made.until or _aware(value)))
             elif name in ("service", "outcome"):
-                values = (value,) if isinstance(one, EqualTo) else tuple(value) if isinstance(one, In) and value is not None else None
+                values = (
+                    (value,)
+                    if isinstance(one, EqualTo)
+                    else tuple(value)
+                    if isinstance(one, In) and value is not None
+                    else None
+                )
                 if values is not None:
                     made = replace(made, service=values) if name == "service" else replace(made, outcome=values)
         return made

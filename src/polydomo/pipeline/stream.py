@@ -67,7 +67,11 @@ class Streaming:
         with Store(self.spark, self.tables, self.format):
             pass  # what a driver before was killed in the middle of is finished, even if there is nothing new
         writer = self._source().writeStream.foreachBatch(self._take).option("checkpointLocation", self._checkpoint())
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds")
+        writer = (
+            writer.trigger(availableNow=True)
+            if once
+            else writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds")
+        )
         query = writer.start()
         try:
             while not query.awaitTermination(LOOK):
@@ -97,7 +101,9 @@ class Streaming:
         made: DataFrame | None = None
         for journal in self.journals:
             path = journal if segments.has_scheme(journal) else str(_directory(journal))
-            reader = self.spark.readStream.schema("time TIMESTAMP, run BIGINT, seq BIGINT").option("recursiveFileLookup", "true")
+            reader = self.spark.readStream.schema("time TIMESTAMP, run BIGINT, seq BIGINT").option(
+                "recursiveFileLookup", "true"
+            )
             reader = reader.option("ignoreCorruptFiles", "true").option("maxFileAge", f"{round(self.late)}s")
             found = reader.parquet(path).selectExpr("_metadata.file_path AS path")
             made = found if made is None else made.union(found)
@@ -119,7 +125,9 @@ class Streaming:
                 self.problems.add(problem)
                 self.complain(problem)
         if summary.segments:
-            self.tell(f"batch {number}: {summary.segments} segments taken in, in {len(summary.units)} hours. {summary.verdict()}")
+            self.tell(
+                f"batch {number}: {summary.segments} segments taken in, in {len(summary.units)} hours. {summary.verdict()}"
+            )
 
     def _batch(self) -> Summary:
         summary = Summary()
@@ -138,11 +146,16 @@ class Streaming:
         newest = max((segment.unit for segment in found.segments), default="")
         if not newest or not known:
             return  # the first look takes in all there is
-        limit = f"{datetime.strptime(newest, '%Y-%m-%d/%H').replace(tzinfo=UTC) - timedelta(seconds=self.late):%Y-%m-%d/%H}"
+        limit = (
+            f"{datetime.strptime(newest, '%Y-%m-%d/%H').replace(tzinfo=UTC) - timedelta(seconds=self.late):%Y-%m-%d/%H}"
+        )
         taken = {name for unit in known.values() for name in unit.get("segments", ())}
         late = [segment for segment in found.segments if segment.unit < limit and segment.id not in taken]
         found.segments = [segment for segment in found.segments if segment not in late]
-        summary.problems += [f"{segment.path}: left out: too late for the stream; `polydomo pipeline run` takes it in" for segment in late]
+        summary.problems += [
+            f"{segment.path}: left out: too late for the stream; `polydomo pipeline run` takes it in"
+            for segment in late
+        ]
 
 
 def stop_on_signals() -> threading.Event:

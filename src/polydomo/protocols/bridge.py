@@ -81,7 +81,9 @@ class BridgeSession(Session):
         self.worker: Worker | None = None
         self.open: dict[bytes, Request] = {}  # the other side's requests, by their ids
         self.peer_bytes = 0  # bytes of our requests that the other side takes at a time
-        self.away_bytes = 0  # ... and those it has; it counts them as we do, since whatever ends a request is told to both in order
+        self.away_bytes = (
+            0  # ... and those it has; it counts them as we do, since whatever ends a request is told to both in order
+        )
         self._away: dict[bytes, int] = {}  # ... by their ids
         self.prefixes: list[bytes] = []  # topics that cross
 
@@ -193,7 +195,9 @@ class BridgeSession(Session):
         self._back(key)
         request = worker.held.get(key)
         if request is not None and route:
-            hops = [hop[: MAX_NAME + IDENTITY_SIZE + 1].decode("ascii", "replace") for hop in route.split(b",")[:MAX_HOPS]]
+            hops = [
+                hop[: MAX_NAME + IDENTITY_SIZE + 1].decode("ascii", "replace") for hop in route.split(b",")[:MAX_HOPS]
+            ]
             if isinstance(request.ref, Journey):
                 request.ref.route = hops
             self.broker.travelled(request, hops)
@@ -238,7 +242,14 @@ class BridgeSession(Session):
         else:
             trace = trace_of(identity, request.number)
             path = (identity,)
-        envelope = [request.token, request.service.name, milliseconds, trace.encode(), broker.name_of(request).encode(), b",".join(path)]
+        envelope = [
+            request.token,
+            request.service.name,
+            milliseconds,
+            trace.encode(),
+            broker.name_of(request).encode(),
+            b",".join(path),
+        ]
         self._away[request.token] = len(request.body)
         self.away_bytes += len(request.body)
         self._say(b"REQUEST", envelope, request.body)
@@ -283,7 +294,9 @@ class BridgeSession(Session):
 
     def _hello(self, prefixes: "list[bytes]") -> None:
         tuning = self.broker.tuning
-        self._say(b"HELLO", [self.broker.identity(), b"%d" % tuning.bridge_window, b"%d" % tuning.bridge_bytes, *prefixes])
+        self._say(
+            b"HELLO", [self.broker.identity(), b"%d" % tuning.bridge_window, b"%d" % tuning.bridge_bytes, *prefixes]
+        )
 
     def _say(self, word: bytes, rest: "list[bytes]", body: Body = b"") -> None:
         if body:

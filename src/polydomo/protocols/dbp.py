@@ -259,7 +259,7 @@ class DbpSession(Session):
         self.broker.later(wait, self, HEARTBEAT)
 
     def probe(self, name: str) -> None:
-        """ "In the event of a missing beat, heartbeats will switch over to reliable TCP connections": any answer is a beat. """
+        """ "In the event of a missing beat, heartbeats will switch over to reliable TCP connections": any answer is a beat."""
         if self.interval and name == self.name and not self.ended:
             self._say(HEARTBEAT, name.encode())
 

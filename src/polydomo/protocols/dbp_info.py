@@ -70,7 +70,11 @@ class Publisher:
         self.topics = topics
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Publisher) and (self.host, self.port, self.topics) == (other.host, other.port, other.topics)
+        return isinstance(other, Publisher) and (self.host, self.port, self.topics) == (
+            other.host,
+            other.port,
+            other.topics,
+        )
 
     def __hash__(self) -> int:
         return hash((self.host, self.port, self.topics))
@@ -94,7 +98,11 @@ def publisher(info: "dict[str, object]", address: str) -> "Publisher | str":
     if host not in (address, "0.0.0.0", "*", "") and not (host == "localhost" and address in ("127.0.0.1", "::1")):
         return "its pub interface is at another ip than the one that registered"
     wanted = [topics] if isinstance(topics, str) else topics
-    if not isinstance(wanted, list) or len(wanted) > MAX_PUBLISHER_TOPICS or not all(isinstance(topic, str) for topic in wanted):
+    if (
+        not isinstance(wanted, list)
+        or len(wanted) > MAX_PUBLISHER_TOPICS
+        or not all(isinstance(topic, str) for topic in wanted)
+    ):
         return f"topics are a list of up to {MAX_PUBLISHER_TOPICS} texts"
     prefixes = tuple(str(topic).encode("utf-8", "replace") for topic in wanted)
     if any(len(prefix) > MAX_TOPIC for prefix in prefixes):

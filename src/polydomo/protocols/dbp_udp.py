@@ -97,7 +97,9 @@ class ServiceBeats:
         self.interval = interval
         self.router_port = router_port
         self.time = time
-        self.heard: float | None = None  # when the broker's last broadcast came, or, until there was one, when the first beat went out
+        self.heard: float | None = (
+            None  # when the broker's last broadcast came, or, until there was one, when the first beat went out
+        )
         self.next = now  # when to beat next
 
     def receive(self, now: float, data: bytes) -> bool:

@@ -90,7 +90,11 @@ class EmqpSession(Session):
             body = queue + len(self._asked)
             if body + 2 > size or data[queue:body] != self._asked:
                 break
-            end = body + 2 + data[body + 1] if data[body] == 0 else frames.end_of_last(data, body, size, self.link.ordinary_size)
+            end = (
+                body + 2 + data[body + 1]
+                if data[body] == 0
+                else frames.end_of_last(data, body, size, self.link.ordinary_size)
+            )
             if end > size:
                 break
             self._ask(EmqpRef(data[at:queue], route, False), route, data[body:end])

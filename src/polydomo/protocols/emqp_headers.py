@@ -168,7 +168,9 @@ def write(headers: "Mapping[str, str | float | None]") -> bytes:
         if name in (REPLY_REQUESTED, TIMEOUT):  # the end's own
             raise SettingError(f"headers: {name} is sent with every call, as its own timeout says")
         if not name or name != name.strip() or "," in name or ":" in name:
-            raise SettingError(f"headers: {name!r} cannot be a name: text without commas, colons and spaces around it can")
+            raise SettingError(
+                f"headers: {name!r} cannot be a name: text without commas, colons and spaces around it can"
+            )
         if written != written.strip() or "," in written:
             raise SettingError(f"headers: {name} cannot be {written!r}: text without commas and spaces around it can")
         pieces.append(f"{name}:{written}" if written else name)

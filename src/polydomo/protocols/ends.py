@@ -42,7 +42,9 @@ class Job:
     ref: object = None  # the end's own
     timeout: float = 0.0  # seconds the broker will wait for the result, where the protocol tells; 0: unknown
     headers: dict[str, str] = field(default_factory=dict)  # where the protocol has them
-    attempt: bytes = b""  # what the broker calls this attempt, for whatever is written down about it; memo01 does not tell
+    attempt: bytes = (
+        b""  # what the broker calls this attempt, for whatever is written down about it; memo01 does not tell
+    )
 
 
 @dataclass
@@ -131,7 +133,8 @@ class HeldParts:
         self._size += sum(map(len, body))
         if self._size > MAX_BODY or len(self.frames) > self._most:
             raise CallFailed(
-                "too-large", f"{self.title} sends partials with the final reply, and together they pass the message bound"
+                "too-large",
+                f"{self.title} sends partials with the final reply, and together they pass the message bound",
             )
 
     def join(self, body: Frames) -> Frames:
@@ -152,7 +155,9 @@ class WorkerEnd:
     slots = 1  # how many jobs one connection may hold at a time; ``open`` may be told fewer
     interval = 2.5  # call ``beat`` this often
     patience = 10.0  # hearing nothing from the broker for this long means it is gone; 0: never judge
-    fails = False  # the protocol can tell of a failure; otherwise ``fail`` leaves, and the connection must be opened anew
+    fails = (
+        False  # the protocol can tell of a failure; otherwise ``fail`` leaves, and the connection must be opened anew
+    )
     out: list[Frames]
 
     def __init__(self) -> None:

@@ -42,7 +42,11 @@ class Mdp1Session(WorkerRole):
         if worker is not None:
             body = start + BODY_AT
             if body + 2 <= size and data[start:body] == self._due and worker.alive:
-                end = body + 2 + data[body + 1] if data[body] == 0 else end_of_last(data, body, size, self.link.ordinary_size)
+                end = (
+                    body + 2 + data[body + 1]
+                    if data[body] == 0
+                    else end_of_last(data, body, size, self.link.ordinary_size)
+                )
                 if end <= size:
                     if not self.broker.final(worker, self._token, data[body:end]):
                         worker.seen = self.broker.now
@@ -125,7 +129,9 @@ class Mdp1Session(WorkerRole):
 
     def send_final(self, request: Request, body: Body) -> None:
         last = body or EMPTY_FRAME
-        self.link.post((request.ref, last), len(last))  # what stands in front of a reply is what stood in front of the request
+        self.link.post(
+            (request.ref, last), len(last)
+        )  # what stands in front of a reply is what stood in front of the request
 
     def deliver(self, worker: Worker, request: Request) -> None:
         self._token = token = request.token

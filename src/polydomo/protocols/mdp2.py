@@ -21,7 +21,9 @@ from polydomo.wire.zmtp import ZmtpLink
 class Dialect:
     """How one published library writes MDP/0.2. Envelopes are ZMTP-framed, ready to be compared and sent."""
 
-    def __init__(self, name: str, empty: bool, client: "tuple[bytes, bytes, bytes]", worker: "tuple[bytes, ...]", names: bool) -> None:
+    def __init__(
+        self, name: str, empty: bool, client: "tuple[bytes, bytes, bytes]", worker: "tuple[bytes, ...]", names: bool
+    ) -> None:
         lead = DELIMITER if empty else b""
         self.name = name
         self.client = lead + b"\x01\x06MDPC02"
@@ -181,7 +183,11 @@ class Mdp2Session(WorkerRole):
         """majortomo or libmdp? What was kept of the worker until now is then read in its own dialect."""
         if command == b"\x04" and not rest:
             self._speak(LIBMDP)
-        elif (command in (b"\x05", b"\x06") and not rest) or (command == b"\x04" and rest) or (command == b"\x03" and self._kept):
+        elif (
+            (command in (b"\x05", b"\x06") and not rest)
+            or (command == b"\x04" and rest)
+            or (command == b"\x03" and self._kept)
+        ):
             self._speak(MAJORTOMO)
         else:
             return

@@ -84,7 +84,11 @@ class MdxSession(WorkerRole):
         if worker is not None:
             body = start + len(self._due)
             if body + 2 <= size and data[start:body] == self._due and worker.alive:
-                end = body + 2 + data[body + 1] if data[body] == 0 else end_of_last(data, body, size, self.link.ordinary_size)
+                end = (
+                    body + 2 + data[body + 1]
+                    if data[body] == 0
+                    else end_of_last(data, body, size, self.link.ordinary_size)
+                )
                 if end <= size:
                     worker.seen = self.broker.now
                     self.broker.final(worker, self._token, data[body:end])

@@ -245,7 +245,9 @@ class MemoSession(Session):
             seconds = terms.run
         else:
             seconds = request.deadline - self.broker.now if request.deadline > 0 else self.broker.tuning.busy_timeout
-        milliseconds = max(1, int(seconds * 1000 + 0.5))  # a deadline may have passed a moment ago, and its timer not be due yet
+        milliseconds = max(
+            1, int(seconds * 1000 + 0.5)
+        )  # a deadline may have passed a moment ago, and its timer not be due yet
         if request.service is not ref.service or milliseconds != ref.milliseconds:
             ref.service = request.service
             ref.milliseconds = milliseconds

@@ -39,7 +39,9 @@ class SubscriberSession(Session):
 
     def _change(self, subscribe: bool, prefix: bytes) -> None:
         if len(prefix) > MAX_TOPIC or (subscribe and self.count >= MAX_SUBSCRIPTIONS):
-            self.link.violation(ProtocolViolation(f"over {MAX_SUBSCRIPTIONS} subscriptions, or a prefix over {MAX_TOPIC} bytes"))
+            self.link.violation(
+                ProtocolViolation(f"over {MAX_SUBSCRIPTIONS} subscriptions, or a prefix over {MAX_TOPIC} bytes")
+            )
         elif subscribe:
             self.count += 1
             self.broker.subscribe(self, prefix)

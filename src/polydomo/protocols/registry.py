@@ -27,7 +27,9 @@ class Dialer:
     client: Callable[..., ClientEnd]
     worker: Callable[..., WorkerEnd]
     several: bool = False  # one worker connection may offer several services
-    headers: "Callable[[Mapping[str, str | float | None]], bytes] | None" = None  # writes those of a request, where it can have any
+    headers: "Callable[[Mapping[str, str | float | None]], bytes] | None" = (
+        None  # writes those of a request, where it can have any
+    )
 
 
 DIALERS = (

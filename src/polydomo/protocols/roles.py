@@ -7,7 +7,9 @@ request ends as refused, and another protocol's connection is closed.
 
 
 class Role:
-    def __init__(self, name: str, protocols: "tuple[str, ...]" = (), requests: bool = True, workers: bool = True) -> None:
+    def __init__(
+        self, name: str, protocols: "tuple[str, ...]" = (), requests: bool = True, workers: bool = True
+    ) -> None:
         self.name = name  # the setting that opens such a listener; "" is the shared port
         self.protocols = protocols  # of the sessions it takes; none named: all
         self.requests = requests  # its peers may make requests

@@ -45,7 +45,9 @@ class Service:
         self.answered = 0
         self.failed = 0
         self.requeued = 0
-        self.fresh: dict[str, list[float]] = {}  # client's protocol -> durations of answered requests that are not counted yet
+        self.fresh: dict[
+            str, list[float]
+        ] = {}  # client's protocol -> durations of answered requests that are not counted yet
         self.state = REGISTERING  # as it was changed last; ``broker.states`` tells how it is
         self.state_since = 0.0
         self.state_cause = ""
@@ -61,11 +63,15 @@ class Service:
 class Worker:
     """One registered worker. Several may share a connection (memo01). The last group of fields is the broker's."""
 
-    def __init__(self, session: "Session", ref: object, credit: int, auto_credit: bool, beat: float, silence: float) -> None:
+    def __init__(
+        self, session: "Session", ref: object, credit: int, auto_credit: bool, beat: float, silence: float
+    ) -> None:
         self.session = session  # may change when a memo01 worker speaks from a new connection
         self.ref = ref  # the codec's own
         self.credit = credit  # how many more requests it has asked for
-        self.auto_credit = auto_credit  # once it holds nothing, it takes one more by itself (else only what ``grant`` gives)
+        self.auto_credit = (
+            auto_credit  # once it holds nothing, it takes one more by itself (else only what ``grant`` gives)
+        )
         self.beat = beat  # we beat when we sent nothing for this long; 0: we never do
         self.silence = silence  # it is lost after this much silence; 0: never by silence
         self.waiting = False  # it waits for us (memo01's open poll), so its silence means nothing; the codec's
@@ -190,7 +196,9 @@ class Verbs:
     now = 0.0  # the time of this turn of the loop: monotonic seconds
     wall = 0.0  # add to ``now`` for seconds since the epoch
     tuning: Tuning
-    memo_workers: dict[bytes, Worker]  # memo01's worker ids, shared by its sessions: an id may speak from any connection
+    memo_workers: dict[
+        bytes, Worker
+    ]  # memo01's worker ids, shared by its sessions: an id may speak from any connection
     schedulers: dict[Session, None]  # eMQP's connected schedulers, shared by its sessions, the longest connected first
 
     # --- as a client

@@ -14,7 +14,9 @@ class WorkerRole(Session):
     def __init__(self, broker: Verbs, link: Link) -> None:
         super().__init__(broker, link)
         self.worker: Worker | None = None
-        self.finished = False  # DISCONNECT was said, by either side: the peer hears nothing more as a worker, and is not heard
+        self.finished = (
+            False  # DISCONNECT was said, by either side: the peer hears nothing more as a worker, and is not heard
+        )
 
     def send_disconnect(self) -> None:
         raise NotImplementedError

@@ -149,7 +149,14 @@ class Connection(asyncio.Protocol):
             self.server.broker.monitor.violations += 1
         level = logging.DEBUG if link.closing == "closed after DISCONNECT" else logging.WARNING
         session = link.handler
-        say(LOG, level, "connection closed", peer=self.peer, protocol=getattr(session, "protocol", link.wire), why=link.closing)
+        say(
+            LOG,
+            level,
+            "connection closed",
+            peer=self.peer,
+            protocol=getattr(session, "protocol", link.wire),
+            why=link.closing,
+        )
         if link.abort:
             self.transport.abort()
         else:

@@ -116,7 +116,9 @@ class Seconds(Kind[float]):
     def read(self, value: object) -> float:
         number = _measure(value, _TIMES)
         if number is None:
-            raise ValueError('must be a number of seconds, or one with ms, s, m, h or d, such as "2.5s", "500ms" or "15m"')
+            raise ValueError(
+                'must be a number of seconds, or one with ms, s, m, h or d, such as "2.5s", "500ms" or "15m"'
+            )
         if not self.least <= number <= self.most:
             raise ValueError(f"must be from {self.show(self.least)} to {self.show(self.most)}")
         return number
@@ -233,7 +235,10 @@ class Table(Kind[dict[str, str]]):
         if isinstance(value, str):
             # the last "=" divides, since a service's name may have one and the words have none
             pairs = [pair.strip().rpartition("=") for pair in value.split(",")] if value.strip() else []
-            value = {name.strip() if divider else word.strip(): word.strip() if divider else "" for name, divider, word in pairs}
+            value = {
+                name.strip() if divider else word.strip(): word.strip() if divider else ""
+                for name, divider, word in pairs
+            }
         if not isinstance(value, dict):
             raise ValueError(f"must be a table, or name={self.words[0]},name={self.words[-1]}")
         for name, word in value.items():

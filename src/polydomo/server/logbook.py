@@ -49,14 +49,24 @@ class Logbook(Recorder):
         )
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
-        say(LOG, logging.WARNING, "stale reply dropped", what=what, attempt=text(token[:24]), bytes=size, **_worker(worker))
+        say(
+            LOG,
+            logging.WARNING,
+            "stale reply dropped",
+            what=what,
+            attempt=text(token[:24]),
+            bytes=size,
+            **_worker(worker),
+        )
 
     def refused(self, session: Session, what: str) -> None:
         say(LOG, logging.WARNING, "refused", peer=session.link.peer, protocol=session.protocol, why=what)
 
     def travelled(self, request: Request, route: "list[str]") -> None:
         name = text(request.service.name)
-        say(LOG, logging.DEBUG, "answered by other brokers", request=request.number, service=name, route=",".join(route))
+        say(
+            LOG, logging.DEBUG, "answered by other brokers", request=request.number, service=name, route=",".join(route)
+        )
 
     def lagged(self, session: Session, what: str) -> None:
         say(LOG, logging.WARNING, "slow subscriber", peer=session.link.peer, what=what)

@@ -172,7 +172,9 @@ def _published(page: Page, broker: Broker) -> None:
     page.family("polydomo_subscriptions", GAUGE, "Subscriptions now.", [({}, len(broker.subscriptions))])
     page.family("polydomo_values", GAUGE, "Topics with a last value now.", [({}, len(values))])
     page.family("polydomo_value_bytes", GAUGE, "... and their topics and messages in bytes.", [({}, values.size)])
-    page.family("polydomo_values_forgotten_total", COUNTER, "Last values that had to make room.", [({}, values.forgotten)])
+    page.family(
+        "polydomo_values_forgotten_total", COUNTER, "Last values that had to make room.", [({}, values.forgotten)]
+    )
     page.family("polydomo_log_records_total", COUNTER, "Log records that were taken.", [({}, logs.taken)])
 
 

@@ -92,7 +92,9 @@ class Caller(Connection):
 class Call:
     """One place that is connected to, again and again, until ``stop``."""
 
-    def __init__(self, server: "BrokerServer", address: Address, socket_type: bytes, what: str, make_session: MakeSession) -> None:
+    def __init__(
+        self, server: "BrokerServer", address: Address, socket_type: bytes, what: str, make_session: MakeSession
+    ) -> None:
         self.server = server
         self.address = address
         self.socket_type = socket_type

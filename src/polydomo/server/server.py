@@ -94,7 +94,9 @@ class BrokerServer:
         self.loop = asyncio.get_running_loop()
         self._count_files()
         try:
-            if hasattr(select, "epoll"):  # now: when a connection has to be watched, there may be no file descriptor left
+            if hasattr(
+                select, "epoll"
+            ):  # now: when a connection has to be watched, there may be no file descriptor left
                 self._epoll = select.epoll()
                 self.loop.add_reader(self._epoll.fileno(), self._hung_up)
             listeners = self.settings.listeners()
@@ -135,11 +137,18 @@ class BrokerServer:
         if place is not None:
             host, port = reached[0].getsockname()
             if near and not is_loopback(Address(TCP, place[0], place[1])):
-                say(LOG, logging.WARNING, "other machines hear the beacon and cannot reach the broker", address=str(routers[0].address))
+                say(
+                    LOG,
+                    logging.WARNING,
+                    "other machines hear the beacon and cannot reach the broker",
+                    address=str(routers[0].address),
+                )
             try:
                 self.beacon = beacon.Beacon(place, host, port, dbp.beacon_interval)
             except OSError as error:
-                raise SettingError(f"dbp.beacon: cannot send to {place[0]}:{place[1]}: {listening.reason(error)}") from None
+                raise SettingError(
+                    f"dbp.beacon: cannot send to {place[0]}:{place[1]}: {listening.reason(error)}"
+                ) from None
             self.beacon.start()
 
     def _count_files(self) -> None:
@@ -148,7 +157,13 @@ class BrokerServer:
         if files != resource.RLIM_INFINITY and files - limits.SPARE_FILES < self.max_connections:
             self.max_connections = max(1, files - limits.SPARE_FILES)
             level = logging.WARNING if "limits.max_connections" in self.settings.sources else logging.DEBUG
-            say(LOG, level, "fewer connections than limits.max_connections", max_connections=self.max_connections, open_files=files)
+            say(
+                LOG,
+                level,
+                "fewer connections than limits.max_connections",
+                max_connections=self.max_connections,
+                open_files=files,
+            )
 
     async def _listen(self, bound: listening.Listening, role: Role) -> None:
         ipc = bound.address.kind == IPC
@@ -189,7 +204,9 @@ class BrokerServer:
         self.flush()
         for connection in list(self.connections):
             connection.transport.close()
-        if not await self._emptied(max(limits.CLOSE_TIME, end - time.monotonic())):  # a large last reply on a slow link takes time
+        if not await self._emptied(
+            max(limits.CLOSE_TIME, end - time.monotonic())
+        ):  # a large last reply on a slow link takes time
             for connection in list(self.connections):
                 connection.transport.abort()
             await self._emptied(limits.CLOSE_TIME)
@@ -282,7 +299,11 @@ class BrokerServer:
         if self.broker.unfinished():
             self.wake()  # others have their turn in between
         when = self.broker.next_deadline()
-        if when is not None and (self._timer is None or when < self._timer_at) and not (self._leaving and not self.connections):
+        if (
+            when is not None
+            and (self._timer is None or when < self._timer_at)
+            and not (self._leaving and not self.connections)
+        ):
             self._set_timer(when)
 
     def _let_wait(self) -> None:
@@ -292,7 +313,9 @@ class BrokerServer:
         waiting = self._waiting
         self._turns += 1
         if self._turns < limits.CROWD_TURNS and len(hub.dirty) >= limits.CROWD and not self._leaving:
-            clients = [link for link in hub.dirty if link.handler.requests and not link.special and link.handler.in_line()]
+            clients = [
+                link for link in hub.dirty if link.handler.requests and not link.special and link.handler.in_line()
+            ]
             if len(waiting) + len(clients) >= limits.CROWD_CLIENTS:
                 if clients:
                     later = set(clients)

@@ -69,13 +69,23 @@ class Limits:
     max_frame: int = setting(limits.MAX_FRAME, Size(), "the largest frame; larger ones end the connection")
     max_frames: int = setting(limits.MAX_FRAMES, Count(least=16), "the most frames of one message")
     max_message: int = setting(limits.MAX_MESSAGE, Size(least=limits.KIB), "the largest message, all frames together")
-    max_handshake: int = setting(limits.MAX_HANDSHAKE, Size(least=512), "bytes a peer may send before its handshake is done")
+    max_handshake: int = setting(
+        limits.MAX_HANDSHAKE, Size(least=512), "bytes a peer may send before its handshake is done"
+    )
     handshake_time: float = setting(limits.HANDSHAKE_TIME, Seconds(), "how long a peer's handshake may take")
-    max_connections: int = setting(limits.MAX_CONNECTIONS, Count(), "connections at a time; further ones are closed at once")
-    max_outstanding: int = setting(limits.MAX_OUTSTANDING, Count(), "open requests of one client before it is no longer read")
-    max_queue: int = setting(limits.MAX_QUEUE, Count(), "requests waiting for one service before its senders are no longer read")
+    max_connections: int = setting(
+        limits.MAX_CONNECTIONS, Count(), "connections at a time; further ones are closed at once"
+    )
+    max_outstanding: int = setting(
+        limits.MAX_OUTSTANDING, Count(), "open requests of one client before it is no longer read"
+    )
+    max_queue: int = setting(
+        limits.MAX_QUEUE, Count(), "requests waiting for one service before its senders are no longer read"
+    )
     max_held_bytes: int = setting(limits.MAX_HELD_BYTES, Size(), "bodies held in all before senders are no longer read")
-    max_client_bytes: int = setting(limits.MAX_CLIENT_BYTES, Size(), "bodies held for one client before it is no longer read")
+    max_client_bytes: int = setting(
+        limits.MAX_CLIENT_BYTES, Size(), "bodies held for one client before it is no longer read"
+    )
     max_services: int = setting(limits.MAX_SERVICES, Count(), "names of services, with or without workers")
     max_unsent: int = setting(limits.MAX_UNSENT, Size(), "bytes a peer may leave unread before it is dropped")
 
@@ -84,7 +94,9 @@ class Limits:
 class Mdp:
     beat: float = setting(limits.MDP_BEAT, _BEAT, "heartbeat interval of MDP/0.1 and MDP/0.2")
     dialects: dict[str, str] = setting(
-        {}, Table("majortomo", "libmdp"), "service to the MDP/0.2 dialect of its workers, so that it need not be guessed"
+        {},
+        Table("majortomo", "libmdp"),
+        "service to the MDP/0.2 dialect of its workers, so that it need not be guessed",
     )
 
 
@@ -109,7 +121,9 @@ class Dbp:
     silent: bool = setting(Tuning.dbp_silent, Flag(), "take registrations without heartbeat timing, which never expire")
     names: list[str] = setting([], Words(), "names that may register; empty allows every name")
     listen: str = setting("", Place(), "a further listener, for DBP alone")
-    beacon: str = setting("off", Broadcast(), "UDP address to tell where the broker is; on: every machine that can reach it")
+    beacon: str = setting(
+        "off", Broadcast(), "UDP address to tell where the broker is; on: every machine that can reach it"
+    )
     beacon_interval: float = setting(limits.BEACON_INTERVAL, _BEAT, "time between two beacons")
     udp: bool = setting(True, Flag(), "take heartbeats by UDP, at the ports of the listeners")
     broadcast: str = setting("on", Broadcast(), "UDP address of the broker's beats to services that beat by UDP")
@@ -119,10 +133,16 @@ class Dbp:
 class Emqp:
     beat: float = setting(limits.EMQP_BEAT, _BEAT, "heartbeat interval of eMQP")
     max_slots: int = setting(limits.EMQP_MAX_SLOTS, Count(), "READYs one worker may have outstanding")
-    beats_missed: int = setting(limits.EMQP_BEATS_MISSED, Count(most=1000), "silent intervals after which an eMQP peer is lost")
-    front: str = setting("", Place(), "a further listener, for eMQP clients and schedulers; EventMQ's is tcp://127.0.0.1:47291")
+    beats_missed: int = setting(
+        limits.EMQP_BEATS_MISSED, Count(most=1000), "silent intervals after which an eMQP peer is lost"
+    )
+    front: str = setting(
+        "", Place(), "a further listener, for eMQP clients and schedulers; EventMQ's is tcp://127.0.0.1:47291"
+    )
     back: str = setting("", Place(), "a further listener, for eMQP workers; EventMQ's is tcp://127.0.0.1:47290")
-    publish_in: str = setting("", Place(), "a further listener, for PUBLISH and PUB peers; EventMQ's is tcp://127.0.0.1:47298")
+    publish_in: str = setting(
+        "", Place(), "a further listener, for PUBLISH and PUB peers; EventMQ's is tcp://127.0.0.1:47298"
+    )
     publish_out: str = setting("", Place(), "a further listener, for SUB peers; EventMQ's is tcp://127.0.0.1:47299")
 
 
@@ -136,18 +156,28 @@ class Memo:
 @dataclass
 class Bridge:
     to: list[str] = setting([], Targets(), "other brokers to connect to: each learns the other's services")
-    topics: list[str] = setting([], Words(), "prefixes of topics that cross, both ways: last values, and logs under log.")
+    topics: list[str] = setting(
+        [], Words(), "prefixes of topics that cross, both ways: last values, and logs under log."
+    )
     beat: float = setting(limits.BRIDGE_BEAT, _BEAT, "heartbeat interval between brokers")
-    hops: int = setting(limits.MAX_HOPS, Count(most=limits.MAX_HOPS), "brokers on the way to a service that is still learned")
+    hops: int = setting(
+        limits.MAX_HOPS, Count(most=limits.MAX_HOPS), "brokers on the way to a service that is still learned"
+    )
     window: int = setting(limits.BRIDGE_WINDOW, Count(), "requests taken from one other broker at a time")
 
 
 @dataclass
 class Values:
-    max_topics: int = setting(limits.MAX_VALUES, Count(), "topics whose last value is kept; the longest unchanged makes room")
-    max_bytes: int = setting(limits.MAX_VALUE_BYTES, Size(), "topics and last values in all; the longest unchanged makes room")
+    max_topics: int = setting(
+        limits.MAX_VALUES, Count(), "topics whose last value is kept; the longest unchanged makes room"
+    )
+    max_bytes: int = setting(
+        limits.MAX_VALUE_BYTES, Size(), "topics and last values in all; the longest unchanged makes room"
+    )
     max_unsent: int = setting(limits.MAX_BACKLOG, Size(), "bytes that wait for one subscriber that reads too slowly")
-    slow: str = setting("cut", Choice("cut", "skip"), "past that, it is cut off, or skipped: it misses what is published")
+    slow: str = setting(
+        "cut", Choice("cut", "skip"), "past that, it is cut off, or skipped: it misses what is published"
+    )
     dial: bool = setting(True, Flag(), "subscribe to the publishers that DBP registrations name")
 
 
@@ -158,14 +188,22 @@ _LEVELS = ("off", "requests", "messages")
 class Journal:
     level: str = setting("requests", Choice(*_LEVELS), "what is recorded: nothing, every request, or every message too")
     services: dict[str, str] = setting({}, Table(*_LEVELS), "service to its own level")
-    name: str = setting("", Text(empty=True), "the broker's name in its journal; empty: the machine's name and the port")
+    name: str = setting(
+        "", Text(empty=True), "the broker's name in its journal; empty: the machine's name and the port"
+    )
     bodies: list[str] = setting([], Words(), "services whose payloads are recorded too, at level messages")
-    trace_parts: bool = setting(False, Flag(), "read W3C trace context from a part of MDX and DCP requests that both ends agreed on")
+    trace_parts: bool = setting(
+        False, Flag(), "read W3C trace context from a part of MDX and DCP requests that both ends agreed on"
+    )
     roll_rows: int = setting(limits.JOURNAL_ROLL_ROWS, Count(), "rows after which a segment is closed, and safe")
     roll_bytes: int = setting(limits.JOURNAL_ROLL_BYTES, Size(least=limits.KIB), "bytes in memory after which it is")
     roll_seconds: float = setting(limits.JOURNAL_ROLL_SECONDS, Seconds(least=0.1), "time after which it is")
-    keep_bytes: int = setting(limits.JOURNAL_KEEP_BYTES, Size(least=limits.MIB), "size past which the oldest segments are removed")
-    keep_age: float = setting(limits.JOURNAL_KEEP_AGE, Seconds(least=3600.0, most=3650 * 86400.0), "age past which segments are removed")
+    keep_bytes: int = setting(
+        limits.JOURNAL_KEEP_BYTES, Size(least=limits.MIB), "size past which the oldest segments are removed"
+    )
+    keep_age: float = setting(
+        limits.JOURNAL_KEEP_AGE, Seconds(least=3600.0, most=3650 * 86400.0), "age past which segments are removed"
+    )
 
 
 @dataclass
@@ -196,12 +234,22 @@ class Settings:
     insecure: bool = setting(False, Flag(), "allow listeners that other machines can reach, without authentication")
     log_json: bool = setting(False, Flag(), "write logs as JSON lines")
     log_level: str = setting("info", Choice("debug", "info", "warning", "error"), "the least important lines to log")
-    grace: float = setting(limits.GRACE, Seconds(least=0.0), "on SIGTERM, how long requests in flight may take to finish")
-    attempts: int = setting(limits.ATTEMPTS, Count(most=1000), "times a request is handed to a worker before it is given up")
-    queue_expiry: float = setting(limits.QUEUE_EXPIRY, Seconds(), "how long a request waits for a service without workers")
-    busy_timeout: float = setting(limits.BUSY_TIMEOUT, Seconds(), "silence allowed to a busy worker that does not beat while busy")
+    grace: float = setting(
+        limits.GRACE, Seconds(least=0.0), "on SIGTERM, how long requests in flight may take to finish"
+    )
+    attempts: int = setting(
+        limits.ATTEMPTS, Count(most=1000), "times a request is handed to a worker before it is given up"
+    )
+    queue_expiry: float = setting(
+        limits.QUEUE_EXPIRY, Seconds(), "how long a request waits for a service without workers"
+    )
+    busy_timeout: float = setting(
+        limits.BUSY_TIMEOUT, Seconds(), "silence allowed to a busy worker that does not beat while busy"
+    )
     beats_missed: int = setting(limits.BEATS_MISSED, Count(most=1000), "silent intervals after which a worker is lost")
-    requeue_after_partial: bool = setting(False, Flag(), "requeue a lost request even if a partial has reached its client")
+    requeue_after_partial: bool = setting(
+        False, Flag(), "requeue a lost request even if a partial has reached its client"
+    )
     limits: Limits = field(default_factory=Limits)
     mdp: Mdp = field(default_factory=Mdp)
     mdx: Mdx = field(default_factory=Mdx)
@@ -238,7 +286,9 @@ class Settings:
             bridge_beat=self.bridge.beat,
             bridge_hops=self.bridge.hops,
             # past the first bound we would refuse what we asked for; past the others, bridges could fill a line or the broker by themselves
-            bridge_window=min(self.bridge.window, self.limits.max_outstanding, max(1, self.limits.max_queue // limits.BRIDGE_SHARE)),
+            bridge_window=min(
+                self.bridge.window, self.limits.max_outstanding, max(1, self.limits.max_queue // limits.BRIDGE_SHARE)
+            ),
             bridge_bytes=min(self.limits.max_client_bytes, max(1, self.limits.max_held_bytes // limits.BRIDGE_SHARE)),
             bridge_topics=[topic.encode("utf-8", "surrogateescape") for topic in self.bridge.topics],
             max_backlog=self.values.max_unsent,
@@ -282,7 +332,9 @@ def load(
         if name.startswith(PREFIX) and name != FILE_VARIABLE and not _NOT_OURS.fullmatch(name):
             if name not in variables:
                 known = [other.removeprefix(PREFIX) for other in variables]
-                raise SettingError(f"variable {name}: there is no such setting{_suggest(name.removeprefix(PREFIX), known, PREFIX)}")
+                raise SettingError(
+                    f"variable {name}: there is no such setting{_suggest(name.removeprefix(PREFIX), known, PREFIX)}"
+                )
             if text:
                 _put(settings, variables[name], text, f"variable {name}")
     for key, value in (flags or {}).items():
@@ -336,7 +388,11 @@ def _flatten(table: dict[str, object], source: str) -> Iterator[tuple[str, objec
                 yield _known(f"{name}.{inner}", source), inner_value
         elif isinstance(value, dict) and name not in KINDS:
             known = difflib.get_close_matches(name, _SECTIONS, 1)
-            hint = f"; did you mean [{known[0]}]?" if known else f"; there are {', '.join(f'[{s}]' for s in sorted(_SECTIONS))}"
+            hint = (
+                f"; did you mean [{known[0]}]?"
+                if known
+                else f"; there are {', '.join(f'[{s}]' for s in sorted(_SECTIONS))}"
+            )
             raise SettingError(f"[{name}] ({source}): there is no such section{hint}")
         else:
             yield _known(name, source), value
@@ -353,8 +409,14 @@ def _suggest(name: str, known: Collection[str], prefix: str = "") -> str:
     ends = {other.rpartition(".")[2]: other for other in known}
     end = name.rpartition(".")[2]
     near = [other for other in known if other.rpartition(".")[2] == end]
-    near = near or difflib.get_close_matches(name, known, 1) or [ends[e] for e in difflib.get_close_matches(end, ends, 1)]
-    return f"; did you mean {' or '.join(prefix + other for other in near)}?" if near else "; `polydomo config` lists them all"
+    near = (
+        near or difflib.get_close_matches(name, known, 1) or [ends[e] for e in difflib.get_close_matches(end, ends, 1)]
+    )
+    return (
+        f"; did you mean {' or '.join(prefix + other for other in near)}?"
+        if near
+        else "; `polydomo config` lists them all"
+    )
 
 
 def _put(settings: Settings, key: str, value: object, source: str) -> None:
@@ -385,7 +447,9 @@ def _check(settings: Settings) -> None:
         bounds.max_held_bytes = max(bounds.max_held_bytes, bounds.max_message * 2)
     size = Size()
     if bounds.max_frame > bounds.max_message:
-        raise _clash(settings, "limits.max_frame", f"must not be over limits.max_message, {size.show(bounds.max_message)}")
+        raise _clash(
+            settings, "limits.max_frame", f"must not be over limits.max_message, {size.show(bounds.max_message)}"
+        )
     for key in ("limits.max_unsent", "limits.max_held_bytes"):
         if settings.get(key) < bounds.max_message:
             raise _clash(settings, key, f"must not be under limits.max_message, {size.show(bounds.max_message)}")

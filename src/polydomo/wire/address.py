@@ -93,7 +93,10 @@ def _parse_discover(text: str, rest: str, connect: bool) -> Address:
         return Address(DISCOVER, "*", BEACON_PORT)
     host, colon, port_text = rest.rpartition(":")
     if not colon or "[" in rest:
-        raise _wrong(text, "write discover://, or discover://HOST:PORT to listen for beacons elsewhere (IPv4: beacons are broadcast)")
+        raise _wrong(
+            text,
+            "write discover://, or discover://HOST:PORT to listen for beacons elsewhere (IPv4: beacons are broadcast)",
+        )
     return Address(DISCOVER, _parse_host(text, host), _parse_port(text, port_text) or BEACON_PORT)
 
 
@@ -108,7 +111,9 @@ def _parse_host(text: str, host: str) -> str:
     if host == "*":
         return host
     if not host:
-        raise _wrong(text, "the host is missing; write tcp://127.0.0.1:PORT for this machine or tcp://*:PORT for every interface")
+        raise _wrong(
+            text, "the host is missing; write tcp://127.0.0.1:PORT for this machine or tcp://*:PORT for every interface"
+        )
     if ":" in host:
         raise _wrong(text, f"an IPv6 address stands in brackets: tcp://[{host.strip('[]')}]:PORT")
     if _LIKE_IPV4.fullmatch(host):

@@ -76,7 +76,9 @@ class Link:
         self.closing: str | None = None  # why the owner must close the connection, once ``out`` is written
         self.abort = False  # with ``closing``: close at once, do not wait until ``out`` is written
         self.closed = False  # the connection is gone
-        self.paused = 0  # not 0: the owner must not read from the socket, and ``receive`` puts aside what it already has
+        self.paused = (
+            0  # not 0: the owner must not read from the socket, and ``receive`` puts aside what it already has
+        )
         self.ordinary_size = 0  # see ``Handler.ordinary``
         self.owner: Any = None  # whatever the owner of the socket wants to find again
 

@@ -80,7 +80,7 @@ class Mechanism:
 
 
 class Null(Mechanism):
-    """"both peers SHALL send each other a READY command". A listener waits for the peer's and answers with the type that fits."""
+    """ "both peers SHALL send each other a READY command". A listener waits for the peer's and answers with the type that fits."""
 
     name = b"NULL"
 

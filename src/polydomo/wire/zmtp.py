@@ -266,7 +266,9 @@ class ZmtpLink(Link):
                         return
                     continue
             flags = data[position]
-            if flags == 1:  # a short frame with MORE, by far the most common: whether it is all there, the next step sees
+            if (
+                flags == 1
+            ):  # a short frame with MORE, by far the most common: whether it is all there, the next step sees
                 position += 2 + data[position + 1]
                 count += 1
                 continue
@@ -312,8 +314,12 @@ class ZmtpLink(Link):
             if count >= bounds.max_frames:
                 raise ProtocolViolation(f"message of more than {bounds.max_frames} frames")
             if max(position, size) - start > bounds.max_message:
-                raise ProtocolViolation(f"message of {max(position, size) - start} bytes or more, the bound is {bounds.max_message}")
-            if position > size:  # the frame it got to is not all there: this much is needed, and then it is looked at anew
+                raise ProtocolViolation(
+                    f"message of {max(position, size) - start} bytes or more, the bound is {bounds.max_message}"
+                )
+            if (
+                position > size
+            ):  # the frame it got to is not all there: this much is needed, and then it is looked at anew
                 self._put_aside(data, start, 0, 0, position - start)
             else:
                 self._put_aside(data, start, position - start, count, 0)

@@ -122,7 +122,9 @@ class AsyncWorker:
             raise SettingError(f"service: a name has 1 to {MAX_SERVICE_NAME} bytes, not {len(key)}")
         if key.startswith((b"mmi.", b"polydomo.")):
             shown = key.decode(errors="backslashreplace")
-            raise SettingError(f"service: {shown!r} is not a name that a worker may offer; mmi. and polydomo. are the broker's own")
+            raise SettingError(
+                f"service: {shown!r} is not a name that a worker may offer; mmi. and polydomo. are the broker's own"
+            )
         return key
 
     async def run(self) -> None:

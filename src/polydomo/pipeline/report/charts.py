@@ -42,7 +42,9 @@ def stacked(times: Series, step: float, series: Mapping[str, Series], label: str
             if rate:
                 top = up(base + rate)
                 told = title(f"{name}: {count(values[i])} in {step:g} s")
-                out.append(tag("rect", told, x=across(moment), y=top, width=wide, height=up(base) - top, class_=f"o-{name}"))
+                out.append(
+                    tag("rect", told, x=across(moment), y=top, width=wide, height=up(base) - top, class_=f"o-{name}")
+                )
             base += rate
     return picture("".join(out), label, width)
 
@@ -53,7 +55,13 @@ def lines(times: Series, step: float, series: Mapping[str, Series], label: str) 
     if not times or not values:
         return nothing(label)
     across = Scale(times[0], times[-1] + step, LEFT, WIDTH - RIGHT)
-    up = Scale(10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values))), HEIGHT - BOTTOM, TOP, log=True)
+    up = Scale(
+        10 ** math.floor(math.log10(min(values))),
+        10 ** math.ceil(math.log10(max(values))),
+        HEIGHT - BOTTOM,
+        TOP,
+        log=True,
+    )
     out = [time_axis(across), value_axis(up, "us")]
     for number, (name, row) in enumerate(series.items()):
         stretch: list[tuple[float, float]] = []
@@ -62,7 +70,9 @@ def lines(times: Series, step: float, series: Mapping[str, Series], label: str) 
                 stretch.append((across(moment + step / 2), up(value)))
             elif stretch:
                 if len(stretch) == 1:
-                    out.append(tag("circle", title(name), cx=stretch[0][0], cy=stretch[0][1], r=2, class_=f"dot line-{number}"))
+                    out.append(
+                        tag("circle", title(name), cx=stretch[0][0], cy=stretch[0][1], r=2, class_=f"dot line-{number}")
+                    )
                 out.append(tag("polyline", title(name), points=points(stretch), class_=f"line line-{number}"))
                 stretch = []
     return picture("".join([*out, key(series)]), label)
@@ -97,9 +107,20 @@ def heat(times: Series, step: float, cells: Mapping[tuple[int, int], float], rat
     for (i, row), number in sorted(rows.items()):
         top, bottom = up(ratio ** ((row + 1) * per_row)), up(ratio ** (row * per_row))
         strength = 0.15 + 0.85 * math.log1p(number) / math.log1p(most)
-        told = title(f"{count(number)} took {duration(ratio ** (row * per_row))} to {duration(ratio ** ((row + 1) * per_row))}")
+        told = title(
+            f"{count(number)} took {duration(ratio ** (row * per_row))} to {duration(ratio ** ((row + 1) * per_row))}"
+        )
         out.append(
-            tag("rect", told, x=across(times[i]), y=top, width=wide, height=max(1.0, bottom - top), class_="heat", fill_opacity=strength)
+            tag(
+                "rect",
+                told,
+                x=across(times[i]),
+                y=top,
+                width=wide,
+                height=max(1.0, bottom - top),
+                class_="heat",
+                fill_opacity=strength,
+            )
         )
     return picture("".join(out), label)
 
@@ -115,7 +136,9 @@ def bars(rows: Sequence[tuple[str, float, str, bool]], label: str) -> str:
         long = 560 * min(max(part, 0.0), 1.0)
         out.append(text(200, y + 14, name if len(name) < 34 else name[:32] + "…", class_="tick", text_anchor="end"))
         out.append(tag("rect", x=208, y=y + 3, width=560, height=14, class_="track"))
-        out.append(tag("rect", title(words), x=208, y=y + 3, width=long, height=14, class_="marked" if marked else "bar"))
+        out.append(
+            tag("rect", title(words), x=208, y=y + 3, width=long, height=14, class_="marked" if marked else "bar")
+        )
         out.append(text(778, y + 14, words, class_="tick"))
     return picture("".join(out), label, WIDE, height)
 
@@ -164,7 +187,11 @@ def graph(edges: Sequence[tuple[str, str, str, float, str]], label: str) -> str:
         for name, y in column.items():
             told = title(f"{name}: {count(columns[i][name])}")
             out.append(tag("rect", told, x=_XS[i] - _HALF, y=y - 11, width=2 * _HALF, height=22, rx=5, class_="node"))
-            out.append(text(_XS[i], y + 4, name if len(name) < 30 else name[:28] + "…", class_="node-name", text_anchor="middle"))
+            out.append(
+                text(
+                    _XS[i], y + 4, name if len(name) < 30 else name[:28] + "…", class_="node-name", text_anchor="middle"
+                )
+            )
     return picture("".join(out), label, WIDE, height)
 
 
@@ -186,7 +213,9 @@ def _places(
             if ends[kind] == (i - 1, i):
                 pull[target][0] += number * place[i - 1][source]
                 pull[target][1] += number
-        order = sorted(column, key=lambda name: (pull[name][0] / pull[name][1] if pull[name][1] else height, -column[name], name))
+        order = sorted(
+            column, key=lambda name: (pull[name][0] / pull[name][1] if pull[name][1] else height, -column[name], name)
+        )
         if i == 0:
             order = sorted(column, key=lambda name: (-column[name], name))
         gap = (height - 20) / max(len(column), 1)

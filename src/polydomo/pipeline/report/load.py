@@ -67,7 +67,9 @@ class Tables:
 
     def rows(self, name: str, columns: Sequence[str] | None = None, where: Any = None) -> list[Row]:
         found = self.dataset(name)
-        made: list[Row] = found.to_table(columns=columns and list(columns), filter=where).to_pylist() if found is not None else []
+        made: list[Row] = (
+            found.to_table(columns=columns and list(columns), filter=where).to_pylist() if found is not None else []
+        )
         return made
 
 
@@ -296,7 +298,9 @@ def worker_views(tables: Tables) -> tuple[list[WorkerView], int]:
     for row in tables.rows("workers"):
         everyone.add((row["run"], row["worker"]))
         key = (row["broker"], row["run"], row["worker"], row["service"])
-        known = summed.setdefault(key, {**dict.fromkeys(_SUMMED, 0), "histogram": Counter(), "fellows": 0.0, "outlier": ""})
+        known = summed.setdefault(
+            key, {**dict.fromkeys(_SUMMED, 0), "histogram": Counter(), "fellows": 0.0, "outlier": ""}
+        )
         for name in _SUMMED:
             known[name] += row[name]
         known["histogram"].update(dict(row["run_histogram"]))
@@ -307,7 +311,11 @@ def worker_views(tables: Tables) -> tuple[list[WorkerView], int]:
     several = len({broker for broker, *_ in summed}) > 1
     views = []
     for (broker, run, worker, service), row in summed.items():
-        name = f"w{worker}" + (f" of {broker}" if several else "") + (f" {ids.run_name(run)[-4:]}" if len(runs) > 1 else "")
+        name = (
+            f"w{worker}"
+            + (f" of {broker}" if several else "")
+            + (f" {ids.run_name(run)[-4:]}" if len(runs) > 1 else "")
+        )
         used = min(row["run_us"] / row["present_us"], 1.0) if row["present_us"] else 0.0
         middle = percentile(row["histogram"], 0.5)
         views.append(
@@ -339,7 +347,9 @@ def edges(tables: Tables) -> list[Edge]:
             cell = summed.setdefault((row["kind"], row["source"], row["target"]), [0, 0, 0.0])
             cell[0] += row["requests"]
             cell[1] += row["failed"]
-            cell[2] += row["requests"] * row["p50_us"]  # medians of hours are weighed: the hours' histograms are not kept
+            cell[2] += (
+                row["requests"] * row["p50_us"]
+            )  # medians of hours are weighed: the hours' histograms are not kept
     clients, services, workers = Counter[str](), Counter[str](), Counter[str]()
     for (kind, source, target), (number, *_) in summed.items():
         if kind == "asks":
@@ -360,7 +370,10 @@ def edges(tables: Tables) -> list[Edge]:
         total = joined.setdefault((kind, names[0].get(source, source), names[1].get(target, target)), [0, 0, 0.0])
         for i, value in enumerate(cell):
             total[i] += value
-    made = [Edge(*key, int(number), int(failed), p50 / number if number else 0.0) for key, (number, failed, p50) in joined.items()]
+    made = [
+        Edge(*key, int(number), int(failed), p50 / number if number else 0.0)
+        for key, (number, failed, p50) in joined.items()
+    ]
     return sorted(made, key=lambda edge: -edge.count)
 
 
@@ -405,7 +418,9 @@ def failures(tables: Tables, reader: Reader | None = None) -> list[FailureView]:
 def slowest(tables: Tables) -> list[Slow]:
     top: list[tuple[int, str]] = []
     for batch in tables.batches("requests", ["total_us", "request"]):
-        best = batch.take(pc.select_k_unstable(batch, k=min(SLOWEST, batch.num_rows), sort_keys=[("total_us", "descending")]))
+        best = batch.take(
+            pc.select_k_unstable(batch, k=min(SLOWEST, batch.num_rows), sort_keys=[("total_us", "descending")])
+        )
         top = heapq.nlargest(SLOWEST, [*top, *((row["total_us"], row["request"]) for row in best.to_pylist())])
     known = _by_request(tables, [request for _, request in top])
     return [
@@ -423,7 +438,9 @@ def _by_request(tables: Tables, requests: Iterable[str]) -> dict[str, tuple[Row,
     """The rows of these requests, and their hops in order."""
     wanted = sorted(set(requests))
     where = ds.field("request").isin(wanted)
-    found: dict[str, tuple[Row, list[Row]]] = {row["request"]: (row, []) for row in tables.rows("requests", None, where)} if wanted else {}
+    found: dict[str, tuple[Row, list[Row]]] = (
+        {row["request"]: (row, []) for row in tables.rows("requests", None, where)} if wanted else {}
+    )
     if wanted:
         for hop in sorted(tables.rows("hops", None, where), key=lambda hop: int(hop["position"])):
             found[hop["request"]][1].append(hop)

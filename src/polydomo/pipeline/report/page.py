@@ -141,7 +141,11 @@ def _topology(report: Report) -> str:
     for edge in report.edges:
         failed = f", {count(edge.failed)} failed" if edge.failed else ""
         edges.append((edge.kind, edge.source, edge.target, float(edge.count), f"p50 {duration(edge.p50)}{failed}"))
-    bridges = [f"{source} to {target}: {count(number)} ({words})" for kind, source, target, number, words in edges if kind == "bridges"]
+    bridges = [
+        f"{source} to {target}: {count(number)} ({words})"
+        for kind, source, target, number, words in edges
+        if kind == "bridges"
+    ]
     over = f'<p class="soft">Over bridges: {escape("; ".join(bridges))}</p>' if bridges else ""
     return f'<div class="card wide">{charts.graph(edges, "clients, services and workers")}{over}</div>'
 
@@ -199,16 +203,24 @@ def audit(found: Audit) -> str:
         ("rule", "says", "#broken", "for example"),
         ((b.rule, b.says, count(b.count), b.example) for b in found.breaches),
     )
-    unchecked = f'<p class="soft">Not checked at this level: {escape(", ".join(found.unchecked))}.</p>' if found.unchecked else ""
+    unchecked = (
+        f'<p class="soft">Not checked at this level: {escape(", ".join(found.unchecked))}.</p>'
+        if found.unchecked
+        else ""
+    )
     return f"<p>{found.checked} rules checked, {len(found.breaches)} broken.</p>{broken if found.breaches else ''}{unchecked}"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A head that begins with ``#`` is a column of numbers."""
     numeric = [head.startswith("#") for head in heads]
-    top = "".join(f"<th{' class=n' if n else ''}>{escape(head.lstrip('#'))}</th>" for head, n in zip(heads, numeric, strict=True))
+    top = "".join(
+        f"<th{' class=n' if n else ''}>{escape(head.lstrip('#'))}</th>" for head, n in zip(heads, numeric, strict=True)
+    )
     body = "".join(
-        "<tr>" + "".join(f"<td{' class=n' if n else ''}>{escape(cell)}</td>" for cell, n in zip(row, numeric, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(f"<td{' class=n' if n else ''}>{escape(cell)}</td>" for cell, n in zip(row, numeric, strict=True))
+        + "</tr>"
         for row in rows
     )
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -19,7 +19,9 @@ def story(row: Row, hops: list[Row], reader: Reader | None = None) -> list[str]:
     if told is None:
         told = tell(row["run"], row["number"], messages(row, hops), {**row, "time": row["ended"]}, [])
     begin = _aware(row["accepted"])
-    steps = [f"{f'+{duration((_aware(step.time) - begin).total_seconds() * 1e6)}':>10}  {step.text}" for step in told.steps]
+    steps = [
+        f"{f'+{duration((_aware(step.time) - begin).total_seconds() * 1e6)}':>10}  {step.text}" for step in told.steps
+    ]
     return [told.head, *steps, *told.notes]
 
 

@@ -107,7 +107,9 @@ class Scale:
 def time_axis(scale: Scale, height: float = HEIGHT) -> str:
     span = scale.high - scale.low
     most = (scale.end - scale.start) / 66  # a name of a moment and the room beside it
-    step = next((s for s in (1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 86_400) if span / s <= most), 86_400 * 7)
+    step = next(
+        (s for s in (1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 86_400) if span / s <= most), 86_400 * 7
+    )
     at = math.ceil(scale.low / step) * step
     out: list[str] = []
     while at <= scale.high:

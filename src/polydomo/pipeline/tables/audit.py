@@ -122,7 +122,9 @@ def of(kind: str, rows: DataFrame) -> DataFrame:
     types = {column.name: column.type for one in schema.KINDS for column in schema.COLUMNS[one]}
     names = dict.fromkeys([*NARROW[MESSAGES], *NARROW[REQUESTS]])
     nothing = {name: "''" if types[name] == schema.TEXT else "0" for name in names}
-    return rows.selectExpr(f"'{kind}' AS kind", *(name if name in NARROW[kind] else f"{nothing[name]} AS {name}" for name in names))
+    return rows.selectExpr(
+        f"'{kind}' AS kind", *(name if name in NARROW[kind] else f"{nothing[name]} AS {name}" for name in names)
+    )
 
 
 def counters_of(scope: tuple[str, ...]) -> list[Counter]:
@@ -158,12 +160,19 @@ def run_counters(accounts: DataFrame) -> DataFrame:
     for counter in counters_of(RUN):
         (key,) = counter.key or RUN
         part = accounts.where(rules.counted(counter)).selectExpr(
-            f"{key} AS run", *(f"CAST({counter.value if other is counter else 0} AS BIGINT) AS {other.name}" for other in counters_of(RUN))
+            f"{key} AS run",
+            *(
+                f"CAST({counter.value if other is counter else 0} AS BIGINT) AS {other.name}"
+                for other in counters_of(RUN)
+            ),
         )
         made = part if made is None else made.unionByName(part)
     assert made is not None
     return made.groupBy("run").agg(
-        *((f.sum if counter.how == rules.SUM else f.max)(counter.name).alias(counter.name) for counter in counters_of(RUN))
+        *(
+            (f.sum if counter.how == rules.SUM else f.max)(counter.name).alias(counter.name)
+            for counter in counters_of(RUN)
+        )
     )
 
 
@@ -173,7 +182,12 @@ def with_runs(rows: DataFrame, runs: DataFrame) -> DataFrame:
 
 # --- searches ---------------------------------------------------------------------------------------------------------
 
-_KEYS = {"number": "0L", "worker": "0", "connection": "0", "service": "''"}  # what a breach may be about, and nothing of it
+_KEYS = {
+    "number": "0L",
+    "worker": "0",
+    "connection": "0",
+    "service": "''",
+}  # what a breach may be about, and nothing of it
 FOUND = (
     ("rule", "STRING"), ("run", "BIGINT"), ("number", "BIGINT"), ("worker", "INT"), ("connection", "INT"), ("service", "STRING"),
     ("seq", "BIGINT"),
@@ -191,14 +205,23 @@ def matched(known: Sequence[Rule]) -> str:
 
 def _found(rows: DataFrame, about: Sequence[str]) -> DataFrame:
     """One row for each rule that is ``broken``."""
-    keys = [f"CAST({name} AS {'BIGINT' if name == 'number' else 'INT'}) AS {name}" for name in ("number", "worker", "connection")]
+    keys = [
+        f"CAST({name} AS {'BIGINT' if name == 'number' else 'INT'}) AS {name}"
+        for name in ("number", "worker", "connection")
+    ]
     given = [name if name in about else f"{nothing} AS {name}" for name, nothing in _KEYS.items()]
-    return rows.selectExpr("explode(broken) AS rule", "run", *given, "seq").selectExpr("rule", "run", *keys, "service", "seq")
+    return rows.selectExpr("explode(broken) AS rule", "run", *given, "seq").selectExpr(
+        "rule", "run", *keys, "service", "seq"
+    )
 
 
 def _used(known: Sequence[Rule]) -> list[Counter]:
     """The counters that the rules ask for."""
-    return [counter for counter in COUNTERS if any(counter.scope == rule.scope and _asks(rule, counter.name) for rule in known)]
+    return [
+        counter
+        for counter in COUNTERS
+        if any(counter.scope == rule.scope and _asks(rule, counter.name) for rule in known)
+    ]
 
 
 def _asks(rule: Rule, name: str) -> bool:
@@ -219,7 +242,9 @@ def running(rows: DataFrame, runs: DataFrame, known: Sequence[Rule]) -> DataFram
     asked = [name for name in names if name not in scope and any(_asks(rule, name) for rule in known)]
     matter = rows.where(f"({_any([rules.counted(counter) for counter in used])}) OR ({looked_at_by(known)})")
     looked = [f"{rules.looked_at(rule)} AS looked_{place}" for place, rule in enumerate(known)]
-    stood = matter.selectExpr(*scope, "seq", *asked, *looked, *(f"{_amount(counter)} AS {counter.name}" for counter in used))
+    stood = matter.selectExpr(
+        *scope, "seq", *asked, *looked, *(f"{_amount(counter)} AS {counter.name}" for counter in used)
+    )
     here = Window.partitionBy(*scope).orderBy("seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     columns = []
     for counter in used:
@@ -227,8 +252,12 @@ def running(rows: DataFrame, runs: DataFrame, known: Sequence[Rule]) -> DataFram
         columns.append((so_far % rules.LAST_BASE if counter.how == rules.LAST else so_far).alias(counter.name))
     places = [f"looked_{place}" for place in range(len(known))]
     stood = stood.select(*scope, "seq", *asked, *places, *columns).where(" OR ".join(places))
-    broken = ", ".join(f"IF({place} AND ({rule.broken}), '{rule.id}', NULL)" for place, rule in zip(places, known, strict=True))
-    judged = with_runs(stood, runs).withColumn("broken", f.expr(f"array_compact(array({broken}))")).where("size(broken) > 0")
+    broken = ", ".join(
+        f"IF({place} AND ({rule.broken}), '{rule.id}', NULL)" for place, rule in zip(places, known, strict=True)
+    )
+    judged = (
+        with_runs(stood, runs).withColumn("broken", f.expr(f"array_compact(array({broken}))")).where("size(broken) > 0")
+    )
     return _found(judged, scope)
 
 
@@ -247,7 +276,9 @@ def each(rows: DataFrame, kind: str) -> DataFrame:
     broken = rows.where(looked_at_by(known)).withColumn("broken", f.expr(matched(known))).where("size(broken) > 0")
     about = ("number", "worker")
     keys = [name if name in about else f"{nothing} AS {name}" for name, nothing in _KEYS.items()]
-    return broken.selectExpr("explode(broken) AS rule", "broker", "run", *keys, "seq", "time", "array(seq) AS proof", "'' AS detail")
+    return broken.selectExpr(
+        "explode(broken) AS rule", "broker", "run", *keys, "seq", "time", "array(seq) AS proof", "'' AS detail"
+    )
 
 
 # --- proofs -----------------------------------------------------------------------------------------------------------
@@ -302,7 +333,9 @@ def plain_rows(frame: DataFrame) -> list[Row]:
 
 def screened(scope: tuple[str, ...]) -> bool:
     """Whether a screen knows all rules of the scope."""
-    return {rule.id for rule in RULES if rule.scope == scope and rule.shape in (TOTAL, RUNNING)} <= {*screens.KNOWN.get(scope, ())}
+    return {rule.id for rule in RULES if rule.scope == scope and rule.shape in (TOTAL, RUNNING)} <= {
+        *screens.KNOWN.get(scope, ())
+    }
 
 
 def flag(scope: tuple[str, ...]) -> str:
@@ -334,7 +367,9 @@ class Audit:
         self._accounts(of(MESSAGES, self.rare).where(ACCOUNTS))
         full = [scope for scope in self._scopes() if not screened(scope)]
         work: list[Work] = [partial(self._searched, scope) for scope in full if scope != REQUEST]
-        single, holes, _, passed, *found = self.together([self._each, self._sequence, self._suspects, self._passed, *work])
+        single, holes, _, passed, *found = self.together(
+            [self._each, self._sequence, self._suspects, self._passed, *work]
+        )
         self.breaches = [*single, *holes, *self._closer(passed, [row for rows in found for row in rows])]
         self._check()
         return self
@@ -344,9 +379,17 @@ class Audit:
         if self.words is not None:
             accounts = accounts.unionByName(of(MESSAGES, self.words))
         told = plain_rows(accounts.select("run", "event", "covers_run", "covers_first", "covers_last"))
-        columns = ("run", "BIGINT"), ("event", "STRING"), ("covers_run", "BIGINT"), ("covers_first", "BIGINT"), ("covers_last", "BIGINT")
+        columns = (
+            ("run", "BIGINT"),
+            ("event", "STRING"),
+            ("covers_run", "BIGINT"),
+            ("covers_first", "BIGINT"),
+            ("covers_last", "BIGINT"),
+        )
         counters = run_counters(local.frame(self.spark, told, columns).selectExpr(f"'{MESSAGES}' AS kind", "*"))
-        self.runs = local.frame(self.spark, plain_rows(counters), [("run", "BIGINT"), *((name, "BIGINT") for name in _RUN_NAMES)])
+        self.runs = local.frame(
+            self.spark, plain_rows(counters), [("run", "BIGINT"), *((name, "BIGINT") for name in _RUN_NAMES)]
+        )
         covers = [row[2:] for row in told if row[2] != 0 and row[4] >= row[3]]
         self.covers = local.frame(self.spark, covers, (("run", "BIGINT"), ("start", "BIGINT"), ("end", "BIGINT")))
 
@@ -360,7 +403,9 @@ class Audit:
 
     def _each(self) -> list[Row]:
         assert self.rare is not None
-        few = all(event not in COMMON for rule in rules_of(EACH) if rule.kind == MESSAGES for event in rule.events or COMMON)
+        few = all(
+            event not in COMMON for rule in rules_of(EACH) if rule.kind == MESSAGES for event in rule.events or COMMON
+        )
         messages = of(MESSAGES, self.rare) if few else self.rows[MESSAGES]
         return self._told(each(messages, MESSAGES).unionByName(each(self.rows[REQUESTS], REQUESTS)))
 
@@ -444,7 +489,9 @@ class Audit:
         words = sequence.words(self.messages, self.requests).localCheckpoint()
         self.facts = plain_rows(sequence.facts(words).selectExpr("*", *unit("time")))
         columns = ("run", "BIGINT"), ("broker", "STRING"), ("first", "BIGINT"), ("time", "TIMESTAMP")
-        facts = local.frame(self.spark, [(run, broker, first, time) for run, broker, _, first, time, *_ in self.facts], columns)
+        facts = local.frame(
+            self.spark, [(run, broker, first, time) for run, broker, _, first, time, *_ in self.facts], columns
+        )
         twice = plain_rows(sequence.doubled(words))
         again = local.frame(self.spark, [], (("run", "BIGINT"), ("seq", "BIGINT")))
         if twice:
@@ -452,7 +499,9 @@ class Audit:
             again = sequence.again(self.messages, self.requests, doubled)
         holes = sequence.holes(words, facts, self.covers, again)
         nothing = [f"{nothing} AS {name}" for name, nothing in _KEYS.items()]
-        return self._told(holes.selectExpr("'no-hole' AS rule", "broker", "run", *nothing, "seq", "time", "proof", "detail"))
+        return self._told(
+            holes.selectExpr("'no-hole' AS rule", "broker", "run", *nothing, "seq", "time", "proof", "detail")
+        )
 
     def _proven(self, found: list[Row], rows: DataFrame) -> list[Row]:
         scopes: dict[tuple[str, ...], list[Row]] = {}
@@ -466,7 +515,9 @@ class Audit:
 
     def _told(self, breaches: DataFrame) -> list[Row]:
         says = f.create_map(*(f.lit(text) for rule in RULES for text in (rule.id, rule.says)))
-        return plain_rows(breaches.withColumn("says", says[f.col("rule")]).selectExpr("*", *unit("time")).transform(TABLE.contract))
+        return plain_rows(
+            breaches.withColumn("says", says[f.col("rule")]).selectExpr("*", *unit("time")).transform(TABLE.contract)
+        )
 
     def _check(self) -> None:
         """Which rules the journal of each run allowed to check. A run whose first row is gone is known by the rows it has."""
@@ -479,7 +530,9 @@ class Audit:
             level = schema.LEVELS[at_level]
             shown = rules.checkable(level)
             for rule in RULES:
-                self.checks.append((run, broker, level, rule.id, rule.says, rule in shown, counts.get((rule.id, run), 0), hour, date))
+                self.checks.append(
+                    (run, broker, level, rule.id, rule.says, rule in shown, counts.get((rule.id, run), 0), hour, date)
+                )
 
 
 def build(messages: DataFrame, requests: DataFrame, words: DataFrame | None = None) -> tuple[DataFrame, DataFrame]:

@@ -55,7 +55,11 @@ TABLE = Table(
         Column("wait_us", "DOUBLE", "mean wait that the method gives for the load as it was"),
         Column("capacity", "DOUBLE", "requests a second at which the mean wait would pass the objective"),
         Column("headroom", "DOUBLE", "that by the load as it was"),
-        Column("within", "BIGINT", "requests that ended well or ill within the objective, to the nearest bucket, less those that failed"),
+        Column(
+            "within",
+            "BIGINT",
+            "requests that ended well or ill within the objective, to the nearest bucket, less those that failed",
+        ),
         Column("budget_used", "DOUBLE", "share of the budget of requests outside the objective that is used up"),
         *UNIT,
     ),
@@ -76,7 +80,9 @@ def build(services: DataFrame, workers: DataFrame, objectives: Mapping[str, Obje
         f.count("*").alias("tens"), f.avg("requests").alias("per_ten"), f.var_pop("requests").alias("spread"),
     )  # fmt: skip
     had = workers.where("turns > 0").groupBy(*key).agg(f.count("*").alias("workers"))
-    wait = "service_us * (arrival_scv + service_scv) / 2 * pow({r}, sqrt(2 * (workers + 1)) - 1) / (workers * (1 - {r}))"
+    wait = (
+        "service_us * (arrival_scv + service_scv) / 2 * pow({r}, sqrt(2 * (workers + 1)) - 1) / (workers * (1 - {r}))"
+    )
     steps = f"transform(sequence(1, {STEPS - 1}), i -> i / {STEPS}.0D)"
     able = f"requests >= {LEAST_REQUESTS} AND workers > 0 AND service_us > 0"
     limit = f"CAST(floor(ln(greatest(objective_us, 1)) / ln({histogram.RATIO}D)) AS INT)"
@@ -88,18 +94,26 @@ def build(services: DataFrame, workers: DataFrame, objectives: Mapping[str, Obje
         .withColumn("span_s", f.expr("tens * 10.0D"))
         .withColumn("rate", f.expr("requests / span_s"))
         .withColumn("service_us", f.expr("IF(worked > 0, run_us / CAST(worked AS DOUBLE), 0.0D)"))
-        .withColumn("service_scv", f.expr("IF(service_us > 0, greatest(0.0D, run_us2 / worked / (service_us * service_us) - 1), 0.0D)"))
+        .withColumn(
+            "service_scv",
+            f.expr("IF(service_us > 0, greatest(0.0D, run_us2 / worked / (service_us * service_us) - 1), 0.0D)"),
+        )
         .withColumn("arrival_scv", f.expr("IF(tens > 1 AND per_ten > 0, spread / per_ten, 1.0D)"))
         .withColumn("utilisation", f.expr("IF(workers > 0, least(1.0D, run_us / (span_s * 1e6D * workers)), 0.0D)"))
         .withColumn("objective_us", f.expr(f"CAST(round(({chosen('seconds')}) * 1e6D) AS BIGINT)"))
         .withColumn("target", f.expr(chosen("target")))
         .withColumn("wait_us", f.expr(f"IF({able} AND utilisation < 1, {wait.format(r='utilisation')}, NULL)"))
-        .withColumn("best", f.expr(f"IF({able}, array_max(filter({steps}, r -> {wait.format(r='r')} <= objective_us)), NULL)"))
+        .withColumn(
+            "best", f.expr(f"IF({able}, array_max(filter({steps}, r -> {wait.format(r='r')} <= objective_us)), NULL)")
+        )
         .withColumn("capacity", f.expr("best * workers * 1e6D / service_us"))
         .withColumn("headroom", f.expr("capacity / rate"))
         .withColumn("within", f.expr(f"greatest(0L, {within})"))
         .withColumn(
-            "budget_used", f.expr("IF(target < 1, (requests - within) / (requests * (1 - target)), CAST(requests - within AS DOUBLE))")
+            "budget_used",
+            f.expr(
+                "IF(target < 1, (requests - within) / (requests * (1 - target)), CAST(requests - within AS DOUBLE))"
+            ),
         )
         .transform(TABLE.contract)
     )

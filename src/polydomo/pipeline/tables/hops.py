@@ -40,7 +40,10 @@ TABLE = Table(
 
 
 def build(
-    parts: DataFrame, links: DataFrame | None, messages: DataFrame, settle: Callable[[DataFrame], DataFrame] = lambda frame: frame
+    parts: DataFrame,
+    links: DataFrame | None,
+    messages: DataFrame,
+    settle: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> DataFrame:
     """``settle`` may keep the few requests that need a closer look: they are looked at four times."""
     ending = "IF(outcome = 'ok', 'final', 'failed') AS ending"
@@ -52,14 +55,27 @@ def build(
         several = several.unionByName(plain.join(bridged, "request", "left_semi"))
         plain = plain.join(bridged, "request", "left_anti")
     simple = plain.selectExpr(
-        "request", "1 AS position", "broker", "run", "number", "service", "0 AS hop", "1 AS attempt", *last, *unit("time")
+        "request",
+        "1 AS position",
+        "broker",
+        "run",
+        "number",
+        "service",
+        "0 AS hop",
+        "1 AS attempt",
+        *last,
+        *unit("time"),
     )
     few = several.selectExpr(
         "request AS part", "broker", "run", "number", "service AS asked", "last_service AS service", "hops AS hop", "attempts AS attempt",
         *last, "seq", "time AS done",
     )  # fmt: skip
     placed = of_several(settle(few), links, messages)
-    return simple.unionByName(placed).withColumn("run_us", f.expr("unix_micros(ended) - unix_micros(began)")).transform(TABLE.contract)
+    return (
+        simple.unionByName(placed)
+        .withColumn("run_us", f.expr("unix_micros(ended) - unix_micros(began)"))
+        .transform(TABLE.contract)
+    )
 
 
 _OF_RECORDS = {"part": "STRING", "broker": "STRING", "asked": "STRING", "done": "TIMESTAMP"}  # what no message tells
@@ -86,19 +102,23 @@ def of_several(few: DataFrame, links: DataFrame | None, messages: DataFrame) -> 
     same = Window.partitionBy("run", "number", "hop", "attempt").orderBy("turn", "seq")
     turns = (
         recorded.unionByName(told)
-        .withColumn("start", f.first("start", True).over(same.rowsBetween(Window.unboundedPreceding, Window.currentRow)))
+        .withColumn(
+            "start", f.first("start", True).over(same.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+        )
         # the service of a hop is where the hop before it passed the request on to
         .withColumn("came_to", f.last("target", True).over(order.rowsBetween(Window.unboundedPreceding, -1)))
         .withColumns({name: f.max(name).over(request) for name in _OF_RECORDS})
         .where("turn")
     )
-    named = turns.withColumn("service", f.expr("coalesce(nullif(service, ''), start.service, came_to, asked)")).withColumn(
-        "began", f.expr("coalesce(began, start.time)")
-    )
+    named = turns.withColumn(
+        "service", f.expr("coalesce(nullif(service, ''), start.service, came_to, asked)")
+    ).withColumn("began", f.expr("coalesce(began, start.time)"))
     if links is None:
         whole = named.withColumnRenamed("part", "request")
     else:
-        whole = named.join(links.select("part", "root"), "part", "left").withColumn("request", f.expr("coalesce(root, part)"))
+        whole = named.join(links.select("part", "root"), "part", "left").withColumn(
+            "request", f.expr("coalesce(root, part)")
+        )
     over = Window.partitionBy("request")
     placed = whole.withColumn(
         "position", f.row_number().over(over.orderBy(f.expr("coalesce(began, ended)"), "run", "hop", "attempt", "seq"))

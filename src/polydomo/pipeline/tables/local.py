@@ -33,7 +33,9 @@ def frame(spark: "SparkSession", rows: Iterable[Sequence[Any]], columns: Sequenc
         for place, (_, kind) in enumerate(columns)
     ]
     # over Spark Connect the types of no rows at all have to be told
-    return spark.createDataFrame(pa.table(arrays, [name for name, _ in columns]), ", ".join(f"{name} {kind}" for name, kind in columns))
+    return spark.createDataFrame(
+        pa.table(arrays, [name for name, _ in columns]), ", ".join(f"{name} {kind}" for name, kind in columns)
+    )
 
 
 def _aware(time: datetime | None) -> datetime | None:

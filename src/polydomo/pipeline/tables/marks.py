@@ -11,7 +11,9 @@ PLACE = f"number DIV {WORD} AS word"
 
 def marks(rows: DataFrame) -> DataFrame:
     """Rows ``run, word, bits``: the requests (run, number) of some rows."""
-    return rows.selectExpr("run", PLACE, f"{BIT} AS bit").groupBy("run", "word").agg(f.expr("bit_or(bit)").alias("bits"))
+    return (
+        rows.selectExpr("run", PLACE, f"{BIT} AS bit").groupBy("run", "word").agg(f.expr("bit_or(bit)").alias("bits"))
+    )
 
 
 def with_bits(rows: DataFrame, marks: DataFrame, how: str) -> DataFrame:
@@ -24,7 +26,9 @@ def with_bits(rows: DataFrame, marks: DataFrame, how: str) -> DataFrame:
     told = marks.selectExpr("run AS marked_run", "word AS marked_word", "bits", "run ^ shiftleft(word, 40) AS place")
     same = f"run - marked_run = 0 AND number DIV {WORD} - marked_word = 0"
     condition = f.expr(f"rows.place = told.place AND {same}")
-    joined = rows.selectExpr("*", f"{place} AS place").alias("rows").join(f.broadcast(told).alias("told"), condition, how)
+    joined = (
+        rows.selectExpr("*", f"{place} AS place").alias("rows").join(f.broadcast(told).alias("told"), condition, how)
+    )
     return joined.select(*(f.col(f"rows.{name}") for name in rows.columns), "bits")
 
 

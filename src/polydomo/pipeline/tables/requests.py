@@ -47,7 +47,9 @@ TABLE = Table(
         Column("outcome", "STRING", "`ok`, or the kind of failure"),
         Column("reason", "STRING", "of a failure, in words"),
         Column("trace", "STRING", "W3C trace context it came with"),
-        Column("parent", "STRING", "id of the request it continues on another broker, of which these tables have no row"),
+        Column(
+            "parent", "STRING", "id of the request it continues on another broker, of which these tables have no row"
+        ),
         Column("bridged", "INT", "how many other brokers it went through"),
         Column("far_broker", "STRING", "the last of them; empty if none"),
         Column("far_protocol", "STRING", "protocol of the worker that had it there"),
@@ -109,7 +111,12 @@ def links(parts: DataFrame) -> DataFrame:
         "request AS part", "parent AS root", "1 AS deep", "broker", "worker_protocol AS protocol"
     )
     wanted = found.selectExpr("root AS request").distinct()
-    known = parts.select("request").join(f.broadcast(wanted), "request", "left_semi").selectExpr("request AS root").distinct()
+    known = (
+        parts.select("request")
+        .join(f.broadcast(wanted), "request", "left_semi")
+        .selectExpr("request AS root")
+        .distinct()
+    )
     return found.join(f.broadcast(known), "root", "left_semi").select(*LINK)
 
 
@@ -129,11 +136,20 @@ def build(parts: DataFrame, links: DataFrame | None = None) -> DataFrame:
     far = ["0 AS bridged", "'' AS far_broker", "'' AS far_protocol"]
     if links is not None:
         last = links.groupBy("root").agg(
-            f.count("*").alias("bridged"), f.max_by(f.struct("broker", "protocol"), f.struct("deep", "part")).alias("far")
+            f.count("*").alias("bridged"),
+            f.max_by(f.struct("broker", "protocol"), f.struct("deep", "part")).alias("far"),
         )
         parts = parts.join(links.selectExpr("part AS request"), "request", "left_anti").join(
             last.withColumnRenamed("root", "request"), "request", "left"
         )
-        far = ["coalesce(bridged, 0) AS bridged", "coalesce(far.broker, '') AS far_broker", "coalesce(far.protocol, '') AS far_protocol"]
-    kept = [column.name for column in TABLE.columns if column.name in parts.columns and column.name not in ("bridged", *UNIT_NAMES)]
+        far = [
+            "coalesce(bridged, 0) AS bridged",
+            "coalesce(far.broker, '') AS far_broker",
+            "coalesce(far.protocol, '') AS far_protocol",
+        ]
+    kept = [
+        column.name
+        for column in TABLE.columns
+        if column.name in parts.columns and column.name not in ("bridged", *UNIT_NAMES)
+    ]
     return parts.selectExpr(*kept, "time AS ended", *far, *unit("time")).transform(TABLE.contract)

@@ -119,7 +119,9 @@ def waiting(messages: DataFrame, rare: DataFrame) -> DataFrame:
     How many wait changes at few rows: these are walked through.
     """
     returned, *less = (counter for counter in rules.COUNTERS if counter.scope == SERVICE)
-    change = f"IF({rules.counted(returned)}, 1, 0)" + "".join(f" - IF({rules.counted(counter)}, 1, 0)" for counter in less)
+    change = f"IF({rules.counted(returned)}, 1, 0)" + "".join(
+        f" - IF({rules.counted(counter)}, 1, 0)" for counter in less
+    )
     order = Window.partitionBy("run", "service").orderBy("seq")
     stretches = (
         rare.where(" OR ".join(f"({rules.counted(counter)})" for counter in (returned, *less)))

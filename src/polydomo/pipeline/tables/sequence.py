@@ -43,8 +43,14 @@ def doubled(words: DataFrame) -> DataFrame:
 
 def again(messages: DataFrame, requests: DataFrame, doubled: DataFrame) -> DataFrame:
     """Rows ``run, seq`` of numbers that are there more than once: each as often as it is there beyond the first."""
-    rows = messages.select("run", "seq").unionByName(requests.select("run", "seq")).withColumn("word", f.expr(f"seq DIV {WORD}"))
-    counted = rows.join(f.broadcast(doubled), ["run", "word"], "left_semi").groupBy("run", "seq").agg(f.count("*").alias("n"))
+    rows = (
+        messages.select("run", "seq")
+        .unionByName(requests.select("run", "seq"))
+        .withColumn("word", f.expr(f"seq DIV {WORD}"))
+    )
+    counted = (
+        rows.join(f.broadcast(doubled), ["run", "word"], "left_semi").groupBy("run", "seq").agg(f.count("*").alias("n"))
+    )
     return counted.where("n > 1").selectExpr("run", "seq", "explode(sequence(2, n)) AS nth").drop("nth")
 
 
@@ -60,7 +66,11 @@ def holes(words: DataFrame, facts: DataFrame, covers: DataFrame, again: DataFram
     ranges = (
         marked.where(whole)
         .selectExpr("run", f"word * {WORD} AS start", f"word * {WORD} + {WORD - 1} AS end", "true AS there")
-        .unionByName(marked.where(f"NOT ({whole})").selectExpr("run", f"explode({there}) AS start", "start AS end", "true AS there"))
+        .unionByName(
+            marked.where(f"NOT ({whole})").selectExpr(
+                "run", f"explode({there}) AS start", "start AS end", "true AS there"
+            )
+        )
         .unionByName(again.selectExpr("run", "seq AS start", "seq AS end", "true AS there"))
         .unionByName(covers.selectExpr("run", "start", "end", "false AS there"))
     )
@@ -71,7 +81,9 @@ def holes(words: DataFrame, facts: DataFrame, covers: DataFrame, again: DataFram
         .withColumn("last", f.coalesce(f.max("end").over(before), f.expr("first - 1")))
         .where("start > last + 1 OR (there AND start <= last)")
         .withColumn("gap", f.expr("start > last + 1"))
-        .selectExpr("run", "broker", "time", "gap", "IF(gap, last + 1, start) AS from", "IF(gap, start - 1, start) AS to")
+        .selectExpr(
+            "run", "broker", "time", "gap", "IF(gap, last + 1, start) AS from", "IF(gap, start - 1, start) AS to"
+        )
     )
     return walked.selectExpr(
         "run", "broker", "to + 1 AS seq", "time", "array(from - 1, to + 1) AS proof",

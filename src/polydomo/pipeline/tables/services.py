@@ -50,7 +50,18 @@ TABLE = Table(
 )
 
 KEY = ["window", "seconds", "broker", "service"]
-_SUMS = ("requests", "retried", "passed_on", "request_bytes", "reply_bytes", "wait_us", "run_us", "run_us2", "total_us", "worked")
+_SUMS = (
+    "requests",
+    "retried",
+    "passed_on",
+    "request_bytes",
+    "reply_bytes",
+    "wait_us",
+    "run_us",
+    "run_us2",
+    "total_us",
+    "worked",
+)
 
 
 def window(time: str, seconds: int) -> str:
@@ -72,7 +83,9 @@ def build(parts: DataFrame, messages: DataFrame) -> DataFrame:
         "CAST(worker > 0 AS BIGINT) AS worked",
     )  # fmt: skip
     # cells of 10 seconds first, which need few of what is sent around; longer windows are added up from them
-    cells = coarser(rows.groupBy("window", "broker", "service", "outcome").agg(*(f.sum(name).alias(name) for name in _SUMS)))
+    cells = coarser(
+        rows.groupBy("window", "broker", "service", "outcome").agg(*(f.sum(name).alias(name) for name in _SUMS))
+    )
     by_outcome = cells.repartition(*KEY).groupBy(*KEY, "outcome").agg(*(f.sum(name).alias(name) for name in _SUMS))
     counts = by_outcome.groupBy(*KEY).agg(
         *(f.sum(name).alias(name) for name in _SUMS),
@@ -80,12 +93,18 @@ def build(parts: DataFrame, messages: DataFrame) -> DataFrame:
         f.expr("map_from_entries(sort_array(collect_list(struct(outcome, requests))))").alias("outcomes"),
     )
     # one row for each bucket; which of the two histograms it is of stands in its sign, so that there is one group-by
-    buckets = rows.selectExpr("window", "broker", "service", "explode(array(CAST(wait_bucket AS INT), -1 - total_bucket)) AS bucket")
+    buckets = rows.selectExpr(
+        "window", "broker", "service", "explode(array(CAST(wait_bucket AS INT), -1 - total_bucket)) AS bucket"
+    )
     buckets = buckets.groupBy("window", "broker", "service", "bucket").agg(f.count("*").alias("n"))
     # all windows that a cell is in are in one hour: cells are sent around once, and added up where they are
     place = ["hour", "broker", "service"]
-    partitions = int(parts.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)  # Spark would make one of them, so small are they
-    buckets = coarser(buckets.withColumn("hour", f.expr("unix_seconds(window) DIV 3600")).repartition(partitions, *place))
+    partitions = int(
+        parts.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1
+    )  # Spark would make one of them, so small are they
+    buckets = coarser(
+        buckets.withColumn("hour", f.expr("unix_seconds(window) DIV 3600")).repartition(partitions, *place)
+    )
     buckets = buckets.groupBy(*place, "window", "seconds", "bucket").agg(f.sum("n").alias("n"))
     histograms = (
         buckets.groupBy(*place, "window", "seconds")
@@ -102,7 +121,9 @@ def build(parts: DataFrame, messages: DataFrame) -> DataFrame:
         .agg(f.count("*").alias("queued"), f.max("queue").alias("queue_max"), f.max("workers").alias("workers_max"))
     )
     queues = queues.groupBy(*KEY).agg(
-        f.sum("queued").alias("queued"), f.max("queue_max").alias("queue_max"), f.max("workers_max").alias("workers_max")
+        f.sum("queued").alias("queued"),
+        f.max("queue_max").alias("queue_max"),
+        f.max("workers_max").alias("workers_max"),
     )
     joined = counts.join(histograms, KEY).join(queues, KEY, "left")
     return (

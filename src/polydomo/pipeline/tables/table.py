@@ -53,7 +53,10 @@ FEW = 1000  # values that a filter may name
 def unit(time: str) -> tuple[str, str]:
     """Hour and date of a time, as SQL. By arithmetic: Spark's own functions go through the calendar for every row."""
     seconds = f"unix_seconds({time})"
-    return f"CAST({seconds} DIV 3600 % 24 AS INT) AS hour", f"date_from_unix_date(CAST({seconds} DIV 86400 AS INT)) AS date"
+    return (
+        f"CAST({seconds} DIV 3600 % 24 AS INT) AS hour",
+        f"date_from_unix_date(CAST({seconds} DIV 86400 AS INT)) AS date",
+    )
 
 
 def hour_of(time: str) -> str:

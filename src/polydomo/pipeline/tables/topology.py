@@ -39,7 +39,9 @@ HOST = (
 
 def build(requests: DataFrame, hops: DataFrame) -> DataFrame:
     measured = ["broker", "total_bucket", "outcome", "total_us", "ended"]
-    asks = requests.selectExpr("'asks' AS kind", "client_protocol AS protocol", "client_peer AS peer", "service AS name", *measured)
+    asks = requests.selectExpr(
+        "'asks' AS kind", "client_protocol AS protocol", "client_peer AS peer", "service AS name", *measured
+    )
     serves = requests.where("worker > 0").selectExpr(
         "'serves' AS kind", "worker_protocol AS protocol", "worker_peer AS peer", "last_service AS name", *measured
     )

@@ -20,7 +20,11 @@ TABLE = Table(
         Column("size", "BIGINT", "bytes of the value"),
         Column("body", "BINARY", "the value, of topics that the settings name"),
         Column("body_cut", "INT", "1 if `body` is only the beginning"),
-        Column("last", "BOOLEAN", "whether it is the topic's last in its hour: the newest such row has the topic's last value"),
+        Column(
+            "last",
+            "BOOLEAN",
+            "whether it is the topic's last in its hour: the newest such row has the topic's last value",
+        ),
         *UNIT,
     ),
 )
@@ -30,7 +34,9 @@ def build(messages: DataFrame) -> DataFrame:
     newest = Window.partitionBy("broker", "topic", "date", "hour").orderBy(f.desc("time"), f.desc("seq"))
     return (
         messages.where(f"event = '{schema.PUBLISHED}'")
-        .selectExpr("time", "broker", "run", "seq", "topic", "peer", "protocol", "size", "body", "body_cut", *unit("time"))
+        .selectExpr(
+            "time", "broker", "run", "seq", "topic", "peer", "protocol", "size", "body", "body_cut", *unit("time")
+        )
         .withColumn("last", f.row_number().over(newest) == 1)
         .transform(TABLE.contract)
     )

@@ -54,7 +54,9 @@ TABLE = Table(
 _WINDOW = "timestamp_seconds(unix_date(date) * 86400L + hour * 3600L) AS window"
 
 
-def build(hops: DataFrame, messages: DataFrame, settle: Callable[[DataFrame], DataFrame] = lambda frame: frame) -> DataFrame:
+def build(
+    hops: DataFrame, messages: DataFrame, settle: Callable[[DataFrame], DataFrame] = lambda frame: frame
+) -> DataFrame:
     """``settle`` may keep what each worker did, which is looked at four times."""
     key = ["window", "broker", "run", "worker"]
     bucket = f"CAST(floor(ln(greatest(run_us, 1)) / ln({histogram.RATIO}D)) AS INT)"
@@ -79,7 +81,8 @@ def build(hops: DataFrame, messages: DataFrame, settle: Callable[[DataFrame], Da
     )
     done = settle(done)
     rare = messages.where(
-        f.col("event").isin(schema.REGISTERED, schema.LATE, schema.LOST, schema.LEFT, schema.STALE) & (f.col("worker") > 0)
+        f.col("event").isin(schema.REGISTERED, schema.LATE, schema.LOST, schema.LEFT, schema.STALE)
+        & (f.col("worker") > 0)
     )
     came_and_went = rare.withColumn("window", f.expr(hour_of("time"))).groupBy(*key).agg(
         f.expr(f"min(IF(event = '{schema.REGISTERED}', time, NULL))").alias("came"),
@@ -122,7 +125,10 @@ def build(hops: DataFrame, messages: DataFrame, settle: Callable[[DataFrame], Da
         .withColumn("able", f.sum(f.expr(f"IF({counted}, 1, 0)")).over(fellows))
         .withColumn(
             "fellows_p50_us",
-            f.coalesce(f.expr(f"percentile_disc(0.5) WITHIN GROUP (ORDER BY IF({counted}, run_p50_us, NULL))").over(fellows), f.lit(0.0)),
+            f.coalesce(
+                f.expr(f"percentile_disc(0.5) WITHIN GROUP (ORDER BY IF({counted}, run_p50_us, NULL))").over(fellows),
+                f.lit(0.0),
+            ),
         )
         .withColumn("present_us", f.expr(f"greatest(0, {present})"))
         .withColumn("utilisation", f.expr("IF(present_us > 0, least(1.0D, run_us / CAST(present_us AS DOUBLE)), 0.0D)"))
