@@ -5,7 +5,7 @@ REAL := .venv-real
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 TEST_JOBS ?= 2
-CHECKED := src tests $(wildcard demo bench sim chaos)
+CHECKED := src tests docs/conf.py $(wildcard demo bench sim chaos examples)
 SEEDS ?= 1000
 FIRST ?= 1
 SECONDS ?= 180
@@ -13,7 +13,7 @@ MINUTES ?= 10
 FUZZ_MINUTES ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-long real-peers bench chaos soak sim fuzz lint clean bench-journal
+.PHONY: help up demo test test-long real-peers bench chaos soak sim fuzz lint docs clean bench-journal
 
 help:  ## Show this list
 	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
@@ -64,6 +64,10 @@ sim: $(VENV)/.all  ## Simulate worlds full of faults: SEEDS=1000 of them, from s
 fuzz: $(VENV)/.all  ## Feed every decoder with nonsense for FUZZ_MINUTES=5: hypothesis, and atheris where it installs
 	@$(PIP) install -qq atheris || echo "==> atheris does not install here: hypothesis alone"
 	@$(PY) -m tests.fuzz.run --minutes $(FUZZ_MINUTES)
+
+docs: $(VENV)/.all  ## Build the documentation site in build/docs; a broken link fails
+	@$(PY) -m sphinx -q -W --keep-going -c docs -b html . build/docs
+	@echo "==> build/docs/docs/index.html"
 
 clean:  ## Remove .venv, caches and build products
 	rm -rf $(VENV) $(REAL) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

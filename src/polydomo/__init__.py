@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from polydomo.client import AsyncClient, Client, Message, Result, Retry
     from polydomo.worker import AsyncWorker, Call, Worker
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AsyncClient",

@@ -1,0 +1,43 @@
+"""Every program in examples/ runs, and prints what its docstring says."""
+
+import ast
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from polydomo import testing
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def expected(path: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert docstring is not None
+    _, marker, output = docstring.partition("Prints:\n\n")
+    assert marker, f"the docstring of {path.name} does not say what it prints"
+    return textwrap.dedent(output).strip() + "\n"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_example_prints_what_it_says(path: Path) -> None:
+    with testing.broker() as broker:
+        run = subprocess.run(
+            [sys.executable, str(path)],
+            env={**os.environ, "POLYDOMO_TO": broker.url},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    assert (run.returncode, run.stdout) == (0, expected(path)), run.stderr
+
+
+def test_the_list_names_every_example() -> None:
+    page = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    for path in EXAMPLES:
+        assert f"[{path.name}]({path.name})" in page
