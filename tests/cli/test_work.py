@@ -1,4 +1,5 @@
 import os
+import shlex
 import signal
 from pathlib import Path
 
@@ -115,6 +116,35 @@ def test_a_second_signal_ends_its_programs_at_once(broker: Broker, tmp_path: Pat
                     worker.send(signal.SIGTERM)
                 assert worker.status() == 128 + signal.SIGTERM
                 assert pipe.read() == b""
+
+
+@pytest.mark.parametrize("text", ["{gate}", "({gate}) & wait", "true; sh -c {quoted}"])
+def test_killed_it_takes_its_programs_with_it(broker: Broker, tmp_path: Path, text: str) -> None:
+    gate = Gate(tmp_path)
+    alive = tmp_path / "alive"
+    os.mkfifo(alive)  # reading it ends when the program, and all it started, has gone
+    program = text.format(gate=gate.script, quoted=shlex.quote(gate.script))
+    with broker.worker("slow", *script(f"exec 9>'{alive}'; {program}")) as worker:
+        with Running("call", "slow", "--to", broker.url, "--timeout", "60"):
+            with alive.open("rb") as pipe:
+                gate.wait()
+                worker.process.kill()
+                assert worker.status() == -signal.SIGKILL
+                assert pipe.read() == b""
+
+
+def test_killed_after_its_calls_it_kills_nothing(broker: Broker, tmp_path: Path) -> None:
+    with broker.worker("echo", "--", "cat") as worker:
+        assert [call(broker, "echo", str(n)) for n in range(3)] == [b"0", b"1", b"2"]
+        guards = children(worker.process.pid)
+        assert len(guards) == 1
+        worker.send(signal.SIGTERM)
+        assert worker.status() == 0
+        assert not Path(f"/proc/{guards[0]}").exists()
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_it_waits_for_its_broker_and_comes_back_to_it(tmp_path: Path) -> None:

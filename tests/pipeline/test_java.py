@@ -1,7 +1,9 @@
 """Java is found before Spark is started, or one line says what to do."""
 
+import os
 import socket
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,35 @@ def test_a_connect_server_that_is_not_there_is_told_of_at_once(
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(session.NoSpark, match=said):
             session.build(remote=remote.format(port=taken.getsockname()[1]))
+
+
+def test_the_wrapper_stands_where_only_this_user_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    home = Path(java.find({"JAVA_HOME": str(fake(tmp_path / "jdk", "21.0.1")), "PATH": ""}))
+    assert home.is_relative_to(tmp_path / "cache" / "polydomo") or not java.is_private(tmp_path)
+    assert java.is_private(home) and java.is_private(home / "bin")
+    assert not (home / "bin" / "java").stat().st_mode & 0o077
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+@pytest.mark.parametrize("attack", ["owner", "mode", "link", "above"])
+def test_nothing_is_run_from_a_directory_that_another_user_prepared(
+    attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    prepared = cache / "polydomo"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o777)
+    if attack == "link":
+        cache.mkdir(mode=0o700)
+        prepared.symlink_to(elsewhere)
+    else:
+        prepared.mkdir(parents=True, mode=0o700)
+    if attack == "mode":
+        prepared.chmod(0o777)
+    elif attack in ("owner", "above"):
+        os.chown(prepared if attack == "owner" else cache, 12345, 12345)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    home = Path(java.wrapped(fake(tmp_path / "jdk", "21.0.1")))
+    assert not home.is_relative_to(prepared) and not home.resolve().is_relative_to(elsewhere)
+    assert home.is_relative_to(tempfile.gettempdir()) and java.is_private(home.parent)

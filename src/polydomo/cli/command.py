@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 
+from polydomo.cli.guard import Guard
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_BODY, MAX_FAILURE_TEXT
 from polydomo.protocols.request import FAILED, TOO_LARGE
@@ -15,15 +16,17 @@ CHUNK = 256 * 1024  # bytes read from the program at a time
 
 
 class Command:
-    """Runs a program for each call; a status other than 0 is a failure, told with the last line of its standard error.
+    """Runs a program for each call; an exit status other than 0 is a failure, reported with the last line of its standard error.
 
-    The program is a session of its own, so that Ctrl-C lets it finish and everything it started ends with it.
+    The program runs in a session of its own, so that Ctrl-C lets it finish and everything it started ends with it. A ``Guard``
+    ends it if this process is killed.
     """
 
     def __init__(self, words: list[str]) -> None:
         self.words = words
         self.running: set[int] = set()  # process ids, for an end that does not wait
         self.starting = 0  # programs that may run already, and whose ids are not known yet
+        self.guard = Guard()
 
     async def whole(self, call: Call) -> bytes:
         """The program's whole output as the one reply."""
@@ -71,6 +74,7 @@ class Command:
                 _kill(process.pid)
                 await process.wait()
             self.running.discard(process.pid)
+            self.guard.ended(process.pid)
             feeding.cancel()
             complaining.cancel()
         if status:
@@ -80,10 +84,17 @@ class Command:
     async def _start(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         try:
+            self.guard.start()
             return await asyncio.create_subprocess_exec(
-                *self.words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+                *self.words,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                start_new_session=True,
+                preexec_fn=self.guard.enter,
             )
         except OSError as error:
+            self.guard.failed()
             raise CallFailed(FAILED, f"cannot run {self.words[0]}: {error.strerror or error}") from None
 
 

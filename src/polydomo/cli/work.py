@@ -118,6 +118,8 @@ async def serve(
         await worker.run()
     finally:
         hint.cancel()
+        if command is not None:
+            command.guard.close()
 
 
 async def echo_back(call: "Call") -> list[bytes]:

@@ -4,6 +4,7 @@
 machine needs no system package.
 """
 
+import atexit
 import hashlib
 import importlib.util
 import os
@@ -12,6 +13,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from polydomo.errors import PolydomoError
@@ -79,18 +81,51 @@ def _what(found: int) -> str:
 
 
 def wrapped(runtime: Path) -> str:
-    """A JAVA_HOME whose java drops that flag."""
+    """A JAVA_HOME whose java drops that flag. It is executed, so it stands where only this user can write."""
     if (runtime / MARK).is_file():
         return str(runtime)
     name = hashlib.sha256(str(runtime).encode()).hexdigest()[:8]
-    home = Path(tempfile.gettempdir()) / f"polydomo-java-{os.getuid()}-{name}"
+    home = own_directory() / f"java-{name}"
     java = home / "bin" / "java"
     text = WRAPPER.format(java=runtime / "bin" / "java")
     if not java.is_file() or java.read_text() != text:
-        java.parent.mkdir(parents=True, exist_ok=True)
+        java.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = java.with_suffix(f".{os.getpid()}")
         fresh.write_text(text)
-        fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR)
+        fresh.chmod(0o700)
         fresh.replace(java)
     (home / MARK).touch()
     return str(home)
+
+
+def own_directory() -> Path:
+    """A directory that only this user can write to: in the user's cache, or a temporary one that this process removes at its end."""
+    cached = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "polydomo"
+    try:
+        cached.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if is_private(cached):
+            return cached
+    except OSError:
+        pass  # no home directory, or one that is read-only
+    return _temporary()
+
+
+def is_private(directory: Path) -> bool:
+    """True if no other user but root can replace what is in the directory: it belongs to this user, only this user may write
+    to it, and the same holds for the directories above it (those may be root's, and shared ones with the sticky bit)."""
+    user = os.geteuid()
+    place = os.lstat(directory)
+    if not stat.S_ISDIR(place.st_mode) or place.st_uid != user or place.st_mode & 0o022:
+        return False
+    for above in directory.resolve().parents:
+        found = os.lstat(above)
+        if found.st_uid not in (0, user) or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
+            return False
+    return True
+
+
+@cache
+def _temporary() -> Path:
+    made = tempfile.mkdtemp(prefix="polydomo-java-")  # a new one, with mode 0700
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(made)

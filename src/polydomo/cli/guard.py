@@ -1,0 +1,73 @@
+"""Ends the programs of ``polydomo work`` when the worker itself is killed.
+
+A worker that receives SIGKILL cannot stop the programs it runs. So it starts one small shell beside itself, and every program reports its
+process id to that shell through a pipe before it begins. The pipe closes when the worker ends, however it ends; the shell
+then kills the process groups that are still running.
+"""
+
+import os
+import subprocess
+
+GUARD = """
+trap '' HUP INT TERM
+running=
+while read -r change pid; do
+  left=
+  for each in $running; do
+    case $change in
+      -) [ "$each" = "$pid" ] || left="$left $each" ;;
+      '?') kill -0 "$each" && left="$left $each" ;;
+      *) left="$left $each" ;;
+    esac
+  done
+  [ "$change" != + ] || left="$left $pid"
+  running=$left
+done
+for each in $running; do kill -9 "-$each" || kill -9 "$each"; done
+"""
+
+
+class Guard:
+    """Watches over the programs of one worker process."""
+
+    def __init__(self) -> None:
+        self._shell: subprocess.Popen[bytes] | None = None
+        self._pipe = -1
+
+    def start(self) -> None:
+        """Starts the shell, once. Raises OSError if it cannot be started."""
+        if self._shell is None:
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", GUARD],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C at the worker's terminal must not end it
+            )
+            assert self._shell.stdin is not None
+            self._pipe = self._shell.stdin.fileno()
+
+    def enter(self) -> None:
+        """Called in the child process between fork and exec: from here on the program does not outlive the worker."""
+        os.write(self._pipe, b"+ %d\n" % os.getpid())
+
+    def ended(self, pid: int) -> None:
+        """The program has ended: its process id may be used again."""
+        self._say(b"- %d\n" % pid)
+
+    def failed(self) -> None:
+        """A program could not be executed, and its process id is not known: the shell forgets every process that is gone."""
+        self._say(b"? 0\n")
+
+    def _say(self, line: bytes) -> None:
+        try:
+            os.write(self._pipe, line)
+        except OSError:
+            pass  # the shell never started, or was killed
+
+    def close(self) -> None:
+        """The worker leaves in order."""
+        if self._shell is not None and self._shell.stdin is not None:
+            self._shell.stdin.close()
+            self._shell.wait()
+            self._shell = None
