@@ -99,6 +99,8 @@ class Step(NamedTuple):
     covers_run: int = 0
     covers_first: int = 0
     covers_last: int = 0
+    principal: str = ""  # empty: that of the connection
+    allowed: int = 0
 
 
 class Peer(NamedTuple):
@@ -107,6 +109,7 @@ class Peer(NamedTuple):
     peer: str
     protocol: str
     dialect: str
+    principal: str = ""
 
 
 NOBODY = Peer("", "", "")
@@ -165,10 +168,11 @@ def rows(run: Run, chunk: Chunk, who: Callable[[int], Peer]) -> Iterator[Row]:
         row["broker"] = run.broker
         row["run"] = run.run
         if "event" in row:
-            row["peer"], row["protocol"], row["dialect"] = who(row["connection"])
+            row["peer"], row["protocol"], row["dialect"], principal = who(row["connection"])
+            row["principal"] = row["principal"] or principal
         else:
-            row["client_peer"], row["client_protocol"], _ = who(row["client"])
-            row["worker_peer"], row["worker_protocol"], _ = who(row.pop("connection"))
+            row["client_peer"], row["client_protocol"], _, row["principal"] = who(row["client"])
+            row["worker_peer"], row["worker_protocol"], _, row["worker_principal"] = who(row.pop("connection"))
         yield row
 
 
@@ -287,7 +291,8 @@ def capped(run: Run, body: bytes) -> tuple[bytes, int]:
 
 
 def peer_of(session: Session) -> Peer:
-    return Peer(session.link.peer, session.protocol, session.dialect)
+    principal = getattr(session, "principal", None)
+    return Peer(session.link.peer, session.protocol, session.dialect, principal.name if principal is not None else "")
 
 
 def services_of(worker: Worker) -> bytes:

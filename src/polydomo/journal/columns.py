@@ -147,8 +147,8 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
         "trace": more.texts("trace"),
         "parent": more.texts("parent"),
     }
-    finished["client_peer"], finished["client_protocol"], _ = _peers(client, who)
-    finished["worker_peer"], finished["worker_protocol"], _ = _peers(connection, who)
+    finished["client_peer"], finished["client_protocol"], _, finished["principal"] = _peers(client, who)
+    finished["worker_peer"], finished["worker_protocol"], _, finished["worker_principal"] = _peers(connection, who)
     if not told.any():
         return (0, {}), (size, finished)
     outcome = more.texts("outcome")
@@ -241,6 +241,9 @@ def _steps(run: Run, steps: list[Step]) -> tuple[int, Block]:
             block[name] = _times(run, values)
         elif name in ("service", "topic"):
             block[name] = _names(values)
+        elif name == "principal":
+            if any(values):
+                block["principals"] = values
         elif name == "body":
             bodies = [shapes.capped(run, body) for body in values]
             block["body"] = pa.array([body for body, _ in bodies], pa.binary())
@@ -312,24 +315,30 @@ def _names(values: Sequence[bytes]) -> Any:
     return pa.DictionaryArray.from_arrays(indices, pa.array([text(name) for name in places], pa.string()))
 
 
-def _peers(connections: Ints, who: Who) -> tuple[Any, Any, Any]:
-    """Address, protocol and dialect behind each connection's number."""
+def _peers(connections: Ints, who: Who) -> tuple[Any, Any, Any, Any]:
+    """Address, protocol, dialect and principal of each connection, by its number."""
     encoded = pa.array(connections).dictionary_encode()
     known = [who(number) if number else NOBODY for number in encoded.dictionary.to_pylist()]
     first = known[0]
     found: list[Any] = []
-    for i in range(3):
+    for i in range(4):
         if all(peer[i] == first[i] for peer in known):
             found.append(first[i])
         else:
             found.append(
                 pa.DictionaryArray.from_arrays(encoded.indices, pa.array([peer[i] for peer in known], pa.string()))
             )
-    return found[0], found[1], found[2]
+    return found[0], found[1], found[2], found[3]
 
 
 def _with_peers(block: Block, who: Who) -> Block:
-    block["peer"], block["protocol"], block["dialect"] = _peers(block["connection"], who)
+    block["peer"], block["protocol"], block["dialect"], principal = _peers(block["connection"], who)
+    named = block.pop("principals", None)  # rows that name a principal themselves
+    if named is not None:
+        known = principal.to_pylist() if isinstance(principal, pa.Array) else [principal] * len(named)
+        principal = pa.array([own or other for own, other in zip(named, known, strict=True)], pa.string())
+        principal = principal.dictionary_encode()
+    block["principal"] = principal
     return block
 
 

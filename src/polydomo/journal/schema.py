@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow
 
-VERSION = 1
+VERSION = 2
 
 MESSAGES = "messages"
 REQUESTS = "requests"
@@ -73,6 +73,8 @@ DISCONNECTED = "disconnected"
 REFUSED = "refused"  # a request or a peer was told no
 VIOLATED = "violated"  # a peer sent what its protocol does not allow
 
+ACCESS = "access"  # whether a principal has a right: on the first use, and when a reload of the access file changes it
+
 # workers
 REGISTERED = "registered"  # a worker offers its services; once per further service too
 GRANTED = "granted"  # a worker asked for ``credit`` more requests
@@ -98,7 +100,7 @@ PUBLISHED = "published"  # a value published under ``topic``
 LAGGED = "lagged"  # a subscriber reads too slowly
 
 EVENTS = (
-    STARTED, STOPPED, MISSING, CONNECTED, DISCONNECTED, REFUSED, VIOLATED, REGISTERED, GRANTED, LATE, LEFT, LOST, ACCEPTED, QUEUED,
+    STARTED, STOPPED, MISSING, CONNECTED, DISCONNECTED, REFUSED, VIOLATED, ACCESS, REGISTERED, GRANTED, LATE, LEFT, LOST, ACCEPTED, QUEUED,
     DISPATCHED, PARTIAL, FINAL, FAILED, REQUEUED, FORWARDED, UNHEARD, STALE, LOG, PUBLISHED, LAGGED,
 )  # fmt: skip
 
@@ -166,6 +168,8 @@ _MESSAGES = (
     Column("covers_run", LONG, 1, "`started`, `missing`: the run whose missing rows this row accounts for"),
     Column("covers_first", LONG, 1, "... the first of them,"),
     Column("covers_last", LONG, 1, "... and the last; below `covers_first` if none is missing"),
+    Column("principal", TEXT, 2, "who `connection` is, by the access file; of `access`, whose right it is"),
+    Column("allowed", SHORT, 2, "`access`: 1 if the principal has the right `outcome` at `service`, 2 if it has not"),
 )
 
 _REQUESTS = (
@@ -201,6 +205,8 @@ _REQUESTS = (
     Column("reason", TEXT, 1, "of a failure, in words"),
     Column("trace", TEXT, 1, "W3C trace context it came with: version-traceid-parentid-flags"),
     Column("parent", TEXT, 1, "id of the request it continues on another broker"),
+    Column("principal", TEXT, 2, "the client's principal, by the access file"),
+    Column("worker_principal", TEXT, 2, "that worker's principal"),
 )
 
 COLUMNS: dict[str, tuple[Column, ...]] = {MESSAGES: _MESSAGES, REQUESTS: _REQUESTS}
