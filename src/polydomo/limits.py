@@ -41,6 +41,8 @@ BIG_BODY: Final = 32 * KIB  # From here on copying a body costs more than handli
 
 MAX_CONNECTIONS: Final = 20_000  # About 10 KiB each; also bounded by the process's file descriptors.
 SPARE_FILES: Final = 64  # Open files that are no connections: listeners, the loop's own, what is kept on disk.
+LEAST_CONNECTIONS: Final = 64  # With fewer a broker does not start: it would turn away the first clients.
+FEW_CONNECTIONS: Final = 1_000  # ... and with fewer than these, because of ``ulimit -n``, it warns.
 BACKLOG: Final = 1024  # Peers that may wait to be accepted: after a restart they all come at once.
 PORT_TRIES: Final = (
     16  # A port the system chooses may be taken at the next address of the same name; then another is tried.
@@ -142,11 +144,17 @@ JOURNAL_CHUNK: Final = (
 JOURNAL_CHUNKS: Final = 16  # Chunks in line before the oldest is dropped: 0.5 million rows, about 200 MiB.
 JOURNAL_GATHER: Final = 1.0  # Seconds until what was gathered goes to the writer, if it is less than a chunk.
 JOURNAL_TICK: Final = 0.25  # Seconds between two looks at that, and at who taps.
+JOURNAL_LOOK: Final = 1.0  # ... and between two looks at whether the journal's directory is still there.
 JOURNAL_ROLL_ROWS: Final = 200_000  # Rows of one segment: a few MiB on disk, quick to read as a whole.
 JOURNAL_ROLL_BYTES: Final = 64 * MIB  # ... and its bytes in memory, where bodies are recorded.
 JOURNAL_ROLL_SECONDS: Final = 5.0  # ... and its age: what a crash may lose.
 JOURNAL_KEEP_BYTES: Final = 4096 * MIB  # Days of a busy broker, years of a quiet one.
 JOURNAL_KEEP_AGE: Final = 30 * 86_400.0  # A month: long enough to ask what happened, short enough to stay small.
+JOURNAL_CLOCK_STEP: Final = 60.0  # A wall clock that moves by more than this against the monotonic one has jumped,
+JOURNAL_CLOCK_GAP: Final = 7 * 86_400.0  # ... and so, perhaps, has one that a start finds this far from the last row.
+JOURNAL_CLOCK_TRUST: Final = (
+    86_400.0  # Seconds until a clock that jumped may age the journal: a day to see the warning.
+)
 JOURNAL_BODY: Final = 4 * KIB  # Bytes of a payload that are recorded, where a setting names its service.
 JOURNAL_RETRY: Final = 1.0  # Seconds between two tries to write a segment: a full disk does not empty sooner.
 JOURNAL_FLUSH: Final = 1.0  # ... and at least between two segments that are closed early because somebody asked.

@@ -3,6 +3,8 @@
 import asyncio
 import importlib.util
 import logging
+import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from polydomo.broker.record import Recorder
-from polydomo.errors import SettingError
+from polydomo.errors import PolydomoError, SettingError
 from polydomo.limits import JOURNAL_BODY, JOURNAL_TICK
 from polydomo.server import logs
 from polydomo.server.logbook import Logbook
@@ -73,6 +75,10 @@ class Keeper:
             if self.journal is not None:
                 self.journal.tick(eager=False)
             self._tap.tick()
+        except PolydomoError as error:
+            logs.say(LOG, logging.CRITICAL, "the broker stops: its data directory is lost", why=str(error))
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
         except Exception:
             logs.trouble(LOG, "internal error", during="handing over to the journal")
         self._timer = self._loop.call_later(JOURNAL_TICK, self._tick)

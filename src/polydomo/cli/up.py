@@ -94,6 +94,7 @@ def up(
         ctx.args,
     )
     logs.setup(settings.log_json, settings.log_level)
+    os.umask(0o077)  # whatever the broker creates, request bodies among it, is for its user alone
     prepare_data(settings.data)
     raise_file_limit()
     with asyncio.Runner(loop_factory=fast_loop()) as runner:

@@ -9,7 +9,7 @@ from pathlib import Path
 from polydomo import limits
 from polydomo.broker.core import Broker
 from polydomo.broker.record import Recorder
-from polydomo.errors import SettingError
+from polydomo.errors import PolydomoError, SettingError
 from polydomo.journal import runs
 from polydomo.journal.chunk import Run
 from polydomo.journal.ids import RUN_BITS, run_name
@@ -19,6 +19,10 @@ from polydomo.journal.writer import LOG, Bounds, Writer
 from polydomo.server.logs import say
 
 CLOSE_TIME = 10.0  # seconds that the last segment may take when the broker leaves
+
+
+class DirectoryLost(PolydomoError):
+    """The journal's directory was removed and cannot be made again."""
 
 
 class Journal:
@@ -50,6 +54,7 @@ class Journal:
         self._told_dropped = 0
         self._flushed = 0.0
         self._handed = 0.0
+        self._looked = 0.0  # when the directory was last seen to be there
         self.recorder.status = self.status
 
     def attach(self, broker: Broker) -> None:
@@ -81,6 +86,11 @@ class Journal:
         """On the loop, every ``JOURNAL_TICK`` seconds: what was gathered goes to the writer (if not ``eager``, once it is a second old),
         and what could not be written is told."""
         recorder, writer = self.recorder, self.writer
+        now = time.monotonic()
+        if now >= self._looked + limits.JOURNAL_LOOK:
+            self._looked = now
+            if not runs.holds(self._lock, self.directory):
+                self._make_again()
         if not self._file.kept and self._file.keep():
             recorder.count_in(self._file.mark)
         while writer.given_up:
@@ -99,7 +109,6 @@ class Journal:
                 in_all=recorder.dropped,
             )
             self._told_dropped = recorder.dropped
-        now = time.monotonic()
         if eager or now >= self._handed + limits.JOURNAL_GATHER:
             self._handed = now
             closed = recorder.take_closed()
@@ -109,6 +118,23 @@ class Journal:
             )  # once the next chunk is taken in, nothing is said of them any more
         if recorder.line:
             writer.wake()
+
+    def _make_again(self) -> None:
+        """The directory was removed under us: the lock in it, and every row that was safe there, are gone. It is made again. Raises
+        DirectoryLost if it cannot be made, or if another broker has taken its place."""
+        say(LOG, logging.ERROR, "the journal's directory has vanished and is made again", directory=str(self.directory))
+        safe = self.writer.closed
+        try:
+            lock = runs.lock(self.directory)
+            os.close(self._lock)
+            self._lock = lock
+            if self._file.keep():
+                self.recorder.count_in(self._file.mark)
+            self.writer.start_over()
+        except (OSError, SettingError) as error:
+            raise DirectoryLost(str(error)) from None
+        if safe:
+            self.recorder.missing(self.run.run, 1, safe, "the journal's directory was removed")
 
     def flush(self) -> int:
         """Closes the segment soon; returns the last row that will be in it."""

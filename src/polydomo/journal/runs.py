@@ -90,6 +90,7 @@ class RunFile:
                 os.fsync(file.fileno())
                 self._use(mmap.mmap(file.fileno(), _SIZE))
         except OSError as error:
+            self.kept = False
             self.path.unlink(missing_ok=True)
             if error.errno not in FULL:
                 raise
@@ -126,8 +127,8 @@ class Dead(NamedTuple):
 
 def lock(directory: Path) -> int:
     """Holds the journal for this process. Raises SettingError if another one has it."""
-    (directory / RUNS).mkdir(parents=True, exist_ok=True)
-    handle = os.open(directory / RUNS / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    (directory / RUNS).mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(directory / RUNS / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -136,6 +137,18 @@ def lock(directory: Path) -> int:
             f"data: another broker writes the journal in {directory}; give each its own with --data"
         ) from None
     return handle
+
+
+def holds(handle: int, directory: Path) -> bool:
+    """Whether the lock that this process holds is still the one in the directory: False once someone has removed that."""
+    try:
+        there = os.stat(directory / RUNS / "lock")
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # it cannot be known now
+    ours = os.fstat(handle)
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
 
 def recover(directory: Path) -> list[Dead]:

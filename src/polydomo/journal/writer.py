@@ -6,20 +6,19 @@ of one batch, one of each kind, are all on disk before the first is renamed. Wha
 there is room in the line, then given up and told.
 """
 
-import contextlib
 import errno
 import logging
 import os
 import threading
 import time
 from collections import deque
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.journal.recorder import JournalRecorder
-from polydomo.journal.runs import RunFile, Segment, segments
+from polydomo.journal.retention import AgeClock, Bounds, Kept
+from polydomo.journal.runs import RunFile
 from polydomo.server import logs
 from polydomo.server.logs import say
 
@@ -27,14 +26,6 @@ if TYPE_CHECKING:
     from polydomo.journal.parquet import Batch
 
 LOG = logs.get("journal")
-
-
-class Bounds(NamedTuple):
-    roll_rows: int = limits.JOURNAL_ROLL_ROWS
-    roll_bytes: int = limits.JOURNAL_ROLL_BYTES
-    roll_seconds: float = limits.JOURNAL_ROLL_SECONDS
-    keep_bytes: int = limits.JOURNAL_KEEP_BYTES
-    keep_age: float = limits.JOURNAL_KEEP_AGE
 
 
 class Writer(threading.Thread):
@@ -53,7 +44,9 @@ class Writer(threading.Thread):
         self._wake = threading.Event()
         self._flush = False
         self._leave = False
+        self._doubted = False  # the clock jumped, and a line says so
         self._kept = Kept(directory)
+        self._clock = AgeClock(self._kept.newest, time.time(), time.monotonic())
         self._forget: deque[tuple[int, list[int]]] = (
             deque()
         )  # connections to forget once all rows up to a number are taken in
@@ -75,6 +68,10 @@ class Writer(threading.Thread):
         self.join(timeout)
         return not self.is_alive()
 
+    def start_over(self) -> None:
+        """The directory was removed and made again: nothing is kept there any more."""
+        self._kept = Kept(self.directory)
+
     def forget_after(self, seq: int, connections: list[int]) -> None:
         if connections:
             self._forget.append((seq, connections))
@@ -84,7 +81,7 @@ class Writer(threading.Thread):
     def run(self) -> None:
         if not self._load():
             return
-        self._kept.sweep(self.bounds)
+        self._sweep()
         while True:
             leave = self._leave
             if not self.recorder.line and not leave:
@@ -186,43 +183,33 @@ class Writer(threading.Thread):
             path.unlink(missing_ok=True)
         self.covered = []
         self._kept.add(published)
-        self._kept.sweep(self.bounds)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Removes what is past the journal's bounds, and says so."""
+        now = self._clock.read(time.time(), time.monotonic())
+        if self._clock.doubted and not self._doubted:
+            say(
+                LOG,
+                logging.WARNING,
+                "the clock has jumped: no journal segment is removed for its age until the clock is steady",
+                steady_for=limits.JOURNAL_CLOCK_TRUST,
+            )
+        self._doubted = self._clock.doubted
+        removed = self._kept.sweep(self.bounds, now)
+        if removed.files:
+            say(
+                LOG,
+                logging.INFO,
+                "journal segments removed",
+                files=removed.files,
+                bytes=removed.bytes,
+                until=removed.until,
+                why=removed.why,
+            )
 
     def _give_up(self, why: str) -> None:
         batch, self._batch = self._batch, None
         if batch is not None:
             self.given_up.append((batch.first, batch.last, why))
             self.recorder.again.extend(batch.accounts())
-
-
-class Kept:
-    """The segments on disk, oldest first, and how much they are."""
-
-    def __init__(self, directory: Path) -> None:
-        self._batches: dict[tuple[str, int, int], list[tuple[Path, int]]] = {}  # (hour, run, first) -> files and sizes
-        self.bytes = 0
-        known = segments(directory)
-        modified = {segment.path: segment.path.stat().st_mtime_ns for segment in known}
-        self.add(sorted(known, key=lambda segment: (segment.hour, modified[segment.path])))
-
-    def add(self, found: list[Segment]) -> None:
-        for segment in found:
-            size = segment.path.stat().st_size
-            self._batches.setdefault((segment.hour, segment.run, segment.first), []).append((segment.path, size))
-            self.bytes += size
-
-    def sweep(self, bounds: Bounds) -> None:
-        """Removes the oldest batches until the journal is within its bounds."""
-        oldest = datetime.fromtimestamp(max(0.0, time.time() - bounds.keep_age), UTC)
-        limit = f"date={oldest:%Y-%m-%d}/hour={oldest:%H}"
-        while self._batches:
-            key = next(iter(self._batches))
-            if self.bytes <= bounds.keep_bytes and key[0] >= limit:
-                return
-            for path, size in self._batches.pop(key):
-                self.bytes -= size
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
-                for folder in (path.parent, path.parent.parent):
-                    with contextlib.suppress(OSError):
-                        folder.rmdir()  # if it is empty

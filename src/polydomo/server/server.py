@@ -152,11 +152,17 @@ class BrokerServer:
             self.beacon.start()
 
     def _count_files(self) -> None:
-        """Every connection is a file; one that could not be opened would be cut without a word."""
+        """Every connection is an open file: fewer files mean fewer connections. Raises SettingError if there would be next to none."""
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        least = limits.SPARE_FILES + min(limits.LEAST_CONNECTIONS, self.max_connections)
+        if files != resource.RLIM_INFINITY and files < least:
+            raise SettingError(
+                f"this process may open only {files} files, and a broker needs {least}: raise the limit, as with `ulimit -n {least}`"
+            )
         if files != resource.RLIM_INFINITY and files - limits.SPARE_FILES < self.max_connections:
             self.max_connections = max(1, files - limits.SPARE_FILES)
-            level = logging.WARNING if "limits.max_connections" in self.settings.sources else logging.DEBUG
+            asked = "limits.max_connections" in self.settings.sources or self.max_connections < limits.FEW_CONNECTIONS
+            level = logging.WARNING if asked else logging.DEBUG
             say(
                 LOG,
                 level,
@@ -456,7 +462,7 @@ def prepare_data(directory: str) -> Path:
     """Makes the data directory; raises SettingError if it cannot be written to."""
     path = Path(directory)
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = path / ".writable"
         probe.write_bytes(b"")
         probe.unlink()
