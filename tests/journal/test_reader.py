@@ -13,8 +13,8 @@ import pytest
 
 from polydomo.journal import runs, schema
 from polydomo.journal.reader import Reader, conform, moment
+from polydomo.journal.retention import Bounds
 from polydomo.journal.schema import KINDS, MESSAGES, REQUESTS
-from polydomo.journal.writer import Bounds
 from tests.journal.stage import live
 from tests.journal.test_writer import AGES, started
 

@@ -20,8 +20,8 @@ from polydomo.journal.journal import Journal
 from polydomo.journal.levels import Levels
 from polydomo.journal.reader import Reader
 from polydomo.journal.recorder import JournalRecorder
+from polydomo.journal.retention import Bounds
 from polydomo.journal.schema import MESSAGES, REQUESTS
-from polydomo.journal.writer import Bounds
 from tests.broker.rig import World
 from tests.journal.stage import live
 

@@ -118,7 +118,7 @@ def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | NoJournal 
         return NoJournal(logging.INFO, remedy)
     from polydomo.journal.journal import Journal
     from polydomo.journal.levels import Levels
-    from polydomo.journal.writer import Bounds
+    from polydomo.journal.retention import Bounds
 
     try:
         return Journal(

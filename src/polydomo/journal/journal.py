@@ -15,7 +15,8 @@ from polydomo.journal.chunk import Run
 from polydomo.journal.ids import RUN_BITS, run_name
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
-from polydomo.journal.writer import LOG, Bounds, Writer
+from polydomo.journal.retention import Bounds
+from polydomo.journal.writer import LOG, Writer
 from polydomo.server.logs import say
 
 CLOSE_TIME = 10.0  # seconds that the last segment may take when the broker leaves
