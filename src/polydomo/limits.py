@@ -112,6 +112,8 @@ MONITOR_TALLIES: Final = (
 LATE_FRACTION: Final = (
     0.5  # Of the silence that loses a worker, after which it is late: with three intervals, one and a half, as in DBP.
 )
+METRICS_INTERVAL: Final = 1.0  # A page of metrics is rendered once a second at most, however many ask for it.
+METRICS_SERVICES: Final = 250  # Services with figures of their own there: about 30 ms of rendering, 7,000 series.
 MAX_HTTP_HEAD: Final = 8 * KIB  # A scrape's request has under 500 bytes; 8 KiB is what common servers take.
 
 # --- promises in time -------------------------------------------------------------------------------------------------

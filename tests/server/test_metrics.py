@@ -158,3 +158,59 @@ def test_any_name_is_written_so_that_it_can_be_read(name: str) -> None:
     assert match is not None
     ((_, written),) = LABEL.findall(match[2])
     assert written.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\") == name
+
+
+def test_labels_are_unique_and_have_no_control_characters() -> None:
+    names = [
+        b"\xff",
+        b"\\xff",
+        b"\\\\xff",
+        b"\x1b[31m",
+        b"\\x1b[31m",
+        b"a\nb",
+        b"a\\nb",
+        b'a"b',
+        "caf\u00e9".encode(),
+        b"caf\xe9",
+    ]
+    names += [b"\xc2\x85", b"\\xc2\\x85", "\u2028".encode(), b"+other", b"\\x2bother", b"other"]
+    labels = [metrics.label(name) for name in names]
+    assert len(set(labels)) == len(names)
+    assert all(words.isprintable() and words != metrics.OTHER for words in labels)
+
+
+def test_services_past_the_bound_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polydomo.limits.METRICS_SERVICES", 3)
+    with testing.broker() as broker:
+        worker = polydomo.Worker(broker.url)
+        for number in range(5):
+            worker.add(f"s{number}", lambda call: call.text)
+        with worker, polydomo.Client(broker.url) as client:
+            for number in range(5):
+                client.call(f"s{number}", "x")
+            pages: list[str] = []
+
+            def render(server: BrokerServer) -> bool:
+                pages.append(metrics.render(server))
+                return True
+
+            broker.wait_until(render)
+    _, samples = parse(pages[0])
+    assert value(samples, "polydomo_service_workers", service=metrics.OTHER) == 2
+    assert value(samples, "polydomo_requests_total", service=metrics.OTHER, protocol="mdx", outcome="ok") == 2
+    shown = {labels for name, labels in samples if name == "polydomo_requests_total"}
+    assert len(shown) == 4
+
+
+def test_a_page_is_rendered_once_for_many_scrapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[int] = []
+
+    def render(server: BrokerServer) -> str:
+        rendered.append(1)
+        return f"page {len(rendered)}\n"
+
+    monkeypatch.setattr(metrics, "render", render)
+    page = metrics.MetricsPage(BrokerServer(Settings()))
+    assert {page.get() for _ in range(100)} == {b"page 1\n"}
+    monkeypatch.setattr("polydomo.server.metrics.time.monotonic", lambda: page._until)
+    assert page.get() == b"page 2\n"

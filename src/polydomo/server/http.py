@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from polydomo.limits import MAX_HTTP_HEAD
-from polydomo.server import metrics
+from polydomo.server.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -105,7 +105,7 @@ def read_head(head: bytes) -> tuple[bytes, bytes]:
 
 def _page(server: "BrokerServer", path: bytes) -> tuple[int, str, bytes]:
     if path == b"/metrics":
-        return 200, metrics.CONTENT_TYPE, metrics.render(server).encode()
+        return 200, CONTENT_TYPE, server.metrics.get()
     if path == b"/healthz":
         return (503, PLAIN, b"stopping\n") if server.broker.draining else (200, PLAIN, b"ok\n")
     raise Refused(404, "This is a polydomo broker. Over HTTP it has /metrics and /healthz.")

@@ -1,4 +1,8 @@
-"""The broker's figures as Prometheus reads them: text format 0.0.4, one family after the other."""
+"""The broker's figures as Prometheus reads them: text format 0.0.4, one family after the other.
+
+A page is rendered at most once per ``METRICS_INTERVAL``; scrapes in between share it. It has at most ``METRICS_SERVICES``
+services; the others are added up under ``service="+other"``.
+"""
 
 import os
 import resource
@@ -7,11 +11,11 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from polydomo import __version__
+from polydomo import __version__, limits
 from polydomo.broker import states
 from polydomo.broker.core import Broker
-from polydomo.broker.histogram import cumulative
-from polydomo.broker.monitor import text
+from polydomo.broker.histogram import Tally, cumulative
+from polydomo.broker.monitor import OTHERS, Key
 from polydomo.protocols.request import OK
 
 if TYPE_CHECKING:
@@ -27,6 +31,8 @@ BOUNDS = [
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
+
+OTHER = "+other"  # the label of all services past the first METRICS_SERVICES; no service's own label begins with "+"
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
@@ -68,6 +74,37 @@ def sample(name: str, labels: Labels, value: float) -> str:
 
 def _escape(word: str) -> str:
     return word.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def label(name: bytes) -> str:
+    """A service's name as the value of a label: readable, without control characters, and different for different names.
+
+    >>> label(b"resize"), label(b"caf\\xc3\\xa9")
+    ('resize', 'café')
+    >>> label(b"\\xff"), label(b"\\\\xff"), label(b"\\x1b[0m"), label(b"+other")
+    ('\\\\xff', '\\\\\\\\xff', '\\\\x1b[0m', '\\\\x2bother')
+    """
+    words = name.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
+    if not words.isprintable():
+        words = "".join(c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in words)
+    return "\\x2b" + words[1:] if words.startswith("+") else words
+
+
+class MetricsPage:
+    """The page of one server, rendered when it is asked for and the last one is too old."""
+
+    def __init__(self, server: "BrokerServer") -> None:
+        self.server = server
+        self._page = b""
+        self._until = 0.0  # how long the page may be used
+
+    def get(self) -> bytes:
+        now = time.monotonic()
+        if now >= self._until:
+            self._page = render(self.server).encode()
+            # Rendering a large page takes a while: at most a twentieth of the broker's time.
+            self._until = now + max(limits.METRICS_INTERVAL, 20.0 * (time.monotonic() - now))
+        return self._page
 
 
 def render(server: "BrokerServer") -> str:
@@ -115,23 +152,27 @@ def _broker(page: Page, server: "BrokerServer") -> None:
 
 
 def _services(page: Page, server: "BrokerServer") -> None:
-    services = [({"service": text(service.name)}, service) for service in server.broker.services.values()]
+    workers: list[Sample] = []
+    idle: list[Sample] = []
+    queued: list[Sample] = []
+    rest = [0, 0, 0]
+    for place, service in enumerate(server.broker.services.values()):
+        figures = len(service.workers), len(service.idle), service.length
+        if place < limits.METRICS_SERVICES:
+            who = {"service": label(service.name)}
+            workers.append((who, figures[0]))
+            idle.append((who, figures[1]))
+            queued.append((who, figures[2]))
+        else:
+            rest = [a + b for a, b in zip(rest, figures, strict=True)]
+    if len(server.broker.services) > limits.METRICS_SERVICES:
+        for samples, count in zip((workers, idle, queued), rest, strict=True):
+            samples.append(({"service": OTHER}, count))
+    page.family("polydomo_service_workers", GAUGE, "Workers that offer the service now.", workers)
     page.family(
-        "polydomo_service_workers",
-        GAUGE,
-        "Workers that offer the service now.",
-        [(who, len(it.workers)) for who, it in services],
+        "polydomo_service_idle_workers", GAUGE, "Workers that are ready for a request of the service now.", idle
     )
-    idle = [(who, len(it.idle)) for who, it in services]
-    page.family(
-        "polydomo_service_idle_workers", GAUGE, "... of which so many hold no request and have asked for one.", idle
-    )
-    page.family(
-        "polydomo_service_queue",
-        GAUGE,
-        "Requests that wait for a worker now.",
-        [(who, it.length) for who, it in services],
-    )
+    page.family("polydomo_service_queue", GAUGE, "Requests that wait for a worker now.", queued)
 
 
 def _requests(page: Page, server: "BrokerServer") -> None:
@@ -145,9 +186,7 @@ def _requests(page: Page, server: "BrokerServer") -> None:
         [({}, broker.open_requests)],
     )
     page.family("polydomo_held_bytes", GAUGE, "Bodies of open requests.", [({}, broker.held_bytes)])
-    tallies = [
-        ({"service": text(name), "protocol": protocol}, tally) for (name, protocol), tally in monitor.tallies.items()
-    ]
+    tallies = _tallies(monitor.tallies)
     outcomes: list[Sample] = []
     for labels, tally in tallies:
         outcomes.append(({**labels, "outcome": OK}, tally.answered))
@@ -164,6 +203,20 @@ def _requests(page: Page, server: "BrokerServer") -> None:
         "Replies under an attempt that their worker did not hold.",
         [({}, monitor.stale)],
     )
+
+
+def _tallies(found: Mapping[Key, Tally]) -> list[tuple[Labels, Tally]]:
+    """Labels and counts by service and protocol; those past the bound, and those that the monitor keeps together, by protocol alone."""
+    shown: list[tuple[Labels, Tally]] = []
+    others: dict[str, Tally] = {}
+    names: set[bytes] = set()
+    for (name, protocol), tally in found.items():
+        if name != OTHERS and (name in names or len(names) < limits.METRICS_SERVICES):
+            names.add(name)
+            shown.append(({"service": label(name), "protocol": protocol}, tally))
+        else:
+            others.setdefault(protocol, Tally()).absorb(tally)
+    return shown + [({"service": OTHER, "protocol": protocol}, tally) for protocol, tally in others.items()]
 
 
 def _published(page: Page, broker: Broker) -> None:

@@ -20,6 +20,7 @@ from polydomo.server import beacon, listening, logs
 from polydomo.server.connection import Connection
 from polydomo.server.logbook import Logbook
 from polydomo.server.logs import say, trouble
+from polydomo.server.metrics import MetricsPage
 from polydomo.server.outgoing import Call, Publishers, bridge_to
 from polydomo.server.settings import Settings
 from polydomo.server.udp import Heartbeats
@@ -66,6 +67,7 @@ class BrokerServer:
         self.closing: dict[Connection, float] = {}  # told to close, oldest first, and when each is cut
         self.publishers = Publishers(self)
         self.bridges: list[Call] = []  # to other brokers
+        self.metrics = MetricsPage(self)
         self.urls: list[str] = []
         self.places: dict[str, str] = {}  # the listeners with a role, by its name
         self.beacon: beacon.Beacon | None = None
