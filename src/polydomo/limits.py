@@ -37,6 +37,24 @@ CROWD_TURNS: Final = (
 )
 BIG_BODY: Final = 32 * KIB  # From here on copying a body costs more than handling it as a piece of its own.
 
+# --- HTTP and WebSocket -----------------------------------------------------------------------------------------------
+
+MAX_HTTP_HEAD: Final = 16 * KIB  # Request line and headers. nginx takes 8 KiB per line; a bearer token has under 4 KiB.
+MAX_HTTP_HEADERS: Final = 100  # A browser sends about 20.
+MAX_HTTP_TARGET: Final = 8_000  # RFC 9110 recommends support for "at least 8000 octets".
+MAX_CHUNK_LINE: Final = 1 * KIB  # A chunk size has eight digits; extensions and trailers are skipped.
+HTTP_HEAD_TIME: Final = 10.0  # A request head must arrive within this time: slow senders are disconnected.
+HTTP_BODY_TIME: Final = 10.0  # ... and a body within this time and one second for each HTTP_BODY_RATE bytes.
+HTTP_BODY_RATE: Final = 16 * KIB  # Slower than any usable link.
+HTTP_IDLE_TIME: Final = 75.0  # A kept-alive connection without a request is closed; nginx's default.
+HTTP_LINGER: Final = 1.0  # After an error response the rest of the request is read and dropped for this long.
+MAX_MULTIPART_HEAD: Final = 4 * KIB  # Headers of one part of a multipart body; ours have one.
+HTTP_RETRY_AFTER: Final = 1  # Whole seconds in Retry-After: queues drain within a second or not soon.
+
+MAX_NODE_DEPTH: Final = (
+    100  # Lists and maps within each other in a MemoDB Node; Python's stack takes ten times as many.
+)
+
 # --- what the broker holds --------------------------------------------------------------------------------------------
 
 MAX_CONNECTIONS: Final = 20_000  # About 10 KiB each; also bounded by the process's file descriptors.
@@ -114,7 +132,6 @@ LATE_FRACTION: Final = (
 )
 METRICS_INTERVAL: Final = 1.0  # A page of metrics is rendered once a second at most, however many ask for it.
 METRICS_SERVICES: Final = 250  # Services with figures of their own there: about 30 ms of rendering, 7,000 series.
-MAX_HTTP_HEAD: Final = 8 * KIB  # A scrape's request has under 500 bytes; 8 KiB is what common servers take.
 
 # --- promises in time -------------------------------------------------------------------------------------------------
 

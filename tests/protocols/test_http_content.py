@@ -1,0 +1,100 @@
+"""Bodies of HTTP: content negotiation, frames as JSON and as multipart, problems."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polydomo.limits import MAX_BODY_FRAMES
+from polydomo.protocols import http_content as content
+from polydomo.wire.frames import join, split
+from polydomo.wire.http import HttpError
+
+BODIES = st.lists(st.binary(max_size=300), max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("accept", "chosen"),
+    [
+        ("", content.OCTETS),
+        ("*/*", content.OCTETS),
+        ("application/json", content.JSON),
+        ("application/json, text/plain, */*", content.OCTETS),  # what axios sends
+        ("application/json, */*;q=0.5", content.JSON),
+        ("multipart/*", content.MULTIPART),
+        ("application/*;q=0.3, multipart/mixed;q=0.4", content.MULTIPART),
+        ("application/octet-stream;q=0, */*", content.JSON),
+        ("image/png", ""),
+        ("*/*;q=nonsense", ""),
+        (" , ;, application/json ;q=1.0", content.JSON),
+    ],
+)
+def test_choosing_a_media_type(accept: str, chosen: str) -> None:
+    assert content.choose(accept, (content.OCTETS, content.JSON, content.MULTIPART)) == chosen
+
+
+@given(BODIES)
+def test_frames_survive_json(frames: list[bytes]) -> None:
+    body = join(frames)
+    _, data = content.response_body(content.FRAMES_JSON, body)
+    assert content.request_body(content.FRAMES_JSON, data) == body
+    assert json.loads(data)["frames"] == content.frames_to_json(body)
+
+
+@given(BODIES)
+def test_frames_survive_multipart(frames: list[bytes]) -> None:
+    kind, data = content.response_body(content.MULTIPART, join(frames))
+    assert split(content.request_body(kind, data)) == frames
+
+
+def test_a_frame_that_contains_the_boundary() -> None:
+    frames = [b"\r\n--polydomo-frame\r\n", b"polydomo-frame-x--"]
+    kind, data = content.to_multipart(join(frames))
+    assert split(content.from_multipart(kind, data)) == frames
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("multipart/mixed", b""),
+        ("multipart/mixed; boundary=a", b""),
+        ("multipart/mixed; boundary=a", b"--a\r\n\r\nx"),
+        ("multipart/mixed; boundary=a", b"--a\r\nno end of headers\r\n--a--"),
+        ("multipart/mixed; boundary=a", b"--a\r\n\r\nx\r\n--ab\r\n\r\ny\r\n--a--"),
+        ("multipart/mixed; boundary=" + "a" * 71, b"--a--"),
+        ("multipart/mixed; boundary=a", b"--a\r\n\r\n" * (MAX_BODY_FRAMES + 3)),
+        (content.FRAMES_JSON, b""),
+        (content.FRAMES_JSON, b"[]"),
+        (content.FRAMES_JSON, b'{"frames": 1}'),
+        (content.FRAMES_JSON, b'{"frames": [1]}'),
+        (content.FRAMES_JSON, b'{"frames": [{"base64": "*"}]}'),
+        (content.FRAMES_JSON, b'{"frames": ["\\ud800"]}'),
+        (content.FRAMES_JSON, b"[" * 100_000),
+        (content.FRAMES_JSON, b"\xff"),
+    ],
+)
+def test_malformed_bodies_are_rejected(kind: str, data: bytes) -> None:
+    with pytest.raises(HttpError) as caught:
+        content.request_body(kind, data)
+    assert caught.value.status in (400, 413) and not caught.value.close
+
+
+def test_a_part_may_have_headers_or_none() -> None:
+    data = b"preamble\r\n--a\r\n\r\none\r\n--a\r\nContent-Type: text/plain\r\nX: y\r\n\r\ntwo\r\n--a--\r\nepilogue"
+    assert split(content.from_multipart('multipart/mixed; boundary="a"', data)) == [b"one", b"two"]
+
+
+def test_anything_else_is_one_frame() -> None:
+    assert split(content.request_body("application/json", b'{"frames": []}')) == [b'{"frames": []}']
+    assert split(content.request_body("", b"")) == [b""]
+
+
+def test_problem() -> None:
+    assert content.problem(504, "timeout", "its deadline passed", service="slow", request="") == {
+        "type": "urn:polydomo:timeout",
+        "title": "Gateway Timeout",
+        "status": 504,
+        "detail": "its deadline passed",
+        "service": "slow",
+    }
