@@ -177,7 +177,12 @@ def empty(client: ClientKind, worker: WorkerKind) -> str:
 
 def frames(client: ClientKind, worker: WorkerKind) -> str:
     """Many frames, empty ones and long ones among them, both ways."""
-    _, asking, hand = start(client, worker)
+    world, asking, hand = start(client, worker)
+    if worker.shown_by_reply:
+        first = Client(world, client.end)
+        first.ask(SERVICE, [b"which dialect?"])
+        hand.final(hand.take(), [b"this one"])
+        assert first.wait_for_final() == [b"this one"]
     body = [b"a", b"", b"c" * 300, b"", *(b"%d" % number for number in range(100)), b""]
     asking.ask(SERVICE, body)
     job = hand.take()

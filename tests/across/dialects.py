@@ -11,6 +11,13 @@ class Mdp1ReqClientEnd(Mdp1ClientEnd):
     socket_type = b"REQ"
 
 
+class GuidePhpWorkerEnd(Mdp1WorkerEnd):
+    """The Guide's PHP worker: no empty frame between the client address and the body of a REPLY."""
+
+    def say(self, command: bytes, rest: Frames) -> None:
+        super().say(command, [rest[0], *rest[2:]] if command == b"\x03" else rest)
+
+
 class Rfc18ReqClientEnd(MdpClientEnd):
     """RFC 18 through a REQ socket, whose empty frame comes first."""
 

@@ -12,6 +12,7 @@ from polydomo.protocols.memo_ends import MemoClientEnd, MemoWorkerEnd
 from tests.across.dialects import (
     AsciiClientEnd,
     AsciiWorkerEnd,
+    GuidePhpWorkerEnd,
     LibmdpClientEnd,
     LibmdpWorkerEnd,
     MajortomoClientEnd,
@@ -39,6 +40,7 @@ class WorkerKind:
     single: bool = False
     tells: bool = False  # it can tell of a failure
     polls: bool = False  # silent while it works, by its protocol
+    shown_by_reply: bool = False  # its dialect shows in its first reply that begins with a frame that is not empty
 
 
 CLIENTS = {
@@ -61,6 +63,7 @@ WORKERS = {
     kind.name: kind
     for kind in (
         WorkerKind("mdp1", Mdp1WorkerEnd),
+        WorkerKind("guide-php", GuidePhpWorkerEnd, shown_by_reply=True),
         WorkerKind("rfc18", Mdp2WorkerEnd, partials=True),
         WorkerKind("majortomo", MajortomoWorkerEnd, partials=True),
         WorkerKind("libmdp", LibmdpWorkerEnd),

@@ -10,7 +10,8 @@ from polydomo.wire.zmtp import ZmtpLink
 from tests.across.kinds import CLIENTS, WORKERS
 from tests.across.world import Client, Worker, World, carry
 
-PROTOCOLS = {name: "mdp2" if name in ("rfc18", "majortomo", "libmdp", "zmq-mdp2") else name for name in WORKERS}
+DIALECTS = {"guide-php": "mdp1", "rfc18": "mdp2", "majortomo": "mdp2", "libmdp": "mdp2", "zmq-mdp2": "mdp2"}
+PROTOCOLS = {name: DIALECTS.get(name, name) for name in WORKERS}
 
 
 class Asking(Handler):

@@ -3,15 +3,16 @@
 import pytest
 
 from polydomo.protocols import registry
+from polydomo.protocols.mdp1 import GUIDE_PHP
 from polydomo.protocols.mdp2 import DIALECTS
 from tests.across.cases import CASES
 from tests.across.kinds import CLIENTS, PAIRS, WORKERS
 from tests.across.table import PAGE, render, run
 
-# What there is, from the code of the broker and not from the lists of these tests: every protocol that carries requests, MDP/0.2 in
-# all its dialects. Through a REQ socket RFC 18 can only be a client's.
+# All protocols that carry requests, taken from the broker's code and not from the lists of these tests, and all dialects of MDP.
+# Only a client can speak RFC 18 through a REQ socket, and only a worker can speak guide-php.
 SPOKEN = (set(registry.names()) - {"mdp2"}) | set(DIALECTS)
-EVERY_PAIR = {(client, worker) for client in SPOKEN for worker in SPOKEN - {"rfc18-req"}}
+EVERY_PAIR = {(client, worker) for client in SPOKEN for worker in (SPOKEN | {GUIDE_PHP}) - {"rfc18-req"}}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -24,5 +25,5 @@ def test_pair(client: str, worker: str, case: str) -> None:
 def test_no_pair_is_missing_and_the_page_tells_the_result() -> None:
     results = run()
     assert set(results) == {(client, worker, case) for client, worker in EVERY_PAIR for case in CASES}
-    assert len(EVERY_PAIR) == 90
+    assert len(EVERY_PAIR) == 100
     assert PAGE.read_text(encoding="utf-8") == render(results), "run `python -m tests.across.table`"

@@ -100,6 +100,46 @@ def test_one_connection_may_be_client_and_worker(rig: Rig) -> None:
     assert peer.heard() == [[*C, b"echo", b"mine"]]
 
 
+# --- the dialect of the Guide's PHP worker: no empty frame in REPLY
+
+
+@pytest.mark.parametrize("body", [[b"x"], [b"x", b"", b"y"], [b"0"], [b"a" * 255, b"b" * 40_000], []])
+def test_a_reply_without_the_empty_frame_reaches_the_client(rig: Rig, body: Frames) -> None:
+    worker, address, client = busy_of(rig)
+    worker.say(*W, REPLY, address, *body)
+    assert client.heard() == [[*C, b"echo", *(body or [b""])]]
+    assert worker.session.dialect == "guide-php"
+    client.say(*C, b"echo", b"again")
+    worker.say(*W, REPLY, job_of(worker)[3], b"done")
+    assert client.heard() == [[*C, b"echo", b"done"]]
+    assert worker.heard() == [] and worker.closed == "" and rig.notes.violations == rig.notes.lefts == []
+
+
+@pytest.mark.parametrize("body", [[], [b"x"], [b"no delimiter", b"x"]])
+def test_a_reply_without_the_empty_frame_from_a_peer_that_is_no_worker(rig: Rig, body: Frames) -> None:
+    peer = rig.peer()
+    peer.say(*W, REPLY, b"client", *body)
+    assert peer.heard() == GOODBYE and rig.notes.violations == ["a reply from a worker that is not registered"]
+
+
+@pytest.mark.parametrize("body", [[b"", b"x"], [b"", b"", b"x"], [b"", b""], [b""]])
+def test_after_one_such_reply_a_body_may_begin_with_an_empty_frame(rig: Rig, body: Frames) -> None:
+    worker, address, client = busy_of(rig)
+    worker.say(*W, REPLY, address, b"x")
+    client.heard()
+    client.say(*C, b"echo", b"again")
+    worker.say(*W, REPLY, job_of(worker)[3], *body)
+    assert client.heard() == [[*C, b"echo", *body]]
+
+
+def test_a_stale_reply_without_the_empty_frame_reaches_no_client(rig: Rig) -> None:
+    worker, address, client = busy_of(rig)
+    worker.say(*W, REPLY, b"0" * 12, b"x")
+    assert client.heard() == [] and worker.closed == ""
+    worker.say(*W, REPLY, address, b"right")
+    assert client.heard() == [[*C, b"echo", b"right"]]
+
+
 # --- heartbeats
 
 
@@ -282,8 +322,6 @@ def test_a_zombie_that_still_asks_is_not_cut_off(rig: Rig) -> None:
         [b"", b"MDPW01", b"\x01"],
         [b"", b"MDPW01", b"\x01", b"echo", b"more"],
         [b"", b"MDPW01", b"\x03"],
-        [b"", b"MDPW01", b"\x03", b"client"],
-        [b"", b"MDPW01", b"\x03", b"client", b"no delimiter", b"x"],
         [b"", b"MDPW01", b"\x04", b"more"],
         [b"", b"MDPW01", b"\x05", b"more"],
         [b"", b"MDPW01", b"\x06"],

@@ -4,7 +4,10 @@
     worker   ->  "" MDPW01 READY service           <-  "" MDPW01 REQUEST client "" body+
              ->  "" MDPW01 REPLY client "" body+   <-> "" MDPW01 HEARTBEAT    <-> "" MDPW01 DISCONNECT
 
-The client address we give a worker is the token of the attempt, so a reply that names anything else counts for nothing.
+The client address that a worker receives is the token of the attempt. A reply that names any other address is dropped as stale.
+
+The Guide's PHP worker leaves the empty frame of REPLY out, and the Guide's C broker accepts that. A worker that has sent one such reply
+speaks the dialect ``guide-php``: from then on everything after the client address is body, even if its first frame is empty.
 """
 
 from polydomo.errors import ProtocolViolation
@@ -21,6 +24,8 @@ REQUEST = WORKER + b"\x01\x01\x02\x01\x0c"
 HEARTBEAT = WORKER + b"\x00\x01\x04"
 DISCONNECT = WORKER + b"\x00\x01\x05"
 
+GUIDE_PHP = "guide-php"  # the dialect whose REPLY has no empty frame between client address and body
+
 SERVICE_AT = len(CLIENT)
 BODY_AT = len(REPLY) + 12 + 2  # after a token and the delimiter
 
@@ -31,6 +36,7 @@ class Mdp1Session(WorkerRole):
 
     def __init__(self, broker: Verbs, link: Link) -> None:
         super().__init__(broker, link)
+        self.dialect = ""  # GUIDE_PHP once the worker has sent a reply without the empty frame
         self._asked = b""  # all that stands in front of the body of the last request: the next one mostly begins alike
         self._service = b""
         self._due = b""  # all that stands in front of the body of the reply to what the worker was given last
@@ -75,7 +81,8 @@ class Mdp1Session(WorkerRole):
         elif data.startswith(REPLY, start):
             body = start + BODY_AT
             worker = self.worker
-            if worker is not None and worker.alive and data[body - 2 : body] == DELIMITER and body < end:
+            laid_out = data[body - 2 : body] == DELIMITER and body < end and not self.dialect
+            if laid_out and worker is not None and worker.alive:
                 token = data[body - 14 : body - 2]
                 if token in worker.held:
                     self.broker.final(worker, token, cut(data, body, end))
@@ -98,8 +105,8 @@ class Mdp1Session(WorkerRole):
         elif frames[1] == b"MDPW01":
             if not self.finished:
                 self._command(frames[2], frames[3:])
-            elif frames[2] == b"\x03" and len(frames) > 4:
-                self.answered(frames[3], join(frames[5:]), True)
+            elif frames[2] == b"\x03" and len(frames) > 3:
+                self._reply(frames[3:])
         else:
             self._invalid(f"header {frames[1][:16]!r} on an MDP/0.1 connection")
 
@@ -108,9 +115,8 @@ class Mdp1Session(WorkerRole):
             # "There is no response to a READY."
             tuning = self.broker.tuning
             self.enroll(rest[0], tuning.mdp_beat, tuning.beats_missed)
-        elif command == b"\x03" and len(rest) >= 2 and not rest[1]:
-            # "The REPLY command SHALL contain precisely one client address frame ... followed by an empty (zero sized) frame."
-            self.answered(rest[0], join(rest[2:]), True)
+        elif command == b"\x03" and rest:
+            self._reply(rest)
         elif command == b"\x04" and not rest:
             worker = self.known("HEARTBEAT")
             if worker is not None:
@@ -122,6 +128,14 @@ class Mdp1Session(WorkerRole):
             self.expel("REQUEST from a worker")
         else:
             self._invalid(f"worker command {command[:8]!r} with {len(rest)} frames")
+
+    def _reply(self, rest: list[bytes]) -> None:
+        """A reply that did not take the fast path: client address, empty frame, body. The dialect ``guide-php`` has no empty frame."""
+        # "The REPLY command SHALL contain precisely one client address frame ... followed by an empty (zero sized) frame."
+        if len(rest) < 2 or rest[1]:
+            self.dialect = GUIDE_PHP
+            self._due = b""
+        self.answered(rest[0], join(rest[1:] if self.dialect else rest[2:]), True)
 
     def _invalid(self, what: str) -> None:
         """ "The broker SHOULD respond to invalid messages by dropping them and treating that peer as invalid." """
@@ -135,7 +149,7 @@ class Mdp1Session(WorkerRole):
 
     def deliver(self, worker: Worker, request: Request) -> None:
         self._token = token = request.token
-        self._due = b"".join((REPLY, token, DELIMITER))
+        self._due = b"" if self.dialect else b"".join((REPLY, token, DELIMITER))
         body = request.body or EMPTY_FRAME
         self.link.post((REQUEST, token, DELIMITER, body), len(body))
 
