@@ -127,9 +127,9 @@ MONITOR_GONE: Final = 256  # Workers, services and clients each that have gone a
 MONITOR_TALLIES: Final = (
     2_000  # Pairs of service and protocol counted apart; beyond them all others share one count for each protocol.
 )
-LATE_FRACTION: Final = (
-    0.5  # Of the silence that loses a worker, after which it is late: with three intervals, one and a half, as in DBP.
-)
+# Part of the allowed silence after which a worker is late. The Guide's, libmdp's, JeroMQ's and majortomo's workers beat from a poll loop:
+# healthy ones are silent for up to two intervals, plus the lateness of a timer on each side. With three intervals allowed this is 2.25.
+LATE_FRACTION: Final = 0.75
 METRICS_INTERVAL: Final = 1.0  # A page of metrics is rendered once a second at most, however many ask for it.
 METRICS_SERVICES: Final = 250  # Services with figures of their own there: about 30 ms of rendering, 7,000 series.
 

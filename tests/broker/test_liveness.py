@@ -2,6 +2,7 @@
 
 import pytest
 
+from polydomo.broker import states
 from polydomo.broker.policy import Policy
 from tests.broker.rig import Peer, World
 
@@ -84,6 +85,19 @@ def test_a_worker_that_beats_stays(world: World) -> None:
     assert worker.said == []
     world.wait(7.6)
     assert worker.said == ["expire", "gone"]
+
+
+def test_a_healthy_worker_that_beats_from_a_poll_loop_is_never_late(world: World) -> None:
+    """The Guide's, libmdp's, JeroMQ's and majortomo's workers are silent for up to two intervals, and a little more."""
+    worker = world.worker()
+    for _ in range(20):
+        world.wait(5.1)
+        assert states.of_worker(world.broker, worker.me).state == "ready"
+        worker.say_beat()
+    assert [row["state"] for row in world.broker.monitor.events if row["kind"] == "worker"] == ["ready"]
+    world.wait(5.7)
+    assert states.of_worker(world.broker, worker.me).state == "late"
+    assert worker.said == []
 
 
 def test_any_message_counts(world: World) -> None:

@@ -176,7 +176,7 @@ def test_a_reply_for_somebody_elses_request(rig: Rig, name: str) -> None:
     assert client.peer.only()[-1] == b"mine"
 
 
-def test_a_stray_partial_keeps_the_worker(rig: Rig) -> None:
+def test_the_stray_partial_of_nodejs_mdp02_is_dropped_and_not_reported(rig: Rig) -> None:
     worker, client = worker_of(rig, RFC18), Speaker(rig, RFC18)
     for i in range(3):
         client.ask(b"echo", b"%d" % i)
@@ -184,7 +184,16 @@ def test_a_stray_partial_keeps_the_worker(rig: Rig) -> None:
         worker.command(b"\x04", address, b"", b"done")
         worker.command(b"\x03", b"undefined", b"", b"done")
         assert client.peer.heard() == [[b"MDPC02", b"\x03", b"echo", b"done"]]
-    assert worker.peer.heard() == [] and rig.notes.stales == ["partial"] * 3 and rig.notes.violations == []
+    assert worker.peer.heard() == [] and rig.notes.stales == rig.notes.violations == []
+    worker.command(b"\x06")
+    worker.command(b"\x03", b"undefined", b"", b"done")
+    assert rig.notes.stales == rig.notes.violations == []
+
+
+def test_the_stray_partial_from_a_peer_that_is_no_worker_is_a_violation(rig: Rig) -> None:
+    worker = Speaker(rig, RFC18)
+    worker.command(b"\x03", b"undefined", b"", b"done")
+    assert rig.notes.violations == ["a reply from a worker that is not registered"]
 
 
 def test_frames_in_long_form_are_taken(rig: Rig) -> None:

@@ -51,6 +51,8 @@ UNDECIDED = Dialect("undecided", True, (b"\x02", b"\x03", b"\x04"), _RFC, False)
 
 DIALECTS = {dialect.name: dialect for dialect in (RFC18, RFC18_REQ, ASCII, MAJORTOMO, LIBMDP)}
 
+STRAY = b"undefined"  # nodejs-mdp02 sends one more PARTIAL after each FINAL, to this client address. It is dropped without a warning.
+
 EMPTY_LEAD = b"\x01\x00\x01\x06MDP"
 
 
@@ -134,7 +136,8 @@ class Mdp2Session(WorkerRole):
             if not self.finished:
                 self._command(command, frames[lead + 2 :])
             elif command in (self.spoken.from_partial, self.spoken.from_final) and len(frames) > lead + 3:
-                self.answered(frames[lead + 2], join(frames[lead + 4 :]), command == self.spoken.from_final)
+                if frames[lead + 2] != STRAY:
+                    self.answered(frames[lead + 2], join(frames[lead + 4 :]), command == self.spoken.from_final)
         elif header == b"MDPC02":
             plain = join(frames)
             if plain != data[start:end]:  # frames in long form where the short one does
@@ -164,6 +167,8 @@ class Mdp2Session(WorkerRole):
             # "The ... PARTIAL and FINAL commands SHALL contain precisely one client address frame ... followed by an empty frame."
             if spoken is UNDECIDED:
                 self._kept = (rest[0], join(rest[2:]))
+                self.known("a reply")
+            elif rest[0] == STRAY and command == spoken.from_partial:
                 self.known("a reply")
             else:
                 self.answered(rest[0], join(rest[2:]), command == spoken.from_final)
