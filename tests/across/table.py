@@ -14,8 +14,8 @@ INTRODUCTION = """\
 
 Each of the {clients} clients below was tried with each of the {workers} workers, in {cases} cases each: {runs} runs on the pure core, the
 bytes of both peers passing through real ZMTP and SP links, with a clock set by hand. One call of each pair is also made over real sockets,
-with libzmq and NNG as the peers. `guide-php` is the dialect of MDP/0.1 that the Guide's PHP worker speaks. `rfc18`, `rfc18-req` (RFC 18 through
-a REQ socket), `majortomo`, `libmdp` and `zmq-mdp2` are the dialects of MDP/0.2.
+with libzmq and NNG as the peers. `guide-php` is the dialect of MDP/0.1 that the Guide's PHP worker speaks. `rfc18`, `rfc18-req`
+(RFC 18 through a REQ socket), `majortomo`, `libmdp` and `zmq-mdp2` are the dialects of MDP/0.2.
 
 `python -m tests.across.table` wrote this page from the result of the runs, and a test fails if it is out of date. The cases are in
 `tests/across/cases.py`, the peers in `tests/across/kinds.py`.

@@ -93,6 +93,32 @@ def test_why_a_request_waits_again(world: World) -> None:
     assert second.bodies() == [b"1"]
 
 
+def test_what_a_worker_still_does_for_a_client_that_has_gone_is_listed() -> None:
+    world = World()
+    worker, client, asker = world.worker(), world.client(), world.client()
+    client.ask(body=b"long job")
+    world.wait(3.0)
+    client.close()
+    (row,) = rows(asker, "requests")
+    assert row["state"] == "abandoned" and row["worker"] == f"w{worker.me.number}" and row["since"] == 3.0
+    assert row["why"] == "worker w1 still runs it, though it ended as cancelled: the client has gone"
+    assert row["bytes"] is None
+    assert world.broker.open_requests == 0, "it has its outcome"
+    worker.answer()
+    assert rows(asker, "requests") == []
+
+
+def test_what_a_worker_still_does_after_the_deadline_is_listed() -> None:
+    world = World()
+    worker, client, asker = world.worker(), world.client(), world.client()
+    client.ask(deadline=world.now + 1.0)
+    world.wait(1.5)
+    (row,) = rows(asker, "requests")
+    assert row["state"] == "abandoned" and row["why"].startswith("worker w1 still runs it, though it ended as timeout")
+    worker.close()
+    assert rows(asker, "requests") == []
+
+
 def test_a_list_of_requests_has_an_end() -> None:
     world = World(Policy(max_outstanding=10_000))
     client = world.client()

@@ -5,7 +5,8 @@
 ``polydomo.status``    figures of the broker as a JSON object
 ``polydomo.services``  a JSON list: name, workers, idle, queued, ...
 ``polydomo.workers``   a JSON list: protocol, dialect, peer, services, state, held, ...
-``polydomo.requests``  a JSON list of what is queued or running, since when, and why it waits; at most ``MAX_LISTED``
+``polydomo.requests``  a JSON list of requests that are queued, running, or abandoned by their client while a worker still runs them, since
+                       when, and why; at most ``MAX_LISTED``
 ``polydomo.clients``   a JSON list of connections that are not workers
 ``polydomo.gone``      workers, services and clients that have gone lately, and why, as a JSON object
 ``polydomo.figures``   rates, latencies and states as a JSON object: what ``monitor.figures`` publishes
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import figures, states
 from polydomo.limits import MAX_LISTED
-from polydomo.protocols.request import HELD, Request
+from polydomo.protocols.request import DONE, HELD, QUEUED, Request
 from polydomo.protocols.verbs import Service, Session, Worker
 from polydomo.wire.frames import Body, flat, frame
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from polydomo.broker.ledger import Ledger
 
 Row = dict[str, object]
+
+STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # of a request that is listed
 
 OWN = b"polydomo."
 NAMES = {
@@ -152,24 +155,32 @@ def requests(broker: "Broker") -> list[Row]:
             if len(found) == MAX_LISTED:
                 return found
             found.append(request_row(broker, request))
+    for (
+        worker
+    ) in broker.workers:  # what a worker still does, though the request has ended: its client has gone, or it timed out
+        for request in worker.held.values():
+            if request.state == DONE:
+                if len(found) == MAX_LISTED:
+                    return found
+                found.append(request_row(broker, request))
     return found
 
 
 def request_row(broker: "Broker", request: Request) -> Row:
     worker = request.worker
-    held = request.state == HELD and worker is not None
+    held = request.state != QUEUED and worker is not None
     return {
         "request": request.number,
         "service": text(request.service.name),
         "client": f"c{request.session.number}",
         "protocol": request.session.protocol,
-        "state": "running" if held else "queued",
+        "state": STATES[request.state],
         "age": round(broker.now - request.accepted, 3),
         "since": round(broker.now - (request.dispatched if held else request.accepted), 3),
         "worker": f"w{worker.number}" if worker is not None and held else "",
         "attempts": request.attempts,
         "hops": request.course.hops,
-        "bytes": len(request.body),
+        "bytes": len(request.body) if request.state != DONE else None,  # the body of one that ended is gone
         "why": why(request),
     }
 
@@ -179,8 +190,9 @@ def why(request: Request) -> str:
     service = request.service
     worker = request.worker
     if request.state == HELD and worker is not None:
-        where = "the broker behind" if worker.session.protocol == "bridge" else "worker"
-        return f"{where} w{worker.number} has it"
+        return f"{_holder(worker)} has it"
+    if request.state == DONE and worker is not None:
+        return f"{_holder(worker)} still runs it, though it ended as {request.outcome}: {request.course.reason}"
     count = len(service.workers)
     if not count:
         return "the bridges to its workers are full" if service.away else "no worker offers it"
@@ -188,6 +200,10 @@ def why(request: Request) -> str:
     lost = request.attempts - request.course.spent
     again = f"; lost {lost} times" if lost else ""
     return f"{who} busy{again}"
+
+
+def _holder(worker: Worker) -> str:
+    return f"{'the broker behind' if worker.session.protocol == 'bridge' else 'worker'} w{worker.number}"
 
 
 def foreign(broker: "Ledger") -> dict[str, Row]:

@@ -341,7 +341,7 @@ def request_cells(row: Row) -> list[str]:
         span(row["since"]),
         span(row["age"]),
         str(row["attempts"]),
-        size(row["bytes"]),
+        "-" if row["bytes"] is None else size(row["bytes"]),
         row["why"],
     ]
 
