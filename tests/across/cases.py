@@ -75,6 +75,25 @@ def partials(client: ClientKind, worker: WorkerKind) -> str:
     return ("joined by the broker" if worker.partials else "joined by the worker") + one
 
 
+def stream_end(client: ClientKind, worker: WorkerKind) -> str:
+    """Two partials, and a final without a body: a generator that returns nothing."""
+    world, asking, hand = start(client, worker)
+    asking.ask(SERVICE, [b"go"])
+    job = hand.take()
+    hand.end.partial(job, [b"one"])
+    world.settle()
+    hand.end.partial(job, [b"two", b"2"])
+    world.settle()
+    hand.final(job, [])
+    last = asking.wait_for_final()
+    if client.partials and worker.partials:
+        assert asking.heard[:2] == [("partial", [b"one"]), ("partial", [b"two", b"2"])]
+        assert len(asking.heard) == 3 and last in ([], [b""])
+        return "an empty final"
+    assert asking.heard == [("final", there(client, worker, [b"one", b"two", b"2"]))]
+    return "the partials, and nothing more"
+
+
 def timeout(client: ClientKind, worker: WorkerKind) -> str:
     """The worker takes longer than the client waits: its late reply reaches nobody, and it serves the next client."""
     world, asking, hand = start(client, worker)
@@ -244,6 +263,7 @@ def chain(client: ClientKind, worker: WorkerKind) -> str:
 CASES: dict[str, tuple[str, Case]] = {
     "call": ("A call", call),
     "partials": ("Partials", partials),
+    "stream end": ("A stream that ends without a last body", stream_end),
     "timeout": ("A reply that comes too late", timeout),
     "expiry": ("Nobody offers the service in time", expiry),
     "death": ("The worker's connection breaks", death),

@@ -398,3 +398,31 @@ def test_a_lost_attempt_after_a_partial_ends_in_silence(rig: Rig) -> None:
     worker.peer.lose()
     assert client.peer.heard() == [[b"MDPC02", b"\x02", b"echo", b"part"]]
     assert rig.notes.outcomes == ["interrupted"]
+
+
+# --- a stream that ends without a last body
+
+
+def test_an_empty_final_after_partials_adds_no_frame_for_clients_that_get_them_joined(rig: Rig) -> None:
+    worker, client = worker_of(rig, RFC18), rig.peer(b"REQ")
+    client.say(b"", b"MDPC01", b"echo", b"go")
+    address, _ = worker.job()
+    worker.command(b"\x03", address, b"", b"one")
+    worker.command(b"\x04", address, b"", b"")
+    assert client.heard() == [[b"", b"MDPC01", b"echo", b"one"]]
+
+
+def test_an_empty_final_without_partials_is_the_reply(rig: Rig) -> None:
+    worker, client = worker_of(rig, RFC18), rig.peer(b"REQ")
+    client.say(b"", b"MDPC01", b"echo", b"go")
+    worker.command(b"\x04", worker.job()[0], b"", b"")
+    assert client.heard() == [[b"", b"MDPC01", b"echo", b""]]
+
+
+def test_two_empty_frames_in_the_final_are_body(rig: Rig) -> None:
+    worker, client = worker_of(rig, RFC18), rig.peer(b"REQ")
+    client.say(b"", b"MDPC01", b"echo", b"go")
+    address, _ = worker.job()
+    worker.command(b"\x03", address, b"", b"one")
+    worker.command(b"\x04", address, b"", b"", b"")
+    assert client.heard() == [[b"", b"MDPC01", b"echo", b"one", b"", b""]]

@@ -109,7 +109,7 @@ class Mdp2Session(WorkerRole):
                 command = data[at : at + 1]
                 if token in worker.held:
                     if command == dialect.from_final:
-                        self.broker.final(worker, token, cut(data, body, end))
+                        self.broker.final(worker, token, _last(worker, token, cut(data, body, end)))
                         return
                     if command == dialect.from_partial:
                         self.broker.partial(worker, token, cut(data, body, end))
@@ -184,6 +184,10 @@ class Mdp2Session(WorkerRole):
         else:
             self._invalid(f"worker command {command[:8]!r} with {len(rest)} frames")
 
+    def answered(self, token: bytes, body: Body, final: bool) -> None:
+        worker = self.worker
+        super().answered(token, _last(worker, token, body) if final and worker is not None else body, final)
+
     def _decide(self, command: bytes, rest: "list[bytes]") -> None:
         """majortomo or libmdp? What was kept of the worker until now is then read in its own dialect."""
         if command == b"\x04" and not rest:
@@ -226,3 +230,13 @@ class Mdp2Session(WorkerRole):
     def send_disconnect(self) -> None:
         if self.spoken is not UNDECIDED:
             self.link.send(self.spoken.goodbye)
+
+
+def _last(worker: Worker, token: bytes, body: Body) -> Body:
+    """The body of a FINAL. MDP/0.2 requires at least one body frame, so a worker that ends a stream with nothing more to say sends an empty
+    one. After partials that frame is no part of the reply: clients that get the partials joined must not see it."""
+    if body == EMPTY_FRAME:
+        request = worker.held.get(token)
+        if request is not None and request.course.first_partial:
+            return b""
+    return body
