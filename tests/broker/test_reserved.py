@@ -114,7 +114,9 @@ def test_what_a_worker_still_does_after_the_deadline_is_listed() -> None:
     client.ask(deadline=world.now + 1.0)
     world.wait(1.5)
     (row,) = rows(asker, "requests")
-    assert row["state"] == "abandoned" and row["why"].startswith("worker w1 still runs it, though it ended as timeout")
+    assert row["state"] == "abandoned" and str(row["why"]).startswith(
+        "worker w1 still runs it, though it ended as timeout"
+    )
     worker.close()
     assert rows(asker, "requests") == []
 
