@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "polydomo"
 
 # A module may import only from its own layer and from those before it.
-LAYERS = ["wire", "protocols", "broker", "server", "client", "worker", "journal", "pipeline", "cli"]
+LAYERS = ["wire", "protocols", "broker", "stores", "server", "client", "worker", "journal", "pipeline", "cli"]
 
 OPEN = {"errors", "limits"}  # to everybody
 PURE = {"wire", "protocols", "broker"}

@@ -1,0 +1,90 @@
+"""A job: a request that is kept in a store until it has an outcome, and its result for some time after that."""
+
+import json
+
+from polydomo.limits import JOB_STORY
+from polydomo.protocols.backoff import Backoff, backoff_of
+
+Row = dict[str, object]
+
+# States as they are stored. An open job is delayed, queued or running: that is known only to the broker that leads.
+OPEN, DONE, DEAD, CANCELLED = "open", "done", "dead", "cancelled"
+STATES = (OPEN, DONE, DEAD, CANCELLED)
+ENDED = (DONE, DEAD, CANCELLED)
+
+DELAYED, QUEUED, RUNNING, RECORDING = "delayed", "queued", "running", "recording"  # phases of an open job
+
+# Where a job came from.
+SUBMITTED = "job"  # ``polydomo.submit``
+REQUEST = "request"  # a plain request to a durable service, or eMQP's ``guarantee``
+TITANIC = "titanic"  # ``titanic.request``
+SCHEDULED = "schedule"
+
+
+class Job:
+    """One job. Times are seconds since the epoch: they outlive the process."""
+
+    __slots__ = (
+        "attempts", "backoff", "body", "created", "digest", "due", "ended", "expires", "fired", "id", "keep", "key", "origin",
+        "outcome", "phase", "priority", "reason", "result", "run", "schedule", "sequence", "service", "started", "state", "story",
+        "worker",
+    )  # fmt: skip
+
+    def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
+        self.id = id  # 26 characters, unique everywhere
+        self.service = service
+        self.body = body  # framed as on the wire
+        self.key = ""  # idempotency key; "" is none
+        self.origin = SUBMITTED
+        self.digest = b""  # of a plain request without a key: finds it again when it is repeated
+        self.priority = 0  # higher first
+        self.created = created
+        self.due = created  # not before
+        self.expires = 0.0  # 0 is never
+        self.run = 0.0  # seconds that one attempt may take; 0 is no bound of its own
+        self.backoff: Backoff | None = None  # None: the service's
+        self.attempts = 0  # started so far
+        self.state = OPEN
+        self.outcome = ""  # once it has ended: ``ok`` or how the last attempt failed
+        self.reason = ""
+        self.result = b""
+        self.ended = 0.0
+        self.keep = 0.0  # removed after this time; 0 is never
+        self.story: list[Row] = []  # attempts that did not succeed, the newest last
+        self.schedule = ""  # the schedule that fired it, and for which time
+        self.fired = 0.0
+        # only in memory, while the broker leads
+        self.phase = DELAYED
+        self.sequence = 0  # in the order of acceptance
+        self.started = 0.0
+        self.worker = ""  # who runs it
+
+    def tell(self, attempt: Row) -> None:
+        """Adds an attempt to the story."""
+        self.story.append(attempt)
+        if len(self.story) > JOB_STORY:
+            del self.story[: len(self.story) - JOB_STORY]
+
+    def settings(self) -> str:
+        """What the store keeps as one JSON text: it is never searched."""
+        kept: Row = {}
+        if self.run:
+            kept["run_us"] = round(self.run * 1e6)
+        if self.backoff is not None:
+            kept["retries"] = self.backoff.to_json()
+        return json.dumps(kept, separators=(",", ":")) if kept else ""
+
+    def configure(self, text: str) -> None:
+        """Reads what ``settings`` wrote."""
+        if text:
+            kept = json.loads(text)
+            self.run = kept.get("run_us", 0) / 1e6
+            self.backoff = backoff_of(kept["retries"]) if "retries" in kept else None
+
+
+def story_text(story: "list[Row]") -> str:
+    return json.dumps(story, separators=(",", ":")) if story else ""
+
+
+def story_of(text: str) -> "list[Row]":
+    return json.loads(text) if text else []

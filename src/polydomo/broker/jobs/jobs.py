@@ -1,0 +1,597 @@
+"""The state machine of durable jobs.
+
+A job is stored before it is acknowledged, and its outcome is stored before anybody hears of it. In between the broker runs it like any
+other request; an attempt that fails is tried again after a wait, and a job that runs out of attempts is dead.
+
+    inserting -> delayed -> queued -> running -> recording -> done, dead or cancelled
+                    ^---- a failed attempt ---'
+
+``Jobs`` does nothing by itself: it hands operations to a ``Store`` and attempts to a ``Runner``, and is called back by both. It works only
+while this broker leads. Times are seconds since the epoch.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.job import DELAYED, QUEUED, RECORDING, RUNNING, Job, Row, story_text
+from polydomo.broker.jobs.lanes import Lane, Lanes
+from polydomo.broker.jobs.ops import (
+    FULL,
+    NOT_LEADER,
+    Collected,
+    Finish,
+    Get,
+    Insert,
+    Loaded,
+    Op,
+    Progress,
+    Purge,
+    PutPause,
+    Remove,
+    Reopen,
+    Store,
+    StoreError,
+)
+from polydomo.limits import JOB_PURGE, JOB_REFUSED_WAIT, MAX_JOB_BYTES, MAX_JOBS
+from polydomo.protocols.backoff import Backoff
+from polydomo.protocols.request import (
+    CANCELLED,
+    FAILED,
+    NO_WORKER,
+    OK,
+    REFUSED,
+    SHUTDOWN,
+    TOO_LARGE,
+)
+
+EXPIRED = "expired"  # the outcome of a job whose time to live was over
+
+Answer = Callable[[Job | None, StoreError | None], None]
+
+
+class JobPolicy:
+    """The settings of durable jobs."""
+
+    def __init__(self) -> None:
+        self.backoff = Backoff()  # of jobs that name none
+        self.backoffs: dict[bytes, Backoff] = {}  # by service
+        self.keep = 0.0  # seconds that a result is kept
+        self.keep_dead = 0.0
+        self.repeat = 0.0  # seconds in which the repeat of a plain request finds its result
+        self.max_jobs = MAX_JOBS
+        self.max_bytes = MAX_JOB_BYTES
+
+
+class Runner:
+    """What the state machine asks of the broker."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        raise NotImplementedError
+
+    def chance(self) -> float:
+        """A random number from 0 to 1."""
+        raise NotImplementedError
+
+    def capacity(self, service: bytes) -> int:
+        """How many jobs of the service the broker may have at a time; 0: nobody offers it."""
+        raise NotImplementedError
+
+    def start(self, job: Job) -> None:
+        """Runs the next attempt; ``Jobs.attempt_ended`` follows, perhaps at once."""
+        raise NotImplementedError
+
+    def stop(self, job: Job) -> None:
+        """The attempt that was started is of no interest any more: ``attempt_ended`` does not follow."""
+        raise NotImplementedError
+
+
+class Counters:
+    """What has happened since the broker started."""
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.repeated = 0  # submissions of a job that was there already
+        self.refused = 0
+        self.done = 0
+        self.dead = 0
+        self.cancelled = 0
+        self.retried = 0
+        self.fired = 0  # runs of schedules
+
+
+class Listener:
+    """Who is told what happens to jobs: the journal and the monitor. The base class ignores everything."""
+
+    def job_accepted(self, job: Job) -> None: ...
+    def job_retried(self, job: Job, code: str, reason: str, wait: float) -> None: ...
+    def job_ended(self, job: Job) -> None: ...
+    def schedule_fired(self, name: str, fired: float, job: Job | None) -> None: ...
+    def leadership(self, leads: bool, epoch: int, why: str) -> None: ...
+
+
+class Jobs:
+    def __init__(self, store: Store, runner: Runner, policy: JobPolicy, listener: Listener | None = None) -> None:
+        self.store = store
+        self.runner = runner
+        self.policy = policy
+        self.listener = listener if listener is not None else Listener()
+        self.counters = Counters()
+        self.leads = False
+        self.suspended = False  # leads, but must not start anything
+        self.draining = False  # the broker is shutting down: nothing more is started
+        self.epoch = 0
+        self.leader = ""  # the address of the broker that leads, if it is known
+        self.open: dict[str, Job] = {}
+        self.keys: dict[str, Job] = {}  # of open jobs that have one
+        self.bytes = 0  # bodies of open jobs
+        self.lanes = Lanes()
+        self.paused: set[bytes] = set()
+        self._inserting: dict[str, Insert] = {}
+        self._waiting: dict[str, list[Answer]] = {}  # job -> who waits for its outcome
+        self._unclaimed: dict[bytes, deque[tuple[str, float]]] = {}  # digest -> plain requests whose client has gone
+        self._purge_at = 0.0
+
+    # --- leading --------------------------------------------------------------------------------------------------------------
+
+    def lead(self, epoch: int, loaded: Loaded) -> None:
+        """This broker leads from now on."""
+        self._forget()
+        self.leads = True
+        self.suspended = False
+        self.epoch = epoch
+        self.paused = set(loaded.paused)
+        now = self.runner.now()
+        self._purge_at = now + JOB_PURGE
+        for ended in loaded.uncollected:
+            self._orphan(ended.digest, ended.id, ended.ended)
+        for job in loaded.jobs:
+            if job.digest:
+                self._orphan(job.digest, job.id, 0.0)
+            self._adopt(job, now)
+        self.listener.leadership(True, epoch, f"{len(loaded.jobs)} open jobs")
+        self.pump_all()
+
+    def follow(self, leader: str, why: str) -> None:
+        """Another broker leads: everything here is void, and whoever waits is told so."""
+        led, self.leads = self.leads, False
+        self.leader = leader
+        for job in list(self.open.values()):
+            if job.phase == RUNNING:
+                self.runner.stop(job)
+        waiting = [answer for answers in self._waiting.values() for answer in answers]
+        self._forget()
+        for answer in waiting:
+            answer(None, self.not_leading())
+        if led:
+            self.listener.leadership(False, self.epoch, why)
+
+    def suspend(self, suspended: bool) -> None:
+        """The lease is in doubt: jobs that run may finish, and nothing is started."""
+        self.suspended = suspended
+        if not suspended:
+            self.pump_all()
+
+    def _forget(self) -> None:
+        self.open.clear()
+        self.keys.clear()
+        self.bytes = sum(len(op.job.body) for op in self._inserting.values())
+        self.lanes = Lanes()
+        self._waiting.clear()
+        self._unclaimed.clear()
+
+    def not_leading(self) -> StoreError:
+        text = (
+            f"another broker leads, at {self.leader}" if self.leader else "no broker leads the job store at the moment"
+        )
+        return StoreError(NOT_LEADER, text)
+
+    def put(self, op: Op) -> None:
+        """Hands an operation to the store, under the present epoch."""
+        op.epoch = self.epoch
+        self.store.put(op)
+
+    # --- submitting -----------------------------------------------------------------------------------------------------------
+
+    def refusal(self, size: int) -> StoreError | None:
+        """Why a new job cannot be taken now; None if it can."""
+        if not self.leads or self.suspended:
+            return self.not_leading()
+        if len(self.open) + len(self._inserting) >= self.policy.max_jobs:
+            return StoreError(
+                FULL, f"{len(self.open)} jobs are open; the limit is {self.policy.max_jobs} (`durable.max_jobs`)"
+            )
+        if self.bytes + size > self.policy.max_bytes:
+            return StoreError(
+                FULL, f"open jobs hold {self.bytes} bytes; the limit is {self.policy.max_bytes} (`durable.max_bytes`)"
+            )
+        return self.store.refusal()
+
+    def submit(self, job: Job, answer: Answer) -> None:
+        """Stores a new job, then answers with it; with another one if its key or its id is taken."""
+        known = self.open.get(job.id) or (self.keys.get(job.key) if job.key else None)
+        if known is not None:
+            self.counters.repeated += 1
+            answer(known, None)
+            return
+        error = self.refusal(len(job.body))
+        if error is not None:
+            self.counters.refused += 1
+            answer(None, error)
+            return
+        op = Insert(job)
+        self._inserting[job.id] = op
+        self.bytes += len(job.body)
+
+        def stored(_: Op) -> None:
+            self._stored(op, answer)
+
+        op.then = stored
+        self.put(op)
+
+    def _stored(self, op: Insert, answer: Answer) -> None:
+        job = op.job
+        self._inserting.pop(job.id, None)
+        self.bytes -= len(job.body)
+        if op.error is not None or not self.leads:
+            self.counters.refused += 1
+            answer(None, op.error if op.error is not None else self.not_leading())
+            return
+        found = op.existing
+        if found is not None and (found.id != job.id or found.state != states.OPEN or found.id in self.open):
+            self.counters.repeated += 1
+            answer(self.open.get(found.id, found), None)
+            return
+        self.counters.accepted += 1
+        self._adopt(job, self.runner.now())
+        self.listener.job_accepted(job)
+        answer(job, None)
+        self._pump(job.service)
+
+    def _adopt(self, job: Job, now: float) -> None:
+        """A stored job becomes one of ours."""
+        self.open[job.id] = job
+        if job.key:
+            self.keys[job.key] = job
+        self.bytes += len(job.body)
+        self.lanes.accept(job)
+        self._wait(job, now)
+
+    def adopt_fired(self, job: Job) -> None:
+        """A job that was stored with the run of its schedule."""
+        if job.id not in self.open:
+            self.counters.accepted += 1
+            self._adopt(job, self.runner.now())
+            self.listener.job_accepted(job)
+            self._pump(job.service)
+
+    def _wait(self, job: Job, now: float) -> None:
+        if job.due > now:
+            self.lanes.delay(job)
+        else:
+            self.lanes.queue(job)
+
+    # --- running --------------------------------------------------------------------------------------------------------------
+
+    def service_changed(self, service: bytes) -> None:
+        """A worker came, or a pause ended."""
+        if service in self.lanes.by_service:
+            self._pump(service)
+
+    def pump_all(self) -> None:
+        for service in list(self.lanes.by_service):
+            self._pump(service)
+
+    def _pump(self, service: bytes) -> None:
+        """Hands queued jobs to the broker, as many as its workers can use."""
+        lane = self.lanes.by_service.get(service)
+        if lane is None:
+            return
+        if not self.leads or self.suspended or self.draining or service in self.paused:
+            return
+        room = self.runner.capacity(service) - lane.released if lane.length else 0
+        while room > 0:
+            job = self.lanes.pop(lane)
+            if job is None:
+                break
+            room -= 1
+            self._start(lane, job)
+        self.lanes.forget(service)
+
+    def _start(self, lane: Lane, job: Job) -> None:
+        lane.released += 1
+        job.phase = RUNNING
+        job.started = self.runner.now()
+        job.worker = ""
+        self.runner.start(job)
+
+    def attempt_ended(self, job: Job, code: str, reason: str, body: bytes, taken: bool, after: float = -1.0) -> None:
+        """The broker has the outcome of what ``Runner.start`` began. ``taken``: a worker had it. ``after``: the worker wants it to be tried
+        again so many seconds later."""
+        if job.phase != RUNNING or self.open.get(job.id) is not job:
+            return
+        self.lanes.lane(job.service).released -= 1
+        now = self.runner.now()
+        if taken:
+            job.attempts += 1
+        if code == OK:
+            job.result = body
+            self._record(job, states.DONE, OK, "")
+        elif code in (NO_WORKER, SHUTDOWN) and not taken:
+            self.lanes.queue(job)  # it was not tried: it waits for the next worker
+            return
+        elif code == REFUSED and not taken:
+            job.due = now + JOB_REFUSED_WAIT
+            self.lanes.delay(job)
+        else:
+            self._attempt_failed(job, code, reason, after, now)
+        self._pump(job.service)
+
+    def _attempt_failed(self, job: Job, code: str, reason: str, after: float, now: float) -> None:
+        job.tell(
+            {
+                "attempt": job.attempts,
+                "started": stamp(job.started),
+                "ended": stamp(now),
+                "worker": job.worker,
+                "outcome": code,
+                "reason": reason,
+            }
+        )
+        backoff = self.backoff_of(job)
+        final = (
+            code == FAILED and after < 0 and job.origin == states.REQUEST and job.service not in self.policy.backoffs
+        )
+        if final or code == TOO_LARGE or job.attempts >= backoff.attempts:
+            self._record(job, states.DEAD, code, reason)
+            return
+        wait = after if after >= 0 else backoff.wait(max(1, job.attempts), self.runner.chance())
+        if job.expires and now + wait >= job.expires:
+            self._record(
+                job, states.DEAD, EXPIRED, f"its time to live ends before the next attempt; the last one: {reason}"
+            )
+            return
+        self.counters.retried += 1
+        job.due = now + wait
+        self.lanes.delay(job)
+        self.put(Progress(job.id, job.attempts, job.due, story_text(job.story)))
+        self.listener.job_retried(job, code, reason, wait)
+
+    def backoff_of(self, job: Job) -> Backoff:
+        if job.backoff is not None:
+            return job.backoff
+        return self.policy.backoffs.get(job.service, self.policy.backoff)
+
+    # --- ending ---------------------------------------------------------------------------------------------------------------
+
+    def _record(self, job: Job, state: str, outcome: str, reason: str) -> None:
+        """Stores the outcome. Nobody hears of it before it is on disk."""
+        now = self.runner.now()
+        self.lanes.leave(job)
+        job.phase = RECORDING
+        job.state = state
+        job.outcome = outcome
+        job.reason = reason
+        job.ended = now
+        keep = self.policy.keep_dead if state == states.DEAD else self.policy.keep
+        job.keep = now + keep if keep else 0.0
+        op = Finish(job)
+
+        def recorded(_: Op) -> None:
+            self._recorded(op)
+
+        op.then = recorded
+        self.put(op)
+
+    def _recorded(self, op: Finish) -> None:
+        job = op.job
+        if op.error is not None or self.open.get(job.id) is not job:
+            return  # no longer ours: whoever leads now runs it again
+        assert op.done, "a job of ours has another outcome"
+        del self.open[job.id]
+        if job.key:
+            self.keys.pop(job.key, None)
+        self.bytes -= len(job.body)
+        self.lanes.forget(job.service)
+        answers = self._waiting.pop(job.id, [])
+        if job.state == states.DONE:
+            self.counters.done += 1
+        elif job.state == states.DEAD:
+            self.counters.dead += 1
+        else:
+            self.counters.cancelled += 1
+        self.listener.job_ended(job)
+        if job.digest:
+            if answers:
+                self.put(Collected(job.id))
+            else:
+                self._orphan(job.digest, job.id, job.ended)
+        for answer in answers:
+            answer(job, None)
+
+    # --- asking ---------------------------------------------------------------------------------------------------------------
+
+    def find(self, id: str, answer: Answer) -> None:
+        """The job as it is now, from memory or from the store; None if there is none."""
+        job = self.open.get(id)
+        if job is not None:
+            answer(job, None)
+            return
+        if not self.leads:
+            answer(None, self.not_leading())
+            return
+        op = Get(id)
+
+        def found(_: Op) -> None:
+            answer(self.open.get(id, op.job), op.error)
+
+        op.then = found
+        self.put(op)
+
+    def wait(self, id: str, answer: Answer) -> bool:
+        """Answers when the open job ``id`` has its outcome. False: it is not open; see ``find``."""
+        if id not in self.open:
+            return False
+        self._waiting.setdefault(id, []).append(answer)
+        return True
+
+    def stop_waiting(self, id: str, answer: Answer) -> None:
+        """Whoever waited has gone. The job goes on; the repeat of a plain request finds it again."""
+        answers = self._waiting.get(id)
+        if answers is None or answer not in answers:
+            return
+        answers.remove(answer)
+        if not answers:
+            del self._waiting[id]
+            job = self.open.get(id)
+            if job is not None and job.digest:
+                self._orphan(job.digest, id, 0.0)
+
+    # --- repeats of plain requests ----------------------------------------------------------------------------------------------
+
+    def _orphan(self, digest: bytes, id: str, ended: float) -> None:
+        self._unclaimed.setdefault(digest, deque()).append((id, ended))
+
+    def claim(self, digest: bytes) -> str:
+        """The job of an equal request whose client went away before it had the result; "" if there is none. Each is claimed once."""
+        waiting = self._unclaimed.get(digest)
+        oldest = self.runner.now() - self.policy.repeat
+        found = ""
+        while waiting and not found:
+            id, ended = waiting.popleft()
+            if not ended or ended > oldest:
+                found = id
+        if waiting is not None and not waiting:
+            del self._unclaimed[digest]
+        if found:
+            self.counters.repeated += 1
+        return found
+
+    def collected(self, id: str) -> None:
+        """The stored result of a plain request was sent to the client that repeated it."""
+        self.put(Collected(id))
+
+    # --- orders ---------------------------------------------------------------------------------------------------------------
+
+    def cancel(self, id: str, why: str, answer: Answer) -> None:
+        """Cancels an open job. A worker that runs it may finish, unheard. Answers with the job; with None if it is not open."""
+        job = self.open.get(id)
+        if job is None or job.phase == RECORDING:
+            self.find(id, answer)
+            return
+        if job.phase == RUNNING:
+            self.runner.stop(job)
+            self.lanes.lane(job.service).released -= 1
+        self._waiting.setdefault(id, []).append(answer)
+        self._record(job, states.CANCELLED, CANCELLED, why)
+        self._pump(job.service)
+
+    def reopen(self, id: str, answer: Answer) -> None:
+        """A dead job is tried again. Answers with None if there is no such dead job."""
+        if not self.leads:
+            answer(None, self.not_leading())
+            return
+        op = Reopen(id, self.runner.now())
+
+        def reopened(_: Op) -> None:
+            job = op.job
+            if job is not None and op.error is None and self.leads and job.id not in self.open:
+                self._adopt(job, self.runner.now())
+                self._pump(job.service)
+            answer(job, op.error)
+
+        op.then = reopened
+        self.put(op)
+
+    def remove(self, id: str, answer: "Callable[[bool, StoreError | None], None]") -> None:
+        """Removes a job that has ended, with its result."""
+        if not self.leads:
+            answer(False, self.not_leading())
+            return
+        op = Remove(id)
+        op.then = lambda _: answer(op.done, op.error)
+        self.put(op)
+
+    def pause(self, service: bytes, paused: bool) -> None:
+        """Jobs of a paused service wait, however long it takes."""
+        if paused:
+            self.paused.add(service)
+        else:
+            self.paused.discard(service)
+        if self.leads:
+            self.put(PutPause(service, paused))
+        if not paused:
+            self.service_changed(service)
+
+    # --- time -----------------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float:
+        """When ``run_due`` has something to do, in seconds since the epoch; 0: not while nothing else happens."""
+        if not self.leads:
+            return 0.0
+        first = self.lanes.next()
+        return min(first, self._purge_at) if first else self._purge_at
+
+    def run_due(self) -> None:
+        if not self.leads:
+            return
+        now = self.runner.now()
+        services: dict[bytes, None] = {}
+        for job in self.lanes.due(now):
+            self.lanes.queue(job)
+            services[job.service] = None
+        for job in self.lanes.expired(now):
+            self._record(job, states.DEAD, EXPIRED, "its time to live is over")
+        for service in services:
+            self._pump(service)
+        if now >= self._purge_at:
+            self._purge_at = now + JOB_PURGE
+            op = Purge(now)
+            op.then = lambda _: self._purged(op)
+            self.put(op)
+
+    def _purged(self, op: Purge) -> None:
+        if op.count:  # perhaps there is more
+            self._purge_at = min(self._purge_at, self.runner.now() + 1.0)
+
+    # --- what is known --------------------------------------------------------------------------------------------------------
+
+    def phases(self) -> Row:
+        """How many open jobs there are in each phase."""
+        counts: Row = {DELAYED: 0, QUEUED: 0, RUNNING: 0, RECORDING: 0}
+        for job in self.open.values():
+            count = counts[job.phase]
+            assert isinstance(count, int)
+            counts[job.phase] = count + 1
+        return counts
+
+    def check_invariants(self) -> None:
+        """For tests: raises AssertionError if anything that is recorded twice differs."""
+        inserting = sum(len(op.job.body) for op in self._inserting.values())
+        assert self.bytes == inserting + sum(len(job.body) for job in self.open.values())
+        for id, job in self.open.items():
+            assert job.id == id and (job.state == states.OPEN) == (job.phase != RECORDING), (job.state, job.phase)
+            assert not job.key or self.keys[job.key] is job
+        queued: dict[bytes, int] = {}
+        released: dict[bytes, int] = {}
+        for job in self.open.values():
+            if job.phase == QUEUED:
+                queued[job.service] = queued.get(job.service, 0) + 1
+            elif job.phase == RUNNING:
+                released[job.service] = released.get(job.service, 0) + 1
+        for service, lane in self.lanes.by_service.items():
+            assert lane.length == queued.pop(service, 0) and lane.released == released.pop(service, 0), service
+        assert not queued and not released, (queued, released)
+        assert set(self._waiting) <= set(self.open)
+
+
+def stamp(moment: float) -> str:
+    """ISO 8601 in UTC.
+
+    >>> stamp(1767225600.25)
+    '2026-01-01T00:00:00.250Z'
+    """
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,192 @@
+"""Schedules: jobs that are submitted by the clock. Each run is stored together with the time of the next one, so that it happens once."""
+
+from collections.abc import Callable
+from datetime import tzinfo
+
+from polydomo.broker.jobs.job import SCHEDULED, Job, Row
+from polydomo.broker.jobs.jobs import Jobs, stamp
+from polydomo.broker.jobs.ops import FULL, DropSchedule, Fire, Op, PutSchedule, ScheduleRow, StoreError
+from polydomo.broker.jobs.timing import Timing, missed_runs, read_timing
+from polydomo.errors import SettingError
+from polydomo.limits import JOB_REFUSED_WAIT, MAX_SCHEDULES
+
+ONCE, SKIP = "once", "skip"  # what becomes of runs that were missed
+LATE = 60.0  # seconds after which a run counts as missed: a broker that restarts is back by then
+
+Done = Callable[[bool, StoreError | None], None]
+
+
+class Clockwork:
+    """What schedules need besides a clock."""
+
+    def zone(self, name: str) -> tzinfo:
+        """The time zone of this name. Raises SettingError."""
+        raise NotImplementedError
+
+    def new_id(self) -> str:
+        """The id of a new job."""
+        raise NotImplementedError
+
+
+class Plan:
+    """One schedule, ready to be asked when it is due."""
+
+    def __init__(self, row: ScheduleRow, timing: Timing, zone: tzinfo) -> None:
+        self.row = row
+        self.timing = timing
+        self.zone = zone
+        self.firing = False  # a run is being stored
+        self.retry_at = 0.0
+
+
+class Schedules:
+    def __init__(self, jobs: Jobs, clockwork: Clockwork) -> None:
+        self.jobs = jobs
+        self.clockwork = clockwork
+        self.plans: dict[str, Plan] = {}
+        self.broken: dict[str, str] = {}  # schedules that cannot be read any more, and why
+
+    def load(self, rows: "list[ScheduleRow]") -> None:
+        """This broker leads: these are the schedules."""
+        self.plans.clear()
+        self.broken.clear()
+        for row in rows:
+            try:
+                self.plans[row.name] = self._plan(row)
+            except SettingError as error:  # a time zone that is gone must not stop the others
+                self.broken[row.name] = str(error)
+
+    def clear(self) -> None:
+        self.plans.clear()
+
+    def _plan(self, row: ScheduleRow) -> Plan:
+        return Plan(row, read_timing(row.timing), self.clockwork.zone(row.zone))
+
+    def check(self, row: ScheduleRow) -> None:
+        """Raises SettingError if the schedule makes no sense; sets its first run."""
+        plan = self._plan(row)
+        if row.missed not in (ONCE, SKIP):
+            raise SettingError(f"schedule: missed is {row.missed!r}; it must be {ONCE} or {SKIP}")
+        row.next = plan.timing.after(self.jobs.runner.now(), row.created, plan.zone)
+        if not row.next:
+            raise SettingError(f"schedule: {row.timing!r} is never due")
+
+    def put(self, row: ScheduleRow, answer: Done) -> None:
+        """Stores a schedule that was checked; it replaces one of the same name."""
+        error = self.jobs.refusal(len(row.body))
+        if error is None and row.name not in self.plans and len(self.plans) >= MAX_SCHEDULES:
+            error = StoreError(FULL, f"{len(self.plans)} schedules are there; that is the limit")
+        if error is not None:
+            answer(False, error)
+            return
+        op = PutSchedule(row)
+
+        def stored(_: Op) -> None:
+            if op.error is None and self.jobs.leads:
+                self.plans[row.name] = self._plan(row)
+            answer(op.error is None, op.error)
+
+        op.then = stored
+        self.jobs.put(op)
+
+    def drop(self, name: str, answer: Done) -> None:
+        if not self.jobs.leads:
+            answer(False, self.jobs.not_leading())
+            return
+        op = DropSchedule(name)
+
+        def dropped(_: Op) -> None:
+            if op.error is None:
+                self.plans.pop(name, None)
+                self.broken.pop(name, None)
+            answer(op.done, op.error)
+
+        op.then = dropped
+        self.jobs.put(op)
+
+    # --- time -----------------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float:
+        """When the next run is due, in seconds since the epoch; 0: never."""
+        if not self.jobs.leads or self.jobs.suspended:
+            return 0.0
+        first = 0.0
+        for plan in self.plans.values():
+            if plan.row.next and not plan.firing:
+                due = max(plan.row.next, plan.retry_at)
+                if not first or due < first:
+                    first = due
+        return first
+
+    def run_due(self) -> None:
+        if not self.jobs.leads or self.jobs.suspended:
+            return
+        now = self.jobs.runner.now()
+        for plan in list(self.plans.values()):
+            if plan.row.next and plan.row.next <= now and not plan.firing and plan.retry_at <= now:
+                if self.jobs.store.refusal() is not None:
+                    plan.retry_at = now + JOB_REFUSED_WAIT
+                else:
+                    self._fire(plan, now)
+
+    def _fire(self, plan: Plan, now: float) -> None:
+        """One run for all that are due: those that were missed are made up once, or skipped."""
+        row = plan.row
+        fired, following = missed_runs(plan.timing, row.next, now, row.created, plan.zone)
+        skipped = row.missed == SKIP and now - fired > LATE
+        job = None if skipped else self._job(row, now, fired)
+        op = Fire(row.name, fired, following, job)
+        plan.firing = True
+
+        def stored(_: Op) -> None:
+            plan.firing = False
+            if op.error is not None or not self.jobs.leads or self.plans.get(row.name) is not plan:
+                return
+            row.next = following
+            if op.done:
+                self.jobs.listener.schedule_fired(row.name, fired, job)
+                if job is not None:
+                    self.jobs.counters.fired += 1
+                    self.jobs.adopt_fired(job)
+
+        op.then = stored
+        self.jobs.put(op)
+
+    def _job(self, row: ScheduleRow, now: float, fired: float) -> Job:
+        job = Job(self.clockwork.new_id(), row.service, row.body, now)
+        job.origin = SCHEDULED
+        job.schedule = row.name
+        job.fired = fired
+        job.priority = row.priority
+        job.configure(row.settings)
+        return job
+
+    def run_now(self, name: str) -> Job | None:
+        """A job as the schedule would submit it, outside its times; None if there is no such schedule."""
+        plan = self.plans.get(name)
+        if plan is None:
+            return None
+        now = self.jobs.runner.now()
+        job = self._job(plan.row, now, 0.0)
+        return job
+
+    def rows(self) -> "list[Row]":
+        """For people: every schedule and when it is due."""
+        found: list[Row] = []
+        for name, plan in sorted(self.plans.items()):
+            row = plan.row
+            found.append(
+                {
+                    "name": name,
+                    "service": row.service.decode(errors="backslashreplace"),
+                    "when": row.timing,
+                    "zone": row.zone,
+                    "missed": row.missed,
+                    "next": stamp(row.next) if row.next else None,
+                    "body_bytes": len(row.body),
+                    "problem": "",
+                }
+            )
+        for name, problem in sorted(self.broken.items()):
+            found.append({"name": name, "problem": problem})
+        return found

@@ -1,0 +1,376 @@
+"""Jobs in PostgreSQL 15 or newer, which several brokers may share. One of them leads: it holds the lease, and every transaction checks
+the lease's epoch under a row lock, so that a leader that lost it can write nothing more.
+
+All tables are in the schema ``polydomo``.
+"""
+
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import errors, sql
+
+from polydomo.broker.jobs.ops import (
+    FULL,
+    NOT_LEADER,
+    UNAVAILABLE,
+    Collected,
+    DropSchedule,
+    Finish,
+    Fire,
+    Get,
+    Insert,
+    Loaded,
+    Op,
+    Progress,
+    Purge,
+    PutPause,
+    PutSchedule,
+    Remove,
+    Reopen,
+    Select,
+    StoreError,
+)
+from polydomo.limits import JOB_PURGE_ROWS
+from polydomo.stores.backend import SCHEMA, Backend, Lease
+from polydomo.stores.groups import Group, finish_values, insert_values, progress_values
+from polydomo.stores.sqlite import COLUMNS, SCHEDULE_COLUMNS, job_of, schedule_of
+
+LEAST_VERSION = 150_000
+CREATION_LOCK = 5_246_520_246  # two brokers that start at once create the tables one after the other
+
+TABLES = """
+CREATE SCHEMA IF NOT EXISTS polydomo;
+CREATE TABLE IF NOT EXISTS polydomo.jobs (
+    id text PRIMARY KEY, service bytea NOT NULL, body bytea NOT NULL, key text, origin text NOT NULL, digest bytea NOT NULL,
+    priority integer NOT NULL, created double precision NOT NULL, due double precision NOT NULL, expires double precision NOT NULL,
+    settings text NOT NULL, attempts integer NOT NULL, state text NOT NULL, outcome text NOT NULL, reason text NOT NULL,
+    result bytea NOT NULL, ended double precision NOT NULL, keep double precision NOT NULL, story text NOT NULL, schedule text,
+    fired double precision NOT NULL, collected integer NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS jobs_key ON polydomo.jobs (key) WHERE key IS NOT NULL;
+CREATE INDEX IF NOT EXISTS jobs_open ON polydomo.jobs (created) WHERE state = 'open';
+CREATE INDEX IF NOT EXISTS jobs_dead ON polydomo.jobs (created) WHERE state = 'dead';
+CREATE INDEX IF NOT EXISTS jobs_keep ON polydomo.jobs (keep) WHERE keep > 0;
+CREATE TABLE IF NOT EXISTS polydomo.schedules (
+    name text PRIMARY KEY, service bytea NOT NULL, body bytea NOT NULL, timing text NOT NULL, zone text NOT NULL, missed text NOT NULL,
+    priority integer NOT NULL, settings text NOT NULL, created double precision NOT NULL, next double precision NOT NULL,
+    fired double precision NOT NULL
+);
+CREATE TABLE IF NOT EXISTS polydomo.paused (service bytea PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS polydomo.lease (
+    one integer PRIMARY KEY CHECK (one = 1), schema integer NOT NULL, epoch bigint NOT NULL, owner text NOT NULL, address text NOT NULL,
+    expires timestamptz NOT NULL
+);
+"""
+
+TYPES = (
+    "text bytea bytea text text bytea integer float8 float8 float8 text integer text text text bytea float8 float8 text text float8 integer"
+).split()
+INSERT = (
+    f"INSERT INTO polydomo.jobs ({COLUMNS}, collected) SELECT * FROM unnest({', '.join(f'%s::{kind}[]' for kind in TYPES)}) "
+    "ON CONFLICT DO NOTHING RETURNING id"
+)
+FINISH = (
+    "UPDATE polydomo.jobs AS j SET state = v.state, outcome = v.outcome, reason = v.reason, result = v.result, ended = v.ended, "
+    "keep = v.keep, attempts = v.attempts, story = v.story, body = CASE WHEN v.done = 1 THEN ''::bytea ELSE j.body END "
+    "FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[], %s::float8[], %s::float8[], %s::integer[], %s::text[], "
+    "%s::integer[]) AS v (id, state, outcome, reason, result, ended, keep, attempts, story, done) "
+    "WHERE j.id = v.id AND j.state = 'open'"
+)
+PROGRESS = (
+    "UPDATE polydomo.jobs AS j SET attempts = v.attempts, due = v.due, story = v.story "
+    "FROM unnest(%s::text[], %s::integer[], %s::float8[], %s::text[]) AS v (id, attempts, due, story) "
+    "WHERE j.id = v.id AND j.state = 'open'"
+)
+LIGHT = COLUMNS.replace("body,", "''::bytea AS body,").replace("result,", "''::bytea AS result,")
+
+
+def without_password(url: str) -> str:
+    """
+    >>> without_password("postgresql://anna:secret@db.example:5432/jobs?sslmode=require")
+    'postgresql://anna@db.example:5432/jobs'
+    """
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")
+    user = place[0].partition(":")[0]
+    return urlunsplit((parts.scheme, f"{user}@{place[2]}" if user else place[2], parts.path, "", ""))
+
+
+class PostgresBackend(Backend):
+    """Jobs in the database at ``url``; a connection that was lost is made again by the next ``open``."""
+
+    shared = True
+
+    def __init__(self, url: str, connect_timeout: int = 5, statement_timeout: float = 15.0) -> None:
+        self.secret = url
+        self.url = without_password(url)
+        self.connect_timeout = connect_timeout
+        self.statement_timeout = statement_timeout
+        self._connection: psycopg.Connection[Any] | None = None
+
+    # --- opening and closing ------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        try:
+            connection = psycopg.connect(
+                self.secret,
+                autocommit=True,
+                connect_timeout=self.connect_timeout,
+                application_name="polydomo",
+                options=f"-c statement_timeout={round(self.statement_timeout * 1000)} -c synchronous_commit=on",
+                keepalives_idle=5,
+                keepalives_interval=2,
+                keepalives_count=3,
+                tcp_user_timeout=round(self.statement_timeout * 1000),
+            )
+        except psycopg.Error as error:
+            raise StoreError(UNAVAILABLE, f"cannot connect to the job store {self.url}: {_text(error)}") from None
+        self._connection = connection
+        try:
+            self._check(connection)
+        except psycopg.Error as error:
+            raise self._error(error) from None
+        except StoreError:
+            self.close()
+            raise
+
+    def _check(self, connection: "psycopg.Connection[Any]") -> None:
+        if connection.info.server_version < LEAST_VERSION:
+            raise StoreError(
+                UNAVAILABLE,
+                f"the job store {self.url} is PostgreSQL {connection.info.server_version // 10_000}; 15 or newer is needed",
+            )
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATION_LOCK,))
+            known = connection.execute("SELECT to_regclass('polydomo.lease')").fetchone()
+            if known is not None and known[0] is not None:
+                version = connection.execute("SELECT schema FROM polydomo.lease").fetchone()
+                if version is not None and version[0] != SCHEMA:
+                    raise StoreError(
+                        UNAVAILABLE,
+                        f"the job store {self.url} has schema version {version[0]}, and this polydomo needs version {SCHEMA}; "
+                        "use the polydomo that wrote it, or another database",
+                    )
+                return
+            connection.execute(TABLES)
+            connection.execute(
+                "INSERT INTO polydomo.lease VALUES (1, %s, 0, '', '', now()) ON CONFLICT DO NOTHING", (SCHEMA,)
+            )
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _here(self) -> "psycopg.Connection[Any]":
+        if self._connection is None or self._connection.closed:
+            raise StoreError(UNAVAILABLE, f"the connection to the job store {self.url} was lost")
+        return self._connection
+
+    def _error(self, error: psycopg.Error) -> StoreError:
+        if isinstance(error, errors.DiskFull):
+            return StoreError(FULL, f"the disk of the job store {self.url} is full")
+        self.close()  # a connection in doubt is made again
+        return StoreError(UNAVAILABLE, f"cannot use the job store {self.url}: {_text(error)}")
+
+    # --- leading ------------------------------------------------------------------------------------------------------------
+
+    def acquire(self, owner: str, address: str, seconds: float) -> Lease:
+        connection = self._here()
+        try:
+            with connection.transaction():
+                row = connection.execute(
+                    "SELECT epoch, owner, address, expires > clock_timestamp() FROM polydomo.lease FOR UPDATE"
+                ).fetchone()
+                if row is None:
+                    raise StoreError(
+                        UNAVAILABLE, f"the job store {self.url} has lost its lease row; create the tables anew"
+                    )
+                epoch, holder, place, valid = row
+                if valid and holder not in ("", owner):
+                    return Lease(epoch, place, False)
+                connection.execute(
+                    "UPDATE polydomo.lease SET epoch = %s, owner = %s, address = %s, "
+                    "expires = clock_timestamp() + %s * interval '1 second'",
+                    (epoch + 1, owner, address, seconds),
+                )
+                return Lease(epoch + 1, address, True)
+        except psycopg.Error as error:
+            raise self._error(error) from None
+
+    def renew(self, epoch: int, seconds: float) -> bool:
+        connection = self._here()
+        try:
+            changed = connection.execute(
+                "UPDATE polydomo.lease SET expires = clock_timestamp() + %s * interval '1 second' WHERE epoch = %s AND owner <> ''",
+                (seconds, epoch),
+            )
+        except psycopg.Error as error:
+            raise self._error(error) from None
+        return changed.rowcount == 1
+
+    def release(self, epoch: int) -> None:
+        try:
+            self._here().execute("UPDATE polydomo.lease SET owner = '', expires = now() WHERE epoch = %s", (epoch,))
+        except psycopg.Error as error:
+            raise self._error(error) from None
+
+    # --- reading ------------------------------------------------------------------------------------------------------------
+
+    def load(self, since: float) -> Loaded:
+        loaded = Loaded()
+        connection = self._here()
+        try:
+            with connection.transaction():
+                connection.execute("SET LOCAL statement_timeout = 0")  # a million open jobs take a while
+                run = connection.execute
+                rows = run(f"SELECT {COLUMNS} FROM polydomo.jobs WHERE state = 'open' ORDER BY created, id")
+                loaded.jobs = [job_of(row) for row in rows]
+                ended = run(
+                    f"SELECT {LIGHT} FROM polydomo.jobs WHERE keep > 0 AND state <> 'open' AND digest <> '' AND collected = 0 "
+                    "AND ended > %s",
+                    (since,),
+                )
+                loaded.uncollected = [job_of(row) for row in ended]
+                plans = run(f"SELECT {SCHEDULE_COLUMNS} FROM polydomo.schedules ORDER BY name")
+                loaded.schedules = [schedule_of(row) for row in plans]
+                paused = run("SELECT service FROM polydomo.paused ORDER BY service")
+                loaded.paused = [bytes(row[0]) for row in paused]
+        except psycopg.Error as error:
+            raise self._error(error) from None
+        return loaded
+
+    def read(self, op: Op) -> None:
+        connection = self._here()
+        try:
+            if isinstance(op, Get):
+                where = "id" if op.id else "key"
+                text = sql.SQL("SELECT {} FROM polydomo.jobs WHERE {} = %s").format(
+                    sql.SQL(COLUMNS), sql.Identifier(where)
+                )
+                row = connection.execute(text, (op.id or op.key,), binary=True).fetchone()
+                op.job = job_of(row) if row is not None else None
+            elif isinstance(op, Select):
+                rows = connection.execute(
+                    f"SELECT {LIGHT} FROM polydomo.jobs WHERE (%(state)s = '' OR state = %(state)s) "
+                    "AND (%(service)s::bytea = '' OR service = %(service)s::bytea) ORDER BY created DESC, id DESC LIMIT %(most)s",
+                    {"state": op.state, "service": op.service, "most": op.most},
+                )
+                op.jobs = [job_of(row) for row in rows]
+                op.counts = dict(
+                    connection.execute("SELECT state, count(*) FROM polydomo.jobs GROUP BY state").fetchall()
+                )
+        except psycopg.Error as error:
+            raise self._error(error) from None
+
+    # --- writing ------------------------------------------------------------------------------------------------------------
+
+    def apply(self, ops: list[Op], epoch: int) -> None:
+        connection = self._here()
+        try:
+            with connection.transaction():
+                found = connection.execute("SELECT epoch FROM polydomo.lease FOR UPDATE").fetchone()
+                if found is None or found[0] != epoch:
+                    newer = found[0] if found is not None else "?"
+                    raise StoreError(NOT_LEADER, f"epoch {epoch} is over: another broker leads under epoch {newer}")
+                if not ops:  # only to see whether it can be written again
+                    connection.execute("UPDATE polydomo.lease SET epoch = epoch")
+                group = Group(ops)
+                self._insert(connection, group.inserts)
+                self._progress(connection, list(group.progress.values()))
+                self._finish(connection, list(group.finishes.values()))
+                for op in group.others:
+                    self._apply(connection, op)
+        except psycopg.Error as error:
+            raise self._error(error) from None
+
+    def _insert(self, connection: "psycopg.Connection[Any]", inserts: list[Insert]) -> None:
+        if not inserts:
+            return
+        columns = [list(column) for column in zip(*(insert_values(op.job) for op in inserts), strict=True)]
+        new = {row[0] for row in connection.execute(INSERT, columns)}
+        for op in inserts:
+            if op.job.id in new:
+                new.discard(op.job.id)  # a second one with the same id in this group is a repeat
+                continue
+            row = connection.execute(
+                f"SELECT {COLUMNS} FROM polydomo.jobs WHERE id = %s OR key = %s", (op.job.id, op.job.key or None)
+            ).fetchone()
+            op.existing = job_of(row)
+
+    def _progress(self, connection: "psycopg.Connection[Any]", progress: list[Progress]) -> None:
+        if progress:
+            columns = [list(column) for column in zip(*map(progress_values, progress), strict=True)]
+            connection.execute(PROGRESS, columns)
+
+    def _finish(self, connection: "psycopg.Connection[Any]", finishes: list[Finish]) -> None:
+        if not finishes:
+            return
+        columns = [list(column) for column in zip(*(finish_values(op.job) for op in finishes), strict=True)]
+        if connection.execute(FINISH, columns).rowcount == len(finishes):
+            for op in finishes:
+                op.done = True
+            return
+        for op in finishes:
+            row = connection.execute(
+                "SELECT 1 FROM polydomo.jobs WHERE id = %s AND state = %s AND ended = %s",
+                (op.job.id, op.job.state, op.job.ended),
+            ).fetchone()
+            op.done = row is not None
+
+    def _apply(self, connection: "psycopg.Connection[Any]", op: Op) -> None:
+        run = connection.execute
+        if isinstance(op, Fire):
+            changed = run(
+                "UPDATE polydomo.schedules SET next = %s, fired = %s WHERE name = %s AND fired < %s",
+                (op.following, op.fired, op.name, op.fired),
+            )
+            op.done = changed.rowcount == 1
+            if op.job is not None:
+                if op.done:
+                    self._insert(connection, [Insert(op.job)])
+                else:  # this very operation, applied again
+                    op.done = run("SELECT 1 FROM polydomo.jobs WHERE id = %s", (op.job.id,)).fetchone() is not None
+        elif isinstance(op, Collected):
+            run("UPDATE polydomo.jobs SET collected = 1 WHERE id = %s", (op.id,))
+        elif isinstance(op, Reopen):
+            run(
+                "UPDATE polydomo.jobs SET state = 'open', outcome = '', reason = '', ended = 0, keep = 0, attempts = 0, due = %s, "
+                "expires = 0 WHERE id = %s AND state = 'dead'",
+                (op.due, op.id),
+            )
+            row = run(
+                f"SELECT {COLUMNS} FROM polydomo.jobs WHERE id = %s AND state = 'open' AND due = %s", (op.id, op.due)
+            ).fetchone()
+            op.job = job_of(row) if row is not None else None
+        elif isinstance(op, Remove):
+            op.done = run("DELETE FROM polydomo.jobs WHERE id = %s AND state <> 'open'", (op.id,)).rowcount == 1
+        elif isinstance(op, Purge):
+            op.count = run(
+                "DELETE FROM polydomo.jobs WHERE id IN (SELECT id FROM polydomo.jobs WHERE keep > 0 AND keep <= %s "
+                "AND state <> 'open' LIMIT %s)",
+                (op.now, JOB_PURGE_ROWS),
+            ).rowcount
+        elif isinstance(op, PutSchedule):
+            row = op.row
+            run("DELETE FROM polydomo.schedules WHERE name = %s", (row.name,))
+            run(
+                f"INSERT INTO polydomo.schedules ({SCHEDULE_COLUMNS}, fired) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0)",
+                (
+                    row.name, row.service, row.body, row.timing, row.zone, row.missed, row.priority, row.settings, row.created,
+                    row.next,
+                ),
+            )  # fmt: skip
+        elif isinstance(op, DropSchedule):
+            op.done = run("DELETE FROM polydomo.schedules WHERE name = %s", (op.name,)).rowcount == 1
+        elif isinstance(op, PutPause):
+            if op.paused:
+                run("INSERT INTO polydomo.paused VALUES (%s) ON CONFLICT DO NOTHING", (op.service,))
+            else:
+                run("DELETE FROM polydomo.paused WHERE service = %s", (op.service,))
+
+
+def _text(error: psycopg.Error) -> str:
+    """The first line of what PostgreSQL says."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

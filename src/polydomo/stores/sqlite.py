@@ -1,0 +1,364 @@
+"""The embedded store: one SQLite file, in WAL mode with ``synchronous=FULL``.
+
+A transaction is on disk when COMMIT returns. A lock on a second file keeps two brokers from using the same store.
+"""
+
+import fcntl
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from polydomo.broker.jobs.job import Job, story_of
+from polydomo.broker.jobs.ops import (
+    FULL,
+    NOT_LEADER,
+    UNAVAILABLE,
+    Collected,
+    DropSchedule,
+    Finish,
+    Fire,
+    Get,
+    Insert,
+    Loaded,
+    Op,
+    Purge,
+    PutPause,
+    PutSchedule,
+    Remove,
+    Reopen,
+    ScheduleRow,
+    Select,
+    StoreError,
+)
+from polydomo.limits import JOB_PURGE_ROWS
+from polydomo.stores.backend import SCHEMA, Backend, Lease
+from polydomo.stores.groups import Group, finish_values, insert_values, progress_values
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS jobs (
+    id TEXT PRIMARY KEY, service BLOB NOT NULL, body BLOB NOT NULL, key TEXT, origin TEXT NOT NULL, digest BLOB NOT NULL,
+    priority INTEGER NOT NULL, created REAL NOT NULL, due REAL NOT NULL, expires REAL NOT NULL, settings TEXT NOT NULL,
+    attempts INTEGER NOT NULL, state TEXT NOT NULL, outcome TEXT NOT NULL, reason TEXT NOT NULL, result BLOB NOT NULL,
+    ended REAL NOT NULL, keep REAL NOT NULL, story TEXT NOT NULL, schedule TEXT, fired REAL NOT NULL, collected INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX IF NOT EXISTS jobs_key ON jobs (key) WHERE key IS NOT NULL;
+CREATE INDEX IF NOT EXISTS jobs_open ON jobs (created) WHERE state = 'open';
+CREATE INDEX IF NOT EXISTS jobs_dead ON jobs (created) WHERE state = 'dead';
+CREATE INDEX IF NOT EXISTS jobs_keep ON jobs (keep) WHERE keep > 0;
+CREATE TABLE IF NOT EXISTS schedules (
+    name TEXT PRIMARY KEY, service BLOB NOT NULL, body BLOB NOT NULL, timing TEXT NOT NULL, zone TEXT NOT NULL,
+    missed TEXT NOT NULL, priority INTEGER NOT NULL, settings TEXT NOT NULL, created REAL NOT NULL, next REAL NOT NULL,
+    fired REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS paused (service BLOB PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS lease (one INTEGER PRIMARY KEY CHECK (one = 1), schema INTEGER NOT NULL, epoch INTEGER NOT NULL);
+"""
+
+COLUMNS = (
+    "id, service, body, key, origin, digest, priority, created, due, expires, settings, attempts, state, outcome, reason, result, "
+    "ended, keep, story, schedule, fired"
+)
+LIGHT = COLUMNS.replace("body,", "x'' AS body,").replace("result,", "x'' AS result,")
+SCHEDULE_COLUMNS = "name, service, body, timing, zone, missed, priority, settings, created, next"
+
+ALL_COLUMNS = f"{COLUMNS}, collected"
+FINISH = (
+    "UPDATE jobs SET state = v.column2, outcome = v.column3, reason = v.column4, result = v.column5, ended = v.column6, "
+    "keep = v.column7, attempts = v.column8, story = v.column9, body = CASE WHEN v.column10 THEN x'' ELSE body END "
+    "FROM (VALUES %s) AS v WHERE jobs.id = v.column1 AND jobs.state = 'open'"
+)
+PROGRESS = (
+    "UPDATE jobs SET attempts = v.column2, due = v.column3, story = v.column4 "
+    "FROM (VALUES %s) AS v WHERE jobs.id = v.column1 AND jobs.state = 'open'"
+)
+ROWS = 1_000  # of one statement: SQLite takes 32,766 variables
+
+
+def job_of(row: Any) -> Job:
+    job = Job(row[0], bytes(row[1]), bytes(row[2]), row[7])
+    job.key = row[3] or ""
+    job.origin = row[4]
+    job.digest = bytes(row[5])
+    job.priority, job.due, job.expires = row[6], row[8], row[9]
+    job.configure(row[10])
+    job.attempts, job.state, job.outcome, job.reason, job.result = row[11], row[12], row[13], row[14], bytes(row[15])
+    job.ended, job.keep, job.story = row[16], row[17], story_of(row[18])
+    job.schedule, job.fired = row[19] or "", row[20]
+    return job
+
+
+def schedule_of(row: Any) -> ScheduleRow:
+    found = ScheduleRow(row[0], bytes(row[1]), bytes(row[2]), row[3], row[4], row[8])
+    found.missed, found.priority, found.settings, found.next = row[5], row[6], row[7], row[9]
+    return found
+
+
+def _marks(rows: int, columns: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return ", ".join([row] * rows)
+
+
+class SqliteBackend(Backend):
+    """Jobs in ``path``. Only the thread that opened it may use it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = f"sqlite:{path}"
+        self._connection: sqlite3.Connection | None = None
+        self._lock = -1
+
+    # --- opening and closing ------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            connection = sqlite3.connect(self.path, isolation_level=None, timeout=5.0, cached_statements=256)
+        except (OSError, sqlite3.Error) as error:
+            self.close()
+            raise StoreError(UNAVAILABLE, f"cannot open the job store {self.path}: {error}") from None
+        self._connection = connection
+        try:
+            self._check(connection)
+        except sqlite3.Error as error:
+            self.close()
+            raise self._error(error) from None
+        except StoreError:
+            self.close()
+            raise
+
+    def _take_lock(self) -> None:
+        if self._lock >= 0:
+            return
+        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise StoreError(
+                UNAVAILABLE,
+                f"another broker uses the job store {self.path}; give this one its own data directory, "
+                'or let both share PostgreSQL (store = "postgresql://...")',
+            ) from None
+        self._lock = lock
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        """Prepares the file, or says why it cannot be used."""
+        run = connection.execute
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        run("PRAGMA wal_autocheckpoint = 4000")
+        run("PRAGMA cache_size = -65536")
+        damage = [row[0] for row in run("PRAGMA quick_check(3)")]
+        if damage != ["ok"]:
+            raise StoreError(
+                UNAVAILABLE,
+                f"the job store {self.path} is damaged: {damage[0]}; restore it from a backup, or recover what is left with "
+                f"`sqlite3 {self.path} .recover`",
+            )
+        found = run("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'lease'").fetchone()
+        if found is not None:
+            version = run("SELECT schema FROM lease").fetchone()
+            if version is not None and version[0] != SCHEMA:
+                raise StoreError(
+                    UNAVAILABLE,
+                    f"the job store {self.path} has schema version {version[0]}, and this polydomo needs version {SCHEMA}; "
+                    "use the polydomo that wrote it, or another data directory",
+                )
+        connection.executescript("BEGIN;" + TABLES + "COMMIT;")
+        run("INSERT INTO lease VALUES (1, ?, 0) ON CONFLICT DO NOTHING", (SCHEMA,))
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _here(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StoreError(UNAVAILABLE, f"the job store {self.path} is closed")
+        return self._connection
+
+    def _error(self, error: sqlite3.Error) -> StoreError:
+        code = getattr(error, "sqlite_errorcode", None)
+        primary = code & 0xFF if code is not None else None
+        if primary == sqlite3.SQLITE_FULL:
+            return StoreError(FULL, f"the disk of the job store {self.path} is full")
+        if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            text = f"the job store {self.path} is damaged ({error}); restore it from a backup, or recover what is left with "
+            return StoreError(UNAVAILABLE, f"{text}`sqlite3 {self.path} .recover`")
+        return StoreError(UNAVAILABLE, f"cannot use the job store {self.path}: {error}")
+
+    # --- leading ------------------------------------------------------------------------------------------------------------
+
+    def acquire(self, owner: str, address: str, seconds: float) -> Lease:
+        """The lock on the file decides; the epoch counts the starts."""
+        connection = self._here()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("UPDATE lease SET epoch = epoch + 1")
+            epoch = connection.execute("SELECT epoch FROM lease").fetchone()[0]
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back(connection)
+            raise self._error(error) from None
+        return Lease(epoch, address, True)
+
+    def renew(self, epoch: int, seconds: float) -> bool:
+        return True
+
+    # --- reading ------------------------------------------------------------------------------------------------------------
+
+    def load(self, since: float) -> Loaded:
+        loaded = Loaded()
+        run = self._here().execute
+        try:
+            loaded.jobs = [
+                job_of(row) for row in run(f"SELECT {COLUMNS} FROM jobs WHERE state = 'open' ORDER BY created, id")
+            ]
+            ended = run(
+                f"SELECT {LIGHT} FROM jobs WHERE keep > 0 AND state <> 'open' AND digest <> x'' AND collected = 0 AND ended > ?",
+                (since,),
+            )
+            loaded.uncollected = [job_of(row) for row in ended]
+            rows = run(f"SELECT {SCHEDULE_COLUMNS} FROM schedules ORDER BY name")
+            loaded.schedules = [schedule_of(row) for row in rows]
+            loaded.paused = [bytes(row[0]) for row in run("SELECT service FROM paused ORDER BY service")]
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+        return loaded
+
+    def read(self, op: Op) -> None:
+        run = self._here().execute
+        try:
+            if isinstance(op, Get):
+                where, value = ("id", op.id) if op.id else ("key", op.key)
+                row = run(f"SELECT {COLUMNS} FROM jobs WHERE {where} = ?", (value,)).fetchone()
+                op.job = job_of(row) if row is not None else None
+            elif isinstance(op, Select):
+                rows = run(
+                    f"SELECT {LIGHT} FROM jobs WHERE (?1 = '' OR state = ?1) AND (?2 = x'' OR service = ?2) "
+                    "ORDER BY created DESC, id DESC LIMIT ?3",
+                    (op.state, op.service, op.most),
+                )
+                op.jobs = [job_of(row) for row in rows]
+                op.counts = dict(run("SELECT state, count(*) FROM jobs GROUP BY state").fetchall())
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+
+    # --- writing ------------------------------------------------------------------------------------------------------------
+
+    def apply(self, ops: list[Op], epoch: int) -> None:
+        connection = self._here()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            found = connection.execute("SELECT epoch FROM lease").fetchone()[0]
+            if found != epoch:
+                raise StoreError(NOT_LEADER, f"epoch {epoch} is over: another broker leads under epoch {found}")
+            if not ops:  # only to see whether it can be written again
+                connection.execute("UPDATE lease SET epoch = epoch")
+            group = Group(ops)
+            self._insert(connection, group.inserts)
+            self._update(connection, PROGRESS, [progress_values(op) for op in group.progress.values()])
+            self._finish(connection, list(group.finishes.values()))
+            for op in group.others:
+                self._apply(connection, op)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back(connection)
+            raise self._error(error) from None
+        except StoreError:
+            self._roll_back(connection)
+            raise
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            pass  # SQLite rolled back by itself
+
+    def _insert(self, connection: sqlite3.Connection, inserts: list[Insert]) -> None:
+        for start in range(0, len(inserts), ROWS):
+            some = inserts[start : start + ROWS]
+            text = f"INSERT INTO jobs ({ALL_COLUMNS}) VALUES {_marks(len(some), 22)} ON CONFLICT DO NOTHING"
+            values = [value for op in some for value in insert_values(op.job)]
+            if connection.execute(text, values).rowcount != len(some):
+                self._find_existing(connection, some)
+
+    def _find_existing(self, connection: sqlite3.Connection, inserts: list[Insert]) -> None:
+        """Some of them were not inserted: their id or key was taken."""
+        for op in inserts:
+            text = f"SELECT {COLUMNS} FROM jobs WHERE id = ? OR key = ?"
+            op.existing = job_of(connection.execute(text, (op.job.id, op.job.key or None)).fetchone())
+
+    def _finish(self, connection: sqlite3.Connection, finishes: list[Finish]) -> None:
+        values = [finish_values(op.job) for op in finishes]
+        if self._update(connection, FINISH, values) == len(finishes):
+            for op in finishes:
+                op.done = True
+        else:
+            for op in finishes:
+                text = "SELECT 1 FROM jobs WHERE id = ? AND state = ? AND ended = ?"
+                row = connection.execute(text, (op.job.id, op.job.state, op.job.ended)).fetchone()
+                op.done = row is not None
+
+    def _update(self, connection: sqlite3.Connection, text: str, rows: list[tuple[object, ...]]) -> int:
+        changed = 0
+        for start in range(0, len(rows), ROWS):
+            some = rows[start : start + ROWS]
+            values = [value for row in some for value in row]
+            changed += connection.execute(text % _marks(len(some), len(some[0])), values).rowcount
+        return changed
+
+    def _apply(self, connection: sqlite3.Connection, op: Op) -> None:
+        run = connection.execute
+        if isinstance(op, Fire):
+            changed = run(
+                "UPDATE schedules SET next = ?, fired = ? WHERE name = ? AND fired < ?",
+                (op.following, op.fired, op.name, op.fired),
+            )
+            op.done = changed.rowcount == 1
+            if op.job is not None:
+                if op.done:
+                    self._insert(connection, [Insert(op.job)])
+                else:  # this very operation, applied again
+                    op.done = run("SELECT 1 FROM jobs WHERE id = ?", (op.job.id,)).fetchone() is not None
+        elif isinstance(op, Collected):
+            run("UPDATE jobs SET collected = 1 WHERE id = ?", (op.id,))
+        elif isinstance(op, Reopen):
+            run(
+                "UPDATE jobs SET state = 'open', outcome = '', reason = '', ended = 0, keep = 0, attempts = 0, due = ?, expires = 0 "
+                "WHERE id = ? AND state = 'dead'",
+                (op.due, op.id),
+            )
+            row = run(
+                f"SELECT {COLUMNS} FROM jobs WHERE id = ? AND state = 'open' AND due = ?", (op.id, op.due)
+            ).fetchone()
+            op.job = job_of(row) if row is not None else None
+        elif isinstance(op, Remove):
+            op.done = run("DELETE FROM jobs WHERE id = ? AND state <> 'open'", (op.id,)).rowcount == 1
+        elif isinstance(op, Purge):
+            op.count = run(
+                "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE keep > 0 AND keep <= ? AND state <> 'open' LIMIT ?)",
+                (op.now, JOB_PURGE_ROWS),
+            ).rowcount
+        elif isinstance(op, PutSchedule):
+            row = op.row
+            run(
+                f"INSERT OR REPLACE INTO schedules ({SCHEDULE_COLUMNS}, fired) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+                (
+                    row.name, row.service, row.body, row.timing, row.zone, row.missed, row.priority, row.settings, row.created,
+                    row.next,
+                ),
+            )  # fmt: skip
+        elif isinstance(op, DropSchedule):
+            op.done = run("DELETE FROM schedules WHERE name = ?", (op.name,)).rowcount == 1
+        elif isinstance(op, PutPause):
+            if op.paused:
+                run("INSERT OR IGNORE INTO paused VALUES (?)", (op.service,))
+            else:
+                run("DELETE FROM paused WHERE service = ?", (op.service,))

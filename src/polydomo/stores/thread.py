@@ -1,0 +1,297 @@
+"""A store on a thread of its own: group commit, retries, and the lease.
+
+The event loop hands operations over with ``put``. The thread writes everything that has gathered in one transaction, and hands the
+operations back to the loop once they are on disk; what arrives meanwhile is the next group. So with many jobs at a time one sync of the
+disk serves them all, and with few each waits for one sync only.
+
+While the store cannot be written, new jobs are refused and everything else is kept in memory and tried again.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Loaded, Op, Store, StoreError
+from polydomo.limits import LEASE_RENEW, LEASE_TIME, STORE_GROUP, STORE_PENDING, STORE_PENDING_BYTES, STORE_RETRY
+from polydomo.stores.backend import Backend, Lease
+
+LOG = logging.getLogger("polydomo.store")
+
+
+class Owner:
+    """Who uses the store: all of these are called on the owner's thread, through ``post``."""
+
+    def lead(self, epoch: int, loaded: Loaded) -> None:
+        """This broker leads now; ``loaded`` is everything the store has open."""
+
+    def follow(self, leader: str, why: str) -> None:
+        """Another broker leads, or none: nothing may be dispatched or acknowledged. ``leader`` is its address, if known."""
+
+    def suspend(self, suspended: bool) -> None:
+        """The lease could not be renewed in time: nothing may be dispatched until it was."""
+
+
+def awake_time() -> float:
+    """Seconds that also count while the machine is suspended: a lease expires meanwhile."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class StoreThread(Store):
+    """``post`` runs a function on the owner's thread; it must be callable from any thread."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        owner: Owner,
+        name: str,
+        address: str,
+        post: Callable[[Callable[[], None]], None],
+        repeat: float = 0.0,
+        lease_time: float = LEASE_TIME,
+        lease_renew: float = LEASE_RENEW,
+    ) -> None:
+        self.backend = backend
+        self.owner = owner
+        self.name = name  # of this broker: after a restart it takes its own lease back at once
+        self.address = address
+        self.repeat = repeat  # seconds for which uncollected results of plain requests are loaded
+        self.lease_time = lease_time
+        self.lease_renew = lease_renew
+        self.groups = 0  # transactions so far, and the operations in them
+        self.written = 0
+        self._post = post
+        self._condition = threading.Condition()
+        self._pending: deque[Op] = deque()  # not yet taken by the thread
+        self._pending_bytes = 0
+        self._kept: list[Op] = []  # taken, and to be tried again; the thread's own
+        self._trouble: StoreError | None = None
+        self._stopping = False
+        self._open = False
+        self._leads = False
+        self._epoch = 0
+        self._leader = ""
+        self._lease_until = 0.0
+        self._renew_at = 0.0
+        self._suspended = False
+        self._thread = threading.Thread(target=self._run, name="polydomo-store", daemon=True)
+
+    # --- on the owner's thread ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Writes what is there, gives the lease up, and ends the thread."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify()
+        self._thread.join()
+
+    def put(self, op: Op) -> None:
+        with self._condition:
+            self._pending.append(op)
+            self._pending_bytes += op.size()
+            self._condition.notify()
+
+    def refusal(self) -> StoreError | None:
+        trouble = self._trouble
+        if trouble is not None:
+            return trouble
+        if len(self._pending) >= STORE_PENDING or self._pending_bytes >= STORE_PENDING_BYTES:
+            return StoreError(FULL, f"{len(self._pending)} writes wait for the job store; try again later")
+        return None
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the store; "" if nothing is."""
+        trouble = self._trouble
+        return trouble.text if trouble is not None else ""
+
+    # --- on its own thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            try:
+                if self._step():
+                    break
+            except StoreError as error:
+                self._failed(error)
+            except Exception as error:  # a fault of ours must not end the thread: nothing would ever be written again
+                LOG.exception("internal error in the job store")
+                self._failed(StoreError(UNAVAILABLE, f"internal error: {error!r}"))
+        try:
+            if self._leads:
+                self.backend.release(self._epoch)
+        except StoreError:
+            pass  # it expires by itself
+        self.backend.close()
+
+    def _step(self) -> bool:
+        """Does what there is to do, or waits for it. True: it is time to end."""
+        if not self._open:
+            self.backend.open()
+            self._open = True
+        if not self._leads:
+            self._try_to_lead()
+        elif self.backend.shared and awake_time() >= self._renew_at:
+            self._renew()
+        reads, writes = self._take()
+        for op in reads:
+            self._read(op)
+        if self._leads and (writes or self._trouble is not None):
+            self._write(writes)
+        elif writes:
+            self._refuse(writes)
+        if reads or writes:
+            return False
+        with self._condition:
+            if self._pending:
+                return False
+            if self._stopping:
+                return True
+            self._condition.wait(self._patience())
+        return False
+
+    def _patience(self) -> float | None:
+        if not self.backend.shared and self._leads:
+            return None
+        return self.lease_renew if not self._leads else max(0.01, self._renew_at - awake_time())
+
+    def _take(self) -> tuple[list[Op], list[Op]]:
+        """What is to be read, and the next group of writes, those first that were tried before."""
+        reads: list[Op] = []
+        writes, self._kept = self._kept, []
+        with self._condition:
+            while self._pending and len(writes) < STORE_GROUP:
+                op = self._pending.popleft()
+                self._pending_bytes -= op.size()
+                (writes if op.writes else reads).append(op)
+        return reads, writes
+
+    def _read(self, op: Op) -> None:
+        try:
+            self.backend.read(op)
+        except StoreError as error:
+            op.error = error
+            self._finish([op])
+            raise
+        self._finish([op])
+
+    def _write(self, writes: list[Op]) -> None:
+        stale = [op for op in writes if op.epoch != self._epoch]
+        if stale:  # asked for before this broker lost the lease and got it back: what it knew then is void
+            self._refuse(stale)
+            writes = [op for op in writes if op.epoch == self._epoch]
+        try:
+            self.backend.apply(writes, self._epoch)
+        except StoreError as error:
+            if error.code == NOT_LEADER:
+                self._refuse(writes, error)
+                self._step_down(error.text)
+                return
+            if error.code == FULL:  # nothing of it was written: what need not be kept is refused
+                self._refuse([op for op in writes if not op.retained], error)
+                writes = [op for op in writes if op.retained]
+            self._kept = writes
+            raise
+        self.groups += 1
+        self.written += len(writes)
+        if self._trouble is not None:
+            self._recovered()
+        self._finish(writes)
+
+    def _refuse(self, ops: list[Op], error: StoreError | None = None) -> None:
+        for op in ops:
+            op.error = error if error is not None else self._not_leading()
+        self._finish(ops)
+
+    def _not_leading(self) -> StoreError:
+        text = f"another broker leads, at {self._leader}" if self._leader else "no broker leads at the moment"
+        return StoreError(NOT_LEADER, text)
+
+    def _finish(self, ops: list[Op]) -> None:
+        def finish() -> None:
+            for op in ops:
+                op.finish()
+
+        if ops:
+            self._post(finish)
+
+    # --- trouble --------------------------------------------------------------------------------------------------------------
+
+    def _failed(self, error: StoreError) -> None:
+        first = self._trouble is None
+        self._trouble = error
+        if first:
+            LOG.error("the job store cannot be used: %s", error.text)
+        if error.code != FULL:
+            self._reopen()
+        if self.backend.shared and self._leads and not self._suspended and awake_time() >= self._lease_until:
+            self._suspended = True
+            self._post(lambda: self.owner.suspend(True))
+        with self._condition:
+            if not self._stopping:
+                self._condition.wait(STORE_RETRY)
+            else:  # whoever waits for these is told that they failed
+                lost = [*self._kept, *self._pending]
+                self._kept = []
+                self._pending.clear()
+                for op in lost:
+                    op.error = error
+                self._finish(lost)
+
+    def _reopen(self) -> None:
+        """A connection, or a file, in doubt is opened anew."""
+        if self.backend.shared:
+            self._open = False
+            self.backend.close()
+
+    def _recovered(self) -> None:
+        LOG.warning("the job store can be used again")
+        self._trouble = None
+
+    # --- the lease --------------------------------------------------------------------------------------------------------------
+
+    def _try_to_lead(self) -> None:
+        asked = awake_time()
+        lease: Lease = self.backend.acquire(self.name, self.address, self.lease_time)
+        if self._trouble is not None:
+            self._recovered()
+        if not lease.mine:
+            if lease.address != self._leader:
+                leader = self._leader = lease.address
+                LOG.info("another broker leads: %s", leader)
+                self._post(lambda: self.owner.follow(leader, "another broker leads"))
+            return
+        loaded = self.backend.load(time.time() - self.repeat)
+        self._epoch = lease.epoch
+        self._leads = True
+        self._leader = self.address
+        self._lease_until = asked + self.lease_time
+        self._renew_at = asked + self.lease_renew
+        LOG.info("this broker leads under epoch %d: %d open jobs", lease.epoch, len(loaded.jobs))
+        self._post(lambda: self.owner.lead(lease.epoch, loaded))
+
+    def _renew(self) -> None:
+        asked = awake_time()
+        if not self.backend.renew(self._epoch, self.lease_time):
+            self._step_down("another broker took the lease over")
+            return
+        self._lease_until = asked + self.lease_time
+        self._renew_at = asked + self.lease_renew
+        if self._trouble is not None and not self._kept:
+            self._recovered()
+        if self._suspended:
+            self._suspended = False
+            self._post(lambda: self.owner.suspend(False))
+
+    def _step_down(self, why: str) -> None:
+        LOG.warning("this broker no longer leads: %s", why)
+        self._leads = False
+        self._suspended = False
+        self._leader = ""
+        self._refuse(self._kept)
+        self._kept = []
+        self._post(lambda: self.owner.follow("", why))

@@ -1,0 +1,350 @@
+"""One suite for every store: in memory, SQLite and PostgreSQL."""
+
+import itertools
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.job import Job
+from polydomo.broker.jobs.ops import (
+    NOT_LEADER,
+    UNAVAILABLE,
+    Collected,
+    DropSchedule,
+    Finish,
+    Fire,
+    Get,
+    Insert,
+    Op,
+    Progress,
+    Purge,
+    PutPause,
+    PutSchedule,
+    Remove,
+    Reopen,
+    ScheduleRow,
+    Select,
+    StoreError,
+)
+from polydomo.protocols.backoff import Backoff
+from polydomo.stores.backend import Backend
+from polydomo.stores.memory import MemoryBackend
+from polydomo.stores.sqlite import SqliteBackend
+from tests.postgres import Postgres
+
+NAMES = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+class Case:
+    """A backend, and how to open a second one on the same content."""
+
+    def __init__(self, kind: str, place: Path, postgres: Postgres | None) -> None:
+        self.kind = kind
+        self.place = place
+        self.url = postgres.database(f"store{next(NAMES)}") if postgres is not None else ""
+        self.memory = MemoryBackend(shared=True)
+        self.backend = self.another()
+        self.epoch = self.backend.acquire("a", "tcp://a", 60.0).epoch
+
+    def another(self) -> Backend:
+        backend: Backend
+        if self.kind == "memory":
+            backend = MemoryBackend(self.memory.tables, shared=True)
+        elif self.kind == "sqlite":
+            backend = SqliteBackend(self.place / "jobs.db")
+        else:
+            from polydomo.stores.postgres import PostgresBackend
+
+            backend = PostgresBackend(self.url)
+        backend.open()
+        return backend
+
+    def apply(self, *ops: Op) -> None:
+        self.backend.apply(list(ops), self.epoch)
+
+    def get(self, id: str) -> Job:
+        op = Get(id)
+        self.backend.read(op)
+        assert op.job is not None
+        return op.job
+
+
+@pytest.fixture(
+    params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgres"))],
+)
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
+    server = request.getfixturevalue("postgres") if request.param == "postgresql" else None
+    made = Case(request.param, tmp_path, server)
+    yield made
+    made.backend.close()
+
+
+def new(id: str, created: float = 100.0, service: bytes = b"render") -> Job:
+    job = Job(id, service, b"\x00\x04body", created)
+    job.priority = 3
+    job.run = 2.5
+    job.backoff = Backoff(attempts=7, first=0.5)
+    return job
+
+
+def ended(job: Job, state: str = states.DONE, at: float = 200.0, keep: float = 300.0) -> Job:
+    job.state, job.outcome, job.result, job.ended, job.keep = state, "ok", b"\x00\x02hi", at, keep
+    job.attempts = 2
+    return job
+
+
+def test_a_job_comes_back_as_it_was_stored(case: Case) -> None:
+    job = new("A")
+    job.key, job.digest, job.expires, job.origin = "k", b"\x01\x00", 500.25, states.REQUEST
+    job.tell({"attempt": 1, "reason": "no luck \u2014 at all"})
+    case.apply(Insert(job))
+    found = case.get("A")
+    for name in (
+        "id",
+        "service",
+        "body",
+        "key",
+        "digest",
+        "origin",
+        "priority",
+        "created",
+        "due",
+        "expires",
+        "run",
+        "state",
+        "story",
+    ):
+        assert getattr(found, name) == getattr(job, name), name
+    assert found.backoff == job.backoff
+
+
+def test_a_key_belongs_to_one_job(case: Case) -> None:
+    first, second, third = new("A"), new("B"), new("C")
+    first.key = second.key = "same"
+    one, two, three = Insert(first), Insert(second), Insert(third)
+    case.apply(one, two, three)
+    assert two.existing is not None and two.existing.id == "A"
+    assert one.existing is None or one.existing.id == "A"  # found again within one statement: still itself
+    assert three.existing is None or three.existing.id == "C"
+    assert Get("B").job is None
+    again = Insert(second)
+    case.apply(again)
+    assert again.existing is not None and again.existing.id == "A"
+    selected = Select("", b"", 10)
+    case.backend.read(selected)
+    assert sorted(job.id for job in selected.jobs) == ["A", "C"]
+
+
+def test_inserting_again_finds_the_job_itself(case: Case) -> None:
+    case.apply(Insert(new("A")))
+    again = Insert(new("A"))
+    case.apply(again)
+    assert again.existing is not None and again.existing.id == "A"
+
+
+def test_an_outcome_is_recorded_once(case: Case) -> None:
+    case.apply(Insert(new("A")))
+    first, second = Finish(ended(new("A"))), Finish(ended(new("A"), states.DEAD, at=201.0))
+    case.apply(first)
+    case.apply(second)
+    assert (first.done, second.done) == (True, False)
+    found = case.get("A")
+    assert (found.state, found.result, found.attempts, found.ended) == (states.DONE, b"\x00\x02hi", 2, 200.0)
+    assert found.body == b""  # of no use any more
+    again = Finish(ended(new("A")))
+    case.apply(again)
+    assert again.done  # the very same outcome, applied again after a commit in doubt
+
+
+def test_progress_is_kept_and_does_not_reopen(case: Case) -> None:
+    case.apply(Insert(new("A")), Insert(new("B")))
+    case.apply(Progress("A", 1, 150.0, '[{"attempt":1}]'), Progress("B", 1, 0.0, ""), Finish(ended(new("B"))))
+    found = case.get("A")
+    assert (found.attempts, found.due, found.story) == (1, 150.0, [{"attempt": 1}])
+    case.apply(Progress("B", 9, 9.0, ""))
+    assert case.get("B").attempts == 2
+
+
+def test_a_dead_job_keeps_its_body_and_can_be_reopened(case: Case) -> None:
+    case.apply(Insert(new("A")))
+    case.apply(Finish(ended(new("A"), states.DEAD)))
+    assert case.get("A").body == b"\x00\x04body"
+    reopen, nothing = Reopen("A", 250.0), Reopen("X", 250.0)
+    case.apply(reopen, nothing)
+    assert nothing.job is None
+    assert reopen.job is not None and (reopen.job.state, reopen.job.attempts, reopen.job.due) == (states.OPEN, 0, 250.0)
+    assert [job.id for job in case.backend.load(0.0).jobs] == ["A"]
+
+
+def test_only_ended_jobs_are_removed(case: Case) -> None:
+    case.apply(Insert(new("A")), Insert(new("B")))
+    case.apply(Finish(ended(new("B"), states.DEAD)))
+    one, two, three = Remove("A"), Remove("B"), Remove("C")
+    case.apply(one, two, three)
+    assert [one.done, two.done, three.done] == [False, True, False]
+
+
+def test_results_are_purged_when_they_were_kept_long_enough(case: Case) -> None:
+    jobs = [new("A"), new("B"), new("C")]
+    jobs[1].key = "free again"
+    case.apply(*(Insert(job) for job in jobs))
+    case.apply(Finish(ended(new("A"), keep=300.0)), Finish(ended(jobs[1], keep=400.0)))
+    early, late = Purge(350.0), Purge(1000.0)
+    case.apply(early)
+    assert early.count == 1 and case.get("B").key == "free again"
+    case.apply(late)
+    assert late.count == 1  # C is open, however old
+    again = new("D")
+    again.key = "free again"
+    op = Insert(again)
+    case.apply(op)
+    assert op.existing is None or op.existing.id == "D"
+
+
+def test_a_new_leader_loads_what_is_open(case: Case) -> None:
+    jobs = [new("A", 3.0), new("B", 1.0), new("C", 2.0), new("D", 4.0)]
+    for job in jobs[2:]:
+        job.digest, job.origin = b"digest", states.REQUEST
+    row = ScheduleRow("nightly", b"render", b"", "0 3 * * *", "Europe/Berlin", 1.0)
+    row.next, row.missed, row.settings = 99.0, "skip", '{"run_us":5}'
+    case.apply(*(Insert(job) for job in jobs), PutSchedule(row), PutPause(b"render", True), PutPause(b"x", True))
+    case.apply(Finish(ended(jobs[2])), Finish(ended(jobs[3])), Collected("D"), PutPause(b"x", False))
+    loaded = case.backend.load(150.0)
+    assert [job.id for job in loaded.jobs] == ["B", "A"]
+    assert [job.id for job in loaded.uncollected] == ["C"]
+    assert loaded.paused == [b"render"]
+    found = loaded.schedules[0]
+    assert (found.name, found.timing, found.zone, found.missed, found.next) == (
+        "nightly",
+        "0 3 * * *",
+        "Europe/Berlin",
+        "skip",
+        99.0,
+    )
+    assert found.settings == '{"run_us":5}'
+    assert case.backend.load(250.0).uncollected == []
+
+
+def test_a_run_of_a_schedule_is_made_once(case: Case) -> None:
+    case.apply(PutSchedule(ScheduleRow("tick", b"render", b"", "every 5s", "UTC", 1.0)))
+    first, second, skipped = (
+        Fire("tick", 10.0, 15.0, new("A")),
+        Fire("tick", 10.0, 15.0, new("B")),
+        Fire("tick", 15.0, 20.0, None),
+    )
+    case.apply(first)
+    case.apply(second)
+    case.apply(skipped)
+    assert [first.done, second.done, skipped.done] == [True, False, True]
+    assert [job.id for job in case.backend.load(0.0).jobs] == ["A"]
+    assert case.backend.load(0.0).schedules[0].next == 20.0
+    again = Fire("tick", 10.0, 15.0, new("A"))
+    case.apply(again)
+    assert again.done  # its own, after a commit in doubt
+    gone, drop = DropSchedule("no"), DropSchedule("tick")
+    case.apply(gone, drop)
+    assert [gone.done, drop.done] == [False, True]
+
+
+def test_jobs_are_selected_and_counted(case: Case) -> None:
+    case.apply(*(Insert(new(f"J{n}", float(n), b"a" if n % 2 else b"b")) for n in range(6)))
+    case.apply(Finish(ended(new("J1", 1.0, b"a"), states.DEAD)))
+    everything, dead, some = Select("", b"", 4), Select(states.DEAD, b"", 10), Select(states.OPEN, b"a", 10)
+    for op in (everything, dead, some):
+        case.backend.read(op)
+    assert [job.id for job in everything.jobs] == ["J5", "J4", "J3", "J2"]
+    assert everything.counts == {states.OPEN: 5, states.DEAD: 1}
+    assert [job.id for job in dead.jobs] == ["J1"] and dead.jobs[0].body == b""
+    assert [job.id for job in some.jobs] == ["J5", "J3"]
+
+
+def test_a_group_is_all_or_nothing_under_an_old_epoch(case: Case) -> None:
+    with pytest.raises(StoreError) as caught:
+        case.backend.apply([Insert(new("A"))], case.epoch - 1)
+    assert caught.value.code == NOT_LEADER
+    assert case.backend.load(0.0).jobs == []
+
+
+def test_what_was_written_survives_closing(case: Case) -> None:
+    case.apply(*(Insert(new(f"J{n:04}", float(n))) for n in range(2500)))
+    case.backend.close()
+    case.backend = case.another()
+    assert len(case.backend.load(0.0).jobs) == 2500
+
+
+def test_the_lease_goes_to_one_and_fences_the_other(case: Case) -> None:
+    if not case.backend.shared:
+        pytest.skip("SQLite serves one broker")
+    other = case.another()
+    try:
+        seen = other.acquire("b", "tcp://b", 60.0)
+        assert (seen.mine, seen.address) == (False, "tcp://a")
+        assert case.backend.renew(case.epoch, 0.0)  # and is over at once
+        taken = other.acquire("b", "tcp://b", 60.0)
+        assert taken.mine and taken.epoch > case.epoch
+        assert not case.backend.renew(case.epoch, 60.0)
+        with pytest.raises(StoreError) as caught:
+            case.apply(Insert(new("A")))
+        assert caught.value.code == NOT_LEADER
+        other.apply([Insert(new("B"))], taken.epoch)
+        other.release(taken.epoch)
+        again = case.backend.acquire("a", "tcp://a", 60.0)
+        assert again.mine and again.epoch > taken.epoch
+        restarted = other.acquire("a", "tcp://a", 60.0)  # the same broker after a restart
+        assert restarted.mine and restarted.epoch > again.epoch
+    finally:
+        other.close()
+
+
+# --- SQLite alone ------------------------------------------------------------------------------------------------------
+
+
+def test_two_brokers_cannot_use_one_file(tmp_path: Path) -> None:
+    first = SqliteBackend(tmp_path / "jobs.db")
+    first.open()
+    with pytest.raises(StoreError, match="another broker uses the job store"):
+        SqliteBackend(tmp_path / "jobs.db").open()
+    first.close()
+    second = SqliteBackend(tmp_path / "jobs.db")
+    second.open()
+    second.close()
+
+
+def test_another_schema_version_is_refused(tmp_path: Path) -> None:
+    store = SqliteBackend(tmp_path / "jobs.db")
+    store.open()
+    store.close()
+    with sqlite3.connect(tmp_path / "jobs.db") as connection:
+        connection.execute("UPDATE lease SET schema = 99")
+    connection.close()
+    with pytest.raises(StoreError, match="schema version 99") as caught:
+        store.open()
+    assert caught.value.code == UNAVAILABLE
+
+
+@pytest.mark.parametrize("place", [0, 4096])
+def test_a_damaged_file_is_refused(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "jobs.db"
+    store = SqliteBackend(path)
+    store.open()
+    epoch = store.acquire("a", "", 1.0).epoch
+    store.apply([Insert(new(f"J{n}")) for n in range(500)], epoch)
+    store.close()
+    with open(path, "r+b") as file:
+        file.seek(place)
+        file.write(b"\xff" * 4096)
+    with pytest.raises(StoreError, match="damaged"):
+        store.open()

@@ -1,0 +1,233 @@
+"""The thread that writes: groups, trouble with the disk and the database, and the lease."""
+
+import queue
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from polydomo.broker.jobs.job import DONE, Job
+from polydomo.broker.jobs.ops import FULL, NOT_LEADER, Finish, Get, Insert, Loaded, Op
+from polydomo.stores.backend import Backend
+from polydomo.stores.sqlite import SqliteBackend
+from polydomo.stores.thread import Owner, StoreThread
+from tests.postgres import Postgres
+
+PATIENCE = 60.0
+
+
+class Loop(Owner):
+    """The owner's thread: runs what was posted while it waits for something."""
+
+    def __init__(self) -> None:
+        self.posted: queue.Queue[Callable[[], None]] = queue.Queue()
+        self.epochs: list[int] = []
+        self.loaded: Loaded | None = None
+        self.leads = False
+        self.followed: list[str] = []
+        self.suspensions: list[bool] = []
+        self.store: StoreThread
+        self.finished: list[Op] = []
+
+    def lead(self, epoch: int, loaded: Loaded) -> None:
+        self.leads = True
+        self.epochs.append(epoch)
+        self.loaded = loaded
+
+    def follow(self, leader: str, why: str) -> None:
+        self.leads = False
+        self.followed.append(leader)
+
+    def suspend(self, suspended: bool) -> None:
+        self.suspensions.append(suspended)
+
+    def put(self, op: Op) -> Op:
+        op.epoch = self.epochs[-1]
+        op.then = self.finished.append
+        self.store.put(op)
+        return op
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline
+            try:
+                self.posted.get(timeout=0.05)()
+            except queue.Empty:
+                pass
+
+    def until_finished(self, *ops: Op) -> None:
+        self.until(lambda: all(op in self.finished for op in ops))
+
+
+def begin(backend: Backend, name: str = "a", lease: float = 6.0) -> Loop:
+    loop = Loop()
+    loop.store = StoreThread(
+        backend, loop, name, f"tcp://{name}", loop.posted.put, lease_time=lease, lease_renew=min(0.2, lease / 4)
+    )
+    loop.store.start()
+    return loop
+
+
+def job(id: str, size: int = 1) -> Job:
+    return Job(id, b"work", b"x" * size, 100.0)
+
+
+class SmallDisk(SqliteBackend):
+    """A file that may grow to so many pages."""
+
+    pages = 0
+
+    def limit(self, pages: int) -> None:
+        self.pages = pages
+
+    def apply(self, ops: list[Op], epoch: int) -> None:
+        if self.pages:
+            self._here().execute(f"PRAGMA max_page_count = {self.pages}")
+        super().apply(ops, epoch)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Loop]:
+    loop = begin(SmallDisk(tmp_path / "jobs.db"))
+    loop.until(lambda: loop.leads)
+    yield loop
+    loop.store.stop()
+
+
+def test_what_gathers_is_one_transaction(disk: Loop) -> None:
+    ops = [disk.put(Insert(job(f"J{n}"))) for n in range(3000)]
+    disk.until_finished(*ops)
+    assert all(op.error is None for op in ops)
+    assert disk.store.written == 3000 and disk.store.groups < 300
+
+
+def test_a_finished_write_is_in_the_file(disk: Loop, tmp_path: Path) -> None:
+    disk.until_finished(disk.put(Insert(job("A"))))
+    other = sqlite3.connect(f"file:{tmp_path / 'jobs.db'}?mode=ro", uri=True)
+    assert other.execute("SELECT id FROM jobs").fetchall() == [("A",)]
+    other.close()
+
+
+def test_a_full_disk_refuses_new_jobs_and_keeps_outcomes(disk: Loop) -> None:
+    disk.until_finished(disk.put(Insert(job("A"))))
+    backend = disk.store.backend
+    assert isinstance(backend, SmallDisk)
+    backend.limit(30)
+    big = disk.put(Insert(job("B", 1_000_000)))
+    disk.until_finished(big)
+    assert big.error is not None and big.error.code == FULL
+    refusal = disk.store.refusal()
+    ended = job("A")
+    ended.state, ended.ended, ended.result = DONE, 200.0, b"y" * 1_000_000
+    finish = disk.put(Finish(ended))
+    assert refusal is not None and refusal.code == FULL and "is full" in refusal.text
+    disk.until(lambda: disk.store._kept == [finish])
+    assert finish not in disk.finished
+    backend.limit(100_000)
+    disk.until_finished(finish)
+    assert finish.error is None
+    disk.until(lambda: disk.store.refusal() is None)
+    get = Get("A")
+    disk.put(get)
+    disk.until_finished(get)
+    assert get.job is not None and len(get.job.result) == 1_000_000
+
+
+def test_a_full_disk_is_tried_again_though_nothing_waits(disk: Loop) -> None:
+    backend = disk.store.backend
+    assert isinstance(backend, SmallDisk)
+    backend.limit(30)
+    disk.until_finished(disk.put(Insert(job("B", 1_000_000))))
+    backend.limit(100_000)
+    disk.until(lambda: disk.store.refusal() is None)
+
+
+def test_stopping_writes_what_is_there(tmp_path: Path) -> None:
+    loop = begin(SqliteBackend(tmp_path / "jobs.db"))
+    loop.until(lambda: loop.leads)
+    for n in range(100):
+        loop.put(Insert(job(f"J{n}")))
+    loop.store.stop()
+    again = begin(SqliteBackend(tmp_path / "jobs.db"))
+    again.until(lambda: again.leads)
+    assert again.loaded is not None and len(again.loaded.jobs) == 100
+    assert again.epochs[0] > loop.epochs[0]
+    again.store.stop()
+
+
+@pytest.mark.xdist_group("postgres")
+class TestPostgres:
+    @pytest.fixture
+    def server(self) -> Iterator[Postgres]:
+        server = Postgres()
+        try:
+            server.start()
+            yield server
+        finally:
+            server.remove()
+
+    def begin(self, server: Postgres, name: str, lease: float = 6.0) -> Loop:
+        from polydomo.stores.postgres import PostgresBackend
+
+        return begin(PostgresBackend(server.url), name, lease)
+
+    def test_a_database_that_is_away_for_a_while(self, server: Postgres) -> None:
+        loop = self.begin(server, "a", lease=1.0)
+        try:
+            loop.until(lambda: loop.leads)
+            loop.until_finished(loop.put(Insert(job("A"))))
+            server.kill()
+            late = loop.put(Insert(job("B")))
+            loop.until(lambda: loop.store.refusal() is not None and loop.suspensions == [True])
+            assert late not in loop.finished
+            server.start()
+            loop.until_finished(late)
+            loop.until(lambda: loop.store.refusal() is None and loop.suspensions == [True, False])
+            assert late.error is None and loop.epochs == loop.epochs[:1]  # it never stopped leading
+            get = Get("B")
+            loop.put(get)
+            loop.until_finished(get)
+            assert get.job is not None
+        finally:
+            loop.store.stop()
+
+    def test_the_second_broker_takes_over_and_the_first_is_fenced(self, server: Postgres) -> None:
+        first, second = self.begin(server, "a", lease=1.0), None
+        try:
+            first.until(lambda: first.leads)
+            first.until_finished(first.put(Insert(job("A"))))
+            second = self.begin(server, "b", lease=1.0)
+            second.until(lambda: second.followed == ["tcp://a"])
+            refused = Insert(job("X"))
+            refused.then = second.finished.append
+            second.store.put(refused)
+            second.until_finished(refused)
+            assert refused.error is not None and refused.error.code == NOT_LEADER and "tcp://a" in refused.error.text
+            with first.store._condition:  # suspended: its thread can do nothing
+                second.until(lambda: second.leads)
+                assert second.loaded is not None and [found.id for found in second.loaded.jobs] == ["A"]
+                late = Insert(job("B"))
+                late.epoch = first.epochs[0]
+                late.then = first.finished.append
+                first.store._pending.append(late)
+            first.until_finished(late)
+            assert late.error is not None and late.error.code == NOT_LEADER
+            first.until(lambda: not first.leads)
+        finally:
+            first.store.stop()
+            if second is not None:
+                second.store.stop()
+
+    def test_a_leader_that_leaves_hands_over_at_once(self, server: Postgres) -> None:
+        first = self.begin(server, "a", lease=3600.0)
+        first.until(lambda: first.leads)
+        second = self.begin(server, "b", lease=3600.0)
+        try:
+            second.until(lambda: bool(second.followed))
+            first.store.stop()
+            second.until(lambda: second.leads)
+        finally:
+            second.store.stop()
