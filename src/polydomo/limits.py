@@ -301,10 +301,14 @@ MAX_JOB_KEY: Final = 255  # Bytes of an idempotency key.
 MAX_JOB_DELAY: Final = 10 * 365 * 86_400.0  # Ten years: a longer delay is a mistake in the unit.
 MAX_JOB_PRIORITY: Final = 1_000_000  # Priorities are only compared; this keeps a number of any length out.
 JOB_STORY: Final = 20  # Attempts that a job's story keeps; the oldest are dropped.
-JOB_RELEASED: Final = 64  # Jobs of one service in the broker's queue beyond what its workers can hold: they hide the round trip.
+JOB_RELEASED: Final = (
+    64  # Jobs of one service in the broker's queue beyond what its workers can hold: they hide the round trip.
+)
 JOB_KEEP: Final = 7 * 86_400.0  # How long the result of a job is kept: a week of holidays, then it is fetched.
 JOB_KEEP_DEAD: Final = 30 * 86_400.0  # ... and a dead job: a month, so that somebody looks at it.
-JOB_REPEAT: Final = 600.0  # How long an unfetched result waits for the repeat of a plain request: clients reconnect within seconds.
+JOB_REPEAT: Final = (
+    600.0  # How long an unfetched result waits for the repeat of a plain request: clients reconnect within seconds.
+)
 JOB_PURGE: Final = 60.0  # Seconds between two removals of results that were kept long enough.
 JOB_PURGE_ROWS: Final = 5_000  # Rows removed at a time, so that a removal never blocks a commit for long.
 JOB_REFUSED_WAIT: Final = 1.0  # Seconds before a job is offered again to a service whose queue was full.
@@ -313,7 +317,9 @@ MAX_SCHEDULES: Final = 10_000  # Schedules in one store.
 SCHEDULE_LEAST: Final = 0.1  # Seconds: the shortest interval of a schedule.
 STORE_PENDING: Final = 50_000  # Writes that wait for the disk before new jobs are refused.
 STORE_PENDING_BYTES: Final = 256 * MIB  # ... and their bodies in all.
-STORE_GROUP: Final = 5_000  # Writes committed at a time: about 50 ms of work, so that the first of them does not wait long.
+STORE_GROUP: Final = (
+    5_000  # Writes committed at a time: about 50 ms of work, so that the first of them does not wait long.
+)
 STORE_RETRY: Final = 0.5  # Seconds between two tries after the store failed.
 STORE_ANSWER: Final = 20.0  # Seconds a client waits for a store that does not answer before it is told so.
 LEASE_TIME: Final = 6.0  # Seconds a broker leads without renewing its lease: how long a failover takes at most.
