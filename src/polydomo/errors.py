@@ -8,6 +8,7 @@ PolydomoError
  |    +-- ConnectionLost       ... because the connection broke and the call may or may not have run (also a ConnectionError)
  |         +-- NotConnected    ... or never came about: the call has not run
  +-- ProtocolViolation         a peer sent bytes that its protocol does not allow
+ |    +-- AccessDenied         ... or credentials that are not accepted; has .status, as in ZAP: 300 temporary, 400 denied
  +-- SettingError              a setting, flag or address makes no sense; names the key
 """
 
@@ -49,5 +50,15 @@ class ProtocolViolation(PolydomoError):
     """A peer sent bytes or a message that its protocol does not allow."""
 
 
+class AccessDenied(ProtocolViolation):
+    """A peer's credentials are not accepted. ``status`` is ZAP's: "300" try again later, "400" denied, "500" internal error."""
+
+    def __init__(self, status: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 class SettingError(PolydomoError):
     """A setting, a flag or an address makes no sense; the message names the key and says what would."""
+
+    problems: list[str] = []  # all of them, where a file was checked as a whole and the message is about the first

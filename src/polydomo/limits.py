@@ -22,6 +22,10 @@ MAX_JSON_DEPTH: Final = (
 )
 SP_MAX_STACK: Final = 8  # Words of an SP request id that came through devices: NNG's own default bound on hops.
 HANDSHAKE_TIME: Final = 10.0  # libzmq's own handshake interval is 30 s; a slow link needs 1 s.
+COOKIE_TIME: Final = 60.0  # "The server MUST discard ... the cookie key after a short interval, for example 60 seconds"
+ACCESS_ANSWERS: Final = (
+    10_000  # Answers of the access rules that are remembered: clients choose the names they ask for.
+)
 MAX_UNSENT: Final = 160 * MIB  # What one peer may leave unread: two of the largest messages and a margin.
 CHOKE_UNSENT: Final = 1 * MIB  # From here on a client that does not read is not read from either.
 CUT_AT_ONCE: Final = 64 * KIB  # Of what came in, this much is cut into messages in one step ...

@@ -9,12 +9,14 @@ import typer
 
 from polydomo import __version__
 from polydomo.cli import (
+    access,
     ask,
     bench,
     call,
     catalog,
     config,
     discover,
+    keys,
     logs,
     past,
     pipeline,
@@ -61,6 +63,8 @@ COMMANDS = (
     up,
     config,
     discover,
+    keys,
+    access,
     call,
     work,
     catalog,
@@ -88,6 +92,7 @@ PANELS = {
     "What happened": ("trace", "tap", "spans", "replay"),
     "Tables and reports, on Spark": ("pipeline", "query", "report"),
     "Measuring": ("bench",),
+    "Access control": ("keys", "access"),
 }
 
 

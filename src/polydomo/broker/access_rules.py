@@ -1,0 +1,125 @@
+"""What the access file allows: rules, groups and quotas, as values that do not change.
+
+A reload makes a new ``AccessRules``. Answers are remembered inside it and nowhere else, so none outlives the rules it came from.
+Nothing is allowed unless a rule allows it.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from polydomo.limits import ACCESS_ANSWERS
+
+CALL, OFFER, PUBLISH, SUBSCRIBE, REGISTER = "call", "offer", "publish", "subscribe", "register"
+INSPECT, TAP, BRIDGE, ADMIN = "inspect", "tap", "bridge", "admin"
+RIGHTS = (CALL, OFFER, PUBLISH, SUBSCRIBE, REGISTER, INSPECT, TAP, BRIDGE, ADMIN)
+
+ANYTHING = ("*",)  # what ``true`` means in a rule
+
+
+class Quota:
+    """What one principal may use at a time, over all its connections. 0: no limit."""
+
+    def __init__(
+        self, connections: int = 0, open_requests: int = 0, held_bytes: int = 0, requests_per_second: float = 0.0
+    ) -> None:
+        self.connections = connections
+        self.open_requests = open_requests
+        self.held_bytes = held_bytes
+        self.requests_per_second = requests_per_second
+
+
+NO_QUOTA = Quota()
+
+
+class Rule:
+    """One ``[[allow]]`` of the file. ``number`` counts from 1, as people do."""
+
+    def __init__(self, number: int, who: Iterable[str], rights: Mapping[str, Iterable[str]]) -> None:
+        self.number = number
+        self.who = frozenset(who)
+        self.rights = {right: tuple(globs) for right, globs in rights.items()}
+        self._patterns = {right: compiled(globs) for right, globs in self.rights.items()}
+
+    def allows(self, right: str, name: str) -> bool:
+        if ADMIN in self._patterns:
+            return True
+        pattern = self._patterns.get(right)
+        return pattern is not None and pattern.fullmatch(name) is not None
+
+    def covers_prefix(self, right: str, prefix: str) -> bool:
+        """Whether every name that begins with ``prefix`` is allowed, not only ``prefix`` itself."""
+        if ADMIN in self._patterns:
+            return True
+        return any(glob.endswith("*") and matches(glob, prefix) for glob in self.rights.get(right, ()))
+
+
+class AccessRules:
+    """All rules of an access file. ``allowed_by`` names the rule; ``allows`` only says yes or no, and remembers."""
+
+    def __init__(
+        self,
+        principals: Iterable[str],
+        rules: Iterable[Rule],
+        quotas: Mapping[str, Quota] | None = None,
+        groups: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        self.principals = frozenset(principals)
+        self.rules = tuple(rules)
+        self.quotas = dict(quotas or {})
+        self.groups = {name: frozenset(members) for name, members in (groups or {}).items()}
+        self._own: dict[str, tuple[Rule, ...]] = {}  # principal -> its rules
+        self._answers: dict[tuple[str, str, str], bool] = {}
+
+    def allowed_by(self, principal: str, right: str, name: str) -> int:
+        """The number of the first rule that allows it; 0 if none does."""
+        for rule in self._rules_of(principal):
+            if rule.allows(right, name):
+                return rule.number
+        return 0
+
+    def allows(self, principal: str, right: str, name: str) -> bool:
+        key = (principal, right, name)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self.allowed_by(principal, right, name) > 0
+            if len(self._answers) >= ACCESS_ANSWERS:
+                self._answers.clear()
+            self._answers[key] = answer
+        return answer
+
+    def covers_prefix(self, principal: str, right: str, prefix: str) -> bool:
+        return any(rule.covers_prefix(right, prefix) for rule in self._rules_of(principal))
+
+    def quota(self, principal: str) -> Quota:
+        """The principal's own quota, else that of the first group it is in, else none."""
+        own = self.quotas.get(principal)
+        if own is not None:
+            return own
+        for group, members in self.groups.items():
+            if principal in members and group in self.quotas:
+                return self.quotas[group]
+        return NO_QUOTA
+
+    def _rules_of(self, principal: str) -> tuple[Rule, ...]:
+        found = self._own.get(principal)
+        if found is None:
+            found = tuple(rule for rule in self.rules if principal in rule.who)
+            if principal in self.principals:
+                self._own[principal] = found
+        return found
+
+
+def compiled(globs: Iterable[str]) -> "re.Pattern[str]":
+    """``*`` is any number of characters, dots included, ``?`` any one; everything else is itself."""
+    return re.compile("|".join(f"(?:{_translated(glob)})" for glob in globs), re.DOTALL)
+
+
+def matches(glob: str, name: str) -> bool:
+    return re.fullmatch(_translated(glob), name, re.DOTALL) is not None
+
+
+def _translated(glob: str) -> str:
+    pieces = []
+    for character in re.sub(r"\*+", "*", glob):
+        pieces.append(".*" if character == "*" else "." if character == "?" else re.escape(character))
+    return "".join(pieces)

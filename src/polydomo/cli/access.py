@@ -1,0 +1,124 @@
+"""``polydomo access``: write an access file, and ask what one allows."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+access_app = typer.Typer(help="Write and check access files.", no_args_is_help=True)
+
+TEMPLATE = """\
+# Who may use the broker, and for what. Start it with `polydomo up --access {name}`.
+# A change of this file, or of a file it names, is applied at once, also to peers that are connected.
+# docs/security.md explains every line.
+
+[server]
+curve = "server.key_secret"              # polydomo keys new server
+# tls = {{ cert = "server.pem", key = "server.pem", ca = "clients.pem" }}
+anonymous = false                        # true: peers without credentials are the principal "anonymous"
+
+# A principal has one or several proofs of who it is.
+[principals.alice]
+curve = "alice.key"                      # polydomo keys new alice; or the 40 characters of the key itself
+# certificate = "CN=alice"               # of a TLS client certificate
+# token_sha256 = "..."                   # polydomo keys token alice: bearer token over HTTP, password with PLAIN
+# uid = 1000                             # of the process at the other end of ipc://
+
+[groups]
+ops = ["alice"]
+
+# Nothing is allowed unless a rule allows it. Values are lists of names, in which * is any text, or true.
+# Rights: call, offer (serve as a worker), publish, subscribe, register (in the catalog), inspect (mmi.*, polydomo.*,
+# /metrics), tap, bridge, admin (everything).
+[[allow]]
+who = ["ops"]
+admin = true
+
+# [[allow]]
+# who = ["alice"]
+# call = ["resize", "lint.*"]
+# offer = ["thumbnail"]
+
+# What a principal, or each member of a group, may use at a time.
+# [quotas.alice]
+# connections = 10
+# open_requests = 100
+# held_bytes = 100_000_000
+# requests_per_second = 50
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    access_app.command("init")(init)
+    access_app.command("check")(check)
+    app.add_typer(access_app, name="access")
+
+
+def init(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write.")] = "access.toml",
+) -> None:
+    """Write a commented access file to start from.
+
+    **Examples**
+
+    - `polydomo access init`
+    - `polydomo access init /etc/polydomo/access.toml`
+    """
+    from polydomo.errors import SettingError
+
+    path = Path(file)
+    try:
+        with path.open("x", encoding="utf-8") as out:
+            out.write(TEMPLATE.format(name=file))
+    except FileExistsError:
+        raise SettingError(f"{file} exists; remove it first, or name another file") from None
+    except OSError as error:
+        raise SettingError(f"cannot write {file}: {error.strerror or error}") from None
+    where = "" if path.parent == Path(".") else f" --dir {path.parent}"
+    typer.echo(f"{file} is written. It names two keys; make them with:")
+    typer.echo(f"  polydomo keys new server{where}")
+    typer.echo(f"  polydomo keys new alice{where}")
+
+
+def check(
+    who: Annotated[str | None, typer.Argument(metavar="PRINCIPAL", help="Who asks.")] = None,
+    right: Annotated[str | None, typer.Argument(metavar="RIGHT", help="call, offer, publish, ...")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The service or topic.")] = "",
+    access: Annotated[str, typer.Option("--access", metavar="FILE", help="The access file.")] = "access.toml",
+) -> None:
+    """Check an access file; with a principal, a right and a name, say whether it allows that and by which rule.
+
+    Ends with status 0 if it is allowed, 1 if it is denied, 2 if the file is wrong.
+
+    **Examples**
+
+    - `polydomo access check --access access.toml`
+    - `polydomo access check --access access.toml alice call resize`
+    """
+    from polydomo.broker.access_rules import RIGHTS
+    from polydomo.cli.exits import FAILED, complain
+    from polydomo.errors import SettingError
+    from polydomo.server import access_file
+
+    try:
+        loaded = access_file.load(access)
+    except SettingError as error:
+        for problem in error.problems[1:]:
+            complain(f"access: {access}: {problem}")
+        raise SettingError(f"access: {access}: {error.problems[0]}" if error.problems else str(error)) from None
+    for warning in loaded.warnings:
+        complain(warning)
+    if who is None:
+        count = len(loaded.rules.principals)
+        typer.echo(f"{access} is right: {count} principals, {len(loaded.rules.rules)} rules")
+        return
+    if right not in RIGHTS:
+        raise SettingError(f"RIGHT: must be one of {', '.join(RIGHTS)}")
+    if who not in loaded.rules.principals:
+        raise SettingError(f"PRINCIPAL: {access} has no principal {who!r}")
+    number = loaded.rules.allowed_by(who, right, name)
+    if number:
+        typer.echo(f"allowed by rule {number}")
+    else:
+        typer.echo("denied: no rule")
+        raise typer.Exit(FAILED)

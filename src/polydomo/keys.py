@@ -1,0 +1,70 @@
+"""Key files on disk: reading certificates, and writing secrets that only their owner can read."""
+
+import os
+from pathlib import Path
+
+from polydomo.errors import SettingError
+from polydomo.wire.curve import KeyPair, new_pair
+from polydomo.wire.keys import format_certificate, parse_certificate, parse_key
+
+PUBLIC_SUFFIX = ".key"
+SECRET_SUFFIX = ".key_secret"
+
+
+def read_pair(path: str | Path, setting: str) -> KeyPair:
+    """A certificate file with a secret key. Raises SettingError, which names the ``setting``."""
+    certificate = parse_certificate(_read(Path(path), setting), f"{setting}: {path}")
+    if not certificate.secret:
+        raise SettingError(f"{setting}: {path} has no secret-key; give the file whose name ends in {SECRET_SUFFIX}")
+    return KeyPair(certificate.public, certificate.secret)
+
+
+def read_public(value: str, setting: str, directory: Path | None = None) -> bytes:
+    """A public key: the name of a certificate file, relative to ``directory``, or the 40 Z85 characters themselves."""
+    path = Path(value) if directory is None else directory / value
+    try:
+        there = path.is_file()
+    except OSError:  # a key is not always a possible name
+        there = False
+    if there:
+        return parse_certificate(_read(path, setting), f"{setting}: {path}").public
+    try:
+        return parse_key(value, setting)
+    except SettingError:
+        raise SettingError(f"{setting}: {value!r} is neither a file nor a key of 40 Z85 characters") from None
+
+
+def write_pair(directory: Path, name: str) -> tuple[Path, Path]:
+    """Makes a new key and writes ``NAME.key`` and ``NAME.key_secret``. Raises SettingError if either is there."""
+    public, secret = directory / f"{name}{PUBLIC_SUFFIX}", directory / f"{name}{SECRET_SUFFIX}"
+    for path in (public, secret):
+        if path.exists():
+            raise SettingError(f"{path} exists; choose another name, or remove it first")
+    pair = new_pair(os.urandom)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_private(secret, format_certificate(pair.public, pair.secret, name).encode())
+        public.write_text(format_certificate(pair.public, name=name), encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"cannot write to {directory}: {error.strerror or error}") from None
+    return public, secret
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Writes a file that only its owner can read, from the first moment on. It must not exist."""
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(number, "wb") as file:
+        file.write(content)
+
+
+def readable_by_others(path: Path) -> bool:
+    return bool(path.stat().st_mode & 0o077)
+
+
+def _read(path: Path, setting: str) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise SettingError(f"{setting}: cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise SettingError(f"{setting}: {path} is not UTF-8 text") from None

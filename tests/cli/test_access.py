@@ -1,0 +1,54 @@
+"""``polydomo keys`` and ``polydomo access``, as a shell runs them."""
+
+import hashlib
+import stat
+from pathlib import Path
+
+import zmq.auth
+
+from tests.cli.shell import complaint, run
+
+
+def test_keys_new_writes_two_files_that_pyzmq_reads(tmp_path: Path) -> None:
+    result = run("keys", "new", "alice", "--dir", "keys", cwd=tmp_path)
+    assert result.returncode == 0 and b"alice.key_secret" in result.stdout
+    public, secret = tmp_path / "keys" / "alice.key", tmp_path / "keys" / "alice.key_secret"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert zmq.auth.load_certificate(public)[0] == zmq.auth.load_certificate(secret)[0]
+    key = zmq.auth.load_certificate(secret)[1]
+    assert key is not None and key not in result.stdout
+    again = run("keys", "new", "alice", "--dir", "keys", cwd=tmp_path)
+    assert again.returncode == 2 and "exists" in complaint(again)
+    assert run("keys", "new", "../alice", cwd=tmp_path).returncode == 2
+
+
+def test_keys_token_prints_a_token_and_its_digest(tmp_path: Path) -> None:
+    lines = run("keys", "token", "ci", cwd=tmp_path).stdout.decode().splitlines()
+    token = lines[1].strip()
+    assert len(token) == 43 and hashlib.sha256(token.encode()).hexdigest() in lines[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_access_init_and_check(tmp_path: Path) -> None:
+    first = run("access", "init", cwd=tmp_path)
+    assert first.returncode == 0
+    for line in first.stdout.decode().splitlines():
+        if line.startswith("  polydomo "):
+            assert run(*line.split()[1:], cwd=tmp_path).returncode == 0
+    assert run("access", "init", cwd=tmp_path).returncode == 2
+    right = run("access", "check", cwd=tmp_path)
+    assert right.returncode == 0 and right.stdout == b"access.toml is right: 1 principals, 1 rules\n"
+    with (tmp_path / "access.toml").open("a") as file:
+        file.write('[principals.bob]\nuid = 0\n[[allow]]\nwho = ["bob"]\ncall = ["resize"]\n')
+    allowed = run("access", "check", "--access", "access.toml", "bob", "call", "resize", cwd=tmp_path)
+    assert (allowed.returncode, allowed.stdout) == (0, b"allowed by rule 2\n")
+    denied = run("access", "check", "--access", "access.toml", "bob", "call", "resize2", cwd=tmp_path)
+    assert (denied.returncode, denied.stdout) == (1, b"denied: no rule\n")
+    for words in (("bob", "fly", "x"), ("nobody", "call", "x")):
+        assert run("access", "check", *words, cwd=tmp_path).returncode == 2
+
+
+def test_access_check_lists_every_problem(tmp_path: Path) -> None:
+    (tmp_path / "access.toml").write_text("[x]\n[y]\n")
+    result = run("access", "check", cwd=tmp_path)
+    assert result.returncode == 2 and result.stderr.count(b"is not known here") == 2
