@@ -180,6 +180,9 @@ JOURNAL_CLOCK_TRUST: Final = (
 )
 JOURNAL_BODY: Final = 4 * KIB  # Bytes of a payload that are recorded, where a setting names its service.
 JOURNAL_RETRY: Final = 1.0  # Seconds between two tries to write a segment: a full disk does not empty sooner.
+JOURNAL_SMALL: Final = 1 * MIB  # A batch below this size is merged with its neighbours when its hour is over ...
+JOURNAL_MERGED_ROWS: Final = 1_000_000  # ... into one of at most this many rows: about 2 s of one core ...
+JOURNAL_MERGED_BYTES: Final = 16 * MIB  # ... and this size. A reader's task takes several of them.
 JOURNAL_FLUSH: Final = 1.0  # ... and at least between two segments that are closed early because somebody asked.
 TAP_ROWS: Final = (
     250  # Rows that watchers are shown per tick, 1,000 a second: more nobody reads, and making them takes 2 ms.

@@ -13,8 +13,9 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNotNull, LessThan
 
 import polydomo
 from polydomo.errors import SettingError
-from polydomo.journal import schema
-from polydomo.pipeline.source import JournalStreamReader, PushingReader, read
+from polydomo.journal import merge, schema
+from polydomo.journal.segments import segments
+from polydomo.pipeline.source import JournalStreamReader, PushingReader, Wanted, read
 from pyspark_polydomo import DefaultSource, journal_of
 from tests.cli.shell import PATIENCE, Broker
 from tests.pipeline import journals
@@ -177,3 +178,35 @@ def test_in_spark_as_a_batch_and_as_a_stream(spark: "SparkSession", journal: Pat
         assert pushed.where("service = 'ocr' AND number > 2").count() == 2
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_stream_reads_each_row_once_though_segments_are_merged_between_batches(tmp_path: Path) -> None:
+    directory = tmp_path / "journal"
+
+    def add(*numbers: int) -> None:
+        for n in numbers:
+            journals.write(directory, [record(n, n, n, n + 0.5, n + 1)])
+
+    def merge_all() -> None:
+        for group in merge.plan(merge.batches((one, one.path.stat().st_size) for one in segments(directory))):
+            merge.merge(group)
+
+    def numbers(parts: Any) -> list[int]:
+        return sorted(row["number"] for part in parts for batch in stream.read(part) for row in batch.to_pylist())
+
+    stream = JournalStreamReader(DefaultSource({"path": str(directory)}), Wanted())
+    add(1, 2, 3)
+    begin = stream.initialOffset()
+    first = stream.latestOffset(begin, None)
+    add(4, 5)
+    merge_all()  # after the batch was planned: its offset ends inside the merged segment
+    assert numbers(stream.partitions(begin, first)) == [1, 2, 3]
+    second = stream.latestOffset(first, None)
+    assert numbers(stream.partitions(first, second)) == [4, 5]
+    add(6)
+    third = stream.latestOffset(second, None)
+    planned = stream.partitions(second, third)
+    merge_all()  # after its parts were listed
+    assert numbers(planned) == [6]
+    assert numbers(stream.partitions(begin, third)) == [1, 2, 3, 4, 5, 6]  # a batch may be read again
+    assert stream.latestOffset(third, None) == third

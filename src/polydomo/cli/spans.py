@@ -11,6 +11,7 @@ from polydomo.errors import SettingError
 
 if TYPE_CHECKING:
     from polydomo.journal.reader import Reader
+    from polydomo.journal.segments import Ranges
 
 POLL = 2.0  # seconds between two looks for new segments
 
@@ -56,7 +57,7 @@ def spans(
     tracer = provider.get_tracer("polydomo")
     back = past.seconds("--since", since)
     found = past.find(journal, to)
-    taken: set[str] = set()
+    taken: dict[tuple[str, int], Ranges] = {}
     count = 0
     try:
         while True:
@@ -75,19 +76,26 @@ def spans(
         typer.echo(f"polydomo: {count} requests sent to {otlp}", err=True)
 
 
-def fresh(reader: "Reader", taken: set[str], back: float | None) -> list[dict[str, Any]]:
-    """The rows of segments that have not been looked at."""
+def fresh(reader: "Reader", taken: "dict[tuple[str, int], Ranges]", back: float | None) -> list[dict[str, Any]]:
+    """The rows that have not been read yet. ``taken`` has the sequence numbers that were read, by hour and run."""
     from polydomo.journal import schema
     from polydomo.journal.reader import moment
+    from polydomo.journal.segments import Ranges
 
     begin = moment(time.time() - back) if back is not None else None
     rows: list[dict[str, Any]] = []
     for segment in reader.find(schema.REQUESTS, begin):
-        if str(segment.path) not in taken:
-            taken.add(str(segment.path))
-            table = reader.read(segment, schema.REQUESTS)
-            if table is not None:
-                rows += [row for row in table.to_pylist() if begin is None or row["time"] >= begin]
+        known = taken.setdefault((segment.hour, segment.run), Ranges())
+        if known.covers(*segment.range):
+            continue
+        table = reader.read(segment, schema.REQUESTS)
+        if table is not None:
+            rows += [
+                row
+                for row in table.to_pylist()
+                if (begin is None or row["time"] >= begin) and not known.covers(row["seq"], row["seq"])
+            ]
+        known.add(*segment.range)
     return rows
 
 

@@ -81,6 +81,7 @@ class Journal:
                     last=dead.last,
                 )
         self.writer.covered = [dead.path for dead in self._dead]
+        self.writer.earlier = [dead.run for dead in self._dead]
         self.writer.start()
 
     def tick(self, eager: bool = True) -> None:

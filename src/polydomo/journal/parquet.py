@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 
 from polydomo.journal import schema
 from polydomo.journal.columns import tables
-from polydomo.journal.runs import Segment, segment_name
+from polydomo.journal.segments import Segment, segment_name
 
 __all__ = ["Batch", "by_hour", "hour_of", "publish", "tables"]
 
@@ -102,17 +103,35 @@ def failure(error: Exception) -> str:
 
 
 def publish(directory: Path, run: int, batch: Batch) -> list[Segment]:
-    """One file for each kind: all of them written and synced, then all renamed."""
+    """Writes and syncs one file for each kind, then renames them all."""
     moment = datetime.fromtimestamp(batch.hour * HOUR / 1e6, UTC)
-    name = segment_name(run, batch.first, batch.last)
+    folders = {
+        kind: directory / f"kind={kind}" / f"date={moment:%Y-%m-%d}" / f"hour={moment:%H}" for kind in batch.tables
+    }
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    return publish_files(
+        folders, run, batch.first, batch.last, lambda path, kind: write(path, kind, batch.tables[kind])
+    )
+
+
+def publish_files(
+    folders: Mapping[str, Path],
+    run: int,
+    first: int,
+    last: int,
+    fill: Callable[[Path, str], None],
+    step: Callable[[str], None] = lambda name: None,
+) -> list[Segment]:
+    """``fill`` writes the file of one kind under a hidden name. When all are written, all are renamed. ``step`` names each step."""
+    name = segment_name(run, first, last)
     hidden: list[Path] = []
     try:
-        for kind, parts in batch.tables.items():
-            folder = directory / f"kind={kind}" / f"date={moment:%Y-%m-%d}" / f"hour={moment:%H}"
-            folder.mkdir(parents=True, exist_ok=True)
+        for kind, folder in folders.items():
             path = folder / f".{name}"
             hidden.append(path)
-            write(path, kind, parts)
+            fill(path, kind)
+            step(f"wrote {kind}")
     except BaseException:
         for path in hidden:
             with contextlib.suppress(OSError):
@@ -122,7 +141,8 @@ def publish(directory: Path, run: int, batch: Batch) -> list[Segment]:
     for path in hidden:
         final = path.with_name(name)
         path.rename(final)
-        made.append(Segment(final, False, run, batch.first, batch.last))
+        step(f"published {final}")
+        made.append(Segment(final, False, run, first, last))
     for path in hidden:
         sync(path.parent)
     return made
@@ -131,20 +151,27 @@ def publish(directory: Path, run: int, batch: Batch) -> list[Segment]:
 def write(path: Path, kind: str, parts: list[Any]) -> None:
     """A whole Parquet file, on disk when this returns."""
     table = pa.concat_tables(parts).unify_dictionaries()
-    with pq.ParquetWriter(
+    with file_writer(path, kind, table.schema) as writer:
+        writer.write_table(table, row_group_size=max(1, table.num_rows))
+    sync(path)
+
+
+def file_writer(path: Path, kind: str, columns: Any, **metadata: str) -> Any:
+    """A pyarrow writer with the settings of all segments."""
+    writer = pq.ParquetWriter(
         path,
-        table.schema,
+        columns,
         compression="zstd",
         compression_level=1,
         use_dictionary=_TEXTS[kind],
         column_encoding=_ENCODINGS[kind],
-        write_statistics=[name for name in _STATISTICS if name in table.schema.names],
+        write_statistics=[name for name in _STATISTICS if name in columns.names],
         store_schema=False,
         write_batch_size=8192,
-    ) as writer:
-        writer.add_key_value_metadata({"polydomo.version": str(schema.VERSION), "polydomo.kind": kind})
-        writer.write_table(table, row_group_size=max(1, table.num_rows))
-    sync(path)
+    )
+    known = {"polydomo.version": str(schema.VERSION), "polydomo.kind": kind}
+    writer.add_key_value_metadata(known | {f"polydomo.{name}": value for name, value in metadata.items()})
+    return writer
 
 
 def sync(path: Path) -> None:

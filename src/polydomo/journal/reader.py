@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polydomo.journal import schema
-from polydomo.journal.runs import Segment, segments
+from polydomo.journal.segments import Segment, parse, segments, successor
 
 Row = dict[str, Any]
 
@@ -96,7 +96,9 @@ class Reader:
 
     def _read(self, segment: Segment, kind: str, where: Any, numbers: Sequence[int] = ()) -> pa.Table | None:
         try:
-            file = pq.ParquetFile(segment.path)
+            file, path = open_segment(segment.path)
+            if file is None:
+                return None  # retention has removed it since it was found
             written = int((file.metadata.metadata or {}).get(b"polydomo.version", b"1"))
             if written > schema.VERSION:
                 self.problems.append(
@@ -104,13 +106,48 @@ class Reader:
                 )
             if numbers and not _may_hold(file.metadata, min(numbers), max(numbers)):
                 return None
-            table = conform(file.read(), kind)
-        except FileNotFoundError:
-            return None  # retention has taken it since it was found
+            table = conform(within(file.read(), segment, path), kind)
         except (OSError, ValueError, pa.ArrowException) as error:
             self.problems.append(f"{segment.path}: cannot be read: {str(error).splitlines()[0]}")
             return None
         return table.filter(where) if where is not None else table
+
+
+def open_segment(path: Path) -> tuple[Any, Path]:
+    """The file that holds a segment's rows: its own, or the merged one that has replaced it since it was listed. None if it is gone."""
+    try:
+        return pq.ParquetFile(path), path
+    except FileNotFoundError:
+        pass
+    for _ in range(3):  # the successor may itself be merged before it is opened
+        later = successor(path)
+        if later is None:
+            break
+        try:
+            return pq.ParquetFile(later), later
+        except FileNotFoundError:
+            continue
+    return None, path
+
+
+def within(table: pa.Table, segment: Segment, path: Path) -> pa.Table:
+    """Of the rows of a merged file, those of the segment that was asked for."""
+    if path == segment.path:
+        return table
+    return table.filter((pc.field("seq") >= segment.first) & (pc.field("seq") <= segment.last))
+
+
+def read_rows(path: Path | str, columns: Sequence[str] | None = None) -> pa.Table | None:
+    """The rows of one segment as they stand in the file, even if it was merged since it was listed. None if retention removed it."""
+    segment = parse(Path(path))
+    file, found = open_segment(Path(path))
+    if file is None:
+        return None
+    if segment is None or found == segment.path:
+        return file.read(columns=list(columns) if columns is not None else None)
+    wanted = None if columns is None else [*columns, *([] if "seq" in columns else ["seq"])]
+    table = within(file.read(columns=wanted), segment, found)
+    return table if columns is None else table.select(list(columns))
 
 
 def _may_hold(metadata: Any, least: int, most: int) -> bool:

@@ -6,13 +6,15 @@ starts at the newest row on disk and runs with monotonic time. It follows the wa
 """
 
 import contextlib
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from polydomo import limits
-from polydomo.journal.runs import Segment, segments
+from polydomo.journal.segments import Segment, segments
 
+Key = tuple[str, int, int]  # of a batch: its hour, its run, its first sequence number
 HOUR = 3600.0  # seconds; segments are kept in directories by the hour
 
 
@@ -22,6 +24,7 @@ class Bounds(NamedTuple):
     roll_seconds: float = limits.JOURNAL_ROLL_SECONDS
     keep_bytes: int = limits.JOURNAL_KEEP_BYTES
     keep_age: float = limits.JOURNAL_KEEP_AGE
+    merge: bool = True  # the small segments of an hour that is over
 
 
 class AgeClock:
@@ -71,7 +74,7 @@ class Kept:
     """The segments on disk, oldest first, and how much they are."""
 
     def __init__(self, directory: Path) -> None:
-        self._batches: dict[tuple[str, int, int], list[tuple[Path, int]]] = {}  # (hour, run, first) -> files and sizes
+        self._batches: dict[Key, list[tuple[Segment, int]]] = {}  # files and their sizes
         self.bytes = 0
         known = segments(directory)
         modified = {segment.path: segment.path.stat().st_mtime_ns for segment in known}
@@ -88,8 +91,31 @@ class Kept:
     def add(self, found: list[Segment]) -> None:
         for segment in found:
             size = segment.path.stat().st_size
-            self._batches.setdefault((segment.hour, segment.run, segment.first), []).append((segment.path, size))
+            self._batches.setdefault((segment.hour, segment.run, segment.first), []).append((segment, size))
             self.bytes += size
+
+    def of(self, runs: Iterable[int], until: str) -> list[tuple[Segment, int]]:
+        """Segments and sizes of these runs, of hours before ``until``."""
+        wanted = set(runs)
+        return [
+            file for (hour, run, _), files in self._batches.items() if run in wanted and hour < until for file in files
+        ]
+
+    def replace(self, parts: Iterable[Key], merged: list[Segment]) -> None:
+        """A merged batch takes the place of its parts, so that it is removed when they would have been."""
+        gone = set(parts)
+        before, self._batches = self._batches, {}
+        placed = not gone & before.keys()
+        if placed:  # the parts were removed meanwhile: the merged batch is the next to go
+            self.add(merged)
+        for key, files in before.items():
+            if key not in gone:
+                self._batches[key] = files
+                continue
+            self.bytes -= sum(size for _, size in files)
+            if not placed:
+                self.add(merged)
+                placed = True
 
     def sweep(self, bounds: Bounds, now: float) -> Removed:
         """Removes the oldest batches until the journal is within its bounds."""
@@ -106,7 +132,8 @@ class Kept:
             else:
                 break
             until = key[0]
-            for path, length in self._batches.pop(key):
+            for segment, length in self._batches.pop(key):
+                path = segment.path
                 self.bytes -= length
                 size += length
                 files += 1

@@ -10,54 +10,32 @@ import errno
 import fcntl
 import mmap
 import os
-import re
 from pathlib import Path
 from typing import NamedTuple
 
 from polydomo.errors import SettingError
-from polydomo.journal.ids import decode, run_name
+from polydomo.journal.ids import run_name
+from polydomo.journal.segments import SEGMENT, Segment, all_segments, segment_name, segments
+
+__all__ = [
+    "RUNS",
+    "SEGMENT",
+    "Dead",
+    "RunFile",
+    "Segment",
+    "lock",
+    "publish_rest",
+    "recover",
+    "segment_name",
+    "segments",
+]
 
 RUNS = ".runs"  # readers of Parquet directories pass over names that begin with a dot
-SEGMENT = re.compile(r"(\.?)([0-9A-Z]{8})-(\d{12})-(\d{12})\.parquet")
 
 _MAGIC, _RUN, _SEQ, _CLOSED, _STOPPED = range(5)  # places in the file, each of 8 bytes
 _SIZE = 5 * 8
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _VALUE = int.from_bytes(b"pdjrnl\x00\x01", "little")
-
-
-class Segment(NamedTuple):
-    """A segment by its name."""
-
-    path: Path
-    hidden: bool  # not published yet
-    run: int
-    first: int
-    last: int
-
-    @property
-    def kind(self) -> str:
-        return self.path.parts[-4].removeprefix("kind=")
-
-    @property
-    def hour(self) -> str:
-        """When it begins, sorting by time: ``date=2026-01-31/hour=07``."""
-        return f"{self.path.parts[-3]}/{self.path.parts[-2]}"
-
-
-def segment_name(run: int, first: int, last: int) -> str:
-    return f"{run_name(run)}-{first:012d}-{last:012d}.parquet"
-
-
-def segments(directory: Path, run: int | None = None, hidden: bool = False) -> list[Segment]:
-    """The published segments (or the hidden ones) of all runs or of one, in no order."""
-    name = "*" if run is None else run_name(run)
-    found = []
-    for path in directory.glob(f"kind=*/date=*/hour=*/{'.' if hidden else ''}{name}-*.parquet"):
-        match = SEGMENT.fullmatch(path.name)
-        if match and bool(match[1]) == hidden:
-            found.append(Segment(path, hidden, decode(match[2]), int(match[3]), int(match[4])))
-    return found
 
 
 class RunFile:
@@ -152,29 +130,32 @@ def holds(handle: int, directory: Path) -> bool:
 
 
 def recover(directory: Path) -> list[Dead]:
-    """Tidies up after the runs before, oldest first: finishes publishing, removes what is torn, and counts what is lost."""
+    """Cleans up after earlier runs: finishes publishing, removes torn files. Returns the runs, oldest first, with what each lost."""
     found = []
+    publish_rest(directory)
     paths = [path for path in (directory / RUNS).iterdir() if path.name != "lock"]
     for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns):
         content = path.read_bytes()
         words = [int.from_bytes(content[i : i + 8], "little") for i in range(0, len(content) - 7, 8)]
         if len(words) != 5 or words[_MAGIC] != _VALUE:
-            path.unlink()  # killed while it was being made: nothing had been recorded
+            path.unlink()  # the process was killed while it made the file: nothing had been recorded
             continue
         run = words[_RUN]
-        last = _publish_rest(directory, run)
+        last = max((segment.last for segment in segments(directory, run)), default=0)
         closed = max(words[_CLOSED], last)
         found.append(Dead(run, closed + 1, words[_SEQ], bool(words[_STOPPED]), path))
     return found
 
 
-def _publish_rest(directory: Path, run: int) -> int:
-    """The files of a batch are all whole before the first of them is published: where one is, the others follow. Returns the last row."""
-    published = segments(directory, run)
-    batches = {(segment.first, segment.last) for segment in published}
-    for segment in segments(directory, run, hidden=True):
-        if (segment.first, segment.last) in batches:
+def publish_rest(directory: Path) -> None:
+    """The files of a batch are all complete before the first of them is published: if one is published, the others follow.
+
+    This holds for a batch of new rows and for a batch of merged segments. Only the process that has the lock may call it.
+    """
+    hidden = all_segments(directory, hidden=True)
+    published = {(segment.run, *segment.range) for segment in all_segments(directory)} if hidden else set()
+    for segment in hidden:
+        if (segment.run, *segment.range) in published:
             segment.path.rename(segment.path.with_name(segment.path.name[1:]))
         else:
             segment.path.unlink()
-    return max((segment.last for segment in published), default=0)

@@ -12,10 +12,12 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polydomo import limits
+from polydomo.journal.merger import Merger
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.retention import AgeClock, Bounds, Kept
 from polydomo.journal.runs import RunFile
@@ -39,6 +41,7 @@ class Writer(threading.Thread):
         self.written = 0  # rows, in all
         self.given_up: deque[tuple[int, int, str]] = deque()  # rows that could not be written, to be told by the loop
         self.trouble = ""  # why nothing can be written now
+        self.earlier: list[int] = []  # runs before this one, whose segments may be merged
         self.covered: list[Path] = []  # files of dead runs, to be removed once what is told of them is safe
         self._batch: Batch | None = None  # rows for the next segment
         self._wake = threading.Event()
@@ -47,6 +50,7 @@ class Writer(threading.Thread):
         self._doubted = False  # the clock jumped, and a line says so
         self._kept = Kept(directory)
         self._clock = AgeClock(self._kept.newest, time.time(), time.monotonic())
+        self._merger = Merger(directory, self._kept)
         self._forget: deque[tuple[int, list[int]]] = (
             deque()
         )  # connections to forget once all rows up to a number are taken in
@@ -71,6 +75,7 @@ class Writer(threading.Thread):
     def start_over(self) -> None:
         """The directory was removed and made again: nothing is kept there any more."""
         self._kept = Kept(self.directory)
+        self._merger = Merger(self.directory, self._kept)
 
     def forget_after(self, seq: int, connections: list[int]) -> None:
         if connections:
@@ -82,21 +87,27 @@ class Writer(threading.Thread):
         if not self._load():
             return
         self._sweep()
+        self._merger.begin(self.earlier if self.bounds.merge else ())
         while True:
             leave = self._leave
             if not self.recorder.line and not leave:
-                self._wake.wait(self._patience())
+                if self._merger.pending:
+                    self._merger.merge_next(self._between_parts)
+                else:
+                    self._wake.wait(self._patience())
             self._wake.clear()
-            try:
-                self._work()
-                if leave:
-                    self._close()
-                    return
-            except Exception as error:  # whatever it is, the broker goes on, and the loss is told
-                logs.trouble(LOG, "internal error", during="writing the journal")
-                self._give_up(str(error))
-                if leave:
-                    return
+            self._safely(self._work)
+            if leave:
+                self._safely(self._close)
+                return
+
+    def _safely(self, do: Callable[[], None]) -> None:
+        """Whatever goes wrong, the broker goes on, and the loss is recorded."""
+        try:
+            do()
+        except Exception as error:
+            logs.trouble(LOG, "internal error", during="writing the journal")
+            self._give_up(str(error))
 
     def _load(self) -> bool:
         """Imports pyarrow: here, since that takes its time, and a broker should be up at once. It is files, so it can fail for want of
@@ -184,6 +195,8 @@ class Writer(threading.Thread):
         self.covered = []
         self._kept.add(published)
         self._sweep()
+        if self.bounds.merge:
+            self._merger.published(published[0])
 
     def _sweep(self) -> None:
         """Removes what is past the journal's bounds, and says so."""
@@ -213,3 +226,9 @@ class Writer(threading.Thread):
         if batch is not None:
             self.given_up.append((batch.first, batch.last, why))
             self.recorder.again.extend(batch.accounts())
+
+    def _between_parts(self) -> bool:
+        """New rows are written while a merge is under way. False if the merge must end: a broker that is leaving does not wait for one."""
+        if self.recorder.line or self._patience() <= 0.0:
+            self._safely(self._work)
+        return not self._leave

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
+from polydomo.journal.segments import Ranges
 from polydomo.pipeline import segments
 from polydomo.pipeline.commit import PARQUET, Store
 from polydomo.pipeline.segments import Found, Segment
@@ -171,17 +172,26 @@ class Batch:
         """The segments that are not in the tables, by unit. Those that cannot be read are left out of all that follows."""
         fresh = {}
         for unit, there in list(self.there.items()):
-            taken = set(self.known.get(unit, {}).get("segments", ()))
-            new = [segment for segment in there if segment.id not in taken]
+            taken = segments.ranges(self.known.get(unit, {}).get("segments", ()))
+            new = [segment for segment in there if not segments.covered(segment, taken)]
             good = segments.whole(self.spark, new, self.summary.problems)
-            self.there[unit] = [segment for segment in there if segment.id in taken] + good
-            gone = taken - {segment.id for segment in self.there[unit]}
+            merged = [segment for segment in good if _only_merged(segment, taken)]  # nothing in them is new
+            good = [segment for segment in good if segment not in merged]
+            old = [segment for segment in there if segments.covered(segment, taken)] + merged
+            self.there[unit] = old + good
+            present = segments.ranges(segment.id for segment in self.there[unit])
+            gone = [
+                (key, one)
+                for key, known in taken.items()
+                for one in known
+                if key not in present or not present[key].covers(*one)
+            ]
             if good and gone:
                 self.summary.problems.append(
                     f"{unit}: {len(good)} late segments left out: {len(gone)} others of that hour are in the tables "
                     "and no longer in the journal"
                 )
-                self.there[unit] = [segment for segment in there if segment.id in taken]
+                self.there[unit] = old
             elif good or (taken and not gone and self.known[unit].get("bounds") != self._bounds(unit)):
                 fresh[unit] = good
             if not self.there[unit]:
@@ -375,6 +385,13 @@ class Batch:
             units |= {_unit(row) for row in gone}
             kept = [row for row in before if row not in gone and _unit(row) in units]
         self.store.stage(table, self._frame(table, rows + kept), units)
+
+
+def _only_merged(segment: Segment, taken: Mapping[tuple[str, int], Ranges]) -> bool:
+    """Whether it was merged from segments that are all in the tables."""
+    known = taken.get((segment.kind, segment.run))
+    parts = segments.merged_of(segment) if known is not None else []
+    return known is not None and bool(parts) and all(known.covers(*part) for part in parts)
 
 
 def _unit(row: Any) -> str:

@@ -6,7 +6,7 @@ s3a://) is looked at by Spark itself, which needs no library of ours for it and 
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from polydomo.errors import PolydomoError
 from polydomo.journal import schema
 from polydomo.journal.ids import decode
-from polydomo.journal.runs import SEGMENT
+from polydomo.journal.segments import SEGMENT, Range, Ranges, superseded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,8 +87,43 @@ def find(
                 found.problems.append(f"{path}: left out: not the name of a segment")
             elif first <= segment.unit <= last:
                 seen.setdefault(segment.id, segment)
-    found.segments = list(seen.values())
+    found.segments = current(seen.values())
     return found
+
+
+def current(found: Iterable[Segment]) -> list[Segment]:
+    """Without those that were merged into another one."""
+    groups: dict[tuple[str, str, int], list[Segment]] = {}
+    for segment in found:
+        groups.setdefault((segment.kind, segment.unit, segment.run), []).append(segment)
+    kept = []
+    for group in groups.values():
+        old = superseded((segment.first, segment.last) for segment in group)
+        kept += [segment for segment in group if (segment.first, segment.last) not in old]
+    return kept
+
+
+def ranges(ids: Iterable[str]) -> dict[tuple[str, int], Ranges]:
+    """The sequence numbers that segments with these ids (of one hour) account for, by kind and run."""
+    made: dict[tuple[str, int], Ranges] = {}
+    for name in ids:
+        segment = parse("kind={}/date={}/hour={}/{}".format(*name.split("/")))
+        if segment is not None:
+            made.setdefault((segment.kind, segment.run), Ranges()).add(segment.first, segment.last)
+    return made
+
+
+def covered(segment: Segment, known: Mapping[tuple[str, int], Ranges]) -> bool:
+    there = known.get((segment.kind, segment.run))
+    return there is not None and there.covers(segment.first, segment.last)
+
+
+def merged_of(segment: Segment) -> list[Range]:
+    """The parts of a merged segment on this machine, by its footer; none if it was not merged, or is elsewhere."""
+    if has_scheme(segment.path):
+        return []
+    text = (pq.read_metadata(segment.path).metadata or {}).get(b"polydomo.parts", b"").decode()
+    return [(int(a), int(b)) for a, _, b in (name.partition("-") for name in text.split(",") if name)]
 
 
 def parse(path: str) -> Segment | None:
@@ -119,7 +154,7 @@ def rows_at_most(journals: Sequence[str]) -> int | None:
     found = {
         segment.id: segment for journal in journals for path in _local(journal) if (segment := parse(path)) is not None
     }
-    return sum(segment.rows for segment in found.values() if segment.kind == schema.MESSAGES)
+    return sum(segment.rows for segment in current(found.values()) if segment.kind == schema.MESSAGES)
 
 
 def _remote(spark: "SparkSession", journal: str) -> list[str]:

@@ -24,7 +24,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -42,8 +41,8 @@ from pyspark.sql.datasource import (
 from polydomo.errors import SettingError
 from polydomo.journal import schema
 from polydomo.journal.ids import run_name
-from polydomo.journal.reader import Reader, conform
-from polydomo.journal.runs import Segment
+from polydomo.journal.reader import Reader, conform, open_segment, read_rows
+from polydomo.journal.segments import Segment
 
 Offset = dict[str, int]  # run -> the last row that was read of it
 
@@ -162,9 +161,11 @@ class JournalSource(DataSource):
 
 @dataclass
 class Part(InputPartition):
-    """One segment."""
+    """One segment, or those of its rows whose sequence numbers lie after ``after`` and not after ``last``."""
 
     path: str
+    after: int = 0
+    last: int = 0  # 0: to the end
 
 
 class JournalReader(DataSourceReader):
@@ -206,12 +207,17 @@ class JournalStreamReader(DataSourceStreamReader):
         return there if fresh else start
 
     def partitions(self, start: Offset, end: Offset) -> list[Part]:
-        between = [
-            segment
-            for segment in segments(self.source.find(), self.wanted)
-            if start.get(run_name(segment.run), 0) < segment.first and segment.last <= end.get(run_name(segment.run), 0)
-        ]
-        return parts(between, self.wanted)
+        """A segment that was merged since the last batch may reach over an end of this one: then some of its rows are read."""
+        between = []
+        for segment in segments(self.source.find(), self.wanted):
+            run = run_name(segment.run)
+            after, last = start.get(run, 0), end.get(run, 0)
+            if after < segment.last and segment.first <= last:
+                between.append((segment, after if segment.first <= after else 0, last if segment.last > last else 0))
+        made = []
+        for segment, after, last in between:
+            made += [Part(part.path, after, last) for part in parts([segment], self.wanted)]
+        return made
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         return read(partition, self.wanted)
@@ -230,20 +236,27 @@ def parts(found: Iterable[Segment], wanted: Wanted) -> list[Part]:
     made = []
     for segment in found:
         try:
-            metadata = pq.read_metadata(segment.path)
-        except FileNotFoundError:
-            continue  # retention has taken it since it was found
+            file, _ = open_segment(segment.path)
+            if file is None:
+                continue  # retention has removed it since it was found
         except (OSError, pa.ArrowException) as error:
             warnings.warn(f"{segment.path}: left out: cannot be read: {str(error).splitlines()[0]}", stacklevel=2)
             continue
-        if wanted.may_be_in(metadata):
+        if wanted.may_be_in(file.metadata):
             made.append(Part(str(segment.path)))
     return made
 
 
 def read(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    table = conform(pq.read_table(part.path, partitioning=None), wanted.kind)
+    rows = read_rows(part.path)
+    if rows is None:
+        return  # retention has removed it since it was found
+    table = conform(rows, wanted.kind)
     condition = wanted.rows()
+    if part.after:
+        table = table.filter(pc.field("seq") > part.after)
+    if part.last:
+        table = table.filter(pc.field("seq") <= part.last)
     found = table.filter(condition) if condition is not None else table
     # Spark compares schemas to the letter, and every column of its own may be null
     yield from found.cast(pa.schema([pa.field(column.name, column.type) for column in found.schema])).to_batches()

@@ -104,6 +104,7 @@ class Streaming:
             reader = self.spark.readStream.schema("time TIMESTAMP, run BIGINT, seq BIGINT").option(
                 "recursiveFileLookup", "true"
             )
+            reader = reader.option("ignoreMissingFiles", "true")  # merged since they were listed
             reader = reader.option("ignoreCorruptFiles", "true").option("maxFileAge", f"{round(self.late)}s")
             found = reader.parquet(path).selectExpr("_metadata.file_path AS path")
             made = found if made is None else made.union(found)
@@ -149,8 +150,12 @@ class Streaming:
         limit = (
             f"{datetime.strptime(newest, '%Y-%m-%d/%H').replace(tzinfo=UTC) - timedelta(seconds=self.late):%Y-%m-%d/%H}"
         )
-        taken = {name for unit in known.values() for name in unit.get("segments", ())}
-        late = [segment for segment in found.segments if segment.unit < limit and segment.id not in taken]
+        taken = {unit: segments.ranges(had.get("segments", ())) for unit, had in known.items()}
+        late = [
+            segment
+            for segment in found.segments
+            if segment.unit < limit and not segments.covered(segment, taken.get(segment.unit, {}))
+        ]
         found.segments = [segment for segment in found.segments if segment not in late]
         summary.problems += [
             f"{segment.path}: left out: too late for the stream; `polydomo pipeline run` takes it in"

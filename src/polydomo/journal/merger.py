@@ -1,0 +1,85 @@
+"""When the writer merges: small segments of hours that are over, one group at a time, while there is nothing else to do."""
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polydomo.journal.retention import Kept
+from polydomo.journal.segments import Segment
+from polydomo.server import logs
+from polydomo.server.logs import say
+
+if TYPE_CHECKING:
+    from polydomo.journal.merge import Batch
+
+LOG = logs.get("journal")
+LATEST = "~"  # sorts after every hour
+
+
+class Stopped(Exception):
+    """The merge was told to end."""
+
+
+class Merger:
+    """Belongs to the writer's thread. pyarrow is imported by ``begin``."""
+
+    def __init__(self, directory: Path, kept: Kept) -> None:
+        self._directory = directory
+        self._kept = kept
+        self._hour = ""  # of the newest segment of the run under way
+        self._groups: list[list[Batch]] = []
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._groups)
+
+    def begin(self, earlier: Iterable[int]) -> None:
+        """Removes what a killed merge left, and plans to merge what these earlier runs left."""
+        from polydomo.journal import merge
+
+        try:
+            for problem in merge.remove_superseded(self._directory):
+                say(LOG, logging.WARNING, "a journal segment is not read", why=problem)
+        except Exception as error:
+            self._failed(error)
+        self._plan(earlier, LATEST)
+
+    def published(self, segment: Segment) -> None:
+        """The run under way has a new segment. If it is the first of an hour, the hours before it are over."""
+        if segment.hour > self._hour:
+            self._hour = segment.hour
+            self._plan((segment.run,), segment.hour)
+
+    def _plan(self, runs: Iterable[int], until: str) -> None:
+        from polydomo.journal import merge
+
+        self._groups += merge.plan(merge.batches(self._kept.of(runs, until)))
+
+    def merge_next(self, go_on: Callable[[], bool]) -> None:
+        """Merges one group. ``go_on`` is called between its parts; if it returns False, nothing is changed and no more is merged.
+
+        A failure leaves the segments as they are: they can be read, only less quickly.
+        """
+        from polydomo.journal import merge
+
+        def between() -> None:
+            if not go_on():
+                raise Stopped
+
+        group = self._groups.pop()
+        try:
+            made = merge.merge(group, between)
+        except Stopped:
+            self._groups.clear()
+        except merge.Unreadable as error:
+            if not isinstance(error.__cause__, FileNotFoundError):  # retention removes segments at any time
+                self._failed(error)
+            self._groups += merge.plan(merge.without(group, error.segment))
+        except Exception as error:
+            self._failed(error)
+        else:
+            self._kept.replace([(batch.hour, batch.run, batch.first) for batch in group], made)
+
+    def _failed(self, error: Exception) -> None:
+        say(LOG, logging.WARNING, "cannot merge journal segments", why=str(error), directory=str(self._directory))
