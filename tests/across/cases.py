@@ -40,7 +40,7 @@ def works(world: World, client: ClientKind, hand: Worker) -> None:
 
 
 def call(client: ClientKind, worker: WorkerKind) -> str:
-    """One request, one reply, and the worker is there for the next one."""
+    """One request and one reply; then the worker serves the next request."""
     world, asking, hand = start(client, worker)
     asking.ask(SERVICE, [b"ping"])
     job = hand.take()
@@ -68,7 +68,7 @@ def partials(client: ClientKind, worker: WorkerKind) -> str:
     if client.partials and worker.partials:
         assert before == [("partial", [b"one"]), ("partial", [b"two", b"2"])]
         assert asking.heard == [("partial", [b"one"]), ("partial", [b"two", b"2"]), ("final", [b"end"])]
-        return "as they come"
+        return "one by one"
     assert before == []
     assert asking.heard == [("final", there(client, worker, [b"one", b"two", b"2", b"end"]))]
     one = ", in one frame" if client.single or worker.single else ""
@@ -95,7 +95,7 @@ def stream_end(client: ClientKind, worker: WorkerKind) -> str:
 
 
 def timeout(client: ClientKind, worker: WorkerKind) -> str:
-    """The worker takes longer than the client waits: its late reply reaches nobody, and it serves the next client."""
+    """The worker takes longer than the client waits: its late reply is dropped, and it serves the next client."""
     world, asking, hand = start(client, worker)
     asking.ask(SERVICE, [b"slow"], timeout=5.0)
     job = hand.take()
@@ -116,7 +116,7 @@ def timeout(client: ClientKind, worker: WorkerKind) -> str:
 
 
 def expiry(client: ClientKind, worker: WorkerKind) -> str:
-    """Nobody offers the service in time; the worker that comes later does not get the request."""
+    """No worker offers the service in time. A worker that registers later does not get the request."""
     world = World()
     asking = Client(world, client.end)
     asking.ask(SERVICE, [b"anybody"], timeout=20.0)
@@ -128,7 +128,7 @@ def expiry(client: ClientKind, worker: WorkerKind) -> str:
     told = [("failure", [NO_WORKER.encode()])] if client.told else []
     assert asking.heard == told
     works(world, client, hand)
-    return "told: no-worker" if told else "silence"
+    return "failure: no-worker" if told else "no answer"
 
 
 def death(client: ClientKind, worker: WorkerKind) -> str:
@@ -150,7 +150,7 @@ def death(client: ClientKind, worker: WorkerKind) -> str:
 
 
 def silence(client: ClientKind, worker: WorkerKind) -> str:
-    """The worker that holds the request hangs, its connection open: another worker gets it, and the late reply reaches nobody."""
+    """The worker that holds the request hangs, its connection open: another worker gets it, and the late reply is dropped."""
     world, asking, first = start(client, worker)
     second = Worker(world, worker.end)
     asking.ask(SERVICE, [b"precious"], timeout=BUSY_TIMEOUT + 10.0)
@@ -181,7 +181,7 @@ def silence(client: ClientKind, worker: WorkerKind) -> str:
 
 
 def empty(client: ClientKind, worker: WorkerKind) -> str:
-    """A body without frames, both ways."""
+    """A body without frames, in both directions."""
     _, asking, hand = start(client, worker)
     asking.ask(SERVICE, [])
     job = hand.take()
@@ -195,7 +195,7 @@ def empty(client: ClientKind, worker: WorkerKind) -> str:
 
 
 def frames(client: ClientKind, worker: WorkerKind) -> str:
-    """Many frames, empty ones and long ones among them, both ways."""
+    """A body of many frames, some of them empty or long, in both directions."""
     world, asking, hand = start(client, worker)
     if worker.shown_by_reply:
         first = Client(world, client.end)
@@ -208,11 +208,11 @@ def frames(client: ClientKind, worker: WorkerKind) -> str:
     assert job.body == there(client, worker, body)
     hand.final(job, body[::-1])
     assert asking.wait_for_final() == there(client, worker, body[::-1])
-    return "joined in one" if client.single or worker.single else "each as it was"
+    return "joined in one" if client.single or worker.single else "unchanged"
 
 
 def large(client: ClientKind, worker: WorkerKind) -> str:
-    """1 MiB there and another back."""
+    """A request and a reply of 1 MiB each."""
     _, asking, hand = start(client, worker)
     body = bytes(range(256)) * (MIB // 256)
     asking.ask(SERVICE, [body])
@@ -220,11 +220,11 @@ def large(client: ClientKind, worker: WorkerKind) -> str:
     assert job.body == [body]
     hand.final(job, [body[::-1]])
     assert asking.wait_for_final() == [body[::-1]]
-    return "whole"
+    return "unchanged"
 
 
 def failure(client: ClientKind, worker: WorkerKind) -> str:
-    """The worker's function fails. MDX has a word for it; elsewhere the worker leaves and comes again, which counts as an attempt."""
+    """The worker's function fails. MDX has a failure message. With other protocols the worker leaves and registers again, which counts as an attempt."""
     world, asking, hand = start(client, worker)
     asking.ask(SERVICE, [b"bad"])
     attempts = 0
@@ -238,11 +238,11 @@ def failure(client: ClientKind, worker: WorkerKind) -> str:
     code = "broken" if worker.tells else GAVE_UP
     assert asking.heard == ([("failure", [code.encode()])] if client.told else [])
     works(world, client, hand)
-    return (f"told: {code}" if client.told else "silence") + ("" if worker.tells else ", after 3 attempts")
+    return (f"failure: {code}" if client.told else "no answer") + ("" if worker.tells else ", after 3 attempts")
 
 
 def chain(client: ClientKind, worker: WorkerKind) -> str:
-    """A DCP worker passes the request on to the service of this worker, whose reply goes to the client."""
+    """A DCP worker forwards the request to the service of this worker, whose reply goes to the client."""
     world, asking, hand = start(client, worker)
     middle = Worker(world, DcpWorkerEnd, b"front")
     asking.ask(b"front", [b"raw"])
@@ -265,7 +265,7 @@ CASES: dict[str, tuple[str, Case]] = {
     "partials": ("Partials", partials),
     "stream end": ("A stream that ends without a last body", stream_end),
     "timeout": ("A reply that comes too late", timeout),
-    "expiry": ("Nobody offers the service in time", expiry),
+    "expiry": ("No worker offers the service in time", expiry),
     "death": ("The worker's connection breaks", death),
     "silence": ("The worker hangs", silence),
     "empty": ("An empty body", empty),

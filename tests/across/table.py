@@ -12,22 +12,22 @@ Results = dict[tuple[str, str, str], str]  # client, worker, case -> what was se
 INTRODUCTION = """\
 # Every client with every worker
 
-Each of the {clients} clients below was tried with each of the {workers} workers, in {cases} cases each: {runs} runs on the pure core, the
-bytes of both peers passing through real ZMTP and SP links, with a clock set by hand. One call of each pair is also made over real sockets,
-with libzmq and NNG as the peers. `guide-php` is the dialect of MDP/0.1 that the Guide's PHP worker speaks. `rfc18`, `rfc18-req`
+Each of the {clients} clients below is tested with each of the {workers} workers in {cases} cases: {runs} runs on the pure core, with the
+bytes of both peers passing through real links and with a simulated clock. One call of each pair is also made over real sockets,
+with libzmq and NNG as the peers. `guide-php` is the dialect of MDP/0.1 that the Guide's PHP worker uses. `rfc18`, `rfc18-req`
 (RFC 18 through a REQ socket), `majortomo`, `libmdp` and `zmq-mdp2` are the dialects of MDP/0.2.
 
-`python -m tests.across.table` wrote this page from the result of the runs, and a test fails if it is out of date. The cases are in
+`python -m tests.across.table` generates this page from the results of the runs, and a test fails if it is out of date. The cases are in
 `tests/across/cases.py`, the peers in `tests/across/kinds.py`.
 
-How many of the {cases} cases hold, client by row, worker by column:
+Number of cases that pass, out of {cases}; one row per client, one column per worker:
 """
 
 CATALOG = """
 ## DBP
 
-DBP carries no requests. Its clients see the services of all the others in the catalog, each with its protocol and the broker's address, and
-the clients of the others reach what they found there: `tests/across/test_catalog.py` shows it for each protocol.
+DBP carries no requests. Its clients find the services of all other protocols in the catalog, each with its protocol and the broker's address, and
+clients of the other protocols can call what they found there. `tests/across/test_catalog.py` tests it for each protocol.
 """
 
 
