@@ -224,7 +224,8 @@ def large(client: ClientKind, worker: WorkerKind) -> str:
 
 
 def failure(client: ClientKind, worker: WorkerKind) -> str:
-    """The worker's function fails. MDX has a failure message. With other protocols the worker leaves and registers again, which counts as an attempt."""
+    """The worker's function fails. MDX has a failure message. With other protocols the worker leaves and registers again,
+    which counts as an attempt."""
     world, asking, hand = start(client, worker)
     asking.ask(SERVICE, [b"bad"])
     attempts = 0
