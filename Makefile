@@ -13,7 +13,7 @@ MINUTES ?= 10
 FUZZ_MINUTES ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-long real-peers bench chaos soak sim fuzz lint docs clean bench-journal
+.PHONY: help up demo test test-long real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
 
 help:  ## Show this list
 	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
@@ -54,6 +54,9 @@ bench: $(VENV)/.all  ## Measure CPU per request and requests/s beside other brok
 
 chaos: $(VENV)/.all  ## Trouble real processes for SECONDS=180 and tell what became of every call; SEED=1 draws the faults
 	@$(PY) -m chaos.run --seconds $(SECONDS) --seed $(or $(SEED),1) --crowd 5000
+
+siege: $(VENV)/.all  ## Attack real brokers, one attack after the other: the stall of an honest client and the broker's memory; FULL=1: at full size
+	@$(PY) -m chaos.siege $(if $(FULL),--full)
 
 soak: $(VENV)/.all  ## Load with faults for MINUTES=10; memory, files and latency are drawn to build/soak.svg, growth fails
 	@$(PY) -m chaos.soak --minutes $(MINUTES) --seed $(or $(SEED),1)

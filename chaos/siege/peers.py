@@ -1,0 +1,169 @@
+"""Hostile peers: plain sockets, and the bytes of messages that no library would send in this way."""
+
+import contextlib
+import json
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+from polydomo.protocols import memo
+from polydomo.wire.frames import join
+
+SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
+NULL = b"NULL".ljust(20, b"\0") + bytes(32)
+SP_REQ = b"\x00SP\x00\x00\x30\x00\x00"
+CONNECT_TIME = 30.0  # seconds; the broker may be busy with the attack, and the machine with other things
+NOW = struct.pack("=f", 1.0e9)  # any time does for DBP
+
+
+def greeting(socket_type: bytes) -> bytes:
+    """A whole ZMTP 3.1 handshake of the NULL mechanism, from the peer's side."""
+    body = b"\x05READY\x0bSocket-Type" + len(socket_type).to_bytes(4, "big") + socket_type
+    return SIGNATURE + b"\x03\x01" + NULL + bytes((4, len(body))) + body
+
+
+class Foe:
+    """One connection. ``buffer`` makes the kernel keep little of what it is sent."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1", buffer: int = 0) -> None:
+        self.socket = socket.socket()
+        if buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        if host != "127.0.0.1":
+            self.socket.bind((host, 0))
+        self.socket.settimeout(CONNECT_TIME)
+        self.socket.connect(("127.0.0.1", port))
+
+    @classmethod
+    def zmtp(cls, port: int, socket_type: bytes = b"DEALER", host: str = "127.0.0.1", buffer: int = 0) -> Self:
+        foe = cls(port, host, buffer)
+        foe.socket.sendall(greeting(socket_type))
+        foe.read(64)
+        foe.read(foe.read(2)[1])
+        return foe
+
+    @classmethod
+    def sp(cls, port: int) -> Self:
+        foe = cls(port)
+        foe.socket.sendall(SP_REQ)
+        foe.read(8)
+        return foe
+
+    def read(self, size: int) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            more = self.socket.recv(min(size - len(found), 1 << 20))
+            if not more:
+                raise ConnectionResetError("the broker closed the connection")
+            found += more
+        return bytes(found)
+
+    def send(self, *parts: bytes) -> None:
+        self.socket.sendall(join(list(parts)))
+
+    def receive(self) -> list[bytes]:
+        """The next ZMTP message; commands are passed over."""
+        found: list[bytes] = []
+        while True:
+            flags = self.read(1)[0]
+            size = int.from_bytes(self.read(8 if flags & 2 else 1), "big")
+            content = self.read(size)
+            if flags & 4:
+                continue
+            found.append(content)
+            if not flags & 1:
+                return found
+
+    def receive_sp(self) -> bytes:
+        return self.read(int.from_bytes(self.read(8), "big"))
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def flood(foes: Sequence[Foe], data: Iterable[bytes], seconds: float) -> int:
+    """Sends ``data`` over every connection at once, as fast as the broker takes it, for some seconds. Returns the bytes sent."""
+    end = time.monotonic() + seconds
+    sent = 0
+    pieces = [memoryview(piece) for piece in data]
+    place = dict.fromkeys(foes, (0, 0))
+    with selectors.DefaultSelector() as selector:
+        for foe in foes:
+            foe.socket.setblocking(False)
+            selector.register(foe.socket, selectors.EVENT_WRITE, foe)
+        while selector.get_map() and time.monotonic() < end:
+            for key, _ in selector.select(0.05):
+                foe = key.data
+                piece, offset = place[foe]
+                try:
+                    count = foe.socket.send(pieces[piece][offset : offset + (1 << 18)])
+                except BlockingIOError:
+                    continue
+                except OSError:  # the broker has cut it off
+                    selector.unregister(foe.socket)
+                    continue
+                sent += count
+                offset += count
+                if offset == len(pieces[piece]):
+                    piece, offset = piece + 1, 0
+                if piece == len(pieces):
+                    selector.unregister(foe.socket)
+                else:
+                    place[foe] = piece, offset
+    for foe in foes:
+        with contextlib.suppress(OSError):
+            foe.socket.settimeout(CONNECT_TIME)
+    return sent
+
+
+def dbp(command: bytes, body: bytes = b"") -> bytes:
+    return join([b"", command, NOW, body])
+
+
+def command(name: bytes, data: bytes) -> bytes:
+    """A ZMTP command, such as SUBSCRIBE."""
+    body = bytes((len(name),)) + name + data
+    return bytes((4, len(body))) + body if len(body) < 256 else b"\x06" + len(body).to_bytes(8, "big") + body
+
+
+def sp_message(number: int, body: bytes) -> bytes:
+    return (4 + len(body)).to_bytes(8, "big") + (number | 1 << 31).to_bytes(4, "big") + body
+
+
+def names(count: int, start: int = 0) -> list[bytes]:
+    return [b"s%05d" % number for number in range(start, start + count)]
+
+
+def memo_ready(number: int, services: list[bytes]) -> bytes:
+    return sp_message(number, memo.ready(services))
+
+
+def offer_services(port: int, count: int) -> list[Foe]:
+    """Services without end: a memo01 worker offers up to 1,000 of them."""
+    foes = []
+    for start in range(0, count, 1000):
+        foe = Foe.sp(port)
+        foe.socket.sendall(memo_ready(1, names(min(1000, count - start), start)))
+        foes.append(foe)
+    return foes
+
+
+def fill_catalog(port: int, count: int, size: int) -> None:
+    """Registrations that do not beat and so stay."""
+    for number in range(count):
+        foe = Foe.zmtp(port)
+        info = {"name": f"entry-{number:04d}", "more": "x" * (size - 60)}
+        foe.socket.sendall(dbp(b"UwU", json.dumps(info).encode()))
+        assert foe.receive()[1] == b"OwO"
+        foe.close()
+
+
+def fill_values(port: int, count: int, size: int) -> None:
+    """Last values of many topics."""
+    foe = Foe.zmtp(port, b"PUB")
+    for number in range(count):
+        foe.send(b"a%04d" % number, b"x" * size)
+    foe.close()
