@@ -12,6 +12,8 @@ A process that is killed before the first rename has changed nothing. After it, 
 only files that it names are removed.
 """
 
+import os
+import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +39,7 @@ class Unreadable(Exception):
     def __init__(self, segment: Segment, why: str) -> None:
         super().__init__(f"{segment.path}: {why}")
         self.segment = segment
+        self.why = why
 
 
 @dataclass
@@ -128,6 +131,7 @@ def _write(path: Path, kind: str, parts: list[Segment], between: Callable[[], No
                 rows = 0
             between()
         _put(writer, gathered)
+    _permit_like(parts[0].path, path)
     sync(path)
 
 
@@ -140,6 +144,14 @@ def _read(segment: Segment, kind: str) -> Any:
         return conform(file.read(), kind)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise Unreadable(segment, str(error).splitlines()[0]) from error
+
+
+def _permit_like(part: Path, path: Path) -> None:
+    """The merged file belongs to whom its parts belong to, whoever merges."""
+    known = part.stat()
+    path.chmod(stat.S_IMODE(known.st_mode))
+    if (known.st_uid, known.st_gid) != (os.getuid(), os.getgid()) and os.getuid() == 0:
+        os.chown(path, known.st_uid, known.st_gid)
 
 
 def _put(writer: Any, gathered: list[Any]) -> None:

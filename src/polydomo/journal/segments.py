@@ -163,3 +163,9 @@ class Ranges:
         if at <= last:
             made.append((at, last))
         return made
+
+
+def journal_in(directory: Path) -> Path:
+    """The journal in this directory: the directory itself, or ``journal`` in it if a broker's data directory was named."""
+    inside = directory / "journal"
+    return inside if inside.is_dir() and not any(directory.glob("kind=*")) else directory

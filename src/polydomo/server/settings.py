@@ -198,6 +198,7 @@ class Journal:
     roll_rows: int = setting(limits.JOURNAL_ROLL_ROWS, Count(), "rows after which a segment is closed, and safe")
     roll_bytes: int = setting(limits.JOURNAL_ROLL_BYTES, Size(least=limits.KIB), "bytes in memory after which it is")
     roll_seconds: float = setting(limits.JOURNAL_ROLL_SECONDS, Seconds(least=0.1), "time after which it is")
+    merge: bool = setting(True, Flag(), "merge the small segments of an hour when it is over")
     keep_bytes: int = setting(
         limits.JOURNAL_KEEP_BYTES, Size(least=limits.MIB), "size past which the oldest segments are removed"
     )
