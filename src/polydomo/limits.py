@@ -63,6 +63,9 @@ MAX_NODE_DEPTH: Final = (
 
 MAX_CONNECTIONS: Final = 20_000  # About 10 KiB each; also bounded by the process's file descriptors.
 SPARE_FILES: Final = 64  # Open files that are no connections: listeners, the loop's own, what is kept on disk.
+START_FILES: Final = (
+    32  # Files that must be free when a broker starts: it opens 17 with two listeners, and a few more while it loads.
+)
 LEAST_CONNECTIONS: Final = 64  # With fewer a broker does not start: it would turn away the first clients.
 FEW_CONNECTIONS: Final = 1_000  # ... and with fewer than these, because of ``ulimit -n``, it warns.
 BACKLOG: Final = 1024  # Peers that may wait to be accepted: after a restart they all come at once.
@@ -134,6 +137,7 @@ MONITOR_TALLIES: Final = (
 # Part of the allowed silence after which a worker is late. The Guide's, libmdp's, JeroMQ's and majortomo's workers beat from a poll loop:
 # healthy ones are silent for up to two intervals, plus the lateness of a timer on each side. With three intervals allowed this is 2.25.
 LATE_FRACTION: Final = 0.75
+HEALTH_WAIT: Final = 30.0  # How long a broker that leaves waits for the next health check, never past ``grace``. Most come every 5 to 10 s.
 METRICS_INTERVAL: Final = 1.0  # A page of metrics is rendered once a second at most, however many ask for it.
 METRICS_SERVICES: Final = 250  # Services with figures of their own there: about 30 ms of rendering, 7,000 series.
 

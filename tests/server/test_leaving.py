@@ -2,20 +2,29 @@
 
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.server.harness import Broker, Socket, Worker, wait_for
-from tests.server.raw import dealer, raw
+from tests.server.raw import PATIENCE, dealer, raw
 
 
 def accepts(broker: Broker) -> bool:
+    """Whether a new peer is let in. A broker that leaves cuts it, unless it speaks HTTP."""
     try:
-        socket.create_connection(broker.address).close()
-    except OSError:
+        with dealer(broker.address):
+            return True
+    except (OSError, AssertionError):
         return False
-    return True
+
+
+def health(broker: Broker) -> str:
+    """The first line of the answer to a health check."""
+    with socket.create_connection(broker.address, PATIENCE) as peer:
+        peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return peer.makefile("rb").readline().decode().strip()
 
 
 @pytest.mark.parametrize("protocol", ["mdp1", "mdp2"])
@@ -93,6 +102,45 @@ def test_the_grace_time_ends_the_wait(tmp_path: Path) -> None:
         broker.send(signal.SIGTERM)
         assert broker.status() == 0
         assert broker.logged("grace time is over")["open_requests"] == 1
+
+
+def test_a_health_check_sees_that_it_leaves_while_requests_finish(tmp_path: Path) -> None:
+    with (
+        Broker(tmp_path, "--grace=60s") as broker,
+        Worker(broker, "slow", "--gate", "--once") as worker,
+        Socket("DEALER", broker.url) as client,
+    ):
+        client.send(b"", b"MDPC01", b"slow", b"x")
+        worker.event("job")
+        assert health(broker) == "HTTP/1.1 200 OK"
+        broker.send(signal.SIGTERM)
+        wait_for(lambda: not accepts(broker), "the end of accepting")
+        assert health(broker) == "HTTP/1.1 503 Service Unavailable"
+        worker.say("go")
+        assert client.receive()[4] == b"x"
+        assert broker.status() == 0
+
+
+def test_an_idle_broker_waits_for_the_next_check_of_a_health_checker(tmp_path: Path) -> None:
+    with Broker(tmp_path, "--grace=60s") as broker:
+        health(broker)
+        time.sleep(1.0)  # the checker's interval
+        health(broker)
+        broker.send(signal.SIGTERM)
+        broker.logged("stopping")
+        assert health(broker) == "HTTP/1.1 503 Service Unavailable"
+        assert broker.status() == 0
+
+
+def test_a_health_checker_that_does_not_come_back_does_not_hold_it_up(tmp_path: Path) -> None:
+    with Broker(tmp_path, "--grace=60s") as broker:
+        health(broker)
+        time.sleep(0.2)
+        health(broker)
+        broker.send(signal.SIGTERM)
+        began = time.monotonic()
+        assert broker.status() == 0
+        assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])

@@ -1,6 +1,7 @@
 """The broker's journal, from ``up``'s side: opened if it is wanted and can be had, ticked by the loop, closed at the end."""
 
 import asyncio
+import errno
 import importlib.util
 import logging
 import os
@@ -18,6 +19,7 @@ from polydomo.errors import PolydomoError, SettingError
 from polydomo.limits import JOURNAL_BODY, JOURNAL_TICK
 from polydomo.server import logs
 from polydomo.server.logbook import Logbook
+from polydomo.server.resources import REMEDIES
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import DEFAULT, Settings
 
@@ -58,7 +60,10 @@ class Keeper:
             with suppress(Exception):
                 import_module("polydomo.journal.parquet")
             broker.now = time.monotonic()
-            self.journal.attach(broker)
+            try:
+                self.journal.attach(broker)
+            except RuntimeError as error:  # its thread cannot be started
+                raise SettingError(f"cannot start the journal: {error}; {REMEDIES[errno.EAGAIN]}") from None
         self._tap = Tap(broker, self.recorder, Run("", 0, broker.wall, max_body=JOURNAL_BODY), self._bodies)
         self._server = server
         self._loop = asyncio.get_running_loop()
@@ -90,7 +95,10 @@ class Keeper:
         if self.journal is not None:
             self._server.broker.record_by(Logbook())  # what is still said goes to the log alone
             journal, self.journal = self.journal, None
-            await asyncio.get_running_loop().run_in_executor(None, journal.stop)
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, journal.stop)
+            except RuntimeError:  # no thread can be started
+                journal.stop()
 
 
 @contextmanager

@@ -7,13 +7,16 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from polydomo.errors import SettingError
 
 if TYPE_CHECKING:
     from polydomo.cli.keeping import Keeper
@@ -75,6 +78,10 @@ def up(
     - `polydomo up --beacon`: tells by UDP where it is; `--beacon HOST:PORT`: there
     - `polydomo up --bridge tcp://other.example:5246`
     """
+    from polydomo.server import resources
+
+    raise_file_limit()
+    resources.need_files()  # before anything is loaded or made: a start that stops half way is harder to explain
     from polydomo.cli import flags, keeping
     from polydomo.server import logs
     from polydomo.server.server import BrokerServer, prepare_data
@@ -96,12 +103,35 @@ def up(
     logs.setup(settings.log_json, settings.log_level)
     os.umask(0o077)  # whatever the broker creates, request bodies among it, is for its user alone
     prepare_data(settings.data)
-    raise_file_limit()
-    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+    stage = Stage()
+    try:
         with keeping.journal(settings) as kept:
             if kept.journal is not None:
                 spare_pandas()
-            runner.run(serve(BrokerServer(settings, kept.recorder), kept))
+            run_to_end(serve(BrokerServer(settings, kept.recorder), kept, stage))
+    except (OSError, MemoryError) as error:
+        raise SettingError(f"the broker cannot {stage.name}: {resources.remedy(error)}") from None
+
+
+def run_to_end(broker: Coroutine[None, None, None]) -> None:
+    """Runs the coroutine in a loop of its own. If the system refuses what the loop needs, only that error is left to report."""
+    try:
+        runner = asyncio.Runner(loop_factory=fast_loop())
+        try:
+            runner.run(broker)
+        except (OSError, MemoryError):
+            warnings.simplefilter("ignore")  # a loop that could not run complains about what it leaves undone
+            logging.getLogger("asyncio").disabled = True
+            with suppress(OSError, RuntimeError):
+                runner.close()
+            raise
+        except BaseException:
+            runner.close()
+            raise
+        else:
+            runner.close()
+    finally:
+        broker.close()
 
 
 def fast_loop() -> Loop | None:
@@ -134,7 +164,13 @@ def spare_pandas() -> None:
             sys.meta_path.remove(finder)
 
 
-async def serve(server: "BrokerServer", kept: "Keeper") -> None:
+class Stage:
+    """What the broker is about to do, for the error that keeps it from doing so."""
+
+    name = "start"
+
+
+async def serve(server: "BrokerServer", kept: "Keeper", stage: Stage) -> None:
     """Runs the broker until a signal comes; a second one does not wait."""
     from polydomo import __version__
     from polydomo.server import logs
@@ -165,9 +201,13 @@ async def serve(server: "BrokerServer", kept: "Keeper") -> None:
     # frozen, it takes none. The thresholds stay: serving makes no cycles (one young collection in 150,000 requests).
     gc.collect()
     gc.freeze()
+    stage.name = "run"
     await stop.wait()
-    await server.stop(server.settings.grace)
-    await kept.end()
+    stage.name = "stop in order"
+    try:
+        await server.stop(server.settings.grace)
+    finally:
+        await kept.end()
     logs.sweep(math.inf)  # the last line is the last
     logs.say(log, logging.INFO, "stopped")
 

@@ -146,7 +146,7 @@ class Journal:
 
     def stop(self, reason: str = "the broker is shutting down") -> None:
         """The last row, and everything to the disk."""
-        if not self.writer.is_alive() and not self.recorder.seq:  # it never began
+        if not self.writer.is_alive() and (not self.recorder.seq or self.writer.ident is None):  # it never began
             self._file.close()
             self._file.path.unlink(missing_ok=True)
             os.close(self._lock)

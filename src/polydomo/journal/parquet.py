@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy.ma  # noqa: F401  pyarrow imports it with the first array, when there may be no file left to open
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq

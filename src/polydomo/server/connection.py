@@ -31,6 +31,7 @@ class Connection(asyncio.Protocol):
     peer = ""
     reading = True
     choked = False
+    outgoing = False  # we made it
     watched = -1  # its file descriptor, while the server watches it for closing
     _first = b""
 
@@ -84,7 +85,9 @@ class Connection(asyncio.Protocol):
     def _sniff(self, data: bytes) -> None:
         """The first bytes tell the wire."""
         server = self.server
-        if data[0] == 0xFF:
+        if server.health.leaving and data[0] in (0xFF, 0x00):
+            self._turn_away("the broker is shutting down", b"", logging.DEBUG)
+        elif data[0] == 0xFF:
             detector = Detector(server.broker, self.role)
             self._speak(ZmtpLink(server.hub, detector, self.peer, bounds=server.bounds), detector, data)
         elif data[:4] == b"\x00SP\x00":
@@ -116,9 +119,9 @@ class Connection(asyncio.Protocol):
             self.transport.write(answer)
             self.transport.close()  # one that does not read its answer is cut when its handshake would be over
 
-    def _turn_away(self, why: str, answer: bytes) -> None:
+    def _turn_away(self, why: str, answer: bytes, level: int = logging.WARNING) -> None:
         self.server.broker.monitor.connections_refused += 1
-        say(LOG, logging.WARNING, "connection refused", peer=self.peer, why=why)
+        say(LOG, level, "connection refused", peer=self.peer, why=why)
         if answer:
             self.transport.write(answer)
         self.transport.close()

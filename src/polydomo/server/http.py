@@ -107,5 +107,6 @@ def _page(server: "BrokerServer", path: bytes) -> tuple[int, str, bytes]:
     if path == b"/metrics":
         return 200, CONTENT_TYPE, server.metrics.get()
     if path == b"/healthz":
+        server.health.asked()
         return (503, PLAIN, b"stopping\n") if server.broker.draining else (200, PLAIN, b"ok\n")
     raise Refused(404, "This is a polydomo broker. Over HTTP it has /metrics and /healthz.")

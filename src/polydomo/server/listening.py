@@ -10,6 +10,7 @@ from typing import Any
 
 from polydomo.errors import SettingError
 from polydomo.limits import PORT_TRIES
+from polydomo.server.resources import REMEDIES, remedy
 from polydomo.wire.address import IPC, Address
 
 Place = tuple[int, tuple[Any, ...]]  # address family, and what ``bind`` takes
@@ -49,6 +50,8 @@ async def bind(address: Address) -> Listening:
         return Listening(Address(address.kind, address.host, sockets[0].getsockname()[1]), sockets)
     except OSError as error:
         raise SettingError(f"cannot listen on {address}: {reason(error)}") from None
+    except RuntimeError as error:  # no thread to look the name up in
+        raise SettingError(f"cannot listen on {address}: {error}; {REMEDIES[errno.EAGAIN]}") from None
 
 
 def _bind_all(places: list[Place], port: int) -> list[socket.socket]:
@@ -151,4 +154,4 @@ def reason(error: OSError) -> str:
         return "this machine has no such address"
     if error.errno == errno.ENOENT:
         return "its directory does not exist"
-    return error.strerror or str(error)
+    return remedy(error)

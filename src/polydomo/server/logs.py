@@ -9,6 +9,7 @@ are not counted: who asks for them wants them.
 """
 
 import asyncio
+import errno
 import json
 import logging
 import math
@@ -19,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from polydomo.limits import LOG_KEYS, LOG_LINES, LOG_VALUE
+from polydomo.server.resources import REMEDIES, remedy
 
 ROOT = "polydomo"
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -44,7 +46,12 @@ def trouble(log: logging.Logger, text: str, /, **fields: object) -> None:
 
 
 def uncaught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What nobody caught, told like everything else: for ``loop.set_exception_handler``."""
+    """Logs what no code caught: for ``loop.set_exception_handler``. asyncio reports here, too, that it could not accept a connection."""
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in REMEDIES:
+        known = error.errno in (errno.EMFILE, errno.ENFILE)  # the server reports these itself, once
+        say(get("server"), logging.DEBUG if known else logging.WARNING, "connection not accepted", why=remedy(error))
+        return
     fields = {"during": context.get("message")}
     get("server").error("%s", "internal error", extra={"fields": fields}, exc_info=context.get("exception"))
 

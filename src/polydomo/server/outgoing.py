@@ -52,6 +52,8 @@ class Opening(Handler):
 class Caller(Connection):
     """A connection that we made."""
 
+    outgoing = True
+
     def __init__(self, server: "BrokerServer", call: "Call") -> None:
         super().__init__(server, call.address.kind == IPC)
         self.call = call

@@ -18,10 +18,12 @@ from polydomo.errors import SettingError
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.server import beacon, listening, logs
 from polydomo.server.connection import Connection
+from polydomo.server.health import Health
 from polydomo.server.logbook import Logbook
 from polydomo.server.logs import say, trouble
 from polydomo.server.metrics import MetricsPage
 from polydomo.server.outgoing import Call, Publishers, bridge_to
+from polydomo.server.resources import MORE_FILES, open_files, remedy, shortage
 from polydomo.server.settings import Settings
 from polydomo.server.udp import Heartbeats
 from polydomo.wire.address import IPC, TCP, Address, is_loopback
@@ -53,6 +55,7 @@ class BrokerServer:
         self.bounds = Bounds(bounds.max_frame, bounds.max_frames, bounds.max_message, bounds.max_handshake)
         self.choke = limits.CHOKE_UNSENT
         self.max_unsent = bounds.max_unsent
+        self.health = Health()
         self.broker = Broker(
             time.monotonic(),
             SystemEntropy(),
@@ -85,7 +88,7 @@ class BrokerServer:
         self._sweeper: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()  # no request is open
         self._empty = asyncio.Event()  # no connection is left
-        self._leaving = False
+        self._short = False  # no file could be opened a second ago
         self._epoll: select.epoll | None = None
         self._watched: dict[int, Connection] = {}
 
@@ -96,9 +99,7 @@ class BrokerServer:
         self.loop = asyncio.get_running_loop()
         self._count_files()
         try:
-            if hasattr(
-                select, "epoll"
-            ):  # now: when a connection has to be watched, there may be no file descriptor left
+            if hasattr(select, "epoll"):  # opened now: later, when a connection must be watched, no file may be left
                 self._epoll = select.epoll()
                 self.loop.add_reader(self._epoll.fileno(), self._hung_up)
             listeners = self.settings.listeners()
@@ -114,11 +115,13 @@ class BrokerServer:
                 await self._listen(bound, listener.role)
             places = zip(listeners, self._listening, strict=True)
             await self._open_datagrams([bound for listener, bound in places if listener.role.takes("dbp")])
-        except BaseException:
+            self.bridges = [bridge_to(self, url) for url in self.settings.bridge.to]
+        except BaseException as error:
             self._close_listeners()
             self._close_epoll()
+            if isinstance(error, (OSError, MemoryError)):
+                raise SettingError(f"the broker cannot start: {remedy(error)}") from None
             raise
-        self.bridges = [bridge_to(self, url) for url in self.settings.bridge.to]
         self._sweep()
 
     async def _open_datagrams(self, routers: list[listening.Listening]) -> None:
@@ -156,13 +159,14 @@ class BrokerServer:
     def _count_files(self) -> None:
         """Every connection is an open file: fewer files mean fewer connections. Raises SettingError if there would be next to none."""
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if files == resource.RLIM_INFINITY:
+            return
         least = limits.SPARE_FILES + min(limits.LEAST_CONNECTIONS, self.max_connections)
-        if files != resource.RLIM_INFINITY and files < least:
-            raise SettingError(
-                f"this process may open only {files} files, and a broker needs {least}: raise the limit, as with `ulimit -n {least}`"
-            )
-        if files != resource.RLIM_INFINITY and files - limits.SPARE_FILES < self.max_connections:
-            self.max_connections = max(1, files - limits.SPARE_FILES)
+        if files < least:
+            raise SettingError(f"this process may open only {files} files, and a broker needs {least}: {MORE_FILES}")
+        spare = max(limits.SPARE_FILES, open_files())  # whoever started the broker may have left files open in it
+        if files - spare < self.max_connections:
+            self.max_connections = max(1, files - spare)
             asked = "limits.max_connections" in self.settings.sources or self.max_connections < limits.FEW_CONNECTIONS
             level = logging.WARNING if asked else logging.DEBUG
             say(
@@ -192,9 +196,12 @@ class BrokerServer:
         say(LOG, logging.INFO, "listening", address=str(bound.address), **more)
 
     async def stop(self, grace: float = 0.0) -> None:
-        """Stops accepting, lets requests in flight finish within ``grace`` seconds, says DISCONNECT to workers, and closes everything."""
-        self._leaving = True
-        self._close_listeners()
+        """Takes no new peers, lets requests in flight finish within ``grace`` seconds, sends DISCONNECT to workers, and closes everything.
+
+        Until the requests have finished, the listeners still serve HTTP, so that a health checker sees that the broker is leaving.
+        """
+        self.health.leaving = True
+        self._close_datagrams()
         self.publishers.stop()
         self.wake()
         self.broker.drain()
@@ -205,6 +212,8 @@ class BrokerServer:
                 await asyncio.wait_for(self._idle.wait(), end - time.monotonic())
         if self.broker.open_requests:
             say(LOG, logging.WARNING, "grace time is over", open_requests=self.broker.open_requests)
+        await self.health.seen(end - time.monotonic())
+        self._close_listeners()
         self.wake()
         self.broker.shutdown()
         for call in self.bridges:
@@ -243,15 +252,18 @@ class BrokerServer:
         for server in self._servers:
             server.close()
         self._servers.clear()
+        self._close_datagrams()
+        for bound in self._listening:
+            bound.close()
+        self._listening.clear()
+
+    def _close_datagrams(self) -> None:
         if self.beacon is not None:
             self.beacon.stop()
             self.beacon = None
         if self.heartbeats is not None:
             self.heartbeats.stop()
             self.heartbeats = None
-        for bound in self._listening:
-            bound.close()
-        self._listening.clear()
 
     # --- one turn of the loop -----------------------------------------------------------------------------------------------
 
@@ -302,7 +314,7 @@ class BrokerServer:
                 except Exception:
                     connection.fail()
         self.bytes_sent += sent
-        if self._leaving and not self.broker.open_requests:
+        if self.health.leaving and not self.broker.open_requests:
             self._idle.set()
         if self.broker.unfinished():
             self.wake()  # others have their turn in between
@@ -310,7 +322,7 @@ class BrokerServer:
         if (
             when is not None
             and (self._timer is None or when < self._timer_at)
-            and not (self._leaving and not self.connections)
+            and not (self.health.leaving and not self.connections)
         ):
             self._set_timer(when)
 
@@ -320,7 +332,7 @@ class BrokerServer:
         hub = self.hub
         waiting = self._waiting
         self._turns += 1
-        if self._turns < limits.CROWD_TURNS and len(hub.dirty) >= limits.CROWD and not self._leaving:
+        if self._turns < limits.CROWD_TURNS and len(hub.dirty) >= limits.CROWD and not self.health.leaving:
             clients = [
                 link for link in hub.dirty if link.handler.requests and not link.special and link.handler.in_line()
             ]
@@ -367,6 +379,7 @@ class BrokerServer:
         for connection in _due(self.closing, now):
             connection.transport.abort()
         logs.sweep()
+        self._check_files()
         self.wake()
         try:
             self.count()
@@ -374,6 +387,15 @@ class BrokerServer:
         except Exception:
             trouble(LOG, "internal error", during="monitoring")
         self._sweeper = self.loop.call_later(1.0, self._sweep)
+
+    def _check_files(self) -> None:
+        """Without a free file no connection can be accepted, and libuv then cuts peers without telling us: one line says so."""
+        error = shortage()
+        if error is not None and not self._short:
+            say(LOG, logging.WARNING, "connections are not accepted", why=remedy(error))
+        elif error is None and self._short:
+            say(LOG, logging.INFO, "connections are accepted again")
+        self._short = error is not None
 
     def count(self) -> None:
         """Tells the monitor what was counted at the sockets."""
@@ -383,7 +405,7 @@ class BrokerServer:
     # --- connections --------------------------------------------------------------------------------------------------------
 
     def admit(self, connection: Connection) -> bool:
-        if self._leaving:
+        if self.health.leaving and connection.outgoing:
             return False
         if len(self.connections) >= self.max_connections:
             short = self.max_connections < self.settings.limits.max_connections

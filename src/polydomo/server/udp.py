@@ -9,6 +9,7 @@ from polydomo.broker.datagrams import BEAT, Datagrams
 from polydomo.server import logs
 from polydomo.server.beacon import Place
 from polydomo.server.logs import say
+from polydomo.server.resources import remedy
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -30,25 +31,26 @@ class Heartbeats:
 
     async def listen(self, router: socket.socket) -> None:
         """ "Services send to the UDP port with the router's number". If that is taken, the broker does without: beats may come over TCP."""
-        sock = socket.socket(router.family, socket.SOCK_DGRAM)
+        sock = None
         try:
+            sock = socket.socket(router.family, socket.SOCK_DGRAM)
             if router.family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             else:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
             sock.bind(router.getsockname())
+            transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: Ear(self), sock=sock)
         except OSError as error:
             say(
                 LOG,
                 logging.WARNING,
                 "no heartbeats by UDP",
                 address=str(router.getsockname()[:2]),
-                why=error.strerror or str(error),
+                why=remedy(error),
             )
-            sock.close()
+            if sock is not None:
+                sock.close()
             return
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_datagram_endpoint(lambda: Ear(self), sock=sock)
         self._transports.append(transport)
         if router.family == socket.AF_INET:
             self.mouths.setdefault(router.getsockname()[1], transport)

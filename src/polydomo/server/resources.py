@@ -1,0 +1,65 @@
+"""What a broker needs from the operating system to start, and clear text for the errors of a system that has too little of it."""
+
+import errno
+import os
+
+from polydomo import limits
+from polydomo.errors import SettingError
+
+MORE_FILES = "raise the limit, as with `ulimit -n 4096`, or with LimitNOFILE= in a systemd unit"
+
+REMEDIES = {
+    errno.EMFILE: f"this process has too many open files; {MORE_FILES}",
+    errno.ENFILE: "this machine has too many open files; raise the limit, as with `sysctl fs.file-max`",
+    errno.ENOMEM: "this machine has no memory left; stop other programs, or raise the limit of this process or container",
+    errno.ENOBUFS: "this machine has no memory left for sockets; stop other programs, or raise the limit of this process or container",
+    errno.EAGAIN: "this user may start no more threads; raise the limit, as with `ulimit -u`, or with TasksMax= in a systemd unit",
+    errno.ENOSPC: "the disk is full; make room, or choose another directory with --data",
+    errno.EDQUOT: "the disk quota is used up; make room, or choose another directory with --data",
+}
+
+
+def remedy(error: BaseException) -> str:
+    """Why the system refused something, and what to raise.
+
+    >>> remedy(OSError(errno.EACCES, "Permission denied"))
+    'Permission denied'
+    """
+    if isinstance(error, MemoryError):
+        return REMEDIES[errno.ENOMEM]
+    if isinstance(error, OSError):
+        return REMEDIES.get(error.errno or 0) or error.strerror or str(error)
+    return str(error) or type(error).__name__
+
+
+def need_files(wanted: int = limits.START_FILES) -> None:
+    """Raises SettingError unless so many more files can be opened now, whatever uses up the others."""
+    opened: list[int] = []
+    try:
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        opened.append(null)
+        opened.extend(os.dup(null) for _ in range(wanted - 1))
+    except OSError as error:
+        raise SettingError(
+            f"only {len(opened)} more files can be opened, and the broker needs {wanted} to start: {remedy(error)}"
+        ) from None
+    finally:
+        for each in opened:
+            os.close(each)
+
+
+def shortage() -> OSError | None:
+    """Why no file can be opened now; None if one can."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error
+    return None
+
+
+def open_files() -> int:
+    """How many files are open now; 0 where the system does not say."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0

@@ -1,0 +1,181 @@
+"""A system that has too little left: starting, accepting and stopping fail with one clear line, and leave nothing behind."""
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from polydomo import limits
+from polydomo.errors import SettingError
+from polydomo.server.resources import need_files, remedy
+from tests.cli import shell
+from tests.server.harness import Broker, wait_for
+from tests.server.raw import Raw, dealer
+
+LIMIT = 256  # files that a broker of these tests may open
+# ``polydomo`` without its check, as if the files were used up just after it
+UNCHECKED = """
+from polydomo.server import resources
+resources.need_files = lambda: None
+from polydomo.cli.main import app
+app()
+"""
+
+
+def start(path: Path, free: int, program: tuple[str, ...] = tuple(shell.POLYDOMO)) -> subprocess.Popen[bytes]:
+    """``polydomo up`` with ``free`` files left: whoever starts it has left all others open."""
+    kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(LIMIT)]
+    try:
+        return subprocess.Popen(
+            [*program, "up", "--listen", "tcp://127.0.0.1:0", "--listen", f"ipc://{path}/broker.sock",
+             "--data", str(path / "data"), "--dbp-beacon", "127.0.0.1:9", "--log-json"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=shell.environment(),
+            pass_fds=[number for number in kept if number < LIMIT][: LIMIT - 3 - free],
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT)),
+        )  # fmt: skip
+    finally:
+        for number in kept:
+            os.close(number)
+
+
+def free_for(wanted: int) -> int:
+    """The files of this process that are below LIMIT cannot be passed on, so not every number can be had."""
+    return max(wanted, sum(int(name) < LIMIT for name in os.listdir("/proc/self/fd")) - 3)
+
+
+def ends(process: subprocess.Popen[bytes], path: Path) -> str:
+    """Waits for its end: status 2, one line, and nothing left. Returns the line."""
+    out, err = process.communicate(timeout=shell.PATIENCE)
+    (line,) = err.decode().splitlines()
+    assert (process.returncode, out) == (2, b"")
+    assert line.startswith("polydomo: ")
+    assert not (path / "broker.sock").exists() and not (path / "data" / ".writable").exists()
+    return line
+
+
+@pytest.mark.parametrize("free", [8, limits.START_FILES - 1])
+def test_a_broker_with_too_few_free_files_says_what_to_raise(tmp_path: Path, free: int) -> None:
+    free = free_for(free)
+    if free >= limits.START_FILES:
+        pytest.skip("this process has too many files open for the test")
+    line = ends(start(tmp_path, free), tmp_path)
+    assert f"only {free} more files can be opened, and the broker needs {limits.START_FILES} to start" in line
+    assert "`ulimit -n 4096`" in line
+    assert not (tmp_path / "data").exists(), "nothing was made"
+
+
+@pytest.mark.parametrize(
+    "free", [pytest.param(free, marks=() if free in (9, 14) else pytest.mark.long) for free in range(6, 24)]
+)
+def test_a_start_that_runs_out_of_files_at_any_step_says_so_and_leaves_nothing_behind(
+    tmp_path: Path, free: int
+) -> None:
+    process = start(tmp_path, free_for(free), (sys.executable, "-c", UNCHECKED))
+    lines: list[str] = []
+    assert process.stdout is not None and process.stderr is not None
+    with process.stdout, process.stderr as log:
+        for line in log:
+            lines.append(line.decode().rstrip("\n"))
+            if '"message": "ready"' in lines[-1]:
+                process.terminate()
+    status = process.wait(shell.PATIENCE)
+    others = [line for line in lines if not line.startswith("{")]
+    if any('"message": "ready"' in line for line in lines):
+        assert (status, others) == (0, [])
+    else:
+        (line,) = others
+        assert status == 2 and line.startswith("polydomo: ") and "too many open files; raise the limit" in line
+    assert not (tmp_path / "broker.sock").exists()
+
+
+def test_the_check_leaves_no_file_open() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    need_files(100)
+    assert len(os.listdir("/proc/self/fd")) == before
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, before + 50), hard))
+    try:
+        with pytest.raises(SettingError, match="more files can be opened, and the broker needs 100"):
+            need_files(100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_every_remedy_says_what_to_do() -> None:
+    assert "LimitNOFILE" in remedy(OSError(errno.EMFILE, "Too many open files"))
+    assert "fs.file-max" in remedy(OSError(errno.ENFILE, "Too many open files in system"))
+    assert "memory" in remedy(MemoryError())
+    assert remedy(OSError(errno.EACCES, "Permission denied")) == "Permission denied"
+
+
+def test_a_broker_that_cannot_accept_says_so_once_and_goes_on(tmp_path: Path) -> None:
+    """libuv cuts peers for which there is no file without telling anybody."""
+    with Broker(tmp_path) as broker:
+        pid = broker.process.pid
+        held = [dealer(broker.address) for _ in range(2)]
+        with held[0] as first, held[1]:
+            soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (broker.files(), hard))
+            extra = [Raw(broker.address) for _ in range(4)]
+            why = broker.logged("connections are not accepted")["why"]
+            assert "too many open files" in why and "ulimit -n" in why
+            assert first.call(b"mmi.service", b"x") == [b"404"], "those who are there are served"
+            time.sleep(1.5)  # two more looks
+            assert len(broker.lines("connections are not accepted")) == 1
+            for peer in extra:
+                peer.socket.close()
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+            broker.logged("connections are accepted again")
+        wait_for(lambda: broker.ask("status")["connections"] == 1, "new peers")
+
+
+@pytest.mark.parametrize("words", [("--data", "/dev/null/x"), ("--listen", "ipc:///nowhere/at/all.sock")])
+def test_other_failures_of_a_start_are_one_line_too(tmp_path: Path, words: tuple[str, ...]) -> None:
+    process = subprocess.Popen(
+        [*shell.POLYDOMO, "up", "--listen", f"ipc://{tmp_path}/broker.sock", "--log-level=warning", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env=shell.environment(),
+    )
+    assert words[1].rpartition("/")[0].split("//")[-1] in ends(process, tmp_path)
+
+
+# ``polydomo`` on a system that starts no more threads
+WITHOUT_THREADS = """
+import threading
+def refuse(self):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = refuse
+from polydomo.cli.main import app
+app()
+"""
+
+
+def test_a_start_without_threads_is_one_line_too(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            WITHOUT_THREADS,
+            "up",
+            "--listen",
+            f"ipc://{tmp_path}/broker.sock",
+            "--log-level=warning",
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env=shell.environment(),
+    )
+    line = ends(process, tmp_path)
+    assert "cannot start the journal: can't start new thread" in line and "`ulimit -u`" in line
+    assert not list(tmp_path.rglob("*.run")), "the run that never began is not left for the next start to recover"
