@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.shell import PATIENCE
 from tests.server.harness import Broker, Socket, Worker, wait_for
-from tests.server.raw import PATIENCE, dealer, raw
+from tests.server.raw import dealer, raw
 
 
 def accepts(broker: Broker) -> bool:

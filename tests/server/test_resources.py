@@ -79,8 +79,8 @@ def test_a_start_that_runs_out_of_files_at_any_step_says_so_and_leaves_nothing_b
     lines: list[str] = []
     assert process.stdout is not None and process.stderr is not None
     with process.stdout, process.stderr as log:
-        for line in log:
-            lines.append(line.decode().rstrip("\n"))
+        for raw in log:
+            lines.append(raw.decode().rstrip("\n"))
             if '"message": "ready"' in lines[-1]:
                 process.terminate()
     status = process.wait(shell.PATIENCE)
@@ -118,8 +118,7 @@ def test_a_broker_that_cannot_accept_says_so_once_and_goes_on(tmp_path: Path) ->
     """libuv cuts peers for which there is no file without telling anybody."""
     with Broker(tmp_path) as broker:
         pid = broker.process.pid
-        held = [dealer(broker.address) for _ in range(2)]
-        with held[0] as first, held[1]:
+        with dealer(broker.address) as first:
             soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (broker.files(), hard))
             extra = [Raw(broker.address) for _ in range(4)]
