@@ -32,7 +32,13 @@ def spark() -> "Iterator[SparkSession]":
         session.close(made)
 
 
-SMALL = ("test_tables.py", "test_docs.py", "test_java.py", "test_report.py")  # in every run; the others are long forms
+SMALL = (
+    "test_tables.py",
+    "test_docs.py",
+    "test_java.py",
+    "test_report.py",
+    "test_local_query.py",
+)  # in every run; the others are long forms
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from polydomo.cli.main import app
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import query, session
+from polydomo.pipeline.cells import cell, plain
 from tests.pipeline import small
 
 if TYPE_CHECKING:
@@ -40,9 +41,20 @@ def command(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 def test_what_json_can_hold() -> None:
     moment = datetime(2026, 1, 31, 7, 30, tzinfo=UTC)
-    assert query.plain(moment) == "2026-01-31T07:30:00+00:00"
-    assert query.plain(moment.astimezone().replace(tzinfo=None)) == "2026-01-31T07:30:00+00:00"  # as Spark gives it
-    assert query.plain({1: [b"\x01", Decimal("1.5"), None]}) == {"1": ["01", 1.5, None]}
+    assert plain(moment) == "2026-01-31T07:30:00+00:00"
+    assert plain(moment.astimezone().replace(tzinfo=None)) == "2026-01-31T07:30:00+00:00"  # as Spark gives it
+    assert plain({1: [b"\x01", Decimal("1.5"), None]}) == {"1": ["01", 1.5, None]}
+    assert plain(Decimal(2**70)) == 2**70  # sums of whole numbers stay whole
+
+
+def test_numbers_are_printed_in_full() -> None:
+    assert [cell(value) for value in (1234567.125, 12345678901234567, 1e-7, 1e22, 0.1)] == [
+        "1234567.125",
+        "12345678901234567",
+        "0.0000001",
+        "10000000000000000000000",
+        "0.1",
+    ]
 
 
 def test_a_mistake_is_said_without_codes() -> None:
@@ -57,8 +69,9 @@ def test_where_there_are_no_tables_one_line_says_so(spark: "SparkSession", tmp_p
         query.views(spark, str(tmp_path))
 
 
-def test_every_table_can_be_asked_in_three_forms(command: CliRunner, tables: Path) -> None:
-    words = ["--tables", str(tables)]
+@pytest.mark.parametrize("engine", ["auto", "duckdb", "spark"])
+def test_every_table_can_be_asked_in_three_forms(command: CliRunner, tables: Path, engine: str) -> None:
+    words = ["-t", str(tables), "--engine", engine]
     sql = "SELECT service, count(*) AS n, max(accepted) AS last FROM requests WHERE outcome = 'timeout' GROUP BY service ORDER BY n DESC"
     shown = command.invoke(app, ["query", sql, *words])
     assert shown.exit_code == 0, shown.output
@@ -75,8 +88,9 @@ def test_every_table_can_be_asked_in_three_forms(command: CliRunner, tables: Pat
     assert text.splitlines() == ["rule,detail", 'one-outcome,"' + small.EVIL.replace('"', '""') + '"']
 
 
-@pytest.mark.parametrize("sql", ["SELECT nonsense FROM requests", "SELEKT 1", "SELECT raise_error('no') FROM audit"])
-def test_a_bad_question_gets_one_line(command: CliRunner, tables: Path, sql: str) -> None:
-    done = command.invoke(app, ["query", sql, "--tables", str(tables)])
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+@pytest.mark.parametrize("sql", ["SELECT nonsense FROM requests", "SELEKT 1", "SELECT CAST(rule AS INT) FROM audit"])
+def test_a_bad_question_gets_one_line(command: CliRunner, tables: Path, sql: str, engine: str) -> None:
+    done = command.invoke(app, ["query", sql, "--tables", str(tables), "--engine", engine])
     assert done.exit_code == 1
     assert done.output.startswith("polydomo: ") and done.output.count("\n") == 1

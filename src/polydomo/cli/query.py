@@ -3,7 +3,10 @@
 import csv as csv_text
 import json as json_text
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +14,14 @@ from polydomo.cli.pipeline import Conf, Format, Master, Remote, pairs
 from polydomo.cli.render import Column, show
 from polydomo.errors import SettingError
 
+if TYPE_CHECKING:
+    from polydomo.pipeline import local_query
+    from polydomo.pipeline import query as spark_query
+
+    Answer = local_query.Answer | spark_query.Answer
+
 MOST = 1000  # rows of a table that a person may still read
+ENGINES = ("auto", "duckdb", "spark")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -19,57 +29,99 @@ def add_to(app: typer.Typer) -> None:
 
 
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="A question in Spark's SQL.")],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="The query.")],
     tables: Annotated[str, typer.Option("--tables", "-t", metavar="DIR", help="Directory of the tables.")] = "tables",
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, for programs.")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, for spreadsheets.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What runs the query, and whose SQL it is: duckdb, or spark. auto: duckdb for tables of Parquet on this machine.",
+        ),
+    ] = "auto",
     master: Master = "",
     remote: Remote = "",
     conf: Conf = None,
     format: Format = "parquet",
 ) -> None:
-    """Ask the tables of the pipeline: requests, hops, services, workers, topology, audit, audit_rules, capacity, logs, values.
+    """Query the tables of the pipeline with SQL: requests, hops, services, workers, topology, audit, audit_rules, capacity, logs, values.
 
-    `DESCRIBE requests` lists the columns of one.
+    `DESCRIBE requests` lists the columns of a table.
 
     **Examples**
 
     - `polydomo query "SELECT service, outcome, count(*) FROM requests GROUP BY ALL"`
     - `polydomo query "SELECT * FROM audit" --json`
+    - `polydomo query "SELECT count(*) FROM requests" -t hdfs:///tables --master yarn`
     """
     if json and csv:
-        raise SettingError("--json and --csv: one of them")
+        raise SettingError("--json and --csv: give one of them")
+    if engine not in ENGINES:
+        raise SettingError(f"--engine: {engine!r} is none of {', '.join(ENGINES)}")
     settings = pairs(conf or [])
+    if engine == "auto":
+        on_spark = "://" in tables.removeprefix("file://") or bool(master or remote or settings) or format != "parquet"
+        engine = "spark" if on_spark else "duckdb"
+    if engine == "duckdb":
+        with _by_duckdb(sql, tables) as answer:
+            _print(answer, json, csv)
+    else:
+        with _by_spark(sql, tables, master, remote, settings, format) as answer:
+            _print(answer, json, csv)
+
+
+@contextmanager
+def _by_duckdb(sql: str, tables: str) -> "Iterator[Answer]":
+    try:
+        from polydomo.pipeline import local_query
+    except ImportError as error:
+        raise SettingError(
+            f"queries of local tables need {error.name} (pip install 'polydomo[spark]'), or --engine spark"
+        ) from None
+    there = local_query.LocalTables(tables)
+    try:
+        yield there.ask(sql)
+    except local_query.BadQuery as error:
+        raise local_query.BadQuery(f"{error} (by DuckDB; --engine spark takes Spark's SQL)") from None
+    finally:
+        there.close()
+
+
+@contextmanager
+def _by_spark(
+    sql: str, tables: str, master: str, remote: str, settings: dict[str, str], format: str
+) -> "Iterator[Answer]":
     from polydomo.pipeline import session
 
     session.require()
-    from polydomo.pipeline import query as asking
+    from polydomo.pipeline import query as spark_query
 
     spark = session.build(master, remote, settings, progress=True, quick=True)
     try:
-        asking.views(spark, tables, format)
-        answer = asking.ask(spark, sql)
-        names = answer.columns
-        if json:
-            for row in asking.rows(answer):
-                typer.echo(json_text.dumps(dict(zip(names, row, strict=True))))
-        elif csv:
-            writer = csv_text.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(names)
-            for row in asking.rows(answer):
-                writer.writerow([asking.cell(value) for value in row])
-        else:
-            found = list(asking.rows(answer, MOST + 1))
-            numeric = {
-                name
-                for name, kind in answer.dtypes
-                if kind in ("int", "bigint", "smallint", "double", "float") or kind.startswith("decimal")
-            }
-            show(
-                [Column(name, name in numeric) for name in names],
-                [[asking.cell(value) for value in row] for row in found[:MOST]],
-            )
-            if len(found) > MOST:
-                typer.echo(f"polydomo: only the first {MOST} rows are shown; --csv and --json give all", err=True)
+        spark_query.views(spark, tables, format)
+        yield spark_query.ask(spark, sql)
     finally:
         session.close(spark)
+
+
+def _print(answer: "Answer", json: bool, csv: bool) -> None:
+    from polydomo.pipeline.cells import cell
+
+    if json:
+        for row in answer.rows():
+            typer.echo(json_text.dumps(dict(zip(answer.names, row, strict=True))))
+    elif csv:
+        writer = csv_text.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(answer.names)
+        for row in answer.rows():
+            writer.writerow([cell(value) for value in row])
+    else:
+        found = list(islice(answer.rows(), MOST + 1))
+        numeric = answer.numeric
+        show(
+            [Column(name, name in numeric) for name in answer.names],
+            [[cell(value) for value in row] for row in found[:MOST]],
+        )
+        if len(found) > MOST:
+            typer.echo(f"polydomo: only the first {MOST} rows are shown; --csv and --json print all", err=True)
