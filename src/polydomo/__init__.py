@@ -25,6 +25,7 @@ with Client() as client:
 from typing import TYPE_CHECKING
 
 from polydomo.errors import (
+    AccessDenied,
     CallError,
     CallFailed,
     CallTimeout,
@@ -37,12 +38,13 @@ from polydomo.errors import (
 )
 
 if TYPE_CHECKING:
-    from polydomo.client import AsyncClient, Client, Message, Result, Retry
+    from polydomo.client import AsyncClient, Client, Message, Result, Retry, Security
     from polydomo.worker import AsyncWorker, Call, Worker
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "AccessDenied",
     "AsyncClient",
     "AsyncWorker",
     "Call",
@@ -58,6 +60,7 @@ __all__ = [
     "ProtocolViolation",
     "Result",
     "Retry",
+    "Security",
     "SettingError",
     "Worker",
     "__version__",
@@ -69,6 +72,7 @@ _LAZY = {
     "Message": "polydomo.client",
     "Result": "polydomo.client",
     "Retry": "polydomo.client",
+    "Security": "polydomo.client",
     "AsyncWorker": "polydomo.worker",
     "Call": "polydomo.worker",
     "Worker": "polydomo.worker",

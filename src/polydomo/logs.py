@@ -16,8 +16,8 @@ import logging
 import math
 import threading
 
-from polydomo.client.aio import DEFAULT_URL
 from polydomo.client.publisher import Publisher
+from polydomo.client.security import Security
 from polydomo.limits import LOG_QUEUE, LOG_QUEUE_BYTES, MAX_LOG_RECORD, MAX_TOPIC
 from polydomo.worker.context import running
 
@@ -40,15 +40,22 @@ class Handler(logging.Handler):
 
     def __init__(
         self,
-        to: str = DEFAULT_URL,
+        to: str | None = None,
         service: str = "",
         level: int | str = logging.NOTSET,
         max_records: int = LOG_QUEUE,
         max_bytes: int = LOG_QUEUE_BYTES,
+        *,
+        key: str = "",
+        server_key: str = "",
+        context: str = "",
+        security: Security | None = None,
     ) -> None:
         super().__init__(level)
         self.service = service
-        self._publisher = Publisher(to, max_records, max_bytes)
+        self._publisher = Publisher(
+            to, max_records, max_bytes, key=key, server_key=server_key, context=context, security=security
+        )
         self._told = 0  # drops that a record has told of
 
     @property

@@ -1,7 +1,9 @@
 """``polydomo keys`` and ``polydomo access``, as a shell runs them."""
 
 import hashlib
+import json
 import stat
+import subprocess
 from pathlib import Path
 
 import zmq.auth
@@ -52,3 +54,37 @@ def test_access_check_lists_every_problem(tmp_path: Path) -> None:
     (tmp_path / "access.toml").write_text("[x]\n[y]\n")
     result = run("access", "check", cwd=tmp_path)
     assert result.returncode == 2 and result.stderr.count(b"is not known here") == 2
+
+
+def test_contexts(tmp_path: Path) -> None:
+    def call(*words: str) -> "subprocess.CompletedProcess[bytes]":
+        return run(*words, cwd=tmp_path, XDG_CONFIG_HOME=str(tmp_path / "config"))
+
+    for name in ("alice", "server"):
+        call("keys", "new", name)
+    url = "tcp://127.0.0.1:9"
+    flags = ("--to", url, "--key", "alice.key_secret", "--server-key", "server.key")
+    assert call("context", "save", "lab", *flags).returncode == 0
+    saved = tmp_path / "config" / "polydomo" / "contexts" / "lab.toml"
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o600 and stat.S_IMODE(saved.parent.stat().st_mode) == 0o700
+    text = saved.read_text()
+    assert str(tmp_path / "alice.key_secret") in text and "secret-key" not in text
+    (listed,) = json.loads(call("context", "list", "--json").stdout)
+    assert (listed["name"], listed["to"]) == ("lab", url)
+    config = str(tmp_path / "config")
+    for result in (
+        run("services", "--context", "lab", XDG_CONFIG_HOME=config),
+        run("services", XDG_CONFIG_HOME=config, POLYDOMO_CONTEXT="lab"),
+    ):
+        assert result.returncode == 5 and url in complaint(result)
+    assert "no context 'den'; there are lab" in complaint(call("services", "--context", "den"))
+    assert call("context", "remove", "lab").returncode == 0
+    assert call("context", "list", "--json").stdout.strip() == b"[]"
+
+
+def test_one_key_alone_is_not_enough(tmp_path: Path) -> None:
+    run("keys", "new", "alice", cwd=tmp_path)
+    result = run("services", "--key", "alice.key_secret", cwd=tmp_path)
+    assert result.returncode == 2 and "server_key: is missing" in complaint(result)
+    result = run("services", "--key", "alice.key", "--server-key", "alice.key", cwd=tmp_path)
+    assert result.returncode == 2 and "has no secret-key" in complaint(result)

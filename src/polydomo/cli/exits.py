@@ -14,6 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from polydomo.cli.security import add_to_command
 from polydomo.errors import CallTimeout, ConnectionLost, NoSuchService, NotConnected, PolydomoError, SettingError
 
 OK = 0
@@ -134,6 +135,7 @@ class Commands(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             for shown in (command, *getattr(command, "commands", {}).values()):
+                add_to_command(shown)
                 without_values(shown.get_params(ctx))
         return command
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 
 from polydomo.cli.options import CLIENT_VARIABLE
+from polydomo.cli.security import VARIABLES
 from polydomo.errors import SettingError
 from polydomo.server import settings
 from polydomo.server.kinds import Flag, Words
@@ -17,7 +18,7 @@ SHORT = {"--beacon": ("dbp.beacon", "on")}
 
 def load(config: str | None, options: Mapping[str, object], rest: list[str]) -> settings.Settings:
     """All settings, from file, variables and flags; ``rest`` are the flags that have no option of their own."""
-    environ = {name: value for name, value in os.environ.items() if name != CLIENT_VARIABLE}
+    environ = {name: value for name, value in os.environ.items() if name not in (CLIENT_VARIABLE, *VARIABLES)}
     return settings.load(config, environ, {**options, **read(rest)})
 
 

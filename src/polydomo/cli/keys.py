@@ -35,7 +35,7 @@ def new(
     from polydomo.keys import write_pair
 
     public, secret = write_pair(Path(directory), checked(name))
-    typer.echo(f"{public}  public: put its name into the access file, as `curve` of principal {name}")
+    typer.echo(f"{public}  public: others need it to know {name}")
     typer.echo(f"{secret}  secret: stays with {name}")
 
 

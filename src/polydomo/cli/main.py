@@ -15,6 +15,7 @@ from polydomo.cli import (
     call,
     catalog,
     config,
+    context,
     discover,
     journal,
     keys,
@@ -66,6 +67,7 @@ COMMANDS = (
     discover,
     keys,
     access,
+    context,
     call,
     work,
     catalog,
@@ -94,7 +96,7 @@ PANELS = {
     "What happened": ("trace", "tap", "spans", "replay", "journal"),
     "Tables and reports, on Spark": ("pipeline", "query", "report"),
     "Measuring": ("bench",),
-    "Access control": ("keys", "access"),
+    "Access control": ("keys", "access", "context"),
 }
 
 

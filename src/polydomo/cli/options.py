@@ -36,15 +36,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def address(to: str | None) -> str:
-    """The broker's address: the flag, the variable, or where ``polydomo up`` listens. Raises SettingError."""
-    from polydomo.client.aio import DEFAULT_URL
+    """The broker's address: the flag, the variable, the context, or where ``polydomo up`` listens. Raises SettingError."""
+    from polydomo.cli.security import target
     from polydomo.errors import SettingError
     from polydomo.wire.address import parse_url
 
     try:
-        return str(parse_url(to or DEFAULT_URL, connect=True))
+        if to:
+            parse_url(to, connect=True)
     except SettingError as error:
         raise SettingError(f"--to: {error}") from None
+    return target(to)
 
 
 def protocol_name(protocol: str | None) -> str:

@@ -9,13 +9,14 @@ from polydomo.client.message import Frame, Headers, Result, encode
 from polydomo.client.pending import Pending, Single, Stream
 from polydomo.client.pool import Line, LinePool, Lines, SharedLine
 from polydomo.client.retry import Backoff, Retry
+from polydomo.client.security import DEFAULT_URL, Security, target
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchService, SettingError
 from polydomo.limits import CALL_TIME, CONNECT_TIME, MAX_SERVICE_NAME, POOL_CONNECTIONS
 from polydomo.protocols import registry
 from polydomo.protocols.request import GAVE_UP, INTERRUPTED, SHUTDOWN
-from polydomo.wire.address import parse_url
 
-DEFAULT_URL = "tcp://127.0.0.1:5246"
+__all__ = ["DEFAULT_URL", "AsyncClient"]
+
 FOREVER = 1e8  # seconds: a deadline for calls that have none
 
 REPEATABLE = (GAVE_UP, INTERRUPTED, SHUTDOWN)  # failures of the broker's making: another attempt may well succeed
@@ -43,13 +44,20 @@ class AsyncClient:
     ``retries`` likewise, and says that *all* calls are safe to repeat. Over a protocol with request ids (the default ``mdx``, ``dcp``,
     ``memo``, ``emqp``) one connection carries any number of calls; over ``mdp1`` and ``mdp2`` there are up to ``max_connections``, and
     further calls wait in line.
+
+    ``key`` and ``server_key`` are for a broker with access control: certificate files with one's own secret key and with the broker's
+    public one. ``security`` has what TLS and PLAIN need; ``context`` names what ``polydomo context save`` saved, the address included.
     """
 
     def __init__(
         self,
-        to: str = DEFAULT_URL,
+        to: str | None = None,
         protocol: str = registry.DEFAULT,
         *,
+        key: str = "",
+        server_key: str = "",
+        context: str = "",
+        security: Security | None = None,
         timeout: float = CALL_TIME,
         retries: int | Retry = 0,
         connect_timeout: float = CONNECT_TIME,
@@ -58,7 +66,7 @@ class AsyncClient:
     ) -> None:
         if max_connections < 1:
             raise SettingError(f"max_connections: {max_connections} leaves no connection to call through; 1 or more")
-        address = parse_url(to, connect=True)
+        address = target(to, key, server_key, context, security)
         dialer = registry.find(protocol)
         self.url = str(address)
         self.protocol = dialer.name

@@ -5,10 +5,11 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from polydomo.client.aio import DEFAULT_URL, AsyncClient
+from polydomo.client.aio import AsyncClient
 from polydomo.client.background import Background
 from polydomo.client.message import Frame, Headers, Result
 from polydomo.client.retry import Retry
+from polydomo.client.security import Security
 from polydomo.limits import CALL_TIME, CONNECT_TIME, POOL_CONNECTIONS
 from polydomo.protocols import registry
 
@@ -32,9 +33,13 @@ class Client:
 
     def __init__(
         self,
-        to: str = DEFAULT_URL,
+        to: str | None = None,
         protocol: str = registry.DEFAULT,
         *,
+        key: str = "",
+        server_key: str = "",
+        context: str = "",
+        security: Security | None = None,
         timeout: float = CALL_TIME,
         retries: int | Retry = 0,
         connect_timeout: float = CONNECT_TIME,
@@ -44,6 +49,10 @@ class Client:
         self._client = AsyncClient(
             to,
             protocol,
+            key=key,
+            server_key=server_key,
+            context=context,
+            security=security,
             timeout=timeout,
             retries=retries,
             connect_timeout=connect_timeout,

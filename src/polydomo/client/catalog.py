@@ -5,15 +5,15 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from polydomo.client.aio import DEFAULT_URL
 from polydomo.client.connection import Connection, connect
 from polydomo.client.heartbeats import UdpBeats, open_beats
 from polydomo.client.retry import Backoff
+from polydomo.client.security import Security, target
 from polydomo.errors import CallFailed, CallTimeout, ConnectionLost, PolydomoError
 from polydomo.limits import CONNECT_TIME, DBP_ANSWER_TIME
 from polydomo.protocols import dbp_ends, ends
 from polydomo.protocols.dbp_ends import Approved, DbpEnd, Denied, Disconnected, Info
-from polydomo.wire.address import Address, parse_url
+from polydomo.wire.address import Address
 
 Registration = dict[str, object]  # ``name`` at least; ``ip``, ``port``, ``function`` and ``heartbeat`` by the document
 
@@ -31,9 +31,17 @@ class AsyncCatalog:
     """
 
     def __init__(
-        self, to: str = DEFAULT_URL, *, timeout: float = DBP_ANSWER_TIME, connect_timeout: float = CONNECT_TIME
+        self,
+        to: str | None = None,
+        *,
+        timeout: float = DBP_ANSWER_TIME,
+        connect_timeout: float = CONNECT_TIME,
+        key: str = "",
+        server_key: str = "",
+        context: str = "",
+        security: Security | None = None,
     ) -> None:
-        self.address = parse_url(to, connect=True)
+        self.address = target(to, key, server_key, context, security)
         self.timeout = timeout
         self.connect_timeout = connect_timeout
         self._dialog: Dialog | None = None

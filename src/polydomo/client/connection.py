@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import cast
 
 from polydomo.client import discovery
+from polydomo.client.security import proof_of
 from polydomo.errors import ConnectionLost, NotConnected, PolydomoError, ProtocolViolation
 from polydomo.limits import KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, MAX_ANSWER
 from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
@@ -44,6 +45,8 @@ class Connection(asyncio.Protocol, Handler):
         self.opened: asyncio.Future[None] = self.loop.create_future()  # the wire's handshake is done
         self.gone: asyncio.Future[None] = self.loop.create_future()  # the socket is closed
         self.heard = self.loop.time()  # when the broker last said anything
+        proof = proof_of(address)
+        self._tls = proof.tls(address.host) if proof is not None else None
         self._hub = Hub()
         self._link = self._make_link()
         self._transport: asyncio.Transport | None = None
@@ -56,8 +59,16 @@ class Connection(asyncio.Protocol, Handler):
             return SpLink(
                 self._hub, self, str(self.address), listener=False, ipc=self.address.kind == IPC, max_message=MAX_ANSWER
             )
+        proof = proof_of(self.address)
+        kind = self.end.socket_type
         return ZmtpLink(
-            self._hub, self, str(self.address), listener=False, socket_type=self.end.socket_type, bounds=BOUNDS
+            self._hub,
+            self,
+            str(self.address),
+            listener=False,
+            socket_type=kind,
+            bounds=BOUNDS,
+            mechanism=proof.mechanism(kind, BOUNDS.max_frame) if proof is not None else None,
         )
 
     @property
@@ -113,7 +124,15 @@ class Connection(asyncio.Protocol, Handler):
 
     def data_received(self, data: bytes) -> None:
         self._hub.now = self.heard = self.loop.time()
-        self._link.receive(data)
+        if self._tls is not None:
+            try:
+                data = self._tls.receive(data)
+            except ProtocolViolation as error:
+                self._violation = error
+                self._link.close(f"protocol violation: {error}")
+                data = b""
+        if data:
+            self._link.receive(data)
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -10,10 +10,11 @@ from polydomo.client.background import Background
 from polydomo.client.connection import Connection, connect
 from polydomo.client.message import Frame, encode
 from polydomo.client.retry import Backoff
+from polydomo.client.security import Security, target
 from polydomo.errors import NotConnected, PolydomoError, ProtocolViolation
 from polydomo.limits import CLOSE_TIME, CONNECT_TIME, LOG_QUEUE, LOG_QUEUE_BYTES
 from polydomo.protocols.pubsub_ends import PublisherEnd
-from polydomo.wire.address import Address, parse_url
+from polydomo.wire.address import Address
 
 PIECE = 256  # messages handed to the connection before it is asked whether it can take more
 
@@ -30,8 +31,18 @@ class Publisher:
     broker cannot be reached, messages wait in line, and the connection is tried again and again.
     """
 
-    def __init__(self, to: str, max_messages: int = LOG_QUEUE, max_bytes: int = LOG_QUEUE_BYTES) -> None:
-        address = parse_url(to, connect=True)
+    def __init__(
+        self,
+        to: str | None = None,
+        max_messages: int = LOG_QUEUE,
+        max_bytes: int = LOG_QUEUE_BYTES,
+        *,
+        key: str = "",
+        server_key: str = "",
+        context: str = "",
+        security: Security | None = None,
+    ) -> None:
+        address = target(to, key, server_key, context, security)
         self.url = str(address)
         self._line = Line(max_messages, max_bytes)
         self._background = Background(self, "polydomo-publisher")

@@ -7,11 +7,11 @@ from typing import Self
 
 from polydomo.client.connection import Connection, connect
 from polydomo.client.message import Message
+from polydomo.client.security import Security, target
 from polydomo.errors import NotConnected, PolydomoError
 from polydomo.limits import CONNECT_TIME, STREAM_BACKLOG
 from polydomo.protocols.ends import Event, Published
 from polydomo.protocols.pubsub_ends import SubscriberEnd
-from polydomo.wire.address import parse_url
 
 
 class AsyncSubscriber:
@@ -24,8 +24,17 @@ class AsyncSubscriber:
     ```
     """
 
-    def __init__(self, to: str, *prefixes: str | bytes, connect_timeout: float = CONNECT_TIME) -> None:
-        self._address = parse_url(to, connect=True)
+    def __init__(
+        self,
+        to: str | None,
+        *prefixes: str | bytes,
+        connect_timeout: float = CONNECT_TIME,
+        key: str = "",
+        server_key: str = "",
+        context: str = "",
+        security: Security | None = None,
+    ) -> None:
+        self._address = target(to, key, server_key, context, security)
         self.url = str(self._address)
         self._prefixes = [prefix.encode() if isinstance(prefix, str) else prefix for prefix in prefixes]
         self._connect_timeout = connect_timeout

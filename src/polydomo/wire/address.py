@@ -1,6 +1,7 @@
 """Where a peer is: the addresses polydomo listens on and connects to.
 
     tcp://127.0.0.1:5246   tcp://[::1]:5246   tcp://broker.example:5246   tcp://*:5246   ipc:///run/polydomo.sock
+    tls+tcp://broker.example:5246   (to connect to; a listener at tcp:// takes both)
     discover://            discover://127.255.255.255:6245
 
 ``discover://`` is wherever a broker's beacon comes from, heard on UDP port 5245 or at the address that is named. As in ZeroMQ, ``*`` is
@@ -9,12 +10,13 @@ every interface, and port ``0`` (or ``*``) lets the system choose one.
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from polydomo.errors import SettingError
 from polydomo.limits import BEACON_PORT, MAX_IPC_PATH
 
 TCP = "tcp"
+TLS = "tls+tcp"  # a scheme, not a kind of address: TLS over TCP
 IPC = "ipc"
 DISCOVER = "discover"
 
@@ -31,12 +33,14 @@ class Address:
     host: str = ""  # an IPv4 or IPv6 address without brackets, a name, or "*"
     port: int = 0  # 0: the system chooses
     path: str = ""  # IPC only
+    tls: bool = field(default=False, repr=False)  # TCP only
+    security: object = field(default=None, compare=False, repr=False)  # how a client proves who it is; the client's own
 
     def __str__(self) -> str:
         if self.kind == IPC:
             return f"ipc://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.kind}://{host}:{self.port}"
+        return f"{TLS if self.tls else self.kind}://{host}:{self.port}"
 
 
 def parse_url(text: str, connect: bool = False) -> Address:
@@ -51,6 +55,10 @@ def parse_url(text: str, connect: bool = False) -> Address:
         raise _wrong(text, f"it has no scheme; {hint}")
     if scheme == TCP:
         return _parse_tcp(text, rest, connect)
+    if scheme == TLS:
+        if not connect:
+            raise _wrong(text, "listen on tcp://: TLS is served there if the access file has server.tls")
+        return replace(_parse_tcp(text, rest, connect), tls=True)
     if scheme == IPC:
         return _parse_ipc(text, rest)
     if scheme == DISCOVER:

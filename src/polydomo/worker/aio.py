@@ -5,12 +5,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
-from polydomo.client.aio import DEFAULT_URL
+from polydomo.client.security import Security, target
 from polydomo.errors import SettingError
 from polydomo.limits import CONNECT_TIME, GRACE, MAX_SERVICE_NAME
 from polydomo.protocols import registry
 from polydomo.protocols.ends import WorkerEnd
-from polydomo.wire.address import parse_url
 from polydomo.worker.functions import Function, Threads
 from polydomo.worker.seat import Seat
 
@@ -52,13 +51,19 @@ class AsyncWorker:
 
     ``beat`` is the heartbeat interval in seconds, for a broker whose own was set to something else than the protocol's default; the silence
     after which the broker is taken for gone grows and shrinks with it.
+
+    ``key``, ``server_key``, ``context`` and ``security`` are those of ``AsyncClient``.
     """
 
     def __init__(
         self,
-        to: str = DEFAULT_URL,
+        to: str | None = None,
         protocol: str = registry.DEFAULT,
         *,
+        key: str = "",
+        server_key: str = "",
+        context: str = "",
+        security: Security | None = None,
         concurrency: int = 1,
         grace: float = GRACE,
         beat: float | None = None,
@@ -69,7 +74,7 @@ class AsyncWorker:
         if beat is not None and not beat > 0:
             raise SettingError(f"beat: {beat} s is no interval; more than 0")
         self.beat = beat
-        self._address = parse_url(to, connect=True)
+        self._address = target(to, key, server_key, context, security)
         self._dialer = registry.find(protocol)
         self._options = options
         self._make_end()  # wrong options are told here, not in the background

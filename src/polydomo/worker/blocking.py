@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from polydomo.client.aio import DEFAULT_URL
 from polydomo.client.background import Background, new_event_loop
+from polydomo.client.security import Security
 from polydomo.limits import GRACE
 from polydomo.protocols import registry
 from polydomo.worker.aio import AsyncWorker, F
@@ -40,15 +40,30 @@ class Worker:
 
     def __init__(
         self,
-        to: str = DEFAULT_URL,
+        to: str | None = None,
         protocol: str = registry.DEFAULT,
         *,
+        key: str = "",
+        server_key: str = "",
+        context: str = "",
+        security: Security | None = None,
         concurrency: int = 1,
         grace: float = GRACE,
         beat: float | None = None,
         **options: object,
     ) -> None:
-        self._worker = AsyncWorker(to, protocol, concurrency=concurrency, grace=grace, beat=beat, **options)
+        self._worker = AsyncWorker(
+            to,
+            protocol,
+            key=key,
+            server_key=server_key,
+            context=context,
+            security=security,
+            concurrency=concurrency,
+            grace=grace,
+            beat=beat,
+            **options,
+        )
         self._background: Background | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # while ``run`` runs
 
