@@ -3,6 +3,8 @@
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -162,3 +164,45 @@ def test_a_subscriber_is_told_that_its_broker_has_gone(broker: polydomo.testing.
                     await asyncio.wait_for(subscriber.next(), 10)
 
     asyncio.run(lose())
+
+
+SHORT = """
+import logging, sys
+import polydomo.logs
+
+handler = polydomo.logs.Handler(sys.argv[1], service="short")
+logging.getLogger().addHandler(handler)
+for number in range(3):
+    logging.warning("warning %d", number)
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "sys.exit(0)", "raise SystemExit"])
+def test_the_records_of_a_short_program_arrive(broker: polydomo.testing.Broker, ending: str) -> None:
+    """It ends at once, without closing the handler."""
+    ended = subprocess.run([sys.executable, "-c", SHORT + ending, broker.url], capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert [row["message"] for row in records(broker, 3)] == ["warning 0", "warning 1", "warning 2"]
+
+
+def test_a_program_whose_broker_is_gone_ends_soon_and_counts_its_records_as_dropped() -> None:
+    report = "import atexit; atexit.register(lambda: print(handler.dropped))"
+    program = SHORT.replace("handler = ", "handler = None\n" + report + "\nhandler = ")
+    began = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", program, "tcp://127.0.0.1:9"], capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"3\n", b"")
+    assert time.monotonic() - began < 30
+
+
+def test_all_publishers_together_hold_the_exit_up_for_one_second() -> None:
+    program = """
+import time, atexit
+from polydomo.client.publisher import Publisher
+atexit.register(lambda: print(time.monotonic() - ended))
+publishers = [Publisher("tcp://127.0.0.1:9") for _ in range(8)]
+for publisher in publishers:
+    publisher.publish("topic", "x")
+ended = time.monotonic()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert done.returncode == 0 and float(done.stdout) < 6, "each alone takes a second"

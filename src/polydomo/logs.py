@@ -8,7 +8,7 @@ logging.getLogger().addHandler(polydomo.logs.Handler("tcp://127.0.0.1:5246", ser
 ```
 
 From then on `polydomo logs` shows what the program logs. In a worker's function a record carries the request that is being served, so that
-`polydomo logs --request 42` shows everything that was logged on its behalf, by whichever workers it went through.
+`polydomo logs --request ID` shows everything that was logged for it, by all workers that took part.
 """
 
 import json
@@ -16,6 +16,7 @@ import logging
 import math
 import threading
 
+from polydomo.client import publisher
 from polydomo.client.publisher import Publisher
 from polydomo.client.security import Security
 from polydomo.limits import LOG_QUEUE, LOG_QUEUE_BYTES, MAX_LOG_RECORD, MAX_TOPIC
@@ -33,9 +34,10 @@ _LEVELS = (
 class Handler(logging.Handler):
     """Publishes each record to a broker, under ``log.`` and the service's name.
 
-    It never makes the program wait: records wait in a bounded line, from which a thread of its own sends them. What the line cannot
-    hold is dropped; how much is counted in ``dropped`` and told with a record of its own as soon as there is room again. ``service`` is
-    for records logged outside of a worker's function; inside, the service that is being served is named.
+    It never makes the program wait: records go to a bounded queue, and a background thread sends them. Records that the queue cannot hold
+    are dropped and counted in ``dropped``; a record of its own reports the number as soon as there is room again. When the program exits,
+    what is queued is sent, for a second at most. ``service`` is used for records that are logged outside of a worker's function; inside,
+    it is the service that is being served.
     """
 
     def __init__(
@@ -56,28 +58,28 @@ class Handler(logging.Handler):
         self._publisher = Publisher(
             to, max_records, max_bytes, key=key, server_key=server_key, context=context, security=security
         )
-        self._told = 0  # drops that a record has told of
+        self._reported = 0  # dropped records that a record has reported
 
     @property
     def dropped(self) -> int:
         return self._publisher.dropped
 
     def emit(self, record: logging.LogRecord) -> None:
-        if threading.current_thread().name == "polydomo-publisher":
-            return  # what the sending itself logs would never end
+        if threading.current_thread().name == "polydomo-publisher" or record.name == publisher.log.name:
+            return  # records that the sending itself logs would never end
         try:
             dropped = self._publisher.dropped
-            if self._publish(record) and dropped > self._told:
+            if self._publish(record) and dropped > self._reported:
                 gone = logging.makeLogRecord(
                     {
                         "name": record.name,
                         "levelno": logging.WARNING,
                         "msg": "%d log records were dropped",
-                        "args": (dropped - self._told,),
+                        "args": (dropped - self._reported,),
                     }
                 )
                 if self._publish(gone):
-                    self._told = dropped
+                    self._reported = dropped
         except Exception:
             self.handleError(record)
 
@@ -92,7 +94,7 @@ class Handler(logging.Handler):
             self._publisher.flush()
 
     def close(self) -> None:
-        """Sends what waits, for a second at most."""
+        """Sends what is queued, for a second at most."""
         self._publisher.close()
         super().close()
 

@@ -1,7 +1,11 @@
-"""A publisher that never waits: messages are put in a bounded line, and a thread of its own sends them."""
+"""A publisher that never makes its caller wait: messages go to a bounded queue, and a background thread sends them."""
 
 import asyncio
+import atexit
+import logging
 import threading
+import time
+import weakref
 from collections import deque
 from types import TracebackType
 from typing import Self
@@ -16,6 +20,8 @@ from polydomo.limits import CLOSE_TIME, CONNECT_TIME, LOG_QUEUE, LOG_QUEUE_BYTES
 from polydomo.protocols.pubsub_ends import PublisherEnd
 from polydomo.wire.address import Address
 
+log = logging.getLogger("polydomo.publisher")
+
 PIECE = 256  # messages handed to the connection before it is asked whether it can take more
 
 
@@ -27,8 +33,9 @@ class Publisher:
         publisher.publish("weather.oslo", "snow")
     ```
 
-    ``publish`` does not wait, whatever the network does. What the line cannot hold is dropped and counted in ``dropped``; while the
-    broker cannot be reached, messages wait in line, and the connection is tried again and again.
+    ``publish`` does not wait, whatever the network does. Messages that the queue cannot hold are dropped and counted in ``dropped``. While
+    the broker cannot be reached, messages stay in the queue, and the publisher goes on trying to connect. When the program exits, every
+    publisher that is still open sends what is queued, for at most ``CLOSE_TIME`` seconds.
     """
 
     def __init__(
@@ -44,43 +51,47 @@ class Publisher:
     ) -> None:
         address = target(to, key, server_key, context, security)
         self.url = str(address)
-        self._line = Line(max_messages, max_bytes)
+        self._queue = Queue(max_messages, max_bytes)
         self._background = Background(self, "polydomo-publisher")
-        self._sender = Sender(self._line)
+        self._sender = Sender(self._queue)
         self._background.submit(self._sender.run(address))
+        _close_at_exit(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
 
     @property
     def closed(self) -> bool:
-        return self._line.closed
+        return self._queue.closed
 
     @property
     def dropped(self) -> int:
-        """Messages that found no place in line."""
-        return self._line.dropped
+        """Messages that were not sent: the queue was full, or they were still there when the publisher was closed."""
+        return self._queue.dropped
 
     def publish(self, topic: str | bytes, *body: Frame) -> bool:
-        """Puts a message in line. False if it was dropped: the line is full, or the publisher closed."""
+        """Queues a message. False if it was dropped: the queue is full, or the publisher closed."""
         name = topic.encode() if isinstance(topic, str) else topic
-        length = self._line.put([name, *encode(body)])
+        length = self._queue.put([name, *encode(body)])
         if length == 1:
             self._background.loop.call_soon_threadsafe(self._sender.news.set)
         return length > 0
 
     def flush(self, timeout: float = CLOSE_TIME) -> bool:
-        """Waits until everything in line is on its way. False if that took too long."""
+        """Waits until all queued messages are on their way. False if that took longer than ``timeout`` seconds."""
         if self._background.forked:
             return False
         return self._background.run(self._sender.drained(timeout))
 
     def close(self, timeout: float = CLOSE_TIME) -> None:
-        """Sends what is in line, within ``timeout`` seconds, and ends."""
-        if not self._line.closed:
-            self._line.closed = True
+        """Sends what is queued, within ``timeout`` seconds, and ends. What could not be sent is counted in ``dropped``."""
+        if not self._queue.closed:
+            self._queue.closed = True
             if not self._background.forked:
                 self._background.run(self._sender.finish(timeout))
+                lost = self._queue.give_up()
+                if lost:
+                    log.warning("messages that were not published, since no broker took them: %d (%s)", lost, self.url)
             self._background.stop()
 
     def __enter__(self) -> Self:
@@ -92,7 +103,28 @@ class Publisher:
         self.close()
 
 
-class Line:
+# At exit a publisher must be closed before the thread of its ``Background`` is stopped. Functions that are registered later run earlier,
+# and ``Background`` has registered its own (by ``weakref.finalize``) before this one. ``logging.shutdown`` would come too late.
+_open: "weakref.WeakSet[Publisher]" = weakref.WeakSet()
+_registered = False
+
+
+def _close_at_exit(publisher: Publisher) -> None:
+    global _registered
+    _open.add(publisher)
+    if not _registered:
+        _registered = True
+        atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    """At exit. Within ``CLOSE_TIME`` in all, so that publishers whose broker is gone do not add up."""
+    end = time.monotonic() + CLOSE_TIME
+    for publisher in [publisher for publisher in _open if not publisher.closed]:
+        publisher.close(max(0.0, end - time.monotonic()))
+
+
+class Queue:
     """Messages that wait to be sent; filled by any thread, emptied by one."""
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
@@ -105,7 +137,7 @@ class Line:
         self._lock = threading.Lock()
 
     def put(self, message: list[bytes]) -> int:
-        """How long the line is now; 0 if the message was dropped."""
+        """How many messages are queued now; 0 if this one was dropped."""
         size = sum(map(len, message))
         with self._lock:
             if self.closed or len(self._messages) >= self.max_messages or self._bytes + size > self.max_bytes:
@@ -121,18 +153,24 @@ class Line:
             self._bytes -= sum(len(frame) for message in taken for frame in message)
         return taken
 
+    def give_up(self) -> int:
+        """What is left will not be sent: it counts as dropped. Returns how many messages."""
+        lost = len(self.take(len(self._messages)))
+        self.dropped += lost
+        return lost
+
     def __len__(self) -> int:
         return len(self._messages)
 
 
 class Sender:
-    """Empties the line into a connection, made again whenever it is lost. It does not know the publisher, which may be forgotten
-    unclosed."""
+    """Empties the queue into a connection, which it makes again whenever it is lost. It has no reference to the publisher, so that a
+    publisher that is forgotten without being closed is collected."""
 
-    def __init__(self, line: Line) -> None:
-        self.line = line
-        self.news = asyncio.Event()  # there may be something in line
-        self.idle = asyncio.Event()  # nothing is
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.news = asyncio.Event()  # something may be queued
+        self.idle = asyncio.Event()  # nothing is queued
         self._connection: Connection | None = None
 
     async def run(self, address: Address) -> None:
@@ -152,18 +190,18 @@ class Sender:
         self.news.set()
 
     async def _send(self, connection: Connection, end: PublisherEnd) -> bool:
-        """Until the connection is lost. Whether it was of any use."""
+        """Until the connection is lost. Returns whether it sent anything."""
         useful = False
         while connection.alive:
             await connection.writable()
-            for topic, *body in self.line.take(PIECE):
+            for topic, *body in self.queue.take(PIECE):
                 end.publish(topic, body)
                 useful = True
             connection.flush_soon()
-            if not self.line:
+            if not self.queue:
                 self.idle.set()
                 self.news.clear()
-                if not self.line and connection.alive:
+                if not self.queue and connection.alive:
                     await self.news.wait()
                 self.idle.clear()
         return useful
@@ -171,7 +209,7 @@ class Sender:
     async def drained(self, timeout: float) -> bool:
         try:
             async with asyncio.timeout(timeout):
-                while self.line:
+                while self.queue:
                     await self.idle.wait()
                     await asyncio.sleep(0)
         except TimeoutError:
