@@ -2,6 +2,7 @@
 
     python bench/load.py PROTOCOL PORT WORKERS CLIENTS REQUESTS WINDOW SIZE
 
+PROTOCOL may end in ``+curve`` or ``+tls``; the keys and certificates are then in the directory that BENCH_KEYS names (``bench/curve.py``).
 One process plays all workers and all clients; each client keeps WINDOW requests outstanding until it has sent its share of
 REQUESTS. It prints one JSON line: requests served, seconds, requests/s, its own CPU seconds. What the broker spent is for
 the caller to read.
@@ -10,18 +11,26 @@ the caller to read.
 import asyncio
 import contextlib
 import json
+import os
+import ssl
 import struct
 import sys
 import time
+from pathlib import Path
 from typing import cast
 
+from polydomo.keys import read_pair, read_public
+from polydomo.tls import client_context
 from polydomo.wire import cbor
+from polydomo.wire.curve import CurveClient
 from polydomo.wire.frames import join, split
-from polydomo.wire.mechanism import command, properties
+from polydomo.wire.mechanism import command, parse_command, properties
 
 Frames = list[bytes]
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\x00") + bytes(32)
+CURVE_GREETING = GREETING.replace(b"NULL" + bytes(1), b"CURVE")
+KEYS = Path(os.environ.get("BENCH_KEYS", "."))
 READY = command(b"READY", properties([(b"Socket-Type", b"DEALER"), (b"Identity", b"")]))
 DCP = b"DGBX\x01"
 EMQP = b"eMQP/1.0"
@@ -197,6 +206,57 @@ class ZmtpPeer(Peer):
         return start, b"".join(out)
 
 
+class Sealing:
+    """The transport of a CURVE connection, for a peer that knows nothing of CURVE."""
+
+    def __init__(self, transport: asyncio.Transport, mechanism: CurveClient) -> None:
+        self.close = transport.close
+        self._transport = transport
+        self._mechanism = mechanism
+
+    def write(self, data: bytes) -> None:
+        if data:
+            self._transport.writelines(self._mechanism.encode([data]))
+
+
+class CurvePeer(ZmtpPeer):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.raw = cast(asyncio.Transport, transport)
+        keys = read_pair(KEYS / "client.key_secret", "key")
+        server_key = read_public(str(KEYS / "server.key"), "server_key")
+        self.mechanism = CurveClient(keys, server_key, os.urandom, b"DEALER")
+        self.greeted = False
+        self.raw.write(CURVE_GREETING)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.open:
+            data = self.shake(self.rest + data)
+        if self.open:
+            super().data_received(self.mechanism.decode(data))
+
+    def shake(self, data: bytes) -> bytes:
+        if not self.greeted and len(data) >= 64:
+            self.greeted = True
+            data = data[64:]
+            self.raw.write(self.mechanism.begin())
+        while self.greeted and not self.mechanism.done and len(data) >= 9:
+            start, size = (9, int.from_bytes(data[1:9], "big")) if data[0] & 2 else (2, data[1])
+            if len(data) < start + size:
+                break
+            self.raw.write(self.mechanism.command(*parse_command(data[start : start + size])))
+            data = data[start + size :]
+        self.rest = data
+        if not self.mechanism.done:
+            return b""
+        self.rest = b""
+        self.transport = cast(asyncio.Transport, Sealing(self.raw, self.mechanism))
+        self.open = True
+        self.load.opened()
+        if self.worker:
+            self.transport.write(self.dialog.hello)
+        return data
+
+
 class MemoPeer(Peer):
     """memo01 over SP: a worker polls under one request id after the other."""
 
@@ -319,7 +379,12 @@ class Load:
     def __init__(
         self, protocol: str, port: int, workers: int, clients: int, requests: int, window: int, size: int
     ) -> None:
-        self.protocol = protocol
+        self.protocol, _, security = protocol.partition("+")
+        self.curve = security == "curve"
+        self.tls: ssl.SSLContext | None = None
+        if security == "tls":
+            self.tls = client_context(str(KEYS / "ca.pem"), str(KEYS / "client.pem"))
+            self.tls.check_hostname = False
         self.port = port
         self.workers = workers
         self.clients = clients
@@ -350,14 +415,16 @@ class Load:
     def make(self, worker: bool) -> Peer:
         if self.protocol in OTHERS:
             return OTHERS[self.protocol](self, worker)
-        return ZmtpPeer(self, worker, DIALOGS[self.protocol]())
+        kind = CurvePeer if self.curve else ZmtpPeer
+        return kind(self, worker, DIALOGS[self.protocol]())
 
     async def connect(self, count: int, worker: bool) -> list[Peer]:
         loop = asyncio.get_running_loop()
         self._waiting = count
         self.ready.clear()
         peers = [
-            (await loop.create_connection(lambda: self.make(worker), "127.0.0.1", self.port))[1] for _ in range(count)
+            (await loop.create_connection(lambda: self.make(worker), "127.0.0.1", self.port, ssl=self.tls))[1]
+            for _ in range(count)
         ]
         await asyncio.wait_for(self.ready.wait(), 10)
         await asyncio.sleep(0.3)  # a broker of another make does not say when it has taken a worker in

@@ -7,11 +7,12 @@ turn of the loop, so that a thousand calls made in one turn cost one write.
 import asyncio
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 from polydomo.client import discovery
 from polydomo.client.security import proof_of
-from polydomo.errors import ConnectionLost, NotConnected, PolydomoError, ProtocolViolation
+from polydomo.errors import AccessDenied, ConnectionLost, NotConnected, PolydomoError, ProtocolViolation
 from polydomo.limits import KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, MAX_ANSWER
 from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
 from polydomo.wire import frames, sp
@@ -225,12 +226,36 @@ async def connect(
     on_lost: Callable[[PolydomoError], None],
     timeout: float,
 ) -> Connection:
-    """Connects, and waits until the wire's handshake is done. Raises NotConnected, or ProtocolViolation if what answers is no broker."""
+    """Connects, and waits until the wire's handshake is done. Raises NotConnected, ProtocolViolation if what answers is no broker, or
+    AccessDenied if it does not accept our credentials."""
+    if address.kind != DISCOVER:
+        return await _connect(address, end, on_event, on_lost, timeout)
     loop = asyncio.get_running_loop()
-    if address.kind == DISCOVER:
-        began = loop.time()
-        address = await discovery.find(address, timeout)
-        timeout = max(timeout + began - loop.time(), 0.001)
+    deadline = loop.time() + timeout
+    tried: set[Address] = set()
+    while True:
+        found = await discovery.find(address, max(deadline - loop.time(), 0.001), tried)
+        tried.add(found)
+        found = replace(found, security=address.security)
+        try:
+            return await _connect(found, end, on_event, on_lost, max(deadline - loop.time(), 0.001))
+        except AccessDenied:
+            raise
+        except (NotConnected, ProtocolViolation):
+            # Anybody can send a beacon. Only a broker that has the secret key can answer us: another one may still be heard.
+            proof = proof_of(address)
+            if proof is None or not proof.server_key or loop.time() >= deadline:
+                raise
+
+
+async def _connect(
+    address: Address,
+    end: End,
+    on_event: Callable[[Event], None],
+    on_lost: Callable[[PolydomoError], None],
+    timeout: float,
+) -> Connection:
+    loop = asyncio.get_running_loop()
     connection = Connection(address, end, on_event, on_lost)
     try:
         async with asyncio.timeout(timeout):

@@ -1,11 +1,12 @@
 """Finding brokers by their beacons.
 
-A beacon is a broadcast that anybody can send: whoever discovers a broker trusts the network it is on.
+A beacon is a broadcast that anybody can send. A client that has the broker's public key connects only to a broker that has the secret
+one; a client that has none trusts its network.
 """
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -28,7 +29,8 @@ class Heard:
 class Ear(asyncio.DatagramProtocol):
     """Gathers beacons; anything else on the port is ignored."""
 
-    def __init__(self) -> None:
+    def __init__(self, without: "Container[Address]" = ()) -> None:
+        self.without = without
         self.brokers: dict[Address, Heard] = {}
         self.first: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
 
@@ -37,16 +39,16 @@ class Ear(asyncio.DatagramProtocol):
         if port:
             address = Address(TCP, addr[0], port)
             self.brokers.setdefault(address, Heard(address)).count += 1
-            if not self.first.done():
+            if not self.first.done() and address not in self.without:
                 self.first.set_result(address)
 
 
-async def find(at: Address = ANYWHERE, timeout: float = 5.0) -> Address:
-    """The broker whose beacon is heard first. Raises NotConnected if there is none in time.
+async def find(at: Address = ANYWHERE, timeout: float = 5.0, without: "Container[Address]" = ()) -> Address:
+    """The broker whose beacon is heard first, of those that are not in ``without``. Raises NotConnected if there is none in time.
 
     ``at`` is the address to listen at; on Linux it may be the broadcast address itself, such as 127.255.255.255.
     """
-    async with _listening(at) as ear:
+    async with _listening(at, without) as ear:
         try:
             async with asyncio.timeout(timeout):
                 return await ear.first
@@ -62,13 +64,13 @@ async def listen(seconds: float, at: Address = ANYWHERE) -> list[Heard]:
 
 
 @asynccontextmanager
-async def _listening(at: Address) -> AsyncIterator[Ear]:
+async def _listening(at: Address, without: "Container[Address]" = ()) -> AsyncIterator[Ear]:
     loop = asyncio.get_running_loop()
     try:
         sock = open_ear(at)
     except OSError as error:
         raise NotConnected(f"{at}: cannot listen for beacons: {error.strerror or error}") from None
-    transport, ear = await loop.create_datagram_endpoint(Ear, sock=sock)
+    transport, ear = await loop.create_datagram_endpoint(lambda: Ear(without), sock=sock)
     try:
         yield ear
     finally:

@@ -1,0 +1,211 @@
+"""Access control of a running broker: the access file in force, the keys that go with it, and who is connected as whom.
+
+One ``AccessControl`` serves all listeners. A connection asks it for an ``Identity``, which learns what is proved on the way: by TLS, by
+the kernel (``ipc://``), by a ZMTP mechanism, or by a bearer token.
+"""
+
+import os
+import socket
+import struct
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polydomo.errors import AccessDenied, ProtocolViolation, SettingError
+from polydomo.limits import COOKIE_TIME
+from polydomo.server.access_file import ANONYMOUS, AccessFile, load
+from polydomo.tls import TlsBytes, server_context
+from polydomo.wire.curve import CookieKeys, CurveServer
+from polydomo.wire.mechanism import Mechanism, Null
+from polydomo.wire.plain import PlainServer
+
+if TYPE_CHECKING:
+    import ssl
+
+DENIED = "400"
+LATER = "300"
+PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as Linux gives them
+
+Proof = tuple[str, Any]  # what was shown, such as ("curve", key): it is looked up again after a reload
+Stamp = tuple[str, int, int, int]
+
+
+class AccessControl:
+    """The access file in force."""
+
+    def __init__(self, path: str, entropy: Callable[[int], bytes] = os.urandom, now: float = 0.0) -> None:
+        self.path = path
+        self.entropy = entropy
+        self.cookies = CookieKeys(entropy)
+        self.connections: Counter[str] = Counter()  # by principal
+        self.denials: Counter[str] = Counter()  # by what was denied: handshake, or a right
+        self._rotate_at = now + COOKIE_TIME
+        self._take(load(path))
+
+    def _take(self, file: AccessFile) -> None:
+        """Everything is made before anything is replaced: a file that is wrong changes nothing."""
+        context = server_context(file.tls.cert, file.tls.key, file.tls.ca) if file.tls is not None else None
+        self.file = file
+        self.tls_context: ssl.SSLContext | None = context
+        self._stamps = stamps(file.files)
+
+    # --- reload
+
+    def changed(self) -> bool:
+        """Whether the access file, or a file that it names, is another one than was read."""
+        return stamps(self.file.files) != self._stamps
+
+    def reload(self) -> None:
+        """Reads everything again. Raises SettingError and leaves the old rules in force if anything is wrong."""
+        try:
+            self._take(load(self.path))
+        except SettingError:
+            self._stamps = stamps(self.file.files)  # the same mistake is told once
+            raise
+
+    def tick(self, now: float) -> None:
+        """Cookies are good for one to two times COOKIE_TIME."""
+        if now >= self._rotate_at:
+            self._rotate_at = now + COOKIE_TIME
+            self.cookies.rotate(self.entropy(32))
+
+    # --- who is who
+
+    def lookup(self, proof: Proof | None) -> str | None:
+        """The principal that a proof stands for now; None if it stands for none any more."""
+        credentials = self.file.credentials
+        if proof is None:
+            return ANONYMOUS if self.file.anonymous else None
+        kind, value = proof
+        if kind == "curve":
+            return credentials.curve.get(value)
+        if kind == "token":
+            return credentials.tokens.get(value)
+        if kind == "certificate":
+            return credentials.by_certificate(value)
+        return credentials.uids.get(value)
+
+    def admit(self, principal: str) -> None:
+        """Raises AccessDenied if the principal has all the connections that its quota allows."""
+        most = self.file.rules.quota(principal).connections
+        if most and self.connections[principal] >= most:
+            raise AccessDenied(LATER, f"{principal} has {most} connections, which is its quota")
+
+
+class Identity:
+    """Who one connection is. ``proof`` and ``principal`` are those of the last thing that proved anything."""
+
+    def __init__(self, access: AccessControl, private: bool, max_frame: int) -> None:
+        self.access = access
+        self.private = private  # nobody can listen: loopback, ipc or TLS
+        self.max_frame = max_frame
+        self.proof: Proof | None = None
+
+    def by_tls(self, tls: TlsBytes) -> None:
+        """The TLS handshake is done."""
+        self.private = True
+        certificate = tls.certificate()
+        if certificate and self.access.file.credentials.by_certificate(certificate) is not None:
+            self.proof = ("certificate", certificate)
+
+    def by_socket(self, sock: socket.socket | None) -> None:
+        """A peer on this machine, by ``ipc://``: the kernel says who runs it."""
+        uid = peer_uid(sock)
+        if uid is not None and uid in self.access.file.credentials.uids:
+            self.proof = ("uid", uid)
+
+    def by_token(self, token: str) -> str | None:
+        """The principal that a bearer token stands for."""
+        return self.access.file.credentials.by_token(token)
+
+    def principal(self) -> str:
+        """Who the connection is by now. Raises AccessDenied if it is nobody."""
+        name = self.access.lookup(self.proof)
+        if name is None:
+            raise AccessDenied(DENIED, "no credentials, and the access file does not allow anonymous peers")
+        self.access.admit(name)
+        return name
+
+    # --- ZMTP
+
+    def select(self, name: bytes) -> Mechanism:
+        """The listening end of the mechanism that a peer's greeting names. Raises ProtocolViolation if there is none."""
+        file = self.access.file
+        if name == b"CURVE":
+            if file.curve is None:
+                raise ProtocolViolation("the peer wants CURVE, and the access file has no server.curve")
+            return CurveServer(file.curve, self.access.cookies, self.access.entropy, self._by_curve, self.max_frame)
+        if name == b"PLAIN":
+            return PlainServer(self._by_password)
+        if name == b"NULL":
+            return CheckedNull(self)
+        raise ProtocolViolation(
+            f"the peer wants mechanism {name.decode(errors='replace')!r}; there are NULL, PLAIN and CURVE"
+        )
+
+    def _by_curve(self, key: bytes) -> str:
+        name = self.access.file.credentials.by_curve(key)
+        self.access.admit(name)
+        self.proof = ("curve", key)
+        return name
+
+    def _by_password(self, user: str, password: str) -> str:
+        if not self.private:
+            raise AccessDenied(
+                DENIED, "PLAIN shows the token to everybody on the way; it is taken only on this machine and inside TLS"
+            )
+        name = self.access.file.credentials.by_password(user, password)
+        self.access.admit(name)
+        self.proof = ("token", digest_of(password))
+        return name
+
+
+class CheckedNull(Null):
+    """NULL, for a connection that is somebody without it: by TLS, by its socket, or as anonymous."""
+
+    def __init__(self, identity: Identity) -> None:
+        super().__init__(True, b"ROUTER")
+        self.identity_of = identity
+        self.principal = ""
+
+    def command(self, name: bytes, data: bytes) -> bytes:
+        if name == b"READY":
+            self.principal = self.identity_of.principal()
+        return super().command(name, data)
+
+
+def digest_of(token: str) -> bytes:
+    import hashlib
+
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+
+
+def peer_uid(sock: Any) -> int | None:
+    """The user that runs the process at the other end of a Unix socket; None where the system does not say."""
+    if sock is None or not sys.platform.startswith("linux"):
+        return None
+    try:
+        found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size)
+    except OSError:
+        return None
+    uid: int = PEER_CREDENTIALS.unpack(found)[1]
+    return uid
+
+
+def stamps(files: "tuple[Path, ...]") -> "tuple[Stamp, ...]":
+    """What tells that a file is another one: also whether it is there."""
+    found = []
+    for path in files:
+        try:
+            status = path.stat()
+            found.append((str(path), status.st_mtime_ns, status.st_size, status.st_ino))
+        except OSError:
+            found.append((str(path), 0, 0, 0))
+    return tuple(found)
+
+
+def described(certificate: Mapping[str, Any]) -> str:
+    """A certificate's subject, for people."""
+    return ",".join(f"{key}={value}" for part in certificate.get("subject", ()) for key, value in part)
