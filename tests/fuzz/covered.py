@@ -11,6 +11,7 @@ if __name__ == "__main__":
     with atheris.instrument_imports(include=["polydomo", "tests.fuzz"]):
         targets = importlib.import_module("tests.fuzz.targets")
         importlib.import_module("tests.fuzz.hurry")
+        importlib.import_module("tests.fuzz.security")
     function = targets.TARGETS[sys.argv[1]]
     atheris.Setup([sys.argv[0], *sys.argv[2:]], function)
     atheris.Fuzz()

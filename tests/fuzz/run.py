@@ -13,7 +13,7 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.fuzz import hurry
+from tests.fuzz import hurry, security
 from tests.fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -21,6 +21,7 @@ FOUND = Path("fuzz-found")
 KEEP = 400  # inputs that the mutator goes on from
 
 assert hurry.in_a_hurry.__name__ in TARGETS  # its targets are there by being imported
+assert security.curve_server.__name__ in TARGETS
 
 
 def mutate(rng: random.Random, data: bytes, other: bytes) -> bytes:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from polydomo.protocols import dbp, registry
 from polydomo.wire import frames, sp
-from tests.fuzz import hurry
+from tests.fuzz import hurry, security
 from tests.fuzz.targets import GREETING, HELLO_REQ, ready
 
 HEADERS = [
@@ -87,6 +87,7 @@ def corpus() -> dict[str, list[bytes]]:
         "zmtp_dialing": [GREETING + ready(b"ROUTER")],
         "sp_from_the_first_byte": [HELLO_REQ + one for one in nng],
         "sp_traffic": nng,
+        **security.honest(),
         "in_a_hurry": hurry.honest(),
         "memo_in_a_hurry": hurry.honest_memo(),
         "broker_zmtp": [b"\x00" + one for one in [*spoken, *hurry.honest()]]
