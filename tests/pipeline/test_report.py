@@ -3,6 +3,8 @@
 import re
 import shutil
 import subprocess
+from datetime import timedelta
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,9 +17,10 @@ pytest.importorskip(
 from typer.testing import CliRunner
 
 from polydomo.cli.main import app
-from polydomo.pipeline.report import load, page
-from polydomo.pipeline.report.data import Audit, Report
+from polydomo.pipeline.report import charts, load, page, svg
+from polydomo.pipeline.report.data import Audit, Breach, Report
 from tests.pipeline import small
+from tests.pipeline.small import BEGIN
 
 VOID = {"meta", "br", "img", "hr", "input", "link"}
 
@@ -81,7 +84,7 @@ def test_services_have_their_requests_in_time_and_percentiles_of_their_histogram
     totals = sorted(row["total_us"] for row in load.Tables(tables).rows("requests") if row["service"] == "resize")
     assert resize.p50 == pytest.approx(totals[len(totals) // 2 - 1], rel=0.02)
     assert resize.p99 == pytest.approx(totals[-(-len(totals) * 99 // 100) - 1], rel=0.02)
-    assert "its 5 workers can take 250 a second (12.5 times the load)" in resize.capacity
+    assert "Capacity: 250 requests/s with 5 workers, 12.5 times the present load" in resize.capacity
 
 
 def test_services_beyond_the_most_used_are_summed_up(tmp_path: Path) -> None:
@@ -116,7 +119,7 @@ def test_the_slowest_are_waterfalls_of_their_turns(report: Report) -> None:
     assert [part[0] for part in first.parts] == ["wait", "lost", "wait", "run"]
     assert [round(part[2] / 1e6, 3) for part in first.parts] == [0.5, 1.5, 1.7, 4.5]
     assert second.service == "resize → store"
-    assert [part[3].split(",")[0] for part in second.parts] == ["waits 100 ms", "resize", "store"]
+    assert [part[3].split(",")[0] for part in second.parts] == ["waited 100 ms", "resize w1 1 s", "store w3 2 s"]
 
 
 def test_a_story_from_the_tables_knows_who_had_the_request(tables: Path) -> None:
@@ -179,8 +182,14 @@ def test_the_page_is_whole_fetches_nothing_and_lets_no_text_become_markup(report
     ("found", "kind", "words"),
     [
         (Audit(0), "thin", "Nothing was checked"),
-        (Audit(20), "kept", "Every promise was kept"),
-        (Audit(20, unchecked=["fenced"]), "thin", "1 more need a higher journal level"),
+        (Audit(20), "kept", "No rule was broken. All 20 rules"),
+        (Audit(20, unchecked=["fenced"]), "thin", "1 rule needs a higher journal level"),
+        (Audit(20, [Breach("a", "It holds.", 1, "")]), "broken", "Rule broken: It holds (once)."),
+        (
+            Audit(20, [Breach(name, "It holds.", 2000, "") for name in "abcd"]),
+            "broken",
+            "4 rules broken: It holds (2,000 times)",
+        ),
     ],
 )
 def test_the_verdict_in_plain_words(found: Audit, kind: str, words: str) -> None:
@@ -196,9 +205,9 @@ def test_a_report_of_empty_tables(tmp_path: Path) -> None:
 
 def test_the_command_writes_the_page_and_tells_the_verdict(tables: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "report.html"
-    done = CliRunner().invoke(app, ["report", "--tables", str(tables), "--out", str(out), "--title", "Broker"])
+    done = CliRunner().invoke(app, ["report", "-t", str(tables), "--out", str(out), "--title", "Broker"])
     assert done.exit_code == 0, done.output
-    assert "Promises were broken." in done.output and str(out) in done.output
+    assert "Rule broken: " in done.output and str(out) in done.output
     assert "<title>Broker</title>" in out.read_text(encoding="utf-8")
 
 
@@ -223,33 +232,34 @@ FLAGS = [
 ]
 
 
+# What the page says of itself: wider than the screen, charts without a size, elements that reach out of the screen, things fetched.
+PROBE = """<script>addEventListener('load', () => { const root = parent.document.documentElement, own = document.documentElement;
+const all = [...document.querySelectorAll('body *')].filter(e => e.getClientRects().length && !e.closest('svg > *, pre'));
+root.dataset.wide = own.scrollWidth > innerWidth;
+root.dataset.flat = all.filter(e => e.matches('svg') && e.getBoundingClientRect().height < 10).length;
+root.dataset.out = all.filter(e => e.getBoundingClientRect().right > innerWidth + 1).length;
+root.dataset.fetched = performance.getEntriesByType('resource').length;
+root.dataset.width = innerWidth;
+root.dataset.ground = getComputedStyle(document.body).backgroundColor; })</script></body>"""
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed here (Debian: apt install chromium)")
-@pytest.mark.parametrize(
-    ("name", "size", "more"),
-    [
-        ("light", "1280,4000", []),
-        ("dark", "1280,4000", ["--blink-settings=preferredColorScheme=0"]),
-        ("phone", "500,4000", []),
-    ],
-)
-def test_in_a_browser_it_renders_without_network_and_without_a_word_of_complaint(
-    report: Report, tmp_path: Path, name: str, size: str, more: list[str]
+@pytest.mark.parametrize("width", [1300, 390])
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_in_a_browser_it_fits_fetches_nothing_and_logs_nothing(
+    report: Report, tmp_path: Path, mode: str, width: int
 ) -> None:
     assert CHROMIUM is not None
-    # What a page that is wider than the screen, or an element without a size, would say of itself.
-    probe = "<script>addEventListener('load', () => { const root = document.documentElement;"
-    probe += "root.dataset.wide = root.scrollWidth > innerWidth;"
-    probe += "root.dataset.flat = [...document.querySelectorAll('svg')].filter(e => e.getBoundingClientRect().height < 10).length;"
-    probe += "root.dataset.fetched = performance.getEntriesByType('resource').length;"
-    probe += "root.dataset.ground = getComputedStyle(document.body).backgroundColor; })</script></body>"
-    file = tmp_path / "report.html"
-    file.write_text(page.render(report).replace("</body>", probe), encoding="utf-8")
+    text = page.render(report).replace("</body>", PROBE)
+    frame = f'<iframe style="border:0;width:{width}px;height:4000px" srcdoc="{escape(text, quote=True)}"></iframe>'
+    file = tmp_path / "report.html"  # in a frame: a browser's own window is no narrower than 500
+    file.write_text(f"<!doctype html><html><body>{frame}</body></html>", encoding="utf-8")
     words = [
         CHROMIUM,
         *FLAGS,
-        *more,
+        *(["--blink-settings=preferredColorScheme=0"] if mode == "dark" else []),
         f"--user-data-dir={tmp_path / 'profile'}",
-        f"--window-size={size}",
+        "--window-size=1400,4000",
         "--enable-logging=stderr",
         "--log-level=0",
     ]
@@ -259,8 +269,77 @@ def test_in_a_browser_it_renders_without_network_and_without_a_word_of_complaint
     assert done.returncode == 0, done.stderr[-2000:]
     root = re.search(r"<html[^>]*>", done.stdout)
     assert root is not None
-    assert 'data-wide="false"' in root[0], root[0]
-    assert 'data-flat="0"' in root[0] and 'data-fetched="0"' in root[0], root[0]
-    dark = "rgb(18, 22, 31)" in root[0]
-    assert dark == (name == "dark"), root[0]
+    for fact in (f'width="{width}"', 'wide="false"', 'flat="0"', 'out="0"', 'fetched="0"'):
+        assert f"data-{fact}" in root[0], root[0]
+    assert ("rgb(18, 22, 31)" in root[0]) == (mode == "dark"), root[0]
     assert "CONSOLE" not in done.stderr, done.stderr[-2000:]
+
+
+def test_long_idle_time_is_cut_out_and_the_cut_is_shown() -> None:
+    day = 86_400.0
+    times = [*(60.0 * i for i in range(30)), *(9 * day + 60.0 * i for i in range(30))]
+    picture = charts.stacked(times, 60.0, {"ok": [1.0] * 60}, "x")
+    assert picture.count('class="cut"') == 1 and "idle for 216 h, cut out" in picture
+    scale = svg.TimeScale(times, 60.0, 0.0, 100.0)
+    places = [scale(moment) for moment in times]
+    assert places == sorted(places) and places[0] == 0.0 and places[30] == pytest.approx(58.0)
+    assert scale(times[29] + 60.0) == pytest.approx(42.0) and scale(times[-1] + 60.0) == pytest.approx(100.0)
+    lines = charts.lines(times, 60.0, {"p50": [5.0] * 60}, "x")
+    assert lines.count("<polyline") == 2  # none goes over the cut
+    assert "cut" not in charts.stacked(times[:30], 60.0, {"ok": [1.0] * 30}, "x")
+
+
+def test_two_busy_hours_nine_days_apart_are_two_stretches(tmp_path: Path) -> None:
+    (tmp_path / "requests").mkdir()
+    common = {
+        "service": "echo",
+        "requests": 1,
+        "outcomes": [("ok", 1)],
+        "wait_histogram": [(1, 1)],
+        "total_histogram": [(9, 1)],
+    }
+    hours = [BEGIN, BEGIN + timedelta(days=9)]
+    small.write(
+        tmp_path, "services", [{**common, "window": hour, "seconds": n} for hour in hours for n in load.WINDOWS]
+    )
+    (view,), _ = load.service_views(load.Tables(tmp_path), (hours[0].timestamp(), hours[1].timestamp() + 10))
+    assert view.requests == 2
+    assert len(view.times) <= load.BINS + 2 and view.times[-1] - view.times[0] > 8 * 86_400
+    assert 'class="cut"' in page.service(view)
+
+
+def test_ends_without_a_name_get_one(tmp_path: Path) -> None:
+    (tmp_path / "requests").mkdir()
+    edge = {"window": small.BEGIN, "requests": 1, "p50_us": 1.0}
+    small.write(
+        tmp_path,
+        "topology",
+        [
+            {**edge, "kind": "asks", "source": "", "target": "echo"},
+            {**edge, "kind": "serves", "source": "echo", "target": " "},
+            {**edge, "kind": "bridges", "source": "b1", "target": ""},
+        ],
+    )
+    names = {name for edge in load.edges(load.Tables(tmp_path)) for name in (edge.source, edge.target)}
+    assert names == {"unknown client", "echo", "unknown worker", "b1", "unknown broker"}
+
+
+@pytest.mark.parametrize(
+    ("within", "words"),
+    [
+        (100, "Objective met: 100\xa0% of requests were answered within 1 s (99\xa0% required)."),
+        (0, "Objective missed: 0\xa0% of requests"),
+        (69, "Objective missed: 69\xa0% of requests"),
+    ],
+)
+def test_the_objective_is_met_or_missed(within: int, words: str) -> None:
+    row = {"requests": 100, "within": within, "target": 0.99, "objective_us": 1_000_000, "capacity": None}
+    assert load._bears(row).startswith(words)
+
+
+def test_waterfalls_share_one_scale(report: Report) -> None:
+    text = page.slowest(report.slowest)
+    parts = [re.findall(r"left:([\d.]+)%;width:([\d.]+)%", row) for row in text.split('class="fall"')[1:]]
+    ends = [max(float(left) + float(wide) for left, wide in row) for row in parts]
+    longest = report.slowest[0].total
+    assert ends == [pytest.approx(100 * slow.total / longest, abs=0.1) for slow in report.slowest]

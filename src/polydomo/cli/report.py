@@ -1,4 +1,4 @@
-"""``polydomo report``: the tables as one page to look at."""
+"""``polydomo report``: the tables as one HTML page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,20 +15,23 @@ def add_to(app: typer.Typer) -> None:
 
 def report(
     tables: Annotated[
-        Path, typer.Option(metavar="DIR", help="Directory of the tables that `polydomo pipeline run` made.")
+        Path,
+        typer.Option(
+            "--tables", "-t", metavar="DIR", help="Directory of the tables that `polydomo pipeline run` made."
+        ),
     ] = Path("tables"),
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")] = Path("report.html"),
     journal: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="The journal of the tables: the stories of failed requests are told in full from it."
+            metavar="DIR", help="The journal of the tables: adds every step of the failed requests that are shown."
         ),
     ] = None,
-    title: Annotated[str, typer.Option(metavar="TEXT", help="The heading of the page.")] = "polydomo",
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = "polydomo",
 ) -> None:
-    """Write one HTML page about all that the tables hold: audit, traffic, latency, waits, workers, who calls what, failures.
+    """Write an HTML report of the tables: audit, traffic, latency, queue wait, workers, topology, failures.
 
-    The page is one file that needs no network, in light and dark, on a phone and on paper.
+    The page is one file and needs no network. It follows light and dark mode, and fits a phone and paper.
 
     **Examples**
 

@@ -1,7 +1,8 @@
-"""The charts of the report: each a function from plain numbers to an SVG picture."""
+"""The charts of the report: each a function from plain numbers to an SVG picture, or to HTML where text must stay readable on a phone."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
 
 from polydomo.pipeline.report.svg import (
     BOTTOM,
@@ -12,8 +13,9 @@ from polydomo.pipeline.report.svg import (
     WIDE,
     WIDTH,
     Scale,
-    count,
+    TimeScale,
     duration,
+    full,
     picture,
     points,
     tag,
@@ -27,21 +29,21 @@ Series = Sequence[float]
 
 
 def stacked(times: Series, step: float, series: Mapping[str, Series], label: str, width: float = WIDTH) -> str:
-    """Columns over time, one part for each series: what came of the requests. A series' name is its CSS class."""
+    """Columns over time, one part for each series: requests by outcome. A series' name is its CSS class."""
     if not times:
         return nothing(label)
-    across = Scale(times[0], times[-1] + step, LEFT, width - RIGHT)
+    across = TimeScale(times, step, LEFT, width - RIGHT)
     most = max((sum(values[i] for values in series.values()) for i in range(len(times))), default=0) / step
     up = Scale(0, most, HEIGHT - BOTTOM, TOP)
     out = [time_axis(across), value_axis(up, "/s", width)]
-    wide = max(1.0, across(times[0] + step) - across(times[0]) - 0.6)
+    wide = max(1.0, across.width - 0.6)
     for i, moment in enumerate(times):
         base = 0.0
         for name, values in series.items():
             rate = values[i] / step
             if rate:
                 top = up(base + rate)
-                told = title(f"{name}: {count(values[i])} in {step:g} s")
+                told = title(f"{name}: {full(values[i])} in {step:g} s")
                 out.append(
                     tag("rect", told, x=across(moment), y=top, width=wide, height=up(base) - top, class_=f"o-{name}")
                 )
@@ -54,7 +56,7 @@ def lines(times: Series, step: float, series: Mapping[str, Series], label: str) 
     values = [value for row in series.values() for value in row if value > 0]
     if not times or not values:
         return nothing(label)
-    across = Scale(times[0], times[-1] + step, LEFT, WIDTH - RIGHT)
+    across = TimeScale(times, step, LEFT, WIDTH - RIGHT)
     up = Scale(
         10 ** math.floor(math.log10(min(values))),
         10 ** math.ceil(math.log10(max(values))),
@@ -65,8 +67,11 @@ def lines(times: Series, step: float, series: Mapping[str, Series], label: str) 
     out = [time_axis(across), value_axis(up, "us")]
     for number, (name, row) in enumerate(series.items()):
         stretch: list[tuple[float, float]] = []
-        for moment, value in [*zip(times, row, strict=True), (0.0, 0.0)]:
-            if value > 0:
+        before = times[0]
+        for moment, value in [*zip(times, row, strict=True), (math.inf, 0.0)]:
+            follows = moment - before < step * 1.5  # not over a cut
+            before = moment
+            if value > 0 and (follows or not stretch):
                 stretch.append((across(moment + step / 2), up(value)))
             elif stretch:
                 if len(stretch) == 1:
@@ -74,85 +79,86 @@ def lines(times: Series, step: float, series: Mapping[str, Series], label: str) 
                         tag("circle", title(name), cx=stretch[0][0], cy=stretch[0][1], r=2, class_=f"dot line-{number}")
                     )
                 out.append(tag("polyline", title(name), points=points(stretch), class_=f"line line-{number}"))
-                stretch = []
-    return picture("".join([*out, key(series)]), label)
-
-
-def key(names: Iterable[str]) -> str:
-    """Which line is which, in a corner."""
-    out = []
-    for number, name in enumerate(names):
-        x = WIDTH - RIGHT - 36 * (number + 1)
-        out.append(tag("rect", x=x - 2, y=TOP - 10, width=36, height=13, class_="behind"))
-        out.append(text(x, TOP, name, class_=f"name name-{number}"))
-    return "".join(out)
+                stretch = [(across(moment + step / 2), up(value))] if value > 0 else []
+    return picture("".join(out), label)
 
 
 def heat(times: Series, step: float, cells: Mapping[tuple[int, int], float], ratio: float, label: str) -> str:
-    """Latencies over time as a heat map: ``cells`` maps (index of the time, bucket) to a count; bucket n is ``ratio ** n`` microseconds."""
+    """Latencies over time as a heat map with its legend.
+
+    ``cells`` maps (index of the time, bucket) to a count; bucket n begins at ``ratio ** n`` microseconds.
+    """
     if not times or not cells:
         return nothing(label)
     per_row = max(1, round(math.log(10) / math.log(ratio) / 8))  # eight rows to a power of ten
     rows: dict[tuple[int, int], float] = {}
     for (i, bucket), number in cells.items():
-        key = (i, bucket // per_row)
-        rows[key] = rows.get(key, 0) + number
+        place = (i, bucket // per_row)
+        rows[place] = rows.get(place, 0) + number
     low = min(row for _, row in rows)
     high = max(row for _, row in rows) + 1
-    across = Scale(times[0], times[-1] + step, LEFT, WIDTH - RIGHT)
+    across = TimeScale(times, step, LEFT, WIDTH - RIGHT)
     up = Scale(ratio ** (low * per_row), ratio ** (high * per_row), HEIGHT - BOTTOM, TOP, log=True)
     most = max(rows.values())
-    wide = max(1.0, across(times[0] + step) - across(times[0]))
+    wide = max(1.0, across.width)
     out = [time_axis(across), value_axis(up, "us")]
     for (i, row), number in sorted(rows.items()):
         top, bottom = up(ratio ** ((row + 1) * per_row)), up(ratio ** (row * per_row))
-        strength = 0.15 + 0.85 * math.log1p(number) / math.log1p(most)
         told = title(
-            f"{count(number)} took {duration(ratio ** (row * per_row))} to {duration(ratio ** ((row + 1) * per_row))}"
+            f"{full(number)} took {duration(ratio ** (row * per_row))} to {duration(ratio ** ((row + 1) * per_row))}"
         )
+        tall = max(1.0, bottom - top)
+        shade = _strength(number, most)
         out.append(
-            tag(
-                "rect",
-                told,
-                x=across(times[i]),
-                y=top,
-                width=wide,
-                height=max(1.0, bottom - top),
-                class_="heat",
-                fill_opacity=strength,
-            )
+            tag("rect", told, x=across(times[i]), y=top, width=wide, height=tall, class_="heat", fill_opacity=shade)
         )
-    return picture("".join(out), label)
+    return picture("".join(out), label) + _shades(most)
 
 
-def bars(rows: Sequence[tuple[str, float, str, bool]], label: str) -> str:
+def _strength(number: float, most: float) -> float:
+    return 0.15 + 0.85 * math.log1p(number) / math.log1p(most)
+
+
+def _shades(most: float) -> str:
+    """What the shades of a heat map mean."""
+    numbers = [10.0**n for n in range(math.ceil(math.log10(max(most, 1)))) if 10**n < most * 0.7]
+    shown = "".join(
+        f'<span><i class="shade" style="opacity:{_strength(number, most):.2f}"></i>{full(number)}</span>'
+        for number in [*numbers, most]
+    )
+    return f'<p class="soft legend">requests per cell: {shown}</p>'
+
+
+def bars(rows: Sequence[tuple[str, float, str, bool]]) -> str:
     """Horizontal bars: (name, part of 1, words beside it, whether it is marked)."""
-    if not rows:
-        return nothing(label)
-    height = 22 * len(rows) + 8
-    out: list[str] = []
-    for i, (name, part, words, marked) in enumerate(rows):
-        y = 4 + 22 * i
-        long = 560 * min(max(part, 0.0), 1.0)
-        out.append(text(200, y + 14, name if len(name) < 34 else name[:32] + "…", class_="tick", text_anchor="end"))
-        out.append(tag("rect", x=208, y=y + 3, width=560, height=14, class_="track"))
+    out = []
+    for name, part, words, marked in rows:
+        kind, wide = "marked" if marked else "bar", 100 * min(max(part, 0.0), 1.0)
         out.append(
-            tag("rect", title(words), x=208, y=y + 3, width=long, height=14, class_="marked" if marked else "bar")
+            f'<div class="bar-row"><span class="bar-name">{escape(name)}</span>'
+            f'<span class="bar-track"><i class="{kind}" style="width:{wide:.1f}%"></i></span>'
+            f'<span class="bar-words">{escape(words)}</span></div>'
         )
-        out.append(text(778, y + 14, words, class_="tick"))
-    return picture("".join(out), label, WIDE, height)
+    return "".join(out)
 
 
-def waterfall(parts: Sequence[tuple[str, float, float, str]], total: float, label: str) -> str:
+def waterfall_axis(longest: float) -> str:
+    """The time scale that all waterfalls of the page share."""
+    scale = Scale(0, max(longest, 1), 0, 100)
+    ticks = "".join(
+        f'<span style="left:{scale(value):.2f}%">{duration(value) if value else "0"}</span>' for value in scale.ticks(4)
+    )
+    return f'<div class="fall-axis">{ticks}</div>'
+
+
+def waterfall(parts: Sequence[tuple[str, float, float, str]], longest: float, label: str) -> str:
     """One request's life: (kind, from, to, words), in microseconds from its acceptance; the kind is a CSS class."""
-    across = Scale(0, max(total, 1), 0, WIDE)
-    out = [tag("rect", x=0, y=4, width=WIDE, height=18, class_="track")]
+    across = Scale(0, max(longest, 1), 0, 100)
+    drawn = ""
     for kind, start, end, words in parts:
-        wide = max(1.5, across(end) - across(start))
-        out.append(tag("rect", title(words), x=across(start), y=4, width=wide, height=18, class_=f"w-{kind}"))
-        if wide > 7 * len(words):
-            out.append(text(across(start) + 5, 17, words, class_="inside"))
-    return picture("".join(out), label, WIDE, 26)
+        place = f"left:{across(start):.2f}%;width:{across(end) - across(start):.2f}%"
+        drawn += f'<i class="w-{kind}" title="{escape(words, quote=True)}" style="{place}"></i>'
+    return f'<div class="fall" role="img" aria-label="{escape(label, quote=True)}">{drawn}</div>'
 
 
 def graph(edges: Sequence[tuple[str, str, str, float, str]], label: str) -> str:
@@ -180,12 +186,12 @@ def graph(edges: Sequence[tuple[str, str, str, float, str]], label: str) -> str:
         bend = (x1 + x2) / 2
         if a == b:  # out to the right and back
             x2, bend = x1, x1 + min(40, 14 + abs(y2 - y1) / 3)
-        told = title(f"{source} to {target}: {count(number)}; {words}")
+        told = title(f"{source} to {target}: {full(number)}; {words}")
         way = f"M{x1:.0f} {y1:.1f} C{bend:.0f} {y1:.1f} {bend:.0f} {y2:.1f} {x2:.0f} {y2:.1f}"
         out.append(tag("path", told, d=way, class_=f"flow {kind}", stroke_width=1 + 9 * math.sqrt(number / most)))
     for i, column in enumerate(place):
         for name, y in column.items():
-            told = title(f"{name}: {count(columns[i][name])}")
+            told = title(f"{name}: {full(columns[i][name])}")
             out.append(tag("rect", told, x=_XS[i] - _HALF, y=y - 11, width=2 * _HALF, height=22, rx=5, class_="node"))
             out.append(
                 text(

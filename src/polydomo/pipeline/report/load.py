@@ -1,11 +1,13 @@
-"""Fills the report from the tables, with pyarrow alone: local tables need no Spark, and no more memory than what is shown.
+"""Loads the report's figures from the tables with pyarrow: local tables need no Spark.
 
-Whatever there is much of is read in batches and bounded here: services and edges beyond the most used are summed up, of failures
-the most frequent are kept, of requests the slowest.
+Memory does not grow with the tables: they are read in batches, services and edges beyond the most used are summed up, and only the most
+frequent failures and the slowest requests are kept.
 """
 
 import heapq
+import math
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -22,7 +24,7 @@ from polydomo.journal.histogram import percentile
 from polydomo.journal.reader import Reader
 from polydomo.pipeline.report import stories
 from polydomo.pipeline.report.data import Audit, Breach, Edge, FailureView, Report, ServiceView, Slow, WorkerView
-from polydomo.pipeline.report.svg import count, duration
+from polydomo.pipeline.report.svg import duration, full, percent
 
 Row = dict[str, Any]
 
@@ -35,6 +37,7 @@ BINS = 120  # columns of a chart: more than that are finer than the eye
 REASONS = 10_000  # kept while counting
 SHORT = 300  # seconds, of which windows of 10 s would make too few columns
 WINDOWS = (10, 60, 3600)  # seconds, as in the table `services`
+IDLE = 0.2  # of the whole time: a longer time without requests is cut out of the charts
 
 
 class NoTables(PolydomoError):
@@ -200,14 +203,15 @@ def service_views(tables: Tables, span: tuple[float, float]) -> tuple[list[Servi
     shown = [name for name, _ in asked.most_common(SERVICES)]
     rest = f"{len(asked) - len(shown)} other services"
     if span[1] - span[0] <= SHORT:
-        begin, end = span
-    window, step = _step(end - begin)
-    begin -= begin % step
-    times = [begin + step * i for i in range(max(1, round(-(-(end - begin) // step))))]
+        stretches = [span]
+    else:
+        stretches = active(tables, begin, end)
+    window, step = _step(sum(last - first for first, last in stretches))
+    times = _columns(stretches, step)
     cells: dict[str, dict[int, _Cell]] = {}
 
     def at(service: str, moment: datetime) -> _Cell:
-        place = min(max(int((_seconds(moment) - begin) // step), 0), len(times) - 1)
+        place = max(bisect_right(times, _seconds(moment)) - 1, 0)
         return cells.setdefault(service if service in shown else rest, {}).setdefault(place, _Cell())
 
     if window:
@@ -223,6 +227,34 @@ def service_views(tables: Tables, span: tuple[float, float]) -> tuple[list[Servi
     capacity = capacities(tables)
     order = [*shown, *([rest] if rest in cells and rest not in shown else [])]
     return [_view(name, times, step, cells.get(name, {}), capacity.get(name, "")) for name in order], len(asked)
+
+
+def active(tables: Tables, begin: float, end: float) -> list[tuple[float, float]]:
+    """The stretches of time in which there were requests. Idle time between them is long, so that the charts cut it out."""
+    unit = WINDOWS[1] if end - begin <= 3 * 86_400 else WINDOWS[2]
+    busy: set[float] = set()
+    for batch in tables.batches("services", ["window"], ds.field("seconds") == unit):
+        busy.update(_seconds(moment) for moment in pc.unique(batch["window"]).to_pylist())
+    if not busy:
+        return [(begin, end)]
+    least = max(5 * unit, (end - begin) * IDLE)
+    found: list[tuple[float, float]] = []
+    for moment in sorted(busy):
+        if found and moment - found[-1][1] < least:
+            found[-1] = (found[-1][0], moment + unit)
+        else:
+            found.append((moment, moment + unit))
+    return found
+
+
+def _columns(stretches: Sequence[tuple[float, float]], step: float) -> list[float]:
+    """When each column of the charts begins."""
+    times: list[float] = []
+    for first, last in stretches:
+        base = first - first % step
+        made = [base + step * i for i in range(max(1, math.ceil((last - base) / step)))]
+        times += [moment for moment in made if not times or moment > times[-1]]
+    return times
 
 
 def _step(span: float) -> tuple[int, float]:
@@ -268,9 +300,9 @@ def _view(name: str, times: list[float], step: float, cells: dict[int, _Cell], c
 
 
 def capacities(tables: Tables) -> dict[str, str]:
-    """What each service can bear, by its newest hour of which that can be said."""
+    """Capacity and objective of each service, in words, from the newest hour that has a capacity."""
     newest: dict[str, Row] = {}
-    columns = ["window", "service", "requests", "workers", "capacity", "headroom", "objective_us", "budget_used"]
+    columns = ["window", "service", "requests", "workers", "capacity", "headroom", "objective_us", "target", "within"]
     for row in tables.rows("capacity", columns):
         at, before = (row["capacity"] is not None, row["window"], row["requests"]), newest.get(row["service"])
         if before is None or at > (before["capacity"] is not None, before["window"], before["requests"]):
@@ -279,13 +311,34 @@ def capacities(tables: Tables) -> dict[str, str]:
 
 
 def _bears(row: Row) -> str:
-    used = f"{100 * row['budget_used']:.0f} % of the budget for slow and failed requests is used"
+    return " ".join(text for text in (_capacity(row), _objective(row)) if text)
+
+
+def _capacity(row: Row) -> str:
     if row["capacity"] is None:
-        return used if row["budget_used"] >= 0.005 else ""
-    workers = "its one worker" if row["workers"] == 1 else f"its {row['workers']} workers"
-    times = f"{row['headroom']:.3g} times the load" if row["headroom"] is not None else "more than the load"
-    able = f"{workers} can take {count(row['capacity'])} a second ({times}) before the mean wait passes {duration(row['objective_us'])}"
-    return f"{able}; {used}"
+        return ""
+    workers = "1 worker" if row["workers"] == 1 else f"{row['workers']} workers"
+    if row["headroom"] is None:
+        load = ""
+    elif row["headroom"] >= 1:
+        load = f", {row['headroom']:.3g} times the present load"
+    else:
+        load = f", which is less than the present load ({row['headroom']:.2f} of it)"
+    return (
+        f"Capacity: {full(row['capacity'])} requests/s with {workers}{load}; "
+        f"beyond it the mean wait exceeds {duration(row['objective_us'])}."
+    )
+
+
+def _objective(row: Row) -> str:
+    if not row["requests"]:
+        return ""
+    share = row["within"] / row["requests"]
+    met = "met" if share >= row["target"] else "missed"
+    return (
+        f"Objective {met}: {percent(share)} of requests were answered within {duration(row['objective_us'])} "
+        f"({percent(row['target'])} required)."
+    )
 
 
 # --- workers and who calls what -------------------------------------------------------------------------------------------
@@ -350,6 +403,7 @@ def edges(tables: Tables) -> list[Edge]:
             cell[2] += (
                 row["requests"] * row["p50_us"]
             )  # medians of hours are weighed: the hours' histograms are not kept
+    summed = _named(summed)
     clients, services, workers = Counter[str](), Counter[str](), Counter[str]()
     for (kind, source, target), (number, *_) in summed.items():
         if kind == "asks":
@@ -375,6 +429,26 @@ def edges(tables: Tables) -> list[Edge]:
         for key, (number, failed, p50) in joined.items()
     ]
     return sorted(made, key=lambda edge: -edge.count)
+
+
+_UNNAMED = {
+    "asks": ("unknown client", "unnamed service"),
+    "serves": ("unnamed service", "unknown worker"),
+    "passes": ("unnamed service", "unnamed service"),
+    "bridges": ("unknown broker", "unknown broker"),
+}
+
+
+def _named(edges: dict[tuple[str, str, str], list[float]]) -> dict[tuple[str, str, str], list[float]]:
+    """Ends without a name get one: a client that never said its protocol, a broker whose journal is not in the tables."""
+    made: dict[tuple[str, str, str], list[float]] = {}
+    for (kind, source, target), cell in edges.items():
+        unnamed = _UNNAMED.get(kind, ("unknown", "unknown"))
+        key = (kind, source.strip() or unnamed[0], target.strip() or unnamed[1])
+        total = made.setdefault(key, [0, 0, 0.0])
+        for i, value in enumerate(cell):
+            total[i] += value
+    return made
 
 
 def _short(names: Counter[str], what: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The report as one HTML page: audit first, in plain words, then pictures, then the tables behind them."""
+"""The report as one HTML page: the audit's result first, then charts, then the tables behind them."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from polydomo.pipeline.report import charts
 from polydomo.pipeline.report.data import Audit, FailureView, Report, ServiceView, Slow, WorkerView
-from polydomo.pipeline.report.svg import WIDE, count, duration
+from polydomo.pipeline.report.svg import WIDE, duration, full, percent
 
 RATIO = 1.02  # of the journal's buckets
 
@@ -25,8 +25,8 @@ def render(report: Report, title: str = "polydomo") -> str:
         *_section("Who calls what", [_topology(report)]),
         *_section("Workers", [workers(report.workers)]),
         *_section("Failures", [failures(report.failures)]),
-        *_section("The slowest", [slowest(report.slowest)]),
-        *_section("What was checked", [audit(report.audit)]),
+        *_section("Slowest requests", [slowest(report.slowest)]),
+        *_section("Audit", [audit(report.audit)]),
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -51,23 +51,28 @@ def verdict(found: Audit) -> str:
 
 
 def told(found: Audit) -> tuple[str, str, str]:
-    """The audit's result in plain words: its kind (``broken``, ``thin`` or ``kept``), the gist, and the rest."""
+    """The audit's result in words: its kind (``broken``, ``thin`` or ``kept``), the result, and the details."""
     if found.breaches:
         broken = len(found.breaches)
-        words = f"{'One rule was' if broken == 1 else f'{broken} rules were'} broken: " + "; ".join(
-            f"{breach.says.rstrip('.')} ({times(breach.count)})" for breach in found.breaches[:3]
-        )
-        return "broken", "Promises were broken.", f"{words}{f'; and {broken - 3} more' if broken > 3 else ''}."
+        head = "Rule broken:" if broken == 1 else f"{broken} rules broken:"
+        words = "; ".join(f"{breach.says.rstrip('.')} ({times(breach.count)})" for breach in found.breaches[:3])
+        more = f"; and {broken - 3} more" if broken > 3 else ""
+        return "broken", head, f"{words}{more}."
     if not found.checked:
         return "thin", "Nothing was checked.", "There is no journal in these tables."
     if found.unchecked:
-        words = f"All {found.checked} rules that this journal can show were kept. {len(found.unchecked)} more need a higher journal level."
-        return "thin", "Nothing wrong in what was recorded.", words
-    return "kept", "Every promise was kept.", f"All {found.checked} rules hold on every row of the journal."
+        left = len(found.unchecked)
+        need = "1 rule needs" if left == 1 else f"{left} rules need"
+        return (
+            "thin",
+            "No broken rule was found.",
+            f"{found.checked} rules were checked; {need} a higher journal level.",
+        )
+    return "kept", "No rule was broken.", f"All {found.checked} rules were checked on every row of the journal."
 
 
 def times(number: int) -> str:
-    return "once" if number == 1 else f"{count(number)} times"
+    return "once" if number == 1 else f"{full(number)} times"
 
 
 def figures(report: Report) -> str:
@@ -76,13 +81,13 @@ def figures(report: Report) -> str:
     gone = report.outcomes.get("cancelled", 0)
     failed = report.requests - answered - gone
     shown = [
-        ("requests", count(report.requests)),
-        ("a second", count(report.requests / seconds)),
-        ("answered", f"{100 * answered / (answered + failed):.4g} %" if answered + failed else "–"),
-        ("failed", count(failed)),
-        *([("given up by clients", count(gone))] if gone else []),
-        ("services", count(report.service_count or len(report.services))),
-        ("workers", count(report.worker_count or len(report.workers))),
+        ("requests", full(report.requests)),
+        ("requests/s", full(report.requests / seconds)),
+        ("answered", percent(answered / (answered + failed)) if answered + failed else "–"),
+        ("failed", full(failed)),
+        *([("cancelled by clients", full(gone))] if gone else []),
+        ("services", full(report.service_count or len(report.services))),
+        ("workers", full(report.worker_count or len(report.workers))),
     ]
     return f'<div class="figures">{"".join(f"<div class=figure><b>{escape(b)}</b>{escape(a)}</div>" for a, b in shown)}</div>'
 
@@ -98,34 +103,53 @@ def traffic(views: Sequence[ServiceView]) -> str:
             summed[name] = [a + b for a, b in zip(before, values, strict=True)]
     shown = {name: summed[name] for name in sorted(summed, key=lambda name: (name != "ok", name)) if any(summed[name])}
     first = views[0]
-    picture = charts.stacked(first.times, first.step, shown, "requests a second by outcome", WIDE)
-    return f'<div class="card wide"><h3>requests a second, by what came of them</h3>{picture}{_key(shown)}</div>'
+    label = "requests per second by outcome"
+    wide = charts.stacked(first.times, first.step, shown, label, WIDE)
+    narrow = charts.stacked(first.times, first.step, shown, label)
+    cut = '<p class="soft">Hatched strips: idle time that was cut out.</p>' if 'class="cut"' in narrow else ""
+    return (
+        f'<div class="card wide"><h3>Requests per second by outcome</h3>{_either(wide, narrow)}{_key(shown)}{cut}</div>'
+    )
+
+
+def _either(wide: str, narrow: str) -> str:
+    """One for wide screens and paper, one for phones."""
+    return f'<div class="only-wide">{wide}</div><div class="only-narrow">{narrow}</div>'
 
 
 def _key(outcomes: Iterable[str]) -> str:
-    spans = "".join(f'<span style="color:{_colour(name)}">{escape(name)}</span>' for name in outcomes)
-    return f'<p class="soft key">{spans}</p>'
+    spans = "".join(f'<span><i style="background:{_colour(name)}"></i>{escape(name)}</span>' for name in outcomes)
+    return f'<p class="soft legend">{spans}</p>'
+
+
+def _lines_key(names: Iterable[str]) -> str:
+    spans = "".join(f'<span><i class="swatch-{i}"></i>{escape(name)}</span>' for i, name in enumerate(names))
+    return f'<p class="soft legend">{spans}</p>'
 
 
 def service(view: ServiceView) -> str:
     shown = {name: values for name, values in view.outcomes.items() if any(values)}
-    facts = f"{count(view.requests)} requests, {count(view.failed)} failed"
+    facts = f"{full(view.requests)} requests, {full(view.failed)} failed"
     if gone := sum(view.outcomes.get("cancelled", ())):
-        facts += f", {count(gone)} given up by clients"
+        facts += f", {full(gone)} cancelled by clients"
     if view.retries:
-        facts += f", {count(view.retries)} given to another worker"
+        facts += f", {full(view.retries)} requeued after the loss of a worker"
     return "".join(
         (
             f'<div class="card"><h3>{escape(view.name)}</h3>',
-            f'<p class="soft">{facts}; p50 {duration(view.p50)}, p99 {duration(view.p99)}</p>',
+            f'<p class="soft">{facts}; p50 {duration(view.p50)}, p99 {duration(view.p99)}.</p>',
             f'<p class="soft">{escape(view.capacity)}</p>' if view.capacity else "",
-            charts.stacked(view.times, view.step, shown, f"requests a second of {view.name} by outcome"),
+            "<h4>Requests per second by outcome</h4>",
+            charts.stacked(view.times, view.step, shown, f"requests per second of {view.name} by outcome"),
             _key(shown),
-            "<h3>latency</h3>",
+            "<h4>Latency: percentiles</h4>",
             charts.lines(view.times, view.step, view.latency, f"latency percentiles of {view.name}"),
-            charts.heat(view.times, view.step, view.heat, RATIO, f"latencies of {view.name} as a heat map"),
-            "<h3>wait for a worker</h3>",
+            _lines_key(view.latency),
+            "<h4>Latency: distribution</h4>",
+            charts.heat(view.times, view.step, view.heat, RATIO, f"distribution of the latencies of {view.name}"),
+            "<h4>Wait in the queue: percentiles</h4>",
             charts.lines(view.times, view.step, view.waits, f"queue wait percentiles of {view.name}"),
+            _lines_key(view.waits),
             "</div>",
         )
     )
@@ -139,15 +163,26 @@ def _colour(outcome: str) -> str:
 def _topology(report: Report) -> str:
     edges = []
     for edge in report.edges:
-        failed = f", {count(edge.failed)} failed" if edge.failed else ""
+        failed = f", {full(edge.failed)} failed" if edge.failed else ""
         edges.append((edge.kind, edge.source, edge.target, float(edge.count), f"p50 {duration(edge.p50)}{failed}"))
     bridges = [
-        f"{source} to {target}: {count(number)} ({words})"
+        f"{source} to {target}: {full(number)} ({words})"
         for kind, source, target, number, words in edges
         if kind == "bridges"
     ]
     over = f'<p class="soft">Over bridges: {escape("; ".join(bridges))}</p>' if bridges else ""
-    return f'<div class="card wide">{charts.graph(edges, "clients, services and workers")}{over}</div>'
+    rows = [
+        (f"{e.source} → {e.target}", _EDGES[e.kind], full(e.count), full(e.failed), duration(e.p50))
+        for e in report.edges
+        if e.kind in _EDGES
+    ]
+    narrow = table(("edge", "", "#requests", "#failed", "#p50"), rows)
+    picture = charts.graph(edges, "clients, services and workers")
+    heads = '<p class="columns soft"><span>clients</span><span>services</span><span>workers</span></p>'
+    return f'<div class="card wide">{_either(heads + picture, narrow)}{over}</div>'
+
+
+_EDGES = {"asks": "client to service", "serves": "service to worker", "passes": "forwarded"}
 
 
 def workers(views: Sequence[WorkerView]) -> str:
@@ -155,19 +190,19 @@ def workers(views: Sequence[WorkerView]) -> str:
         (
             f"{view.name} {view.service}",
             view.utilisation,
-            f"{100 * view.utilisation:.3g} % busy{f', {view.outlier}' if view.outlier else ''}",
+            f"{percent(view.utilisation)} busy{f', {view.outlier}' if view.outlier else ''}",
             bool(view.outlier),
         )
         for view in views[:40]
     ]
     body = table(
-        ("worker", "service", "protocol", "#answered", "#p50", "#fellows' p50", "#lost", "#late replies"),
+        ("worker", "service", "protocol", "#answered", "#p50", "#p50 of the others", "#lost", "#late replies"),
         (
             (
                 v.name,
                 v.service,
                 v.protocol,
-                count(v.answered),
+                full(v.answered),
                 duration(v.p50),
                 duration(v.fellows_p50) if v.fellows_p50 else "–",
                 str(v.lost),
@@ -176,7 +211,9 @@ def workers(views: Sequence[WorkerView]) -> str:
             for v in views[:200]
         ),
     )
-    return f'<div class="card wide">{charts.bars(rows, "utilisation of workers")}</div>{body}'
+    if not rows:
+        return '<p class="soft">There were no workers.</p>'
+    return f'<div class="card"><h3>Utilisation</h3>{charts.bars(rows)}</div>{body}'
 
 
 def failures(found: Sequence[FailureView]) -> str:
@@ -191,20 +228,28 @@ def failures(found: Sequence[FailureView]) -> str:
 
 
 def slowest(found: Sequence[Slow]) -> str:
-    return "".join(
-        f"<p class=slow><code>{escape(slow.request)}</code> {escape(slow.service)}, {duration(slow.total)}, {escape(slow.outcome)}</p>"
-        + charts.waterfall(slow.parts, slow.total, f"the life of {slow.request}")
+    """Waterfalls on one time scale, so that their lengths can be compared."""
+    if not found:
+        return '<p class="soft">None.</p>'
+    longest = max(slow.total for slow in found)
+    kinds = (("wait", "in the queue"), ("run", "with a worker"), ("lost", "with a worker that was lost"))
+    legend = "".join(f'<span><i class="w-{kind}"></i>{words}</span>' for kind, words in kinds)
+    rows = "".join(
+        f"<div class=slow><p><code>{escape(slow.request)}</code> {escape(slow.service)}, {duration(slow.total)}, {escape(slow.outcome)}</p>"
+        + charts.waterfall(slow.parts, longest, f"the life of {slow.request}")
+        + f'<p class="soft">{escape("; ".join(words for *_, words in slow.parts))}</p></div>'
         for slow in found
     )
+    return f'<p class="soft legend">{legend}</p>{charts.waterfall_axis(longest)}{rows}'
 
 
 def audit(found: Audit) -> str:
     broken = table(
-        ("rule", "says", "#broken", "for example"),
-        ((b.rule, b.says, count(b.count), b.example) for b in found.breaches),
+        ("rule", "what must hold", "#broken", "first at"),
+        ((b.rule, b.says, times(b.count), b.example) for b in found.breaches),
     )
     unchecked = (
-        f'<p class="soft">Not checked at this level: {escape(", ".join(found.unchecked))}.</p>'
+        f'<p class="soft">Not checked, since the journal level is too low: {escape(", ".join(found.unchecked))}.</p>'
         if found.unchecked
         else ""
     )
@@ -212,14 +257,18 @@ def audit(found: Audit) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A head that begins with ``#`` is a column of numbers."""
+    """A head that begins with ``#`` is a column of numbers. On a phone every row is a block, with the heads in front of the cells."""
     numeric = [head.startswith("#") for head in heads]
     top = "".join(
         f"<th{' class=n' if n else ''}>{escape(head.lstrip('#'))}</th>" for head, n in zip(heads, numeric, strict=True)
     )
+    names = [escape(head.lstrip("#"), quote=True) for head in heads]
     body = "".join(
         "<tr>"
-        + "".join(f"<td{' class=n' if n else ''}>{escape(cell)}</td>" for cell, n in zip(row, numeric, strict=True))
+        + "".join(
+            f'<td{" class=n" if n else ""} data-head="{name}">{escape(cell)}</td>'
+            for cell, n, name in zip(row, numeric, names, strict=True)
+        )
         + "</tr>"
         for row in rows
     )

@@ -57,7 +57,7 @@ def parts(row: Row, hops: list[Row]) -> list[tuple[str, float, float, str]]:
 
     def wait(until: float) -> None:
         if until > at:
-            made.append(("wait", at, until, f"waits {duration(until - at)}"))
+            made.append(("wait", at, until, f"waited {duration(until - at)}"))
 
     for hop in hops:
         if hop["began"] is None:
@@ -65,7 +65,7 @@ def parts(row: Row, hops: list[Row]) -> list[tuple[str, float, float, str]]:
         start, end = ((_aware(hop[name]) - begin).total_seconds() * 1e6 for name in ("began", "ended"))
         wait(start)
         lost = hop["ending"] == schema.REQUEUED
-        words = f"{hop['service']}, w{hop['worker']}{' is lost' if lost else ''}, {duration(end - start)}"
+        words = f"{hop['service']} w{hop['worker']}{' was lost after' if lost else ''} {duration(end - start)}"
         made.append(("lost" if lost else "run", start, end, words))
         at = max(at, end)
     wait(float(row["total_us"]))

@@ -1,6 +1,6 @@
-"""Drawing by hand: the few SVG words that the charts need, axes, and numbers as people write them.
+"""What the charts are drawn with: SVG elements, scales, axes, and numbers as people write them.
 
-Colours are CSS variables of the page, so that a chart follows light, dark and print by itself.
+Colours are CSS variables of the page, so a chart follows light mode, dark mode and print by itself.
 """
 
 import math
@@ -11,7 +11,7 @@ from html import escape
 WIDTH = 480  # of a chart in a card, so that its letters are as tall as those of the page
 HEIGHT = 180
 WIDE = 960  # of one that has the page to itself
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 26
+LEFT, RIGHT, TOP, BOTTOM = 62, 12, 12, 26
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
@@ -51,8 +51,29 @@ def duration(us: float) -> str:
     return f"{us / 3.6e9:.3g} h"
 
 
-def count(number: float) -> str:
+def full(number: float) -> str:
+    """A number in full.
+
+    >>> full(12_345), full(331.7), full(0.0123)
+    ('12,345', '332', '0.0123')
     """
+    if number == int(number) or abs(number) >= 100:
+        return f"{number:,.0f}"
+    return f"{number:.3g}"
+
+
+def percent(share: float) -> str:
+    r"""A share of one; only all of them are 100 %.
+
+    >>> percent(1.0), percent(0.99999), percent(0.968), percent(0.0)
+    ('100\xa0%', '99.9\xa0%', '96.8\xa0%', '0\xa0%')
+    """
+    return f"{min(100 * share, 99.9) if share < 1 else 100:.3g}\N{NO-BREAK SPACE}%"
+
+
+def count(number: float) -> str:
+    """A number for an axis, short.
+
     >>> count(950), count(12_345), count(3_400_000)
     ('950', '12.3 k', '3.4 M')
     """
@@ -62,12 +83,13 @@ def count(number: float) -> str:
     return f"{number / 1e9:.3g} G"
 
 
-def clock(seconds: float, span: float) -> str:
-    """A moment as an axis names it: the finer the shorter the span."""
+def clock(seconds: float, step: float, span: float) -> str:
+    """A moment as an axis names it, by the distance of two ticks and the time that the axis covers."""
     moment = datetime.fromtimestamp(seconds, UTC)
-    if span < 600:
-        return moment.strftime("%H:%M:%S")
-    return moment.strftime("%H:%M") if span < 86_400 * 2 else moment.strftime("%d %b")
+    if step >= 86_400:
+        return moment.strftime("%d %b")
+    time = moment.strftime("%H:%M:%S" if step < 60 else "%H:%M")
+    return f"{moment:%d %b} {time}" if span >= 86_400 * 2 else time
 
 
 # --- scales and axes ----------------------------------------------------------------------------------------------------
@@ -94,9 +116,13 @@ class Scale:
     def ticks(self, wanted: int = 4) -> list[float]:
         """Round values along the scale."""
         if self.log:
-            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            first, last = math.floor(math.log10(self.low) + 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            inside = (self.low * (1 - 1e-9), self.high * (1 + 1e-9))
+            if last - first <= 1:  # powers of ten alone would be one tick or two
+                fine = [m * 10.0**n for n in range(first, last + 1) for m in (1, 2, 5)]
+                return [value for value in fine if inside[0] <= value <= inside[1]]
             step = max(1, (last - first) // wanted)
-            return [10.0**n for n in range(first, last + 1, step)]
+            return [10.0**n for n in range(first, last + 1, step) if inside[0] <= 10.0**n <= inside[1]]
         rough = (self.high - self.low) / wanted
         unit = 10 ** math.floor(math.log10(rough))
         step = next(unit * n for n in (1, 2, 5, 10) if unit * n >= rough)
@@ -104,19 +130,77 @@ class Scale:
         return [n * step for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
-def time_axis(scale: Scale, height: float = HEIGHT) -> str:
-    span = scale.high - scale.low
-    most = (scale.end - scale.start) / 66  # a name of a moment and the room beside it
-    step = next(
-        (s for s in (1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 86_400) if span / s <= most), 86_400 * 7
-    )
-    at = math.ceil(scale.low / step) * step
+class TimeScale:
+    """Moments to positions. Where two windows are far apart, the idle time between them is cut out, and a strip shows the cut."""
+
+    CUT = 16.0  # width of the strip
+
+    def __init__(self, times: Sequence[float], step: float, start: float, end: float) -> None:
+        self.step, self.start, self.end = step, start, end
+        pieces = [[times[0], times[0]]]
+        for moment in times:
+            if moment > pieces[-1][1] + step * 1.5:
+                pieces.append([moment, moment])
+            pieces[-1][1] = moment
+        self.pieces = [(first, last + step) for first, last in pieces]
+        drawn = sum(last - first for first, last in self.pieces)
+        self.per_second = (end - start - self.CUT * (len(pieces) - 1)) / drawn
+        self.places: list[float] = []  # where each piece begins
+        at = start
+        for first, last in self.pieces:
+            self.places.append(at)
+            at += (last - first) * self.per_second + self.CUT
+
+    @property
+    def span(self) -> float:
+        """The time from the first to the last moment, with what was cut out."""
+        return self.pieces[-1][1] - self.pieces[0][0]
+
+    @property
+    def width(self) -> float:
+        """Of one window."""
+        return self.step * self.per_second
+
+    def __call__(self, moment: float) -> float:
+        for place, (first, last) in zip(reversed(self.places), reversed(self.pieces), strict=True):
+            if moment >= first:
+                return place + min(moment - first, last - first) * self.per_second
+        return self.start
+
+    def cuts(self) -> list[tuple[float, float]]:
+        """Where idle time was cut out, and how many seconds."""
+        found = []
+        for i in range(1, len(self.pieces)):
+            found.append((self.places[i] - self.CUT, self.pieces[i][0] - self.pieces[i - 1][1]))
+        return found
+
+
+STEPS = (1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 7 * 86_400)
+
+
+def time_axis(scale: TimeScale, height: float = HEIGHT) -> str:
+    room = 84 if scale.span >= 86_400 * 2 else 66  # a name of a moment and the space beside it
+    step = next((s for s in STEPS if s * scale.per_second >= room), STEPS[-1])
     out: list[str] = []
-    while at <= scale.high:
-        x = scale(at)
-        out.append(tag("line", x1=x, x2=x, y1=TOP, y2=height - BOTTOM, class_="grid"))
-        out.append(text(min(x, scale.end - 14), height - 8, clock(at, span), class_="tick", text_anchor="middle"))
-        at += step
+    named = -float(room)
+    for first, last in scale.pieces:
+        at = math.ceil(first / step) * step
+        moments: list[float] = [at + step * i for i in range(int((last - at) // step) + 1)] if at <= last else []
+        for moment in moments or [first]:
+            x = scale(moment)
+            out.append(tag("line", x1=x, x2=x, y1=TOP, y2=height - BOTTOM, class_="grid"))
+            name = clock(moment, step if moments else min(step, 60), scale.span)
+            half = 4.4 * len(name)  # on a phone the letters are larger
+            middle = min(max(x, scale.start - 20 + half), scale.end + RIGHT - half)
+            if middle - named >= room:
+                named = middle
+                out.append(text(middle, height - 8, name, class_="tick", text_anchor="middle"))
+    for x, seconds in scale.cuts():
+        told = title(f"idle for {duration(seconds * 1e6)}, cut out")
+        bottom = height - BOTTOM
+        out.append(tag("rect", told, x=x, y=TOP, width=scale.CUT, height=bottom - TOP, class_="cut"))
+        for y in range(TOP, int(bottom), 12):
+            out.append(tag("line", x1=x, x2=x + scale.CUT, y1=y + 12, y2=y, class_="cut-line"))
     return "".join(out)
 
 
@@ -125,6 +209,8 @@ def value_axis(scale: Scale, unit: str = "", width: float = WIDTH) -> str:
     for value in scale.ticks():
         y = scale(value)
         name = duration(value) if unit == "us" else count(value) + unit
+        if unit == "us" and value <= 1:
+            name = "≤ 1 us"  # the lowest bucket
         out.append(tag("line", x1=LEFT, x2=width - RIGHT, y1=y, y2=y, class_="grid"))
         out.append(text(LEFT - 6, y + 3.5, name, class_="tick", text_anchor="end"))
     return "".join(out)
