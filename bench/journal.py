@@ -26,15 +26,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.compare import HERE, cpu, free_port, wait_for
-from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.broker import Broker, Entropy
 from polydomo.client.aio import AsyncClient
 from polydomo.journal import schema
 from polydomo.journal.journal import Journal
 from polydomo.journal.levels import Levels
 from polydomo.journal.reader import Reader
 from polydomo.limits import JOURNAL_CHUNKS
+from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import new_request
-from polydomo.protocols.verbs import Service, Session, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire.link import Handler, Hub, Link
 
 UP = "{python} -m polydomo up --listen tcp://127.0.0.1:{port} --data {data} --log-level error --journal {level}"
@@ -127,11 +128,11 @@ def peers(broker: Broker) -> tuple[list[Session], list[Worker], Service]:
     for i in range(40):
         session = Session(broker, Link(hub, Handler(), f"tcp://127.0.0.1:{40000 + i}"))
         session.protocol = "mdp1"
-        broker.opened(session)
+        broker.session_opened(session)
         sessions.append(session)
     workers = []
     for session in sessions[8:]:
-        worker = broker.register(session, [b"echo"], None, 0, False, 0.0, 0.0)
+        worker = broker.register_worker(session, [b"echo"], None, 0, False, 0.0, 0.0)
         assert worker is not None
         workers.append(worker)
     return sessions[:8], workers, broker.services[b"echo"]
@@ -159,7 +160,7 @@ def rows_written(asked: argparse.Namespace) -> dict[str, Any]:
                 request = new_request(
                     number, clients[dice.randrange(8)], service, bodies[dice.randrange(50)], None, broker.now
                 )
-                recorder.accepted(request)
+                recorder.accepted(request, False, 0)
                 request.worker = workers[dice.randrange(32)]
                 request.attempts = 1
                 broker.now += dice.random() * 1e-5

@@ -14,7 +14,7 @@ START = int(datetime(2026, 1, 31, 6, 10, tzinfo=UTC).timestamp() * 1e6)
 SERVICES = ["echo", "resize", "ocr", "mail", "index", "search", "far", "nobody"]
 LANES = 6  # workers of a service, one job at a time each
 FAR, NOBODY = SERVICES.index("far"), SERVICES.index("nobody")
-SERVED = FAR  # services below this one have workers of their own
+PAUSE_SHARE_USED = FAR  # services below this one have workers of their own
 PROTOCOLS = ["", "mdp01", "mdp02", "dcp", "emqp", "memo01", "bridge"]
 OUTCOMES = ["", "ok", "error", "no-service", "silence", "interrupted", "info"]
 REASONS = [
@@ -124,7 +124,7 @@ def make(life: Life, dice: np.random.Generator, plant: "Plant") -> Made:
     n = life.requests
     end = START + int(life.seconds * 1e6)
     kinds = dice.random(n)
-    service = dice.integers(0, SERVED, n)
+    service = dice.integers(0, PAUSE_SHARE_USED, n)
     service[kinds < 0.01] = NOBODY
     if life.bridge:
         service[(kinds >= 0.01) & (kinds < 0.03)] = FAR
@@ -135,7 +135,7 @@ def make(life: Life, dice: np.random.Generator, plant: "Plant") -> Made:
     takes = np.maximum(
         20, (dice.lognormal(0, 0.8, n) * np.array([150, 2500, 4000, 900, 600, 1500, 3000, 1])[service]).astype(np.int64)
     )
-    plain = service < SERVED
+    plain = service < PAUSE_SHARE_USED
     chained = plain & (kinds > 0.94)
     errs = plain & ~chained & (kinds > 0.93)
     aside = plain & (kinds > 0.90) & (kinds <= 0.93)  # taken by the spare at once
@@ -146,7 +146,7 @@ def make(life: Life, dice: np.random.Generator, plant: "Plant") -> Made:
     lane = service * LANES + dice.integers(0, LANES, n)
     began = arrive.copy()
     stopped = began + takes
-    for one in range(SERVED * LANES):
+    for one in range(PAUSE_SHARE_USED * LANES):
         mine = np.flatnonzero(in_lane & (lane == one))
         if mine.size:
             work = takes[mine] + 2  # a worker is given the next one two microseconds after it was free
@@ -273,7 +273,7 @@ def make(life: Life, dice: np.random.Generator, plant: "Plant") -> Made:
         )
     )
     # passed on: the next service's spare has it for as long again
-    then = (service + 1) % SERVED
+    then = (service + 1) % PAUSE_SHARE_USED
     second = stopped + 3
     over = second + takes // 2 + 10
     rows.add(
@@ -455,7 +455,7 @@ def make(life: Life, dice: np.random.Generator, plant: "Plant") -> Made:
     if life.bridge:
         far = np.flatnonzero((service == FAR) & (takes > 200))
         leaving = {
-            "service": far % SERVED,
+            "service": far % PAUSE_SHARE_USED,
             "accepted": began[far] + 10,
             "ended": stopped[far] - 10,
             "parent": np.arange(far.size) + 1,

@@ -231,7 +231,7 @@ class Pair:
 
 
 class DatagramRoute(asyncio.DatagramProtocol):
-    """Datagrams from peers to one address. What comes back is not carried: heartbeats have no answer."""
+    """UdpHeartbeats from peers to one address. What comes back is not carried: heartbeats have no answer."""
 
     port = 0
 

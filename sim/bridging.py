@@ -27,7 +27,7 @@ class Opening(Handler):
         session = BridgeSession(self.node.broker, self.link, caller=True)
         self.tap.listen(session)
         self.link.handler = session
-        self.node.broker.opened(session)
+        self.node.broker.session_opened(session)
         session.on_open()
 
 

@@ -10,14 +10,14 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from polydomo.broker.core import Broker, Entropy
-from polydomo.broker.datagrams import FORGED, Datagrams
+from polydomo.broker.broker import Broker, Entropy
 from polydomo.broker.policy import Policy
-from polydomo.broker.timers import HAIR
+from polydomo.broker.timers import TIME_TOLERANCE
+from polydomo.broker.udp_heartbeats import FORGED, UdpHeartbeats
 from polydomo.journal.chunk import Run
 from polydomo.limits import HANDSHAKE_TIME
 from polydomo.protocols.tuning import Tuning
-from polydomo.wire.link import CHOKED, Hub, Link
+from polydomo.wire.link import PAUSE_NOT_READING, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import Bounds, ZmtpLink
 from sim.clock import Event
@@ -102,9 +102,9 @@ class ServerConnection(Owner):
         if link is None:
             return
         if not choked:
-            link.resume(CHOKED)
+            link.resume(PAUSE_NOT_READING)
         elif not getattr(link.handler, "workers", 0):
-            link.pause(CHOKED)
+            link.pause(PAUSE_NOT_READING)
         self.node.wake()
 
     # --- in a turn of the loop
@@ -152,7 +152,7 @@ class ServerConnection(Owner):
         if link.out:
             data = b"".join(link.out)
             link.out.clear()
-            link.special = False
+            link.needs_full_flush = False
             self.tap.went(data)
             self.node.outbox.setdefault(self, bytearray()).extend(data)
 
@@ -176,7 +176,7 @@ class ServerConnection(Owner):
                 self.node.inbox.append((self, None))
                 self.node.wake()
         else:
-            self.endpoint.read(not link.paused)
+            self.endpoint.read(not link.pauses)
 
 
 class BrokerNode(Listener):
@@ -242,7 +242,7 @@ class BrokerNode(Listener):
             self.wall,
             f"tcp://{self.name}:5246",
         )
-        self.datagrams = Datagrams(self.broker)
+        self.datagrams = UdpHeartbeats(self.broker)
         self.watcher = Watcher(self)
         self.recorder.attach(self.broker)
         self.recorder.begin("started")
@@ -398,7 +398,7 @@ class BrokerNode(Listener):
                 self._guard(connection.endpoint.name, partial(connection.take, data))
                 self.watcher.step()
         timers = self._advance()
-        broker.turn()
+        broker.end_turn()
         while hub.resumed:
             link = hub.resumed.pop()
             if not link.closed and isinstance(link.owner, ServerConnection):
@@ -410,7 +410,7 @@ class BrokerNode(Listener):
                     link.owner.flush()
         self.watcher.step()
         self.watcher.turned(timers)
-        if broker.unfinished():
+        if broker.has_more_work():
             self.wake()
         self._set_timer()
 
@@ -421,8 +421,8 @@ class BrokerNode(Listener):
         if when is None or when > broker.now:
             return False
         self.watcher.overslept(broker.now - when)
-        registered = list(broker.catalog.directory())
-        self._guard("timers", broker.advance)
+        registered = list(broker.catalog.active_entries())
+        self._guard("timers", broker.run_timers)
         self.watcher.services_lost(registered)
         return True
 
@@ -438,8 +438,8 @@ class BrokerNode(Listener):
         if when is None:
             return
         at = when - self.skew
-        if self._timer is not None and not self._timer.cancelled and self.now < self._timer.when <= at + HAIR:
+        if self._timer is not None and not self._timer.cancelled and self.now < self._timer.when <= at + TIME_TOLERANCE:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.later(max(0.0, at - self.now) + HAIR, self.wake)
+        self._timer = self.later(max(0.0, at - self.now) + TIME_TOLERANCE, self.wake)

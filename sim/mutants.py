@@ -3,19 +3,20 @@
 from contextlib import ExitStack
 from typing import Any
 
-from polydomo.broker import liveness, queues
-from polydomo.broker.core import Broker
-from polydomo.broker.floor import Floor
-from polydomo.broker.ledger import Ledger
+from polydomo.broker import deadlines, dispatch, liveness, outcomes, queues, workers
+from polydomo.broker.backpressure import Backpressure
+from polydomo.broker.broker import Broker
+from polydomo.broker.tokens import Tokens
 from polydomo.protocols.dcp import DcpSession
 from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.mdp1 import Mdp1Session
 from polydomo.protocols.mdp2 import Mdp2Session
 from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.memo_session import MemoSession
-from polydomo.protocols.request import DONE, QUEUED, Request, Terms
-from polydomo.protocols.verbs import Service, Session, Worker
-from polydomo.protocols.worker_role import WorkerRole
+from polydomo.protocols.model import Service, Worker
+from polydomo.protocols.request import DONE, QUEUED, Request, TimeLimits
+from polydomo.protocols.session import Session
+from polydomo.protocols.single_worker import SingleWorkerSession
 from polydomo.wire.zmtp import ZmtpLink
 from sim.breaking import both, mutant, swap
 
@@ -49,12 +50,12 @@ def no_fencing(stack: ExitStack) -> None:
 @mutant("an attempt is named like the one before it", *both("dcp,dcp,dcp"), *LOSSES, "slow=0.3")
 def token_reused(stack: ExitStack) -> None:
     def make(token: Any) -> Any:
-        def mutated(self: Broker, number: int, attempts: int) -> Any:
+        def mutated(self: Tokens, number: int, attempt: int) -> Any:
             return token(self, number, 1)
 
         return mutated
 
-    swap(stack, Ledger, "_token", make)
+    swap(stack, Tokens, "make", make)
 
 
 @mutant("a reply goes to another client of the same protocol", *both("mdp2,mdp2,mdp2"), *BUSY)
@@ -126,7 +127,7 @@ def repeated_result(stack: ExitStack) -> None:
 
 @mutant("memo01 workers are all called the same", *both("memo,memo"))
 def same_worker_id(stack: ExitStack) -> None:
-    swap(stack, Broker, "nonce", lambda nonce: lambda self, size: b"n" * size)
+    swap(stack, Broker, "random_bytes", lambda nonce: lambda self, size: b"n" * size)
 
 
 # --- what is lost with a worker --------------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ def same_worker_id(stack: ExitStack) -> None:
 
 @mutant("what a lost worker gives back goes to the end of the line", *LOSSES, *BUSY)
 def requeue_to_the_tail(stack: ExitStack) -> None:
-    swap(stack, queues, "push_back", lambda push_back: queues.push)
+    swap(stack, queues, "push_front", lambda push_front: queues.push)
 
 
 @mutant("a request is tried for ever", "failing=0.9", "attempts=2", *both("mdp2,mdp2"))
@@ -146,7 +147,7 @@ def attempts_unbounded(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, Floor, "_give_back", make)
+    swap(stack, workers, "requeue", make)
 
 
 @mutant(
@@ -159,12 +160,12 @@ def attempts_unbounded(stack: ExitStack) -> None:
 def partials_mixed(stack: ExitStack) -> None:
     def make(give_back: Any) -> Any:
         def mutated(self: Broker, request: Request, worker: Worker, why: str) -> None:
-            request.own_course().partials = 0
+            request.own_history().partials = 0
             give_back(self, request, worker, why)
 
         return mutated
 
-    swap(stack, Floor, "_give_back", make)
+    swap(stack, workers, "requeue", make)
 
 
 @mutant(
@@ -173,34 +174,34 @@ def partials_mixed(stack: ExitStack) -> None:
 def held_partials_kept(stack: ExitStack) -> None:
     def make(give_back: Any) -> Any:
         def mutated(self: Broker, request: Request, worker: Worker, why: str) -> None:
-            kept = request.course.parts
+            kept = request.history.held_partials
             give_back(self, request, worker, why)
             if kept and request.state != DONE:
-                request.own_course().parts = kept
+                request.own_history().held_partials = kept
                 self.held_bytes += kept.size
 
         return mutated
 
-    swap(stack, Floor, "_give_back", make)
+    swap(stack, workers, "requeue", make)
 
 
 @mutant("a lost connection does not lose its workers", *LOSSES)
 def lost_connection_ignored(stack: ExitStack) -> None:
     def make(closed: Any) -> Any:
         def mutated(self: Broker, session: Session, why: str) -> None:
-            crew = self.crews.pop(session, None)
+            crew = self.session_workers.pop(session, None)
             closed(self, session, why)
             if crew is not None:
-                self.crews[session] = crew
+                self.session_workers[session] = crew
 
         return mutated
 
-    swap(stack, Broker, "closed", make)
+    swap(stack, Broker, "session_closed", make)
 
 
 @mutant("a client that has gone leaves its requests behind", "client_crash=0.5", "slow=0.3", *BUSY)
 def client_not_cleaned(stack: ExitStack) -> None:
-    swap(stack, Broker, "_abandon", lambda abandon: lambda self, request, why: None)
+    swap(stack, outcomes, "cancel", lambda abandon: lambda self, request, why: None)
 
 
 @mutant("a request that was taken back stays in the line", *both("mdp2,mdp2"), "give_up=0.5", "slow=0.5", *BUSY)
@@ -208,13 +209,13 @@ def cancelled_still_queued(stack: ExitStack) -> None:
     def make(abandon: Any) -> Any:
         def mutated(self: Broker, request: Request, why: str) -> None:
             if request.state == QUEUED:
-                self._end(request, "cancelled", why)
+                outcomes.end(self, request, "cancelled", why)
             else:
                 abandon(self, request, why)
 
         return mutated
 
-    swap(stack, Broker, "_abandon", make)
+    swap(stack, outcomes, "cancel", make)
 
 
 @mutant("memo01's lost workers are never given up", *both("memo,memo"), *LOSSES)
@@ -225,7 +226,7 @@ def orphans_kept(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, Floor, "orphan", make)
+    swap(stack, Broker, "orphan_worker", make)
 
 
 # --- who gets what -----------------------------------------------------------------------------------------------------------
@@ -234,12 +235,12 @@ def orphans_kept(stack: ExitStack) -> None:
 @mutant("the most recently used worker comes first", *both("mdp2,mdp2,mdp2,mdp2"), "services=1")
 def wrong_end_of_the_lru(stack: ExitStack) -> None:
     def make(pick: Any) -> Any:
-        def mutated(self: Broker, service: Service, request: Request) -> Worker:
-            return next(reversed(service.idle if service.idle else service.spare))
+        def mutated(service: Service, request: Request) -> Worker:
+            return next(reversed(service.idle if service.idle else service.partly_busy))
 
         return mutated
 
-    swap(stack, Floor, "_pick", make)
+    swap(stack, dispatch, "pick_worker", make)
 
 
 @mutant(
@@ -249,10 +250,10 @@ def no_turns(stack: ExitStack) -> None:
     def make(pop: Any) -> Any:
         def mutated(service: Service) -> Request:
             request: Request = pop(service)
-            queue = service.queues.get(request.session)
+            queue = service.client_queues.get(request.session)
             if queue is not None:
-                service.turns.remove(queue)
-                service.turns.appendleft(queue)
+                service.round_robin.remove(queue)
+                service.round_robin.appendleft(queue)
             return request
 
         return mutated
@@ -292,7 +293,7 @@ def ping_asks_for_two(stack: ExitStack) -> None:
         def mutated(self: DcpSession) -> None:
             ping(self)
             if self.worker is not None and self.worker.alive and self.worker.held:
-                self.broker.grant(self.worker, 1)
+                self.broker.add_credit(self.worker, 1)
 
         return mutated
 
@@ -316,7 +317,7 @@ def ready_asks_for_two(stack: ExitStack) -> None:
 
 @mutant("DISCONNECT from a worker is not heard", *both("mdp2,mdp2"), "leaving=0.5", "latency=0.05")
 def disconnect_ignored(stack: ExitStack) -> None:
-    swap(stack, WorkerRole, "part", lambda part: lambda self, why: None)
+    swap(stack, SingleWorkerSession, "end_worker", lambda part: lambda self, why: None)
 
 
 @mutant("silence is never judged", "worker_freeze=0.5", *both("mdx,mdp2,emqp"))
@@ -337,13 +338,13 @@ def busy_timeout_ignored(stack: ExitStack) -> None:
         stack,
         liveness,
         "_allowed_silence",
-        lambda allowed: lambda broker, worker: 0.0 if worker.waiting else worker.silence,
+        lambda allowed: lambda broker, worker: 0.0 if worker.polling else worker.max_silence,
     )
 
 
 @mutant("the broker does not beat", *both("mdp1,mdp1"))
 def no_beats(stack: ExitStack) -> None:
-    swap(stack, Mdp1Session, "beat", lambda beat: lambda self, worker: None)
+    swap(stack, Mdp1Session, "send_heartbeat", lambda beat: lambda self, worker: None)
 
 
 @mutant("a PING is not answered", *both("mdx,mdx"))
@@ -351,7 +352,7 @@ def no_pongs(stack: ExitStack) -> None:
     def make(ping: Any) -> Any:
         def mutated(self: MdxSession) -> None:
             if self.worker is not None:
-                self.broker.heard(self.worker)
+                self.broker.heartbeat(self.worker)
 
         return mutated
 
@@ -366,23 +367,23 @@ def expiry_skipped(stack: ExitStack) -> None:
     def make(due: Any) -> Any:
         def mutated(self: Broker, service: Service) -> None:
             service.timer = 0
-            if service.length and not service.workers:
-                self._watch(service)
+            if service.queue_length and not service.workers:
+                deadlines.watch_service(self, service)
 
         return mutated
 
-    swap(stack, Broker, "_service_due", make)
+    swap(stack, deadlines, "service_due", make)
 
 
 @mutant("a request's own deadline is not kept", *both("emqp,memo"), "slow=0.8", "give_up=0.5")
 def deadline_skipped(stack: ExitStack) -> None:
     def make(due: Any) -> Any:
-        def mutated(self: Broker, request: Request, terms: Terms) -> None:
+        def mutated(self: Broker, request: Request, terms: TimeLimits) -> None:
             terms.timer = 0
 
         return mutated
 
-    swap(stack, Broker, "_request_due", make)
+    swap(stack, deadlines, "request_due", make)
 
 
 # --- bounds ----------------------------------------------------------------------------------------------------------------
@@ -397,17 +398,17 @@ def held_bytes_kept(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, Ledger, "_end", make)
+    swap(stack, outcomes, "end", make)
 
 
 @mutant("a client at a bound is still read", *both("mdx,mdx"), "max_outstanding=4", "slow=0.3", "burst=10", "pace=0.2")
 def bounds_ignored(stack: ExitStack) -> None:
-    swap(stack, Ledger, "_stall", lambda stall: lambda self, session, service: None)
+    swap(stack, Backpressure, "pause", lambda pause: lambda self, session, service: None)
 
 
 @mutant("a client that was paused is never read again", *both("mdx,mdx"), "max_outstanding=2", "burst=10", "pace=0.2")
 def never_resumed(stack: ExitStack) -> None:
-    swap(stack, Broker, "turn", lambda turn: lambda self: None)
+    swap(stack, Broker, "end_turn", lambda turn: lambda self: None)
 
 
 # --- bytes -----------------------------------------------------------------------------------------------------------------
@@ -429,7 +430,7 @@ def partial_dropped(stack: ExitStack) -> None:
     def make(partial: Any) -> Any:
         def mutated(self: Broker, worker: Worker, token: bytes, body: Any) -> bool:
             request = worker.held.get(token)
-            if request is not None and request.course.first_partial:
+            if request is not None and request.history.first_partial:
                 return True
             return bool(partial(self, worker, token, body))
 

@@ -3,20 +3,21 @@
 from contextlib import ExitStack
 from typing import Any
 
-from polydomo.broker import liveness
+from polydomo.broker import admission, dispatch, liveness
+from polydomo.broker.bridging import Bridging
+from polydomo.broker.broker import Broker
 from polydomo.broker.catalog import Catalog
-from polydomo.broker.core import Broker
-from polydomo.broker.crossing import Crossing
-from polydomo.broker.datagrams import BEAT, Datagrams
-from polydomo.broker.pubsub import Subscriptions
+from polydomo.broker.subscriptions import Subscriptions
+from polydomo.broker.udp_heartbeats import BEAT, UdpHeartbeats
 from polydomo.journal.recorder import JournalRecorder
-from polydomo.protocols.bridge import BridgeSession, Path
+from polydomo.protocols.bridge import BridgeSession
 from polydomo.protocols.dbp import DbpSession
 from polydomo.protocols.dcp import DcpSession
 from polydomo.protocols.emqp import EmqpSession
+from polydomo.protocols.model import Path, Publication, Service, Worker
 from polydomo.protocols.pubsub import SubscriberSession
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Publication, Service, Session, Worker
+from polydomo.protocols.session import Session
 from sim.breaking import both, mutant, swap
 from sim.brokers import BrokerNode
 
@@ -46,12 +47,12 @@ def bridge_answers_twice(stack: ExitStack) -> None:
 def window_not_returned(stack: ExitStack) -> None:
     def make(grant: Any) -> Any:
         def mutated(self: Broker, worker: Worker, count: int = 1) -> None:
-            if worker not in self.bridges.learned:
+            if not worker.session.is_bridge:
                 grant(self, worker, count)
 
         return mutated
 
-    swap(stack, Crossing, "grant", make)
+    swap(stack, dispatch, "add_credit", make)
 
 
 @mutant("bytes that went over a bridge are counted there for ever", *BRIDGED, "pace=0.3", "bridge_bytes=300")
@@ -72,7 +73,7 @@ def window_not_kept(stack: ExitStack) -> None:
 
 @mutant("what a bridge offered is still offered after it was lost", *BRIDGED, "cut=0.5", "broker_crash=0.1")
 def lost_bridge_still_offers(stack: ExitStack) -> None:
-    swap(stack, Crossing, "_bridge_lost", lambda lost: lambda self, worker, held: None)
+    swap(stack, Bridging, "bridge_lost", lambda lost: lambda self, worker, held: None)
 
 
 @mutant("another broker's service is not forgotten when it is taken back", *BRIDGED, "worker_crash=0.6", "leaving=0.3")
@@ -84,7 +85,7 @@ def retract_ignored(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, Crossing, "learn", make)
+    swap(stack, Bridging, "bridge_offers", make)
 
 
 @mutant(
@@ -93,8 +94,8 @@ def retract_ignored(stack: ExitStack) -> None:
 def back_and_forgotten(stack: ExitStack) -> None:
     swap(
         stack,
-        Crossing,
-        "_wait_on",
+        Bridging,
+        "_serve_again",
         lambda wait: lambda self, service, request=None: None if request is not None else wait(self, service),
     )
 
@@ -104,17 +105,17 @@ def back_and_forgotten(stack: ExitStack) -> None:
 )
 def sent_back_and_forth(stack: ExitStack) -> None:
     def make(way: Any) -> Any:
-        def mutated(self: Broker, service: Service, asking: Worker, peer: bytes) -> Path:
-            return (self.identity(),) if service.away else way(self, service, asking, peer)
+        def mutated(self: Bridging, service: Service, asking: Worker, peer: bytes) -> Path:
+            return (self.identity(),) if service.remote else way(self, service, asking, peer)
 
         return mutated
 
-    swap(stack, Crossing, "_way", make)
+    swap(stack, Bridging, "_shortest_path", make)
 
 
 @mutant("what was published before a bridge was lost crosses it again", *BRIDGED, "topics=2", "cut=0.5", "pace=0.3")
 def published_again(stack: ExitStack) -> None:
-    swap(stack, Crossing, "first_seen", lambda first_seen: lambda self, origin, topic, number: True)
+    swap(stack, Bridging, "first_seen", lambda first_seen: lambda self, origin, topic, number: True)
 
 
 # --- the catalog -------------------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ def published_again(stack: ExitStack) -> None:
 
 @mutant("a datagram counts wherever it comes from", *CATALOG, "garbage=1")
 def forged_datagram_counts(stack: ExitStack) -> None:
-    swap(stack, Datagrams, "_judge", lambda judge: lambda self, datagram, host: BEAT)
+    swap(stack, UdpHeartbeats, "_judge", lambda judge: lambda self, datagram, host: BEAT)
 
 
 @mutant("a service that beats is given up all the same", *CATALOG, "beat=0.5")
@@ -176,7 +177,7 @@ def backlog_overtaken(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, SubscriberSession, "send_message", make)
+    swap(stack, SubscriberSession, "send_publication", make)
 
 
 @mutant("subscriptions outlive their connection", *TOPICS, "cut=0.5", "worker_crash=0.5")
@@ -194,7 +195,7 @@ def subscription_kept(stack: ExitStack) -> None:
     "beat=0.5",
 )
 def sleep_is_silence(stack: ExitStack) -> None:
-    swap(stack, liveness, "overslept", lambda overslept: lambda broker, late: None)
+    swap(stack, liveness, "excuse_silence", lambda overslept: lambda broker, late: None)
 
 
 @mutant(
@@ -294,7 +295,7 @@ def services_unbounded(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, Broker, "_unusual", make)
+    swap(stack, admission, "resolve", make)
 
 
 @mutant(

@@ -123,7 +123,7 @@ class Line(Owner, Handler):
         if link.out:
             data = b"".join(link.out)
             link.out.clear()
-            link.special = False
+            link.needs_full_flush = False
             endpoint.write(data)
         if link.closing is not None and self.alive:
             why = link.closing

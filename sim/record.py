@@ -14,8 +14,9 @@ from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Session, Worker
+from polydomo.protocols.session import Session
 
 if TYPE_CHECKING:
     from sim.brokers import BrokerNode
@@ -104,8 +105,8 @@ class SimRecorder(JournalRecorder):
     def _tag(self, request: Request) -> str:
         return self.tags.get(request.number, "")
 
-    def accepted(self, request: Request) -> None:
-        super().accepted(request)
+    def accepted(self, request: Request, queued: bool, queue_length: int) -> None:
+        super().accepted(request, queued, queue_length)
         tag = tag_of(request.body)
         self.tags[request.number] = tag
         self._row("accepted", tag, request.number, _name(request.service.name), _peer(request.session))
@@ -134,7 +135,7 @@ class SimRecorder(JournalRecorder):
         worker = request.worker
         number = worker.number if worker is not None else 0
         holder = _peer(worker.session) if worker is not None else ""
-        self._row("ended", self._tag(request), request.number, request.outcome, number, holder, request.course.reason)
+        self._row("ended", self._tag(request), request.number, request.outcome, number, holder, request.history.reason)
         self.tags.pop(request.number, None)
         self.node.watcher.ended(request)
 

@@ -5,8 +5,9 @@ from weakref import WeakKeyDictionary
 
 from polydomo import limits
 from polydomo.broker import queues
+from polydomo.protocols.model import LOST, Service, Worker
 from polydomo.protocols.request import HELD, QUEUED, Request
-from polydomo.protocols.verbs import LOST, Service, Session, Worker
+from polydomo.protocols.session import Session
 from sim.dialogs import Dialog
 
 if TYPE_CHECKING:
@@ -60,9 +61,9 @@ class Watcher:
         waited = self._came.pop(request, None)
         if worker.session.protocol == "bridge":
             return  # not every request may cross every bridge
-        if request.attempts == 1 and not request.course.hops:
-            if service.returned:
-                first = service.returned[0].number
+        if request.attempts == 1 and not request.history.forwards:
+            if service.retries:
+                first = service.retries[0].number
                 self.breach("head", f"request {request.number} went before {first}, which had been given back", tag)
             self._in_turn(request, waited, tag)
         since = self._idle.pop(worker, None)
@@ -82,7 +83,7 @@ class Watcher:
         self._served[key] = self._dispatches
         if last is None:
             return
-        for other, queue in service.queues.items():
+        for other, queue in service.client_queues.items():
             if other is request.session or not queue:
                 continue
             came = self._came.get(queue[0])
@@ -113,7 +114,7 @@ class Watcher:
         self._empty = {
             service: self._empty.get(service, broker.now)
             for service in broker.services.values()
-            if not service.workers and not service.away
+            if not service.workers and not service.remote
         }
         if self.steps % EVERY == 0:
             self.look()
@@ -144,11 +145,14 @@ class Watcher:
         for service in broker.services.values():
             # Each client may find the line full once before it is paused; what is given back is not refused, and what is passed on only
             # slows the client that asked: as many as it may have open can still come. So can what a bridge may have open by its window.
-            passed_on = sum(request.course.hops > 0 or request.session.windowed for request in queues.waiting(service))
-            most = policy.max_queue + clients + held + len(service.returned) + passed_on
-            if service.length > most:
+            passed_on = sum(
+                request.history.forwards > 0 or request.session.windowed for request in queues.waiting(service)
+            )
+            most = policy.max_queue + clients + held + len(service.retries) + passed_on
+            if service.queue_length > most:
                 self.breach(
-                    "bound", f"{service.length} requests wait for {service.name!r}, the bound is {policy.max_queue}"
+                    "bound",
+                    f"{service.queue_length} requests wait for {service.name!r}, the bound is {policy.max_queue}",
                 )
         for session in broker.sessions:
             if len(session.requests) > policy.max_outstanding:
@@ -164,8 +168,8 @@ class Watcher:
     def _stalled(self) -> None:
         """Who is not read because of a bound is read again when there is room."""
         broker = self.node.broker
-        for session, service in broker.stalled().items():
-            if not session.requests and not service.length and not broker.held_bytes:
+        for session, service in broker.backpressure.paused.items():
+            if not session.requests and not service.queue_length and not broker.held_bytes:
                 self.breach("stalled", f"client {session.number} is not read, and nothing is in its way")
 
     # --- time ---------------------------------------------------------------------------------------------------------------
@@ -176,7 +180,7 @@ class Watcher:
         now = broker.now
         for worker in broker.workers:
             dialog = self.dialogs.get(worker.session.link.peer)
-            if dialog is None or dialog.garbled or worker.orphaned:
+            if dialog is None or dialog.garbled or worker.orphaned_until:
                 continue
             beat = self.node.options.beat
             if dialog.protocol == "memo":
@@ -187,7 +191,7 @@ class Watcher:
             silent = now - dialog.last_heard
             if (
                 silent > _late(allowed)
-                and now - worker.since > _late(allowed)
+                and now - worker.registered_at > _late(allowed)
                 and self._last_job(worker, now) > _late(allowed)
             ):
                 self.breach(
@@ -218,7 +222,7 @@ class Watcher:
     def _services_heard(self) -> None:
         """A registered service that is silent is given up."""
         broker = self.node.broker
-        for name in broker.catalog.directory():
+        for name in broker.catalog.active_entries():
             entry = broker.catalog.entries[name]
             silent = broker.now - entry.seen
             if entry.beat and silent > _late(entry.beat * broker.tuning.beats_missed):
@@ -240,13 +244,13 @@ class Watcher:
 
     def _poll_answered(self, worker: Worker, now: float) -> None:
         tuning = self.node.broker.tuning
-        if worker.waiting:
-            if now - worker.told > _late(tuning.memo_idle):
+        if worker.polling:
+            if now - worker.last_sent > _late(tuning.memo_idle):
                 self.breach(
-                    "beat", f"worker {worker.number} has waited for {now - worker.told:.2f} s and was told nothing"
+                    "beat", f"worker {worker.number} has waited for {now - worker.last_sent:.2f} s and was told nothing"
                 )
-        elif not worker.held and now - worker.seen > _late(tuning.memo_idle):
-            self.breach("silence", f"worker {worker.number} has not come back for {now - worker.seen:.2f} s")
+        elif not worker.held and now - worker.last_heard > _late(tuning.memo_idle):
+            self.breach("silence", f"worker {worker.number} has not come back for {now - worker.last_heard:.2f} s")
 
     def _requests_in_time(self) -> None:
         broker = self.node.broker
@@ -265,11 +269,11 @@ class Watcher:
                 elif (
                     request.state == QUEUED
                     and session.protocol == "memo"
-                    and request.expiry
-                    and now > request.expiry + LATE * 4
+                    and request.queue_deadline
+                    and now > request.queue_deadline + LATE * 4
                 ):
                     late = "waits too long for a worker"
-                elif request.state == HELD and request.run and now > request.dispatched + _late(request.run):
+                elif request.state == HELD and request.max_run and now > request.dispatched + _late(request.max_run):
                     late = "runs for longer than its timeout"
                 # What is found late while the broker does what is due has a timer that is due next.
                 if late and now - self._late.setdefault(request, now) > LATE:
@@ -303,16 +307,16 @@ class Watcher:
             "held bytes": broker.held_bytes,
             "workers": len(broker.workers),
             "services": len(broker.services),
-            "crews": len(broker.crews),
+            "crews": len(broker.session_workers),
             "memo01 ids": len(broker.memo_workers),
-            "stalled clients": len(broker.stalled()),
+            "stalled clients": len(broker.backpressure.paused),
             "tokens": sum(len(worker.held) for worker in broker.workers),
         }
         if connections:
             left["connections"] = len(broker.sessions)
             left["timers"] = len(broker.timers)
             left["schedulers"] = len(broker.schedulers)
-            left["catalog entries"] = len(broker.catalog.directory())
+            left["catalog entries"] = len(broker.catalog.active_entries())
         for what, count in left.items():
             if count:
                 self.breach("rest", f"{count} {what} are left")
@@ -321,7 +325,7 @@ class Watcher:
 
 def _could(service: Service, other: Worker, chosen: Worker, request: Request) -> bool:
     """Whether ``other`` could have been chosen instead: it is free now, not avoided, and of no lesser weight."""
-    if other.credit <= 0 or other.held or other.session is request.course.lost_by:
+    if other.credit <= 0 or other.held or other.session is request.history.lost_by:
         return False
     return service.workers[other] >= service.workers.get(chosen, 0)
 

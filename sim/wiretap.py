@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from polydomo.protocols.detect import Detector
-from polydomo.protocols.verbs import Session
+from polydomo.protocols.session import Session
 from polydomo.wire.link import Link
 from sim import dialogs
 
@@ -126,7 +126,7 @@ class Tap:
     def listen(self, session: Session) -> None:
         """Puts itself in front of the session."""
         take = session.on_message
-        ordinary = session.ordinary
+        ordinary = session.fast_path
 
         def on_message(data: bytes, start: int, end: int) -> None:
             if self._within:
@@ -149,7 +149,7 @@ class Tap:
             return end
 
         session.on_message = on_message  # type: ignore[method-assign]
-        session.ordinary = on_ordinary  # type: ignore[method-assign]
+        session.fast_path = on_ordinary  # type: ignore[method-assign]
 
     def _came(self, frames: Message) -> None:
         if self.dialog is None:

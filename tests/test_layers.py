@@ -76,7 +76,7 @@ def modules() -> list[str]:
 
 
 def test_there_is_something_to_check() -> None:
-    assert {"errors.py", "limits.py", "wire/link.py", "protocols/verbs.py"} <= set(modules())
+    assert {"errors.py", "limits.py", "wire/link.py", "protocols/session.py"} <= set(modules())
 
 
 @pytest.mark.parametrize("path", modules())
@@ -92,27 +92,27 @@ def test_every_directory_is_a_known_layer() -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("wire/zmtp.py", "from polydomo.protocols.verbs import Verbs"),
-        ("wire/zmtp.py", "import polydomo.protocols.verbs"),
-        ("wire/zmtp.py", "from ..protocols import verbs"),
+        ("wire/zmtp.py", "from polydomo.protocols.broker_api import BrokerApi"),
+        ("wire/zmtp.py", "import polydomo.protocols.session"),
+        ("wire/zmtp.py", "from ..protocols import session"),
         ("wire/zmtp.py", "from .. import broker"),
         ("wire/zmtp.py", "from polydomo import Client"),
-        ("protocols/mdp.py", "from polydomo.broker.core import Broker"),
-        ("broker/core.py", "from polydomo.server import settings"),
-        ("broker/core.py", "import time"),
-        ("broker/core.py", "import asyncio.events"),
-        ("broker/core.py", "from random import Random"),
-        ("broker/core.py", "from os import path"),
-        ("broker/core.py", "def f():\n    import socket"),
-        ("broker/core.py", "if TYPE_CHECKING:\n    import zmq"),
-        ("broker/core.py", "print('x')"),
+        ("protocols/mdp.py", "from polydomo.broker.broker import Broker"),
+        ("broker/broker.py", "from polydomo.server import settings"),
+        ("broker/broker.py", "import time"),
+        ("broker/broker.py", "import asyncio.events"),
+        ("broker/broker.py", "from random import Random"),
+        ("broker/broker.py", "from os import path"),
+        ("broker/broker.py", "def f():\n    import socket"),
+        ("broker/broker.py", "if TYPE_CHECKING:\n    import zmq"),
+        ("broker/broker.py", "print('x')"),
         ("protocols/dbp.py", "f = open('x')"),
         ("broker/core.py", "from polydomo.keys import read_pair"),
         ("server/run.py", "from polydomo.client import AsyncClient"),
         ("server/run.py", "from polydomo.cli.main import app"),
         ("server/run.py", "from polydomo.testing import Broker"),
         ("client/aio.py", "from polydomo.server.settings import Settings"),
-        ("client/aio.py", "from polydomo.broker.core import Broker"),
+        ("client/aio.py", "from polydomo.broker.broker import Broker"),
         ("client/aio.py", "from polydomo.worker.aio import AsyncWorker"),
         ("worker/aio.py", "from polydomo.server.logs import setup"),
         ("journal/writer.py", "from polydomo.pipeline import tables"),
@@ -133,8 +133,11 @@ def test_the_checker_catches(path: str, text: str) -> None:
         ("wire/zmtp.py", "import struct\nfrom polydomo.errors import ProtocolViolation\nfrom polydomo import limits"),
         ("wire/zmtp.py", "from . import frames\nfrom .link import Link\nfrom ..limits import MAX_FRAME"),
         ("wire/zmtp.py", "from polydomo import __version__"),
-        ("broker/core.py", "from polydomo.protocols.verbs import Verbs\nfrom polydomo.wire.frames import Body"),
-        ("server/run.py", "import asyncio, time, logging\nfrom polydomo.broker.core import Broker"),
+        (
+            "broker/broker.py",
+            "from polydomo.protocols.broker_api import BrokerApi\nfrom polydomo.wire.frames import Body",
+        ),
+        ("server/run.py", "import asyncio, time, logging\nfrom polydomo.broker.broker import Broker"),
         ("worker/aio.py", "from polydomo.client.connection import Connection"),
         ("pipeline/tables.py", "import pyspark\nfrom polydomo.journal.schema import COLUMNS"),
         ("cli/main.py", "from polydomo import Client\nfrom polydomo.server.settings import Settings"),

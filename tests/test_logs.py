@@ -34,7 +34,7 @@ def log(broker: polydomo.testing.Broker) -> Iterator[logging.Logger]:
 
 def records(broker: polydomo.testing.Broker, count: int, **wanted: object) -> list[dict[str, object]]:
     """Waits for so many records."""
-    broker.wait_until(lambda server: server.broker.logs.taken >= count)
+    broker.wait_until(lambda server: server.broker.publishing.log_records.taken >= count)
     with polydomo.Client(broker.url) as client:
         found = client.call("polydomo.logs", json.dumps(wanted)).json()
     assert isinstance(found, list)
@@ -115,7 +115,7 @@ def test_nothing_waits_for_a_broker_that_is_not_there(broker: polydomo.testing.B
         assert handler.dropped >= 980  # ten wait in line; a few more may be on their way
         broker.start()
         handler.flush()
-        broker.wait_until(lambda server: server.broker.logs.taken >= 10)
+        broker.wait_until(lambda server: server.broker.publishing.log_records.taken >= 10)
         log.warning("again")
         found = [str(row["message"]) for row in records(broker, 12)]
         assert found[0] == "number 0" and "again" in found
@@ -146,7 +146,7 @@ def test_a_publisher_from_many_threads(broker: polydomo.testing.Broker) -> None:
         for thread in threads:
             thread.join()
     assert not publisher.publish("count.a", "closed") and publisher.dropped == 1
-    broker.wait_until(lambda server: len(server.broker.values) == 4)
+    broker.wait_until(lambda server: len(server.broker.publishing.last_values) == 4)
 
     async def late() -> dict[str, str]:
         async with AsyncSubscriber(broker.url, "count.") as subscriber:

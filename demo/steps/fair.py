@@ -37,7 +37,7 @@ def run(stage: Stage) -> None:
         show.check(
             "clients of a service are served in turn",
             place <= 3,
-            f"the latecomer was answered as number {place} of {FLOOD + 1}",
+            f"the catch_up was answered as number {place} of {FLOOD + 1}",
         )
         flood.close()
 

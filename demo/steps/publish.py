@@ -5,7 +5,7 @@ import zmq
 from demo.peers.clients import PATIENCE
 from demo.stage import Stage
 
-TITLE = "A latecomer learns the last value"
+TITLE = "A catch_up learns the last value"
 
 
 def run(stage: Stage) -> None:
@@ -28,13 +28,13 @@ def run(stage: Stage) -> None:
         late.connect(stage.url)
         late.setsockopt(zmq.SUBSCRIBE, b"lab.")
         first = receive(late)
-        show.event(f"latecomer: {b' '.join(first).decode()}")
+        show.event(f"catch_up: {b' '.join(first).decode()}")
         show.check(
             "a late subscriber is given the last value", first == [b"lab.temperature", b"20.4"], first[-1].decode()
         )
         publish(thermometer, b"20.9")
         second = receive(late)
-        show.event(f"latecomer: {b' '.join(second).decode()}")
+        show.event(f"catch_up: {b' '.join(second).decode()}")
         show.check("... and then everything new", second == [b"lab.temperature", b"20.9"], second[-1].decode())
     finally:
         thermometer.close()

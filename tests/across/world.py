@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from polydomo.broker.core import Broker
+from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
@@ -32,7 +32,7 @@ class World:
         while sum(line.pump() for line in self.lines):
             pass
         self.lines = [line for line in self.lines if line.open]
-        self.broker.turn()
+        self.broker.end_turn()
         self.broker.check_invariants()
 
     def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
@@ -48,7 +48,7 @@ class World:
             broker.now = max(broker.now, min(dues))
             for line in self.lines:
                 line.beat()
-            broker.advance()
+            broker.run_timers()
             self.settle()
 
 

@@ -2,13 +2,14 @@
 
 import itertools
 
-from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.broker import Broker, Entropy
 from polydomo.broker.policy import Policy
-from polydomo.broker.record import Recorder
+from polydomo.broker.recorder import Recorder
 from polydomo.protocols.bridge import BridgeSession
+from polydomo.protocols.model import Publication, Worker
 from polydomo.protocols.request import Request
+from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Publication, Session, Worker
 from polydomo.wire.frames import Body, bounds, join, split
 from polydomo.wire.link import Handler, Hub, Link
 
@@ -36,7 +37,7 @@ class Notes(Recorder):
         assert request.number not in self.outcomes, "a request ended twice"
         self.outcomes[request.number] = request.outcome
 
-    def travelled(self, request: Request, route: list[str]) -> None:
+    def routed(self, request: Request, route: list[str]) -> None:
         self.routes[request.number] = route
 
     def requeued(self, request: Request, worker: Worker, why: str) -> None:
@@ -60,7 +61,7 @@ class Peer(Session):
         self.heard: list[tuple[bytes, ...]] = []
         self.me: Worker | None = None
         self.link.handler = self
-        node.broker.opened(self)
+        node.broker.session_opened(self)
 
     # a client
     def ask(self, service: bytes, ref: object = None, body: bytes = b"hello", timeout: float = 0.0) -> Request | None:
@@ -78,7 +79,7 @@ class Peer(Session):
 
     # a worker
     def offer(self, *services: bytes, credit: int = 1) -> "Peer":
-        self.me = self.broker.register(self, list(services), None, credit, False, 0.0, 0.0)
+        self.me = self.broker.register_worker(self, list(services), None, credit, False, 0.0, 0.0)
         assert self.me is not None
         return self
 
@@ -93,7 +94,7 @@ class Peer(Session):
         worker, _, token = self.jobs.pop(0)
         self.broker.final(worker, token, join([body]))
         if again and worker.alive:
-            self.broker.grant(worker)
+            self.broker.add_credit(worker)
 
     def forward(self, service: bytes) -> None:
         worker, request, token = self.jobs.pop(0)
@@ -104,11 +105,11 @@ class Peer(Session):
         self.broker.fail(worker, token, code, text)
 
     # a subscriber
-    def send_message(self, publication: Publication) -> None:
+    def send_publication(self, publication: Publication) -> None:
         self.heard.append(tuple(split(publication.message)))
 
-    def send_value(self, publication: Publication) -> None:
-        self.send_message(publication)
+    def send_last_value(self, publication: Publication) -> None:
+        self.send_publication(publication)
 
     def close(self) -> None:
         self.link.lost("closed by the test")
@@ -138,7 +139,7 @@ class Node:
         known = self.broker.services.get(service)
         if known is None:
             return -1
-        return 0 if known.workers else min(map(len, known.away.values()), default=-1)
+        return 0 if known.workers else min(map(len, known.remote.values()), default=-1)
 
 
 class Bridge:
@@ -152,7 +153,7 @@ class Bridge:
             link = Link(node.net.hub, Handler(), f"bridge of {node.name}")
             session = BridgeSession(node.broker, link, caller)
             link.handler = session
-            node.broker.opened(session)
+            node.broker.session_opened(session)
             self.ends.append(session)
         self.ends[0].on_open()
 
@@ -222,7 +223,7 @@ class Net:
                 if bridge.up:
                     count += bridge.carry(0) + bridge.carry(1)
             for node in self.nodes:
-                node.broker.turn()
+                node.broker.end_turn()
             assert count < 100_000, "they go on for ever"
         self.check()
         return count
@@ -236,7 +237,7 @@ class Net:
                 break
             self._at(max(min(due), self.now))
             for node in self.nodes:
-                node.broker.advance()
+                node.broker.run_timers()
             if settle:
                 self.settle()
         self._at(until)

@@ -1,11 +1,12 @@
 """The broker without a wire: peers are scripted sessions, time is set by hand, and the invariants are checked after every step."""
 
-from polydomo.broker.core import Broker
+from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
-from polydomo.broker.record import Recorder
+from polydomo.broker.recorder import Recorder
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import DONE, OUTCOMES, Request
+from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import Body, join, split
 from polydomo.wire.link import Handler, Hub, Link
 from tests.entropy import Zeros
@@ -32,7 +33,7 @@ class Notes(Recorder):
         self.hops: list[bytes] = []
         self.partials = 0
 
-    def accepted(self, request: Request) -> None:
+    def accepted(self, request: Request, queued: bool, queue_length: int) -> None:
         assert request not in self.open
         self.open[request] = None
 
@@ -47,7 +48,7 @@ class Notes(Recorder):
         del self.open[request]
         assert request.state == DONE and request.outcome in OUTCOMES
         self.outcomes.append((request.number, request.outcome))
-        self.reasons[request.number] = request.course.reason
+        self.reasons[request.number] = request.history.reason
 
     def left(self, worker: Worker, state: str, why: str) -> None:
         self.lefts.append((worker.number, state, why))
@@ -107,12 +108,12 @@ class World:
             looks += 1
             assert looks < 10_000, "looking again and again does not come to an end"
             broker.now = max(due, broker.now)
-            broker.advance()
-            broker.turn()
+            broker.run_timers()
+            broker.end_turn()
             self.check()
         broker.now = until
-        broker.advance()
-        broker.turn()
+        broker.run_timers()
+        broker.end_turn()
         self.check()
 
 
@@ -136,7 +137,7 @@ class Peer(Session):
         self.said: list[str] = []  # expire, dismiss, gone
         self.answered: dict[Request, int] = {}
         self.can_cancel = False
-        self.core.opened(self)
+        self.core.session_opened(self)
 
     # --- as a client
 
@@ -148,8 +149,8 @@ class Peer(Session):
             join([body]) if body else b"",
             body,
             deadline=self.core.now + deadline if deadline else 0.0,
-            wait=options.pop("wait", 0.0),
-            run=options.pop("run", 0.0),
+            max_wait=options.pop("wait", 0.0),
+            max_run=options.pop("run", 0.0),
             attempts=int(options.pop("attempts", 0)),
             fallback=b"default" if options.pop("fallback", 0) else b"",
         )
@@ -184,7 +185,7 @@ class Peer(Session):
         for name, value in options.items():
             assert name in numbers and isinstance(value, (int, float))
             numbers[name] = float(value)
-        self.worker = self.core.register(
+        self.worker = self.core.register_worker(
             self,
             list(services),
             None,
@@ -203,28 +204,28 @@ class Peer(Session):
         return self.worker
 
     def deliver(self, worker: Worker, request: Request) -> None:
-        assert not self.over and worker.alive and not self.said, (
+        assert not self.disconnected and worker.alive and not self.said, (
             "a worker that was told to go, or is gone, gets a request"
         )
         assert worker.credit >= 0 and request.token not in self.tokens, "more than it asked for, or under an old token"
         self.jobs.append(request)
         self.tokens.append(request.token)
 
-    def beat(self, worker: Worker) -> None:
+    def send_heartbeat(self, worker: Worker) -> None:
         assert worker.alive and not self.said
         self.beats.append(round(self.world.now, 3))
 
-    def expire(self, worker: Worker) -> None:
+    def on_worker_expired(self, worker: Worker) -> None:
         self.said.append("expire")
 
     def dismiss(self, worker: Worker) -> None:
         self.said.append("dismiss")
 
-    def gone(self, worker: Worker) -> None:
+    def on_worker_gone(self, worker: Worker) -> None:
         assert "gone" not in self.said and not worker.alive
         self.said.append("gone")
 
-    def cancel(self, worker: Worker, request: Request) -> bool:
+    def cancel_request(self, worker: Worker, request: Request) -> bool:
         if self.can_cancel:
             self.jobs.remove(request)
         return self.can_cancel
@@ -257,11 +258,11 @@ class Peer(Session):
         return known
 
     def say_beat(self) -> None:
-        self.core.heard(self.me)
+        self.core.heartbeat(self.me)
         self.world.check()
 
     def leave(self, why: str = "DISCONNECT") -> None:
-        self.core.leave(self.me, why)
+        self.core.worker_left(self.me, why)
         self.world.check()
 
     def close(self) -> None:

@@ -4,12 +4,12 @@ import pytest
 
 from polydomo import limits
 from polydomo.broker.policy import Policy
-from polydomo.wire.link import AT_BOUND, CHOKED, SERVED
+from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_NOT_READING, PAUSE_SHARE_USED
 from tests.broker.rig import Peer, World
 
 
 def stalled(*peers: Peer) -> list[bool]:
-    return [bool(peer.link.paused & AT_BOUND) for peer in peers]
+    return [bool(peer.link.pauses & PAUSE_AT_LIMIT) for peer in peers]
 
 
 # --- slowed
@@ -23,11 +23,11 @@ def test_a_client_with_too_many_open_requests_is_not_read() -> None:
         client.ask(b"%d" % i)
     assert stalled(client, other) == [True, False]
     worker.answer()
-    world.broker.turn()
+    world.broker.end_turn()
     assert stalled(client) == [True], "7 of 8 is still too many: it would flutter"
     worker.answer()
     assert stalled(client) == [True], "the loop's turn is when it is looked at"
-    world.broker.turn()
+    world.broker.end_turn()
     assert stalled(client) == [False]
     assert world.hub.resumed == [client.link], "to be asked for what was put aside"
     world.check()
@@ -46,7 +46,7 @@ def test_a_full_queue_slows_its_senders_and_drops_nothing() -> None:
     for _ in range(5):
         seen += worker.bodies()
         worker.answer()
-        world.broker.turn()
+        world.broker.end_turn()
         world.check()
     assert sorted(seen) == [b"0", b"1", b"2", b"3", b"4"]
     assert stalled(first, second) == [False, False]
@@ -59,15 +59,15 @@ def test_who_asks_the_broker_itself_without_end_has_its_share_of_a_turn() -> Non
     share = limits.OWN_ANSWERS // limits.OWN_ANSWER
     for turn in range(3):
         for i in range(share):
-            assert not flood.link.paused, f"turn {turn}, question {i}"
+            assert not flood.link.pauses, f"turn {turn}, question {i}"
             flood.ask(b"echo", service=b"mmi.service")
-        assert flood.link.paused == SERVED and not other.link.paused
-        assert world.broker.unfinished(), "the next turn must not wait for somebody to speak"
+        assert flood.link.pauses == PAUSE_SHARE_USED and not other.link.pauses
+        assert world.broker.has_more_work(), "the next turn must not wait for somebody to speak"
         world.check()
-        world.broker.turn()
+        world.broker.end_turn()
         assert world.hub.resumed == [flood.link], "to be asked for what was put aside"
         world.hub.resumed.clear()
-    assert not world.broker.unfinished()
+    assert not world.broker.has_more_work()
 
 
 def test_a_long_answer_is_a_larger_share() -> None:
@@ -76,10 +76,10 @@ def test_a_long_answer_is_a_larger_share() -> None:
     for i in range(300):
         client.ask(b"x", service=b"a-service-with-a-rather-long-name-%d" % i)
     client.ask(b"", service=b"polydomo.services")
-    assert client.link.paused & SERVED
+    assert client.link.pauses & PAUSE_SHARE_USED
     client.close()
     world.check()
-    assert not world.broker.unfinished(), "it has gone"
+    assert not world.broker.has_more_work(), "it has gone"
 
 
 def test_who_carries_a_worker_is_heard_on() -> None:
@@ -87,7 +87,7 @@ def test_who_carries_a_worker_is_heard_on() -> None:
     worker = world.worker()
     for _ in range(limits.OWN_ANSWERS // limits.OWN_ANSWER + 1):
         world.broker.request(worker, b"mmi.service", b"", None)
-    assert not worker.link.paused
+    assert not worker.link.pauses
     world.check()
 
 
@@ -107,7 +107,7 @@ def test_a_queue_that_is_filled_by_what_workers_pass_on_slows_those_who_asked() 
     last = world.worker(b"last", silence=0)
     for _ in range(3):
         last.answer()
-    world.broker.turn()
+    world.broker.end_turn()
     assert stalled(client) == [False]
     world.check()
 
@@ -134,7 +134,7 @@ def test_bytes_held_in_all_are_bounded() -> None:
     second.ask(bytes(600))
     assert stalled(first, second) == [False, True]
     worker.answer()
-    world.broker.turn()
+    world.broker.end_turn()
     assert stalled(second) == [False]
     world.check()
 
@@ -149,7 +149,7 @@ def test_bytes_held_for_one_client_are_bounded_and_others_go_on() -> None:
     for _ in range(4):
         world.check()
         worker.answer()
-        world.broker.turn()
+        world.broker.end_turn()
     assert stalled(greedy, modest) == [False, False]
     world.check()
 
@@ -163,7 +163,7 @@ def test_held_partials_count_too() -> None:
     assert stalled(client) == [True]
     worker.answer()
     worker.answer()
-    world.broker.turn()
+    world.broker.end_turn()
     assert stalled(client) == [False] and world.broker.held_bytes == 0
 
 
@@ -173,17 +173,17 @@ def test_a_stalled_client_that_goes_is_forgotten() -> None:
     client.ask()
     assert stalled(client) == [True]
     client.close()
-    assert world.broker.stalled() == {} and world.broker.services == {}
+    assert world.broker.backpressure.paused == {} and world.broker.services == {}
 
 
 def test_a_client_that_does_not_read_stays_paused_for_that() -> None:
     world = World(Policy(max_outstanding=1))
     worker, client = world.worker(), world.client()
     client.ask()
-    client.link.pause(CHOKED)
+    client.link.pause(PAUSE_NOT_READING)
     worker.answer()
-    world.broker.turn()
-    assert client.link.paused == CHOKED
+    world.broker.end_turn()
+    assert client.link.pauses == PAUSE_NOT_READING
 
 
 # --- told no
@@ -227,7 +227,7 @@ def test_names_are_bounded() -> None:
     assert client.ask(service=b"d") is None
     assert client.failures == ["refused"]
     assert Peer(world).register(b"d") is None and "3 services" in world.broker.refusal
-    assert not world.broker.offer(worker.me, b"d")
+    assert not world.broker.add_service(worker.me, b"d")
     worker.leave()
     assert Peer(world).register(b"d", b"e", b"f", b"g") is None
     assert Peer(world).register(b"d", b"e", b"f") is not None
@@ -245,10 +245,10 @@ def test_names_that_clients_invent_give_way_to_services_that_are_offered() -> No
     assert list(world.broker.services) == [b"y", b"z", b"a"]
     assert client.failures == ["refused", "no-worker"]
     assert worker.jobs
-    assert world.broker.offer(worker.me, b"b")
+    assert world.broker.add_service(worker.me, b"b")
     assert set(world.broker.services) == {b"y", b"a", b"b"}
     assert client.failures == ["refused", "no-worker", "no-worker"]
-    assert not world.broker.offer(worker.me, b"c"), "now all of them are offered"
+    assert not world.broker.add_service(worker.me, b"c"), "now all of them are offered"
     world.broker.check_invariants()
 
 
@@ -295,7 +295,7 @@ def test_services_of_one_worker_are_bounded() -> None:
     names = [b"%d" % i for i in range(limits.MAX_SERVICES_PER_WORKER)]
     assert Peer(world).register(*names, b"one more") is None
     peer = world.worker(*names)
-    assert not world.broker.offer(peer.me, b"one more")
+    assert not world.broker.add_service(peer.me, b"one more")
 
 
 # --- leaving
@@ -358,6 +358,6 @@ def test_nothing_is_left_when_everybody_has_gone(count: int) -> None:
     for peer in peers:
         peer.close()
     broker = world.broker
-    assert not broker.services and not broker.workers and not broker.sessions and not broker.crews
+    assert not broker.services and not broker.workers and not broker.sessions and not broker.session_workers
     assert not broker.open_requests and not broker.held_bytes and not len(broker.timers)
     assert world.notes.open == {}

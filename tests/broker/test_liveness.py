@@ -58,8 +58,8 @@ def test_a_beat_that_is_due_is_not_put_off_by_what_is_heard_just_before(world: W
     client.ask()
     world.broker.now += 2.6
     worker.say_beat()
-    assert worker.me.beats_busy
-    world.broker.advance()
+    assert worker.me.beats_while_busy
+    world.broker.run_timers()
     world.check()
     assert len(worker.beats) == 1
 
@@ -166,7 +166,7 @@ def test_once_it_has_beaten_while_busy_normal_liveness_holds(world: World) -> No
     worker, client = world.worker(), world.client()
     client.ask()
     keep_alive(worker, 20)
-    assert worker.said == [] and worker.me.beats_busy
+    assert worker.said == [] and worker.me.beats_while_busy
     world.wait(7.6)
     assert worker.said == ["expire", "gone"]
     fresh = world.worker()
@@ -190,7 +190,7 @@ def test_beating_while_idle_says_nothing_about_being_busy(world: World) -> None:
     keep_alive(worker, 20)
     client.ask()
     world.wait(100)
-    assert worker.said == [] and not worker.me.beats_busy
+    assert worker.said == [] and not worker.me.beats_while_busy
 
 
 def test_a_beat_that_crossed_the_request_is_none_of_a_busy_worker(world: World) -> None:
@@ -201,7 +201,7 @@ def test_a_beat_that_crossed_the_request_is_none_of_a_busy_worker(world: World) 
     world.wait(0.05)
     worker.say_beat()
     world.wait(100)
-    assert worker.said == [] and not worker.me.beats_busy
+    assert worker.said == [] and not worker.me.beats_while_busy
     worker.say_beat()
     world.wait(7.6)
     assert worker.said == ["expire", "gone"]
@@ -211,7 +211,7 @@ def test_a_partial_is_no_heartbeat(world: World) -> None:
     worker, client = world.worker(), world.client()
     client.ask()
     worker.part(b"x")
-    assert not worker.me.beats_busy
+    assert not worker.me.beats_while_busy
     world.wait(100)
     assert worker.said == []
 
@@ -224,10 +224,10 @@ def test_a_polling_worker_is_beaten_only_while_it_waits_and_must_answer_in_time(
     peer.polls = True
     peer.register(b"echo", credit=1, auto_credit=False, beat=10, silence=10)
     world.wait(9.9)
-    assert peer.beats == [] and peer.me.waiting
+    assert peer.beats == [] and peer.me.polling
     world.wait(0.2)
     assert len(peer.beats) == 1 and peer.me.credit == 0
-    peer.me.waiting = False  # its poll was answered, as its codec would say
+    peer.me.polling = False  # its poll was answered, as its codec would say
     world.wait(9.8)
     assert peer.said == []
     world.wait(0.3)
@@ -239,7 +239,7 @@ def test_a_polling_worker_whose_job_has_a_time_is_lost_with_it(world: World) -> 
     peer.polls = True
     peer.register(b"echo", credit=1, auto_credit=False, beat=10, silence=10)
     client.ask(run=60.0)
-    peer.me.waiting = False
+    peer.me.polling = False
     world.wait(59.9)
     assert peer.said == [] and client.failures == []
     world.wait(0.8)
@@ -253,7 +253,7 @@ def test_a_polling_worker_whose_job_has_a_time_is_lost_with_it(world: World) -> 
 def test_an_orphan_gets_nothing_and_is_lost_in_time(world: World) -> None:
     peer, client = world.worker(credit=2), world.client()
     client.ask(b"held")
-    world.broker.orphan(peer.me, 1.0)
+    world.broker.orphan_worker(peer.me, 1.0)
     world.check()
     peer.link.lost("gone")
     world.check()
@@ -270,12 +270,12 @@ def test_an_orphan_that_is_adopted_goes_on(world: World) -> None:
     old, new, client = world.worker(), Peer(world), world.client()
     client.ask()
     worker = old.me
-    world.broker.orphan(worker, 1.0)
+    world.broker.orphan_worker(worker, 1.0)
     old.close()
     world.wait(0.5)
-    world.broker.adopt(worker, new)
+    world.broker.adopt_worker(worker, new)
     world.check()
-    assert worker.session is new and new.workers == 1 and old.workers == 0
+    assert worker.session is new and new.worker_count == 1 and old.worker_count == 0
     world.wait(5)
     new.worker, new.jobs = worker, old.jobs
     assert new.answer(b"from the new connection")
@@ -287,10 +287,10 @@ def test_an_orphan_that_is_adopted_goes_on(world: World) -> None:
 def test_orphaning_and_adopting_what_is_gone_does_nothing(world: World) -> None:
     peer, other = world.worker(), Peer(world)
     peer.leave()
-    world.broker.orphan(peer.me, 1.0)
-    world.broker.adopt(peer.me, other)
+    world.broker.orphan_worker(peer.me, 1.0)
+    world.broker.adopt_worker(peer.me, other)
     world.check()
-    assert other.workers == 0
+    assert other.worker_count == 0
 
 
 # --- timers of codecs
@@ -308,8 +308,8 @@ class Alarmed(Peer):
 def test_later_rings_unless_the_connection_is_gone(world: World) -> None:
     stays, goes = Alarmed(world), Alarmed(world)
     for peer in (stays, goes):
-        world.broker.later(5.0, peer, "five")
-        world.broker.later(1.0, peer, "one")
+        world.broker.set_timer(5.0, peer, "five")
+        world.broker.set_timer(1.0, peer, "one")
     world.wait(2)
     goes.close()
     world.wait(10)
@@ -355,11 +355,11 @@ def test_the_owner_may_look_late_or_at_odd_times(world: World) -> None:
     worker, client = world.worker(), world.client()
     client.ask(b"x", service=b"other", deadline=1.0)
     world.broker.now += 500.0
-    world.broker.advance()
+    world.broker.run_timers()
     world.check()
     assert client.failures == ["timeout"]
     assert worker.said == [], "what it said while we did not look has not been read yet: that time is not its silence"
-    world.broker.advance()
+    world.broker.run_timers()
     world.check()
     world.wait(7.6)
     assert worker.said == ["expire", "gone"]
@@ -373,7 +373,7 @@ def test_a_stopped_broker_does_not_take_its_own_sleep_for_its_workers_silence(wo
     worker.say_beat()  # it beats while it works: from now on its silence counts
     world.wait(1.0)
     world.broker.now += 60.0  # SIGSTOP, or a suspended machine
-    world.broker.advance()
+    world.broker.run_timers()
     world.check()
     assert lost(world) == []
     worker.say_beat()  # what had come meanwhile is read now
@@ -385,13 +385,13 @@ def test_a_stopped_broker_does_not_take_its_own_sleep_for_its_workers_silence(wo
 
 def test_nor_for_the_silence_of_what_is_in_the_catalog(world: World) -> None:
     broker = world.broker
-    assert broker.enlist(world.client(), "camera", "192.0.2.1", {"name": "camera"}, 1.0) == ""
+    assert broker.catalog_register(world.client(), "camera", "192.0.2.1", {"name": "camera"}, 1.0) == ""
     broker.now += 60.0
-    broker.advance()
-    assert broker.lookup("camera"), "its beats wait to be read"
-    assert broker.beaten("camera", "192.0.2.1")
+    broker.run_timers()
+    assert broker.catalog_lookup("camera"), "its beats wait to be read"
+    assert broker.catalog_heartbeat("camera", "192.0.2.1")
     world.wait(2.0)
-    assert broker.lookup("camera")
+    assert broker.catalog_lookup("camera")
     world.wait(1.5)
-    assert not broker.lookup("camera"), "it is really silent"
+    assert not broker.catalog_lookup("camera"), "it is really silent"
     world.check()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from polydomo.broker.policy import Policy
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import DONE, Request
-from polydomo.protocols.verbs import Worker
 from polydomo.wire.frames import join
 from tests.broker.rig import Peer, World
 
@@ -40,24 +40,24 @@ class Crew(Peer):
         self.given: dict[bytes, Worker] = {}  # token -> worker, of everything ever delivered here
 
     def deliver(self, worker: Worker, request: Request) -> None:
-        assert not self.over and worker.alive and worker.credit >= 0
-        assert not self.polls or worker.waiting, "a polling worker is spoken to while it does not wait"
+        assert not self.disconnected and worker.alive and worker.credit >= 0
+        assert not self.polls or worker.polling, "a polling worker is spoken to while it does not wait"
         assert request.token not in self.given and request.state != DONE
         self.given[request.token] = worker
         if self.polls:
-            worker.waiting = False
+            worker.polling = False
 
-    def beat(self, worker: Worker) -> None:
-        assert worker.alive and not self.over
-        assert not self.polls or worker.waiting
+    def send_heartbeat(self, worker: Worker) -> None:
+        assert worker.alive and not self.disconnected
+        assert not self.polls or worker.polling
         if self.polls:
-            worker.waiting = False
+            worker.polling = False
 
-    def cancel(self, worker: Worker, request: Request) -> bool:
+    def cancel_request(self, worker: Worker, request: Request) -> bool:
         assert worker.held[request.token] is request
         return self.can_cancel
 
-    def gone(self, worker: Worker) -> None:
+    def on_worker_gone(self, worker: Worker) -> None:
         assert not worker.alive
 
 
@@ -101,7 +101,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.peers.remove(peer)
         for worker in peer.crew:
             if seconds and worker.alive and worker.session is peer:
-                self.broker.orphan(worker, seconds)
+                self.broker.orphan_worker(worker, seconds)
                 self.orphans.append(worker)
         peer.link.lost("crashed")
 
@@ -111,7 +111,7 @@ class BrokerMachine(RuleBasedStateMachine):
         worker = self.orphans.pop(index % len(self.orphans))
         old, peer = worker.session, self.one(where)
         if worker.alive and old.polls == peer.polls:
-            self.broker.adopt(worker, peer)
+            self.broker.adopt_worker(worker, peer)
             peer.crew.append(worker)
 
     # --- clients
@@ -133,7 +133,7 @@ class BrokerMachine(RuleBasedStateMachine):
         peer, now = self.one(index), self.broker.now
         body = join([bytes(size)]) if size else b""
         for _ in range(count):
-            if peer.link.paused:
+            if peer.link.pauses:
                 return  # it is not read
             request = self.broker.request(
                 peer, service, body, b"", now + deadline if deadline else 0.0, wait, run, attempts
@@ -146,7 +146,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.broker.open_requests)
     @rule(index=some)
     def withdraw(self, index: int) -> None:
-        self.broker.withdraw(self.accepted[index % len(self.accepted)], "not wanted any more")
+        self.broker.cancel(self.accepted[index % len(self.accepted)], "not wanted any more")
 
     # --- workers
 
@@ -166,7 +166,7 @@ class BrokerMachine(RuleBasedStateMachine):
         weights = list(range(len(names))) if weighted else None
         if peer.polls:
             credit, auto = 1, False  # it waits for its first request
-        worker = self.broker.register(peer, names, None, credit, auto, liveness[0], liveness[1], weights)
+        worker = self.broker.register_worker(peer, names, None, credit, auto, liveness[0], liveness[1], weights)
         if worker is not None:
             self.workers.append(worker)
             peer.crew.append(worker)
@@ -175,34 +175,34 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(index=some, service=services)
     def offer(self, index: int, service: bytes) -> None:
         worker = self.worker(index)
-        if not worker.orphaned and not (worker.session.polls and not worker.waiting):
-            self.broker.offer(worker, service)
+        if not worker.orphaned_until and not (worker.session.polls and not worker.polling):
+            self.broker.add_service(worker, service)
 
     @precondition(lambda self: self.workers)
     @rule(index=some, count=st.integers(1, 3))
     def grant(self, index: int, count: int) -> None:
         worker = self.worker(index)
-        if worker.alive and not worker.orphaned:
+        if worker.alive and not worker.orphaned_until:
             if worker.session.polls:
-                if worker.waiting or worker.held:
+                if worker.polling or worker.held:
                     return
-                worker.waiting = True
+                worker.polling = True
                 count = 1
-            self.broker.grant(worker, count)
+            self.broker.add_credit(worker, count)
 
     @precondition(lambda self: self.broker.workers)
     @rule(index=some, what=st.sampled_from(["revoke", "beat", "beat", "leave"]))
     def say(self, index: int, what: str) -> None:
         worker = list(self.broker.workers)[index % len(self.broker.workers)]
         if what == "revoke":
-            self.broker.revoke(worker)
+            self.broker.clear_credit(worker)
         elif what == "beat":
-            self.broker.heard(worker)
+            self.broker.heartbeat(worker)
         else:
-            self.broker.leave(worker, "DISCONNECT")
+            self.broker.worker_left(worker, "DISCONNECT")
 
     def held(self) -> list[tuple[Worker, bytes]]:
-        return [(worker, token) for worker in self.broker.workers if not worker.orphaned for token in worker.held]
+        return [(worker, token) for worker in self.broker.workers if not worker.orphaned_until for token in worker.held]
 
     @precondition(lambda self: self.held())
     @rule(which=some, size=sizes)
@@ -229,7 +229,7 @@ class BrokerMachine(RuleBasedStateMachine):
         worker = self.worker(index)
         tokens = [token for peer in self.known() for token in peer.given]
         token = tokens[which % len(tokens)] if tokens else b"undefined"
-        if not worker.orphaned:
+        if not worker.orphaned_until:
             holds = token in worker.held
             assert (self.broker.final if final else self.broker.partial)(worker, token, b"") == holds
 
@@ -244,7 +244,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def turn(self) -> None:
-        self.broker.turn()
+        self.broker.end_turn()
 
     @invariant()
     def holds(self) -> None:
@@ -257,7 +257,7 @@ class BrokerMachine(RuleBasedStateMachine):
             peer.link.lost("the end")
         self.world.wait(6.0)  # orphans are given up
         broker, notes = self.broker, self.world.notes
-        assert not broker.services and not broker.workers and not broker.sessions and not broker.crews
+        assert not broker.services and not broker.workers and not broker.sessions and not broker.session_workers
         assert not broker.open_requests and not broker.held_bytes and not len(broker.timers)
         assert not notes.open, "a request was accepted and never ended"
         numbers = [number for number, _ in notes.outcomes]

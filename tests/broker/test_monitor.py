@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from polydomo import limits
-from polydomo.broker import figures, reserved, states
+from polydomo.broker import builtin_services, figures, states
 from polydomo.broker.policy import Policy
-from polydomo.protocols.verbs import Publication, Session, Worker
+from polydomo.protocols.model import Publication, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import frame, split
 from tests.broker.rig import START, Peer, World
 
@@ -22,7 +23,7 @@ class Watcher(Peer):
         for prefix in prefixes:
             self.core.subscribe(self, prefix)
 
-    def send_message(self, publication: Publication) -> None:
+    def send_publication(self, publication: Publication) -> None:
         topic, body = split(publication.message)
         self.heard.append((topic.decode(), json.loads(body)))
 
@@ -38,7 +39,7 @@ def state(world: World, worker: Worker) -> tuple[str, float, str]:
 
 
 def asked(world: World, session: Session, name: bytes) -> Any:
-    return json.loads(split(reserved.answer(world.broker, session, name, frame(b"", False)))[0])
+    return json.loads(split(builtin_services.answer(world.broker, session, name, frame(b"", False)))[0])
 
 
 # --- workers --------------------------------------------------------------------------------------------------------------
@@ -194,12 +195,12 @@ def test_clients_are_ready_or_busy_and_leave_or_are_lost() -> None:
 def test_the_catalog_is_watched_too_and_a_registration_goes_late_then_lost_at_its_times() -> None:
     world = World()
     watcher = Watcher(world, b"monitor.service.camera")
-    world.broker.enlist(watcher, "camera", "192.0.2.1", {"name": "camera"}, 2.0)
+    world.broker.catalog_register(watcher, "camera", "192.0.2.1", {"name": "camera"}, 2.0)
     world.wait(2.99)
     assert [heard[1] for heard in watcher.take()] == ["ready"]
     world.wait(0.02)
     assert watcher.take() == [("monitor.service.camera", "late", "no beat for 3.0 s")]
-    world.broker.beaten("camera", "192.0.2.1")
+    world.broker.catalog_heartbeat("camera", "192.0.2.1")
     assert watcher.take() == [("monitor.service.camera", "ready", "it beat again")]
     world.wait(5.98)
     assert [heard[1] for heard in watcher.take()] == ["late"]
@@ -215,7 +216,7 @@ def test_a_new_watcher_hears_first_how_everything_is() -> None:
     world = World()
     world.client().ask()
     world.worker(b"echo")
-    world.broker.enlist(world.client(), "camera", "192.0.2.1", {"name": "camera"}, 2.0)
+    world.broker.catalog_register(world.client(), "camera", "192.0.2.1", {"name": "camera"}, 2.0)
     watcher = Watcher(world, b"monitor.")
     heard = {topic: row.get("state") for topic, row in watcher.heard}
     assert heard == {
@@ -346,7 +347,7 @@ def test_refusals_stale_replies_and_violations_are_counted() -> None:
     client, worker = world.client(), world.worker(b"echo")
     assert client.ask(service=b"another") is None
     world.broker.final(worker.me, b"0" * 12, b"")
-    world.broker.violated(client, "something")
+    world.broker.report_violation(client, "something")
     monitor = world.broker.monitor
     assert (monitor.refused, monitor.stale, monitor.violations) == (1, 1, 1)
     found = asked(world, client, b"polydomo.status")

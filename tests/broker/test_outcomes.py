@@ -185,7 +185,7 @@ def test_another_worker_is_preferred(world: World) -> None:
     other = world.worker()
     client.ask()
     assert first is not None and crew.jobs[0].worker is first
-    world.broker.leave(first, "went")
+    world.broker.worker_left(first, "went")
     world.check()
     assert len(other.jobs) == 1 and len(crew.jobs) == 1
 
@@ -195,7 +195,7 @@ def test_if_there_is_no_other_the_same_connection_will_do(world: World) -> None:
     first, second = crew.register(b"echo"), crew.register(b"echo")
     client.ask()
     assert first is not None
-    world.broker.leave(first, "went")
+    world.broker.worker_left(first, "went")
     crew.said.clear()
     world.check()
     assert crew.jobs[-1].worker is second
@@ -305,10 +305,10 @@ def test_a_protocol_that_can_cancel_frees_its_worker(world: World) -> None:
     request = client.ask()
     client.ask(b"next")
     assert request is not None
-    world.broker.withdraw(request, "no longer wanted")
+    world.broker.cancel(request, "no longer wanted")
     world.check()
     assert worker.bodies() == [b"next"]
-    world.broker.withdraw(request, "again")
+    world.broker.cancel(request, "again")
     assert world.notes.how == ["cancelled"] and client.failures == []
 
 
@@ -316,7 +316,7 @@ def test_withdrawing_what_waits(world: World) -> None:
     client = world.client()
     requests = [client.ask(b"%d" % i, deadline=20.0) for i in range(3)]
     assert requests[1] is not None
-    world.broker.withdraw(requests[1], "no longer wanted")
+    world.broker.cancel(requests[1], "no longer wanted")
     world.check()
     worker = world.worker(credit=5)
     assert worker.bodies() == [b"0", b"2"]

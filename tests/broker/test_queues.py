@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.broker import queues
+from polydomo.protocols.model import Service
 from polydomo.protocols.request import Request, new_request
-from polydomo.protocols.verbs import Service, Session
+from polydomo.protocols.session import Session
 from tests.broker.rig import Peer, World
 
 CLIENTS = 3
@@ -68,14 +69,14 @@ def test_the_line_is_what_the_model_says(steps: list[tuple[str, int]]) -> None:
             out.append(request)
         elif step == "back" and out:
             request = out.pop(choice % len(out))
-            queues.push_back(service, request)
+            queues.push_front(service, request)
             model.returned.insert(0, request)
         elif step == "remove" and model.all():
             request = model.all()[choice % len(model.all())]
             queues.remove(service, request)
             model.remove(request)
         assert queues.waiting(service) == model.all()
-        assert service.length == len(model.all())
+        assert service.queue_length == len(model.all())
         first = queues.oldest(service)
         assert (first is None) == (not model.all())
         assert first is None or first.accepted == min(request.accepted for request in model.all())

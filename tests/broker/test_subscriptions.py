@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.broker.core import Broker, Entropy
-from polydomo.broker.pubsub import Subscriptions
-from polydomo.protocols.verbs import Session
+from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.subscriptions import Subscriptions
+from polydomo.protocols.session import Session
 from polydomo.wire.link import Handler, Hub, Link
 
 PREFIXES = st.text("ab.", max_size=4).map(str.encode)

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polydomo.broker.timers import HAIR, Timers
+from polydomo.broker.timers import TIME_TOLERANCE, Timers
 from polydomo.limits import TIMER_TICK
 
 TICK = TIMER_TICK / 1000.0
@@ -19,7 +19,7 @@ def test_one_item_is_due_on_time(now: float, wait: float) -> None:
     key = timers.add(now, when, "item")
     due = timers.next()
     assert due is not None
-    assert due >= when - HAIR, "never early"
+    assert due >= when - TIME_TOLERANCE, "never early"
     assert due - when <= max(2 * TICK, 0.011 * wait + TICK), "late by a tick, or a hundredth of the wait"
     assert timers.due(now) == [], "not even if it is due at once: looking comes to an end"
     assert timers.due(due - TICK / 10) == []

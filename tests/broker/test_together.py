@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from polydomo.broker.policy import Policy
 from polydomo.limits import SMALL_BODY
 from polydomo.wire.frames import join
-from polydomo.wire.link import AT_BOUND
+from polydomo.wire.link import PAUSE_AT_LIMIT
 from tests.broker.rig import World
 
 BODIES = [join([b"x"]), join([b"y" * 300]), join([b"z" * (SMALL_BODY + 1)])]
@@ -29,7 +29,7 @@ def play(steps: list[Step], together: bool, telling: bool) -> list[object]:
     policy = Policy(max_outstanding=8, max_queue=11, max_client_bytes=6 * SMALL_BODY, max_held_bytes=9 * SMALL_BODY)
     world = World(policy)
     if not telling:
-        world.broker.record_by(
+        world.broker.record_to(
             type("Silent", (type(world.notes),), {"wants_messages": False, "ended": lambda *_: None})()
         )
     broker = world.broker
@@ -42,7 +42,7 @@ def play(steps: list[Step], together: bool, telling: bool) -> list[object]:
             if client.link.halted:
                 continue
             if together:
-                told.append(broker.requests(client, b"echo", bodies, None))
+                told.append(broker.request_batch(client, b"echo", bodies, None))
             else:
                 taken = 0
                 for body in bodies:
@@ -58,12 +58,12 @@ def play(steps: list[Step], together: bool, telling: bool) -> list[object]:
         elif what == "leave" and workers:
             workers.pop(0).leave()
         elif what == "turn":
-            broker.turn()
+            broker.end_turn()
         world.check()
         told.append([(request.number, bytes(request.body)) for client in clients for request in client.requests])
         told.append([[request.number for request in worker.me.held.values()] for worker in workers])
-        told.append([bool(client.link.paused & AT_BOUND) for client in clients])
-        told.append([(service.name, service.length, service.accepted) for service in broker.services.values()])
+        told.append([bool(client.link.pauses & PAUSE_AT_LIMIT) for client in clients])
+        told.append([(service.name, service.queue_length, service.accepted) for service in broker.services.values()])
     told.append((broker.held_bytes, world.notes.outcomes, world.notes.attempts))
     return told
 
@@ -81,8 +81,8 @@ def test_what_waits_anyway_is_taken_together() -> None:
     client.ask(b"held")
     client.ask(b"waits")
     world.broker.request = None  # type: ignore[assignment, method-assign]
-    assert world.broker.requests(client, b"echo", BODIES, None) == 3
+    assert world.broker.request_batch(client, b"echo", BODIES, None) == 3
     world.check()
     assert [request.number for request in client.requests] == [1, 2, 3, 4, 5]
-    assert world.broker.requests(client, b"echo", [], None) == 0
+    assert world.broker.request_batch(client, b"echo", [], None) == 0
     world.check()

@@ -45,7 +45,7 @@ def test_a_registration_beats_by_udp_while_it_hears_the_broker() -> None:
             staying = asyncio.ensure_future(stay_registered(place, CAMERA, Tell(), Address(DISCOVER, LOOPBACK, port)))
             await until_counted(server, "beat", 5)
             assert server.broker.monitor.datagrams["sent"] >= 1
-            assert server.broker.by_datagram("camera")
+            assert server.broker.catalog_beats_by_udp("camera")
             staying.cancel()
             await asyncio.wait([staying])
             await place.close()

@@ -13,14 +13,14 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.fuzz import hurry, security
+from tests.fuzz import fast_paths, security
 from tests.fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
 FOUND = Path("fuzz-found")
 KEEP = 400  # inputs that the mutator goes on from
 
-assert hurry.in_a_hurry.__name__ in TARGETS  # its targets are there by being imported
+assert fast_paths.in_a_hurry.__name__ in TARGETS  # its targets are there by being imported
 assert security.curve_server.__name__ in TARGETS
 
 

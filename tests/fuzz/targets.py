@@ -5,9 +5,9 @@
 
 from collections.abc import Callable
 
-from polydomo.broker.core import Broker
-from polydomo.broker.datagrams import Datagrams
+from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
+from polydomo.broker.udp_heartbeats import UdpHeartbeats
 from polydomo.errors import CallFailed, ProtocolViolation, SettingError
 from polydomo.protocols import dbp_udp, emqp_headers, memo, registry
 from polydomo.protocols.dbp_ends import DbpEnd
@@ -87,7 +87,7 @@ class Room:
                 link.receive(frames.join(message))
 
     def turn(self) -> None:
-        self.broker.turn()
+        self.broker.end_turn()
         while self.hub.resumed:
             link = self.hub.resumed.pop()
             if not link.closed:
@@ -97,7 +97,7 @@ class Room:
     def wait(self, seconds: float) -> None:
         self.broker.now += seconds
         self.hub.now = self.broker.now
-        self.broker.advance()
+        self.broker.run_timers()
         self.turn()
 
     def close(self) -> None:
@@ -286,7 +286,7 @@ def emqp_words(data: bytes) -> None:
 @target
 def datagram(data: bytes) -> None:
     room = Room()
-    Datagrams(room.broker).receive(data, "192.0.2.1")
+    UdpHeartbeats(room.broker).receive(data, "192.0.2.1")
     dbp_udp.read_beacon(data)
     found = dbp_udp.read(data)
     if found is not None:

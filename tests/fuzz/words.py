@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from polydomo.protocols import dbp, registry
 from polydomo.wire import frames, sp
-from tests.fuzz import hurry, security
+from tests.fuzz import fast_paths, security
 from tests.fuzz.targets import GREETING, HELLO_REQ, ready
 
 HEADERS = [
@@ -88,11 +88,11 @@ def corpus() -> dict[str, list[bytes]]:
         "sp_from_the_first_byte": [HELLO_REQ + one for one in nng],
         "sp_traffic": nng,
         **security.honest(),
-        "in_a_hurry": hurry.honest(),
-        "memo_in_a_hurry": hurry.honest_memo(),
-        "broker_zmtp": [b"\x00" + one for one in [*spoken, *hurry.honest()]]
+        "in_a_hurry": fast_paths.honest(),
+        "memo_in_a_hurry": fast_paths.honest_memo(),
+        "broker_zmtp": [b"\x00" + one for one in [*spoken, *fast_paths.honest()]]
         + [b"\x05\x00\x05topic", b"\x03\x00\x06\x01topic"],
-        "broker_sp": nng + hurry.honest_memo(),
+        "broker_sp": nng + fast_paths.honest_memo(),
         "client_ends": single,
         "worker_ends": single,
         "dbp_end": [frames.join([b"", b"o_O", bytes(4), b"{}"]), frames.join([b"", b"OwO", bytes(4), b""])],

@@ -24,7 +24,7 @@ def journalled(
     world = World(policy)
     recorder = JournalRecorder(run, levels or Levels(MESSAGES), bodies=bodies, **options)
     recorder.attach(world.broker)
-    world.broker.record_by(recorder)
+    world.broker.record_to(recorder)
     recorder.begin("the first run")
     return world, recorder
 
@@ -37,7 +37,7 @@ def live(world: World, seed: int, steps: int = 400) -> None:
     services = [b"echo", b"resize", b"name\xff"]
     for _ in range(steps):
         deed = dice.random()
-        busy = [worker for worker in workers if worker.jobs and not worker.over and worker.me.alive]
+        busy = [worker for worker in workers if worker.jobs and not worker.disconnected and worker.me.alive]
         if deed < 0.35:
             options: dict[str, float] = {}
             if dice.random() < 0.2:
@@ -60,14 +60,14 @@ def live(world: World, seed: int, steps: int = 400) -> None:
             )
             workers.append(peer)
         elif deed < 0.85 and busy:
-            world.broker.grant(dice.choice(busy).me)
+            world.broker.add_credit(dice.choice(busy).me)
         elif deed < 0.88 and workers:
             peer = workers.pop(dice.randrange(len(workers)))
-            peer.close() if dice.random() < 0.5 and not peer.over else peer.leave()
+            peer.close() if dice.random() < 0.5 and not peer.disconnected else peer.leave()
         elif deed < 0.90 and busy:
             worker = dice.choice(busy)
             token = worker.jobs[0].token
-            other = [peer for peer in workers if peer is not worker and not peer.over and peer.me.alive]
+            other = [peer for peer in workers if peer is not worker and not peer.disconnected and peer.me.alive]
             if other:
                 world.broker.final(other[0].me, token, b"\x00\x00")  # it does not hold that
         elif deed < 0.92:
@@ -75,11 +75,11 @@ def live(world: World, seed: int, steps: int = 400) -> None:
             clients[i].close()
             clients[i] = world.client(takes_partials=bool(i % 2))
         elif deed < 0.93:
-            world.broker.violated(dice.choice(clients), "nonsense")
+            world.broker.report_violation(dice.choice(clients), "nonsense")
         else:
             world.wait(dice.uniform(0.0, 3.0))
             for worker in workers:
-                if not worker.over and worker.me.alive and dice.random() < 0.8:
+                if not worker.disconnected and worker.me.alive and dice.random() < 0.8:
                     worker.say_beat()
     world.broker.drain()
     world.broker.shutdown()

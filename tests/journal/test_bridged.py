@@ -14,7 +14,7 @@ from tests.journal.stage import Row
 def journalled(node: Node, number: int, level: str = MESSAGES) -> JournalRecorder:
     recorder = JournalRecorder(Run(node.name, number, 1_700_000_000.0), Levels(level))
     recorder.attach(node.broker)
-    node.broker.record_by(recorder)
+    node.broker.record_to(recorder)
     recorder.begin("the first run")
     return recorder
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import polydomo
-from polydomo.broker.core import Broker
+from polydomo.broker.broker import Broker
 from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder

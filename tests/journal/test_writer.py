@@ -35,7 +35,7 @@ def started(
 ) -> tuple[World, Journal]:
     world = World()
     journal = Journal(directory, Levels(level), "test", wall, bounds=bounds or Bounds(keep_age=AGES))
-    world.broker.record_by(journal.recorder)
+    world.broker.record_to(journal.recorder)
     journal.attach(world.broker)
     return world, journal
 

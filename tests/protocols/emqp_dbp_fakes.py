@@ -1,12 +1,13 @@
 """A broker with its clock in the test's hand, and peers that talk to it in whole messages, without a wire."""
 
-from polydomo.broker.core import Broker
+from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
-from polydomo.broker.record import Recorder
+from polydomo.broker.recorder import Recorder
 from polydomo.protocols.emqp import EmqpSession
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
+from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire import frames
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
@@ -58,9 +59,9 @@ class Table:
             if when is None or when > end:
                 break
             self.broker.now = max(self.broker.now, when)
-            self.broker.advance()
+            self.broker.run_timers()
         self.broker.now = end
-        self.broker.advance()
+        self.broker.run_timers()
 
     def join(self, session_class: type[Session], peer: str = "") -> "Peer":
         self.peers += 1
@@ -74,7 +75,7 @@ class Peer:
         self.link = Link(table.hub, Handler(), peer)
         self.session = session_class(table.broker, self.link)
         self.link.handler = self.session
-        table.broker.opened(self.session)
+        table.broker.session_opened(self.session)
 
     def say(self, *message: bytes) -> None:
         raw = b"\x00\x00" + frames.join(list(message))  # never at position 0, as on the wire

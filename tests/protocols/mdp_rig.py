@@ -1,12 +1,13 @@
 """The real broker behind real ZMTP bytes, without sockets: what a server would do with them is done here by hand."""
 
-from polydomo.broker.core import Broker
+from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
-from polydomo.broker.record import Recorder
+from polydomo.broker.recorder import Recorder
 from polydomo.protocols.detect import Detector
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
+from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import join, split
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.zmtp import ZmtpLink
@@ -54,7 +55,7 @@ class Rig:
     def settle(self) -> None:
         """Carries bytes both ways until all are silent, and closes what wants to be closed, as the server does once per turn."""
         while True:
-            self.broker.turn()
+            self.broker.end_turn()
             busy = False
             self.hub.dirty.clear()
             for peer in list(self.peers):
@@ -71,7 +72,7 @@ class Rig:
             if due is None or due > until:
                 break
             self.broker.now = max(due, self.broker.now)
-            self.broker.advance()
+            self.broker.run_timers()
             self.settle()
         self.broker.now = until
 
@@ -104,7 +105,7 @@ class Peer(Handler):
         told = b"".join(bytes(piece) for piece in self.there.out)
         self.here.out.clear()
         self.there.out.clear()
-        if said and not self.there.paused:
+        if said and not self.there.pauses:
             self.there.receive(said)
         if told:
             self.here.receive(told)

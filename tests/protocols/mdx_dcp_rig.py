@@ -1,12 +1,13 @@
 """The real broker without I/O: a clock set by hand, and peers whose messages are lists of frames."""
 
-from polydomo.broker.core import Broker
+from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
-from polydomo.broker.record import Recorder
+from polydomo.broker.recorder import Recorder
 from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
+from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Session, Worker
 from polydomo.wire.frames import bounds, join
 from polydomo.wire.link import Handler, Hub, Link
 from tests.entropy import Counting
@@ -66,7 +67,7 @@ class Rig:
             if due is None or due > until:
                 break
             broker.now = max(due, broker.now)
-            broker.advance()
+            broker.run_timers()
         broker.now = until
 
 
@@ -78,7 +79,7 @@ class Peer:
         self.link = Link(rig.hub, Handler(), f"peer {kind.protocol}")
         self.session = kind(rig.broker, self.link)
         self.link.handler = self.session
-        rig.broker.opened(self.session)
+        rig.broker.session_opened(self.session)
 
     def say(self, *frames: bytes) -> None:
         self.say_raw(join(list(frames)))

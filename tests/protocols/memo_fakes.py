@@ -4,12 +4,13 @@ from io import BytesIO
 
 import cbor2
 
-from polydomo.broker.core import Broker
+from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
-from polydomo.broker.record import Recorder
+from polydomo.broker.recorder import Recorder
 from polydomo.protocols.memo_session import MemoSession
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Session, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire import frames, sp
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
@@ -52,7 +53,7 @@ class World:
     def foreigner(self, takes_partials: bool = False) -> "Foreigner":
         session = Foreigner(self.broker, Link(self.hub, Handler(), "foreigner"))
         session.takes_partials = takes_partials
-        self.broker.opened(session)
+        self.broker.session_opened(session)
         return session
 
     def wait(self, seconds: float) -> None:
@@ -63,9 +64,9 @@ class World:
             if due is None or due > end:
                 break
             self.broker.now = max(self.broker.now, due) + 0.0001  # a loop wakes a little late
-            self.broker.advance()
+            self.broker.run_timers()
         self.broker.now = max(self.broker.now, end)
-        self.broker.turn()
+        self.broker.end_turn()
 
 
 class Peer:
@@ -76,7 +77,7 @@ class Peer:
         self.link = SpLink(world.hub, Handler(), "peer")
         self.session = MemoSession(world.broker, self.link)
         self.link.handler = self.session
-        world.broker.opened(self.session)
+        world.broker.session_opened(self.session)
         self.link.receive(sp.hello(sp.REQ))
         self.link.out.clear()
 
@@ -116,8 +117,8 @@ class Peer:
         self.ready(rid, *services)
         ref = next(reversed(self.session.mine))
         worker = self.session.mine[ref]
-        self.session.broker.revoke(worker)
-        self.session.beat(worker)
+        self.session.broker.clear_credit(worker)
+        self.session.send_heartbeat(worker)
         [(answered, header, _)] = self.heard()
         assert answered == rid and header == [HEARTBEAT, ref]
         self.heartbeat(rid + 1, ref)
@@ -143,7 +144,9 @@ class Foreigner(Session):
         self.broker.request(self, service, frames.join(list(body)), ref, deadline=deadline)
 
     def work(self, service: bytes) -> None:
-        self.broker.register(self, [service], None, credit=1, auto_credit=True, beat=0.0, silence=0.0)
+        self.broker.register_worker(
+            self, [service], None, credit=1, auto_credit=True, heartbeat_interval=0.0, max_silence=0.0
+        )
 
     def send_partial(self, request: Request, body: Body) -> None:
         self.partials.append((request.ref, frames.split(body)))

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from polydomo.protocols.bridge import HEADER, BridgeSession, Journey
 from polydomo.protocols.detect import Detector
+from polydomo.protocols.model import Worker
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Worker
 from polydomo.wire.frames import bounds, join
 from polydomo.wire.zmtp import ZmtpLink
 from tests.broker.net import Net, Node
@@ -26,7 +26,7 @@ class Far:
         self.session = BridgeSession(node.broker, link, caller)
         link.handler = self.session
         link.out.clear()
-        node.broker.opened(self.session)
+        node.broker.session_opened(self.session)
         self.session.on_open()
 
     def say(self, *message: bytes) -> None:
@@ -291,4 +291,4 @@ def test_nothing_another_broker_says_raises(messages: list[list[bytes]]) -> None
     far.link.lost("gone")
     net.wait(70.0)
     net.check()
-    assert not node.broker.bridges.learned
+    assert not node.broker.bridging.learned

@@ -43,7 +43,7 @@ def assert_ended(table: Table, peer: Peer) -> None:
     """Nothing more is said to it or heard from it, and its connection is closed a little later."""
     peer.say(b"", b"u_U", FLOAT, b"")
     peer.say(b"", b"UwU", FLOAT, write({"name": "after"}))
-    assert peer.hear() == [] and table.broker.lookup("after") is None
+    assert peer.hear() == [] and table.broker.catalog_lookup("after") is None
     table.wait(ZOMBIE_TIME + 1)
     assert peer.hear() == [] and peer.link.closing is not None
 
@@ -98,7 +98,7 @@ def test_several_names_are_separated_by_commas_or_frames() -> None:
 def test_services_of_other_protocols_are_shown_with_their_protocol_and_our_address() -> None:
     table = Table()
     session = table.join(EchoSession).session
-    table.broker.register(session, [b"echo", b"\xff"], None, 1, True, 0.0, 0.0)
+    table.broker.register_worker(session, [b"echo", b"\xff"], None, 1, True, 0.0, 0.0)
     client = table.join(DbpSession)
     shown = json.loads(ask(client, b"u_U", b"echo")[1])["echo"]
     assert shown["protocol"] == "other" and shown["address"] == "tcp://127.0.0.1:5246"
@@ -154,16 +154,16 @@ def test_service_information_may_come_in_several_frames() -> None:
     table = Table()
     body = write(CAMERA)
     assert ask(table.join(DbpSession), b"UwU", body[:10], body[10:])[0] == b"OwO"
-    assert table.broker.lookup("camera") == CAMERA
+    assert table.broker.catalog_lookup("camera") == CAMERA
 
 
 def test_the_same_name_again_from_the_same_ip_replaces_the_registration() -> None:
     table = Table()
     service = service_at(table, CAMERA, HERE)
     service_at(table, {"name": "camera", "port": 10}, "tcp://192.0.2.1:2222")  # another connection, the same machine
-    assert table.broker.lookup("camera") == {"name": "camera", "port": 10}
+    assert table.broker.catalog_lookup("camera") == {"name": "camera", "port": 10}
     assert ask(service, b"UwU", write({"name": "camera", "port": 11}))[0] == b"OwO"
-    assert table.broker.lookup("camera") == {"name": "camera", "port": 11}
+    assert table.broker.catalog_lookup("camera") == {"name": "camera", "port": 11}
 
 
 def test_the_same_name_from_another_ip_is_denied_while_the_first_is_active() -> None:
@@ -206,7 +206,7 @@ def test_a_registration_that_cannot_be_is_denied_with_a_reason(body: bytes) -> N
     peer = table.join(DbpSession)
     command, reason = ask(peer, b"UwU", body)
     assert command == b"(O_O)" and reason
-    assert table.broker.directory() == {}
+    assert table.broker.catalog_entries() == {}
     assert ask(peer, b"UwU", write(CAMERA))[0] == b"OwO"  # it may try again
 
 
@@ -222,7 +222,7 @@ def test_an_update_is_acknowledged_and_an_unregistered_one_denied() -> None:
     table = Table()
     service = service_at(table, CAMERA)
     assert ask(service, b"UoU", write({"name": "camera", "port": 10})) == [b"u.u", b""]
-    assert table.broker.lookup("camera") == {**CAMERA, "port": 10}
+    assert table.broker.catalog_lookup("camera") == {**CAMERA, "port": 10}
     assert ask(service, b"UoU", write({"port": 11})) == [b"u.u", b""]  # its own, by connection
     assert ask(service, b"UoU", write({"name": "zzz"})) == [b"(O_O)", b"zzz is not registered"]
     stranger = table.join(DbpSession, THERE)
@@ -244,7 +244,7 @@ def test_a_heartbeat_is_acknowledged_and_keeps_the_service() -> None:
         assert ask(service, b"<3", b"camera") == [b"u.u", b""]
     elsewhere = table.join(DbpSession, "tcp://192.0.2.1:4444")
     assert ask(elsewhere, b"<3", b"camera") == [b"u.u", b""]  # on a socket of its own, from the same ip
-    assert table.broker.lookup("camera") is not None
+    assert table.broker.catalog_lookup("camera") is not None
 
 
 @pytest.mark.parametrize("message", [[b"u_U", b""], [b"u.u"], [b"UoU", b"{}"], [b"<3"]])
@@ -254,9 +254,9 @@ def test_any_command_but_disconnect_acts_as_a_heartbeat(message: list[bytes]) ->
     for _ in range(4):
         table.wait(4.0)
         service.say(b"", message[0], FLOAT, *message[1:])
-    assert table.broker.lookup("camera") is not None
+    assert table.broker.catalog_lookup("camera") is not None
     table.wait(7.0)
-    assert table.broker.lookup("camera") is None
+    assert table.broker.catalog_lookup("camera") is None
 
 
 def test_the_broker_beats_at_the_agreed_interval_while_it_says_nothing_else() -> None:
@@ -300,7 +300,7 @@ def test_an_update_may_change_or_end_the_agreed_beats() -> None:
     assert only(service.hear())[1] == b"<3"
     assert ask(service, b"UoU", write({"heartbeat": None}))[0] == b"u.u"
     table.wait(100.0)
-    assert service.hear() == [] and table.broker.lookup("camera") is not None
+    assert service.hear() == [] and table.broker.catalog_lookup("camera") is not None
 
 
 def test_a_req_socket_is_sent_no_heartbeats() -> None:
@@ -308,7 +308,7 @@ def test_a_req_socket_is_sent_no_heartbeats() -> None:
     link = ZmtpLink(Hub(), Handler(), HERE, listener=True)
     link.peer_type = b"REQ"
     session = DbpSession(table.broker, link)
-    table.broker.opened(session)
+    table.broker.session_opened(session)
     message = join([b"", b"UwU", FLOAT, write({**CAMERA, "heartbeat": 1})])
     session.on_message(message, 0, len(message))
     assert len(link.out) == 1
@@ -325,7 +325,7 @@ def test_disconnect_is_answered_by_nothing_and_ends_the_registration(word: bytes
     table = Table()
     service = service_at(table, {**CAMERA, "heartbeat": 2})
     service.say(b"", word, FLOAT, *body)
-    assert service.hear() == [] and table.broker.lookup("camera") is None
+    assert service.hear() == [] and table.broker.catalog_lookup("camera") is None
     assert_ended(table, service)
     assert table.notes.violations == []
 
@@ -334,9 +334,9 @@ def test_disconnect_counts_only_from_the_registered_address() -> None:
     table = Table()
     service_at(table, CAMERA, HERE)
     table.join(DbpSession, THERE).say(b"", b"</3", FLOAT, b"camera")
-    assert table.broker.lookup("camera") is not None
+    assert table.broker.catalog_lookup("camera") is not None
     table.join(DbpSession, "tcp://192.0.2.1:9999").say(b"", b"</3", FLOAT, b"camera")
-    assert table.broker.lookup("camera") is None
+    assert table.broker.catalog_lookup("camera") is None
 
 
 def test_disconnect_before_registration_is_no_mistake() -> None:
@@ -365,7 +365,7 @@ def test_a_second_registration_under_another_name_gets_disconnect() -> None:
     service = service_at(table, CAMERA)
     assert ask(service, b"UwU", write({"name": "radar"})) == [b"</3", b""]
     assert_ended(table, service)
-    assert set(table.broker.directory()) == {"camera"}
+    assert set(table.broker.catalog_entries()) == {"camera"}
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_an_invalid_message_is_dropped_and_its_peer_no_longer_heard(message: lis
     peer.say(*message)
     assert peer.hear() == [] and len(table.notes.violations) == 1
     assert_ended(table, peer)
-    assert table.broker.lookup("camera") is not None
+    assert table.broker.catalog_lookup("camera") is not None
 
 
 WORDS = st.sampled_from(

@@ -72,7 +72,7 @@ def test_headers_of_mdx_are_settings() -> None:
     rig = Rig(Tuning(mdx_client_header=b"MINE", mdx_worker_header=b"MINE"))
     peer = rig.peer()
     peer.say(b"MINE", b"\x01", b"echo")
-    assert peer.session.protocol == "mdx" and peer.session.workers == 1
+    assert peer.session.protocol == "mdx" and peer.session.worker_count == 1
 
 
 def test_a_peer_that_says_nothing_costs_nothing() -> None:
@@ -114,7 +114,7 @@ def test_a_subscriber_may_send_other_things() -> None:
     sub.say(b"hello")
     sub.say(b"\x01a", b"two frames")
     sub.say(b"")
-    assert sub.closed == "" and len(rig.broker.subscriptions) == 0
+    assert sub.closed == "" and len(rig.broker.publishing.subscriptions) == 0
 
 
 def test_prefixes_are_bounded() -> None:
@@ -134,6 +134,6 @@ def test_cancelling_what_was_never_asked_for_makes_no_room(monkeypatch: pytest.M
     for i in range(3):
         subscribe(sub, b"%d" % i)
         subscribe(sub, b"never", b"CANCEL")
-    assert sub.closed == "" and len(rig.broker.subscriptions) == 3
+    assert sub.closed == "" and len(rig.broker.publishing.subscriptions) == 3
     subscribe(sub, b"one more")
-    assert sub.closed.startswith("protocol violation: ") and len(rig.broker.subscriptions) == 0
+    assert sub.closed.startswith("protocol violation: ") and len(rig.broker.publishing.subscriptions) == 0

@@ -153,7 +153,7 @@ def test_no_fallback_to_a_worker_of_another_protocol_nor_for_its_clients() -> No
     other = table.join(EchoSession)
     session = other.session
     assert isinstance(session, EchoSession)
-    table.broker.register(session, [b"default"], None, 1, True, 0.0, 0.0)
+    table.broker.register_worker(session, [b"default"], None, 1, True, 0.0, 0.0)
     request(table.join(EmqpSession), queue=b"nobody")
     assert session.delivered == []
     worker = worker_at(table)
@@ -188,7 +188,7 @@ def test_a_request_of_another_protocol_is_one_frame_with_headers_of_ours() -> No
     assert isinstance(client, EchoSession)
     table.broker.request(client, b"default", frames.join([b"ab", b"", b"cd"]), None)
     table.broker.request(client, b"default", b"", None, deadline=table.broker.now + 7.4)
-    table.broker.request(client, b"default", b"\x00\x01z", None, run=0.2)
+    table.broker.request(client, b"default", b"\x00\x01z", None, max_run=0.2)
     many, none, hasty = worker.hear()
     assert many[4:] == [b"default", b"reply-requested", b"abcd"]
     assert none[4:] == [b"default", b"reply-requested,timeout:7", b""]
@@ -201,7 +201,7 @@ def test_an_emqp_client_gets_partials_joined_into_one_frame() -> None:
     table = Table()
     session = table.join(EchoSession).session
     assert isinstance(session, EchoSession)
-    worker = table.broker.register(session, [b"other"], None, 1, True, 0.0, 0.0)
+    worker = table.broker.register_worker(session, [b"other"], None, 1, True, 0.0, 0.0)
     assert worker is not None
     client = table.join(EmqpSession)
     request(client, queue=b"other")

@@ -11,7 +11,7 @@ from polydomo.protocols.detect import Detector
 from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.emqp_ends import EmqpClientEnd, EmqpWorkerEnd
 from polydomo.protocols.ends import Job, Reply
-from polydomo.protocols.verbs import Session
+from polydomo.protocols.session import Session
 from polydomo.wire import frames
 from polydomo.wire.link import Handler
 from polydomo.wire.zmtp import ZmtpLink

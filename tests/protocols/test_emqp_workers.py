@@ -6,8 +6,8 @@ from polydomo.limits import (
     EMQP_BEAT,
 )
 from polydomo.protocols.emqp import EmqpSession
+from polydomo.protocols.model import Publication
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Publication
 from polydomo.wire import frames
 from tests.protocols.emqp_dbp_fakes import HEAD, JOB, EchoSession, Peer, Table, inform, only, request, worker_at
 
@@ -266,7 +266,7 @@ def test_a_schedule_that_would_end_eventmq_s_scheduler_is_not_passed_on(interval
 
 
 class Listener(EchoSession):
-    def send_message(self, publication: Publication) -> None:
+    def send_publication(self, publication: Publication) -> None:
         self.finals.append(publication.message)
 
 

@@ -165,7 +165,7 @@ def test_hundreds_of_clients_and_workers_on_one_connection(world: World) -> None
         peer.job(rid, "echo", b"%d" % rid)
     heard = peer.heard()
     assert {rid for rid, _, _ in heard} == set(workers)
-    assert not peer.link.paused
+    assert not peer.link.pauses
     for poll, header, payload in reversed(heard):
         assert header[1] == workers[poll]
         peer.result(2000 + poll, workers[poll], payload + b"!")

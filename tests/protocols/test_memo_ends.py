@@ -177,7 +177,7 @@ def test_a_broker_that_knows_none_of_the_slots_dismisses_the_connection() -> Non
     both = Both(slots=3)
     for worker in list(both.world.broker.workers):
         worker.session.dismiss(worker)
-        both.world.broker.leave(worker, "thrown out")
+        both.world.broker.worker_left(worker, "thrown out")
     assert both.at_worker.pump() == [Dismissed()]
 
 
@@ -185,7 +185,7 @@ def test_one_slot_out_of_step_registers_anew() -> None:
     both = Both(slots=3)
     worker = next(iter(both.world.broker.workers))
     worker.session.dismiss(worker)
-    both.world.broker.leave(worker, "thrown out")
+    both.world.broker.worker_left(worker, "thrown out")
     assert both.at_worker.pump() == []
     assert len(both.world.broker.workers) == 3
 

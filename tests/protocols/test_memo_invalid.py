@@ -122,7 +122,7 @@ def test_the_short_way_through_a_job_reads_what_the_long_way_reads(
         return
     [request] = peer.session.requests
     assert request.service.name == expected.service
-    assert request.run == min(expected.timeout / 1000, MEMO_MAX_RUN)
+    assert request.max_run == min(expected.timeout / 1000, MEMO_MAX_RUN)
     assert frames.split(request.body) == [bytes(body[expected.payload : end])]
 
 

@@ -80,7 +80,7 @@ def test_kept_answers_are_bounded_in_number_and_in_time(world: World) -> None:
     peer = world.connect()
     for rid in range(3 * MEMO_ANSWER_CACHE):
         peer.job(rid, "mmi.service", b"x")
-        world.broker.turn()  # the broker answers one client only so much in one turn
+        world.broker.end_turn()  # the broker answers one client only so much in one turn
         assert len(kept(peer)) <= MEMO_ANSWER_CACHE
     peer.heard()
     latest = 3 * MEMO_ANSWER_CACHE - 1
@@ -162,7 +162,7 @@ def test_a_worker_may_speak_from_a_second_live_connection(world: World) -> None:
     worker = one.worker(10, "echo")
     two.heartbeat(11, worker)
     assert not one.session.open and not one.session.mine
-    assert (one.session.workers, two.session.workers) == (0, 1)
+    assert (one.session.worker_count, two.session.worker_count) == (0, 1)
     one.job(1, "echo", b"x")
     one.job(2, "echo", b"z")
     assert two.heard() == [(11, [JOB, worker, "echo", 5000], b"x")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polydomo.broker import reserved
+from polydomo.broker import builtin_services
 from polydomo.protocols.mdp2 import DIALECTS
 from polydomo.wire.frames import join
 from tests.protocols.mdp_rig import Peer, Rig
@@ -47,10 +47,10 @@ def test_mmi_service(how: str) -> None:
 
 def test_what_the_broker_answers_itself_is_found() -> None:
     client = Rig().peer()
-    for name in reserved.NAMES:
+    for name in builtin_services.NAMES:
         assert ask(client, "mdp1", b"mmi.service", name) == b"200"
         assert ask(client, "mdp1", name) != b"501"
-        assert f"``{name.decode()}``" in str(reserved.__doc__)
+        assert f"``{name.decode()}``" in str(builtin_services.__doc__)
     for name in (b"mmi.", b"mmi.other", b"polydomo.", b"polydomo.other"):
         assert ask(client, "mdp1", b"mmi.service", name) == b"404"
         assert ask(client, "mdp1", name) == b"501"

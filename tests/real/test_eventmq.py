@@ -154,7 +154,7 @@ def test_what_the_client_publishes_reaches_subscribers(broker: testing.Broker, c
     with zmq.Context() as context, context.socket(zmq.SUB) as subscriber:
         subscriber.connect(broker.url)
         subscriber.setsockopt(zmq.SUBSCRIBE, b"news.")
-        broker.wait_until(lambda server: len(server.broker.subscriptions) == 1)
+        broker.wait_until(lambda server: len(server.broker.publishing.subscriptions) == 1)
         client.say("publish", "other", {"not": "for us"})
         client.say("publish", "news.today", {"all": "well"})
         assert subscriber.poll(int(PATIENCE * 1000))

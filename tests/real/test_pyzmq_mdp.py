@@ -26,7 +26,7 @@ def test_it_stays_while_nothing_happens_and_leaves_when_it_dies() -> None:
             seen: set[float] = set()
 
             def beaten(server: BrokerServer) -> bool:
-                seen.update(worker.seen for worker in server.broker.workers if worker.number == 1)
+                seen.update(worker.last_heard for worker in server.broker.workers if worker.number == 1)
                 return len(seen) > 10
 
             broker.wait_until(beaten)

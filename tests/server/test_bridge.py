@@ -37,7 +37,7 @@ def knows(service: bytes, distance: int = 1) -> Callable[[BrokerServer], bool]:
 
     def asked(server: BrokerServer) -> bool:
         known = server.broker.services.get(service)
-        return known is not None and min(map(len, known.away.values()), default=0) == distance
+        return known is not None and min(map(len, known.remote.values()), default=0) == distance
 
     return asked
 
@@ -124,7 +124,7 @@ def test_a_bridge_cut_in_the_middle_of_a_thousand_requests_and_restored(pair: tu
                 await asyncio.to_thread(proxy.refuse)
                 await asyncio.to_thread(proxy.cut)
                 await asyncio.to_thread(near.wait_until, forgot(b"work"))
-                await asyncio.to_thread(far.wait_until, lambda server: not server.broker.bridges.learned)
+                await asyncio.to_thread(far.wait_until, lambda server: not server.broker.bridging.learned)
                 cut.set()
                 await asyncio.to_thread(proxy.accept)
             outcomes = await asyncio.gather(*calls)
@@ -145,7 +145,7 @@ def test_a_bridge_that_falls_silent_is_given_up_and_comes_back(pair: tuple[Broke
         assert client.call("upper", "one").text == "ONE"
         proxy.hold()
         near.wait_until(forgot(b"upper"))
-        far.wait_until(lambda server: not server.broker.bridges.learned)
+        far.wait_until(lambda server: not server.broker.bridging.learned)
         proxy.cut()
         assert client.call("upper", "two").text == "TWO"
 
@@ -205,13 +205,13 @@ def test_the_log_tells_of_bridges_and_who_is_behind_them(caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO, "polydomo.broker")
     with polydomo.testing.broker() as far:
         with polydomo.testing.broker(settings=bridged(far.url)) as near:
-            near.wait_until(lambda server: len(server.broker.bridges.told) == 1)
-            far.wait_until(lambda server: len(server.broker.bridges.told) == 1)
+            near.wait_until(lambda server: len(server.broker.bridging.offered) == 1)
+            far.wait_until(lambda server: len(server.broker.bridging.offered) == 1)
             names = {identity(near), identity(far)}
             assert {row["broker"] for row in told("bridge opened")} == names
             assert far.url in {row["peer"] for row in told("bridge opened")}
             far.kill()
-            near.wait_until(lambda server: not server.broker.bridges.told)
+            near.wait_until(lambda server: not server.broker.bridging.offered)
             (lost,) = [row for row in told("bridge lost") if row["peer"] == far.url]
             assert lost["broker"] in names and lost["why"] == "connection closed"
     assert told("worker registered") == told("worker lost") == []
@@ -223,12 +223,16 @@ def test_values_and_logs_cross() -> None:
         polydomo.testing.broker(settings=bridged(far.url, topics=["weather.", "log."])) as near,
     ):
         # a log record is not kept as a value: one that is published before the bridge stands does not cross it
-        far.wait_until(lambda server: len(server.broker.subscriptions.match(b"log.x")) == 1)
+        far.wait_until(lambda server: len(server.broker.publishing.subscriptions.match(b"log.x")) == 1)
         with Publisher(far.url) as publisher:
             publisher.publish("weather.oslo", "snow")
             publisher.publish("news.none", "nothing")
             publisher.publish("log.x", json.dumps({"message": "hello"}))
-        near.wait_until(lambda server: len(server.broker.values) == 1 and server.broker.logs.taken == 1)
+        near.wait_until(
+            lambda server: (
+                len(server.broker.publishing.last_values) == 1 and server.broker.publishing.log_records.taken == 1
+            )
+        )
 
         async def late() -> tuple[str, str]:
             async with AsyncSubscriber(near.url, "") as subscriber:

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 import polydomo.testing
-from polydomo.broker.core import Broker
+from polydomo.broker.broker import Broker
 from polydomo.protocols.mdp1 import Mdp1Session
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Session
+from polydomo.protocols.session import Session
 from polydomo.server.connection import Connection
 from polydomo.server.settings import Settings
 from polydomo.wire.frames import Body
@@ -144,7 +144,7 @@ def test_in_writing(
 def test_at_a_deadline(
     broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plain = Mdp1Session.beat
+    plain = Mdp1Session.send_heartbeat
     with dealer(address(broker)) as bad, dealer(address(broker)) as good:
 
         def beat(self: Mdp1Session, worker: object) -> None:
@@ -152,7 +152,7 @@ def test_at_a_deadline(
                 raise Fault
             plain(self, worker)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(Mdp1Session, "beat", beat)
+        monkeypatch.setattr(Mdp1Session, "send_heartbeat", beat)
         for peer in (bad, good):
             peer.send(b"", b"MDPW01", b"\x01", b"echo")
         assert told(broker, caplog)
@@ -181,6 +181,6 @@ def test_between_turns(
         raise Fault
 
     with monkeypatch.context() as patch:
-        patch.setattr(Broker, "turn", turn)
+        patch.setattr(Broker, "end_turn", turn)
         assert other.call(b"mmi.service", b"x") == [b"404"]
     assert told(broker, caplog)

@@ -83,7 +83,7 @@ def test_what_is_published_goes_in_here_and_out_there(broker: testing.Broker) ->
         patient(subscriber)
         subscriber.connect(broker.place("emqp.publish_out"))
         subscriber.setsockopt(zmq.SUBSCRIBE, b"news.")
-        broker.wait_until(lambda server: len(server.broker.subscriptions) == 1)
+        broker.wait_until(lambda server: len(server.broker.publishing.subscriptions) == 1)
         with context.socket(zmq.DEALER) as client:
             patient(client)
             client.connect(broker.place("emqp.publish_in"))

@@ -6,7 +6,7 @@ import pytest
 
 import polydomo
 from polydomo import testing
-from polydomo.broker.record import Recorder
+from polydomo.broker.recorder import Recorder
 from polydomo.client.publisher import Publisher
 from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
@@ -132,8 +132,8 @@ def test_values_logs_and_bridges_are_told() -> None:
 
             def render(server: BrokerServer) -> bool:
                 if (
-                    len(server.broker.values) != 1
-                    or not server.broker.logs.taken
+                    len(server.broker.publishing.last_values) != 1
+                    or not server.broker.publishing.log_records.taken
                     or not server.broker.has_worker(b"echo")
                 ):
                     return False

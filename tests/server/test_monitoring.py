@@ -42,7 +42,7 @@ def until(sub: "zmq.Socket[bytes]", topic: str, state: str) -> dict[str, Any]:
 
 def test_workers_and_services_come_and_go() -> None:
     with testing.broker() as broker, watching(broker.url, b"monitor.worker.", b"monitor.service.") as sub:
-        broker.wait_until(lambda server: len(server.broker.subscriptions) == 2)
+        broker.wait_until(lambda server: len(server.broker.publishing.subscriptions) == 2)
         worker = polydomo.Worker(broker.url)
         worker.add("shout", lambda call: call.text.upper())
         with worker:
@@ -76,7 +76,7 @@ def test_who_comes_late_hears_how_everybody_is_and_then_figures() -> None:
 
 def test_nobody_else_publishes_there() -> None:
     with testing.broker() as broker, watching(broker.url, b"monitor.worker.", b"news.") as sub:
-        broker.wait_until(lambda server: len(server.broker.subscriptions) == 2)
+        broker.wait_until(lambda server: len(server.broker.publishing.subscriptions) == 2)
         context = zmq.Context()
         pub = context.socket(zmq.PUB)
         pub.linger = 1000

@@ -41,12 +41,12 @@ class Peers:
         socket = self.dial(zmq.SUB)
         for prefix in prefixes:
             socket.setsockopt(zmq.SUBSCRIBE, prefix)
-        self.broker.wait_until(lambda server: len(server.broker.subscriptions) == before + len(prefixes))
+        self.broker.wait_until(lambda server: len(server.broker.publishing.subscriptions) == before + len(prefixes))
         return socket
 
     def subscriptions(self) -> int:
         found: list[int] = []
-        self.broker.wait_until(lambda server: not found.append(len(server.broker.subscriptions)))  # type: ignore[func-returns-value]
+        self.broker.wait_until(lambda server: not found.append(len(server.broker.publishing.subscriptions)))  # type: ignore[func-returns-value]
         return found[0]
 
     def publisher(self, kind: int = zmq.PUB) -> "zmq.Socket[bytes]":
@@ -60,7 +60,7 @@ class Peers:
 
     def values(self, count: int) -> None:
         """Waits until so many topics have a value."""
-        self.broker.wait_until(lambda server: len(server.broker.values) == count)
+        self.broker.wait_until(lambda server: len(server.broker.publishing.last_values) == count)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_late_subscriber_gets_last_values_then_the_stream(peers: Peers) -> Non
 def test_a_plain_pub_and_an_xsub_meet_too(peers: Peers) -> None:
     subscriber = peers.dial(zmq.XSUB)
     subscriber.send(b"\x01t")
-    peers.broker.wait_until(lambda server: len(server.broker.subscriptions) == 1)
+    peers.broker.wait_until(lambda server: len(server.broker.publishing.subscriptions) == 1)
     publisher = peers.dial(zmq.PUB)
     heard: list[list[bytes]] = []
     subscriber.setsockopt(zmq.RCVTIMEO, 5)
@@ -114,20 +114,26 @@ def test_a_stopped_subscriber_is_cut_off_and_nobody_else_notices(context: "zmq.C
         stopped.setsockopt(zmq.SUBSCRIBE, b"")
         stopped.setsockopt(zmq.RECONNECT_IVL, -1)
         stopped.connect(broker.url)
-        broker.wait_until(lambda server: len(server.broker.subscriptions) == 1)
+        broker.wait_until(lambda server: len(server.broker.publishing.subscriptions) == 1)
         fine = peers.subscriber(b"t")
         fine.setsockopt(zmq.RCVHWM, 0)
         publisher = peers.publisher()
         publisher.setsockopt(zmq.SNDHWM, 0)
         sent = 0
         cut: list[bool] = []
+
+        def look(server: BrokerServer) -> bool:
+            if len(server.broker.publishing.subscriptions) == 1:
+                cut.append(True)
+            return True
+
         while not cut and sent < 5000:
             for _ in range(50):
                 publisher.send_multipart([b"t", b"%d" % sent, bytes(4000)])
                 sent += 1
             for _ in range(50):
                 fine.recv_multipart()
-            broker.wait_until(lambda server: not (len(server.broker.subscriptions) == 1 and cut.append(True)))  # type: ignore[func-returns-value]
+            broker.wait_until(look)
         assert cut, "it was never cut off"
 
 
@@ -234,7 +240,7 @@ def test_a_broker_that_leaves_begins_to_follow_nobody() -> None:
         server = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"]))
         await server.start()
         await server.stop()
-        server.broker.catalog.enlist(server.broker.now, "station", "127.0.0.1", info, 0.0)
+        server.broker.catalog.register(server.broker.now, "station", "127.0.0.1", info, 0.0)
         server.flush()
         return {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}
 

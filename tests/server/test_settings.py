@@ -8,7 +8,7 @@ from polydomo import limits
 from polydomo.errors import SettingError
 from polydomo.protocols.roles import ROLES
 from polydomo.protocols.tuning import Tuning
-from polydomo.server.kinds import Count, Flag, Header, Seconds, Size, Table, Urls, Words
+from polydomo.server.setting_types import Count, Flag, Header, Seconds, Size, Table, Urls, Words
 from polydomo.server.settings import KINDS, Settings, flag_of, load, variable_of
 from polydomo.wire.address import Address
 

@@ -64,7 +64,10 @@ def test_what_has_come_is_read_before_silence_is_judged(run: Callable[[Any], Non
             one, other = server.broker.workers
             server.wake()
             for name in ("camera", "laser"):
-                assert server.broker.enlist(one.session, name, "127.0.0.1", {"name": name}, limits.DBP_BEAT) == ""
+                assert (
+                    server.broker.catalog_register(one.session, name, "127.0.0.1", {"name": name}, limits.DBP_BEAT)
+                    == ""
+                )
             await until(lambda: not server.awake)
             heard, unheard = (
                 (one, other) if one.session.link.peer.endswith(f":{beats.socket.getsockname()[1]}") else (other, one)
@@ -78,8 +81,8 @@ def test_what_has_come_is_read_before_silence_is_judged(run: Callable[[Any], Non
 
             server.loop.call_later(0.001, wake_up)
             await until(lambda: not unheard.alive)
-            assert heard.alive and server.broker.lookup("camera")
-            assert not server.broker.lookup("laser")
+            assert heard.alive and server.broker.catalog_lookup("camera")
+            assert not server.broker.catalog_lookup("laser")
         finally:
             await server.stop()
             for peer in (beats, silent):

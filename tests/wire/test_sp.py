@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.wire import sp
-from polydomo.wire.link import AT_BOUND, Handler, Hub, Link
+from polydomo.wire.link import PAUSE_AT_LIMIT, Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 
 REQ_HELLO = bytes.fromhex("0053500000300000")
@@ -30,7 +30,7 @@ class Catcher(Handler):
     def on_message(self, data: bytes, start: int, end: int) -> None:
         self.messages.append(data[start:end])
         if self.link is not None and len(self.messages) == self.pause_after:
-            self.link.pause(AT_BOUND)
+            self.link.pause(PAUSE_AT_LIMIT)
         if self.link is not None and len(self.messages) == self.close_after:
             self.link.close("enough")
 
@@ -96,7 +96,7 @@ def test_a_large_payload_is_sent_without_a_copy() -> None:
     link.out.clear()
     payload = bytes(1 << 20)
     link.send_message(RID, b"head", payload)
-    assert link.special
+    assert link.needs_full_flush
     assert link.out[-1] is payload
 
 
@@ -240,11 +240,11 @@ def test_a_paused_link_goes_on_where_it_stopped(pause_after: int, cut: int, toge
     link, catcher = make()
     catcher.pause_after = pause_after
     link.receive(data[:cut])
-    if together and link.paused:
+    if together and link.pauses:
         link.receive(b"")  # asked too early: nothing happens
     link.receive(data[cut:])
     assert catcher.messages == messages[:pause_after]
-    link.resume(AT_BOUND)
+    link.resume(PAUSE_AT_LIMIT)
     assert link.hub.resumed == [link]
     link.receive(b"")
     assert catcher.messages == messages
@@ -261,10 +261,10 @@ def test_pausing_after_every_message_does_not_copy_the_rest_each_time() -> None:
         assert len(catcher.messages) == done
         assert link._rest is rest
         catcher.pause_after = done + 1
-        link.resume(AT_BOUND)
+        link.resume(PAUSE_AT_LIMIT)
         link.receive(b"")
     catcher.pause_after = 0
-    link.resume(AT_BOUND)
+    link.resume(PAUSE_AT_LIMIT)
     link.receive(b"")
     assert len(catcher.messages) == count
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from polydomo import limits
 from polydomo.wire import zmtp
 from polydomo.wire.frames import frame, head, join
-from polydomo.wire.link import AT_BOUND, CHOKED
+from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_NOT_READING
 from polydomo.wire.mechanism import command
 from polydomo.wire.zmtp import Bounds, ZmtpLink
 from tests.wire.zmtp_rig import GREETING_30, converse, dialer, in_traffic, listener, ready, taken
@@ -276,7 +276,7 @@ def test_pause_puts_aside_and_resume_goes_on_exactly(after: int, steps: list[int
     link, log = in_traffic()
     log.pause_after = after
     if after == 0:
-        link.pause(AT_BOUND)
+        link.pause(PAUSE_AT_LIMIT)
     position = turn = 0
     while position < len(stream):
         step = steps[turn % len(steps)]
@@ -286,7 +286,7 @@ def test_pause_puts_aside_and_resume_goes_on_exactly(after: int, steps: list[int
         if after < 6:
             assert len(log.messages) <= after, "not one message more than before the pause"
     assert log.messages == messages[: after if after < 6 else 6]
-    link.resume(AT_BOUND)
+    link.resume(PAUSE_AT_LIMIT)
     assert (link in link.hub.resumed) == (after <= 6)
     link.receive(b"")
     assert log.messages == messages and link.closing is None and kept(link) == 0
@@ -294,17 +294,17 @@ def test_pause_puts_aside_and_resume_goes_on_exactly(after: int, steps: list[int
 
 def test_two_causes_of_a_pause_are_lifted_each_by_itself() -> None:
     link, log = in_traffic()
-    link.pause(AT_BOUND)
-    link.pause(CHOKED)
+    link.pause(PAUSE_AT_LIMIT)
+    link.pause(PAUSE_NOT_READING)
     link.receive(join([b"a"]))
-    link.resume(AT_BOUND)
+    link.resume(PAUSE_AT_LIMIT)
     link.receive(b"")
     assert log.messages == [] and link.hub.resumed == []
-    link.resume(CHOKED)
+    link.resume(PAUSE_NOT_READING)
     assert link.hub.resumed == [link]
     link.receive(b"")
     assert log.messages == [join([b"a"])]
-    link.resume(CHOKED)
+    link.resume(PAUSE_NOT_READING)
     assert link.hub.resumed == [link]
 
 
@@ -312,10 +312,10 @@ def test_a_pause_in_the_middle_of_a_long_message() -> None:
     message = join([bytes(20_000)])
     link, log = in_traffic()
     link.receive(message[:10_000])
-    link.pause(AT_BOUND)
+    link.pause(PAUSE_AT_LIMIT)
     link.receive(message[10_000:] + join([b"next"]))
     assert log.messages == []
-    link.resume(AT_BOUND)
+    link.resume(PAUSE_AT_LIMIT)
     link.receive(b"")
     assert log.messages == [message, join([b"next"])]
 
@@ -336,11 +336,11 @@ def test_sending_gathers_small_pieces_and_leaves_big_ones_alone() -> None:
     link, _ = in_traffic()
     big = bytes(limits.BIG_BODY)
     link.send(b"\x01\x01a", b"\x00\x01b")
-    link.post((b"\x01\x01a", b"\x00\x01", b"b"), 1)
+    link.send_pieces((b"\x01\x01a", b"\x00\x01", b"b"), 1)
     link.send(b"\x00\x01c")
-    assert b"".join(link.out) == b"\x01\x01a\x00\x01b" * 2 + b"\x00\x01c" and not link.special
+    assert b"".join(link.out) == b"\x01\x01a\x00\x01b" * 2 + b"\x00\x01c" and not link.needs_full_flush
     link.send(head(1, True) + b"a", memoryview(big))
-    assert link.out[-2:] == [b"\x01\x01a", big] and link.special
+    assert link.out[-2:] == [b"\x01\x01a", big] and link.needs_full_flush
     assert link.hub.dirty == [link], "once, however much is sent"
 
 

@@ -14,8 +14,9 @@ from heapq import heapify, heappop, heappush
 
 from polydomo.limits import DBP_LATE, MAX_CATALOG_BYTES, MAX_CATALOG_GONE, MAX_CATALOG_INFO, MAX_SERVICES
 from polydomo.protocols.dbp_info import Publisher, publisher, timing, wrong_name
+from polydomo.protocols.model import LATE, LEFT, LOST, READY, REGISTERING
+from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import LATE, LEFT, LOST, READY, REGISTERING, Session
 
 ACTIVE = (READY, LATE)
 
@@ -60,7 +61,7 @@ class Catalog:
 
     # --- what may be asked of it ---------------------------------------------------------------------------------------------
 
-    def enlist(
+    def register(
         self,
         now: float,
         name: str,
@@ -99,7 +100,7 @@ class Catalog:
         self._watch_over(entry)
         return ""
 
-    def amend(
+    def update(
         self, now: float, name: str, address: str, changes: "dict[str, object]", session: "Session | None" = None
     ) -> str:
         """Updates an entry; "" or the reason for the no. The name cannot be changed; a new heartbeat timing holds at once."""
@@ -122,13 +123,13 @@ class Catalog:
         self._publishes(entry)
         entry.size = size
         entry.beat = beat
-        if session is not None and (entry.session is None or entry.session.over):
+        if session is not None and (entry.session is None or entry.session.disconnected):
             entry.session = session
         self._beat(entry, now)
         self._watch_over(entry)
         return ""
 
-    def beaten(self, now: float, name: str, address: str) -> bool:
+    def heartbeat(self, now: float, name: str, address: str) -> bool:
         """A heartbeat. False if there is no such active entry at that address."""
         entry = self._active(name)
         if entry is None or entry.address != address:
@@ -136,9 +137,9 @@ class Catalog:
         self._beat(entry, now)
         return True
 
-    def beaten_by_datagram(self, now: float, name: str, address: str) -> "Entry | None":
+    def udp_heartbeat(self, now: float, name: str, address: str) -> "Entry | None":
         """A heartbeat by UDP: "it can keep a registered service alive only from its registered address". None if it counts for nothing."""
-        if not self.beaten(now, name, address):
+        if not self.heartbeat(now, name, address):
             return None
         entry = self.entries[name]
         if entry.beat:
@@ -146,7 +147,7 @@ class Catalog:
             self._by_datagram[name] = None
         return entry
 
-    def by_datagram(self, now: float, name: str) -> bool:
+    def beats_by_udp(self, now: float, name: str) -> bool:
         """Whether the service beats by UDP and has missed no beat: then we beat to it by UDP, too."""
         entry = self._active(name)
         return entry is not None and bool(entry.datagram) and now < entry.datagram + entry.beat * DBP_LATE
@@ -165,7 +166,7 @@ class Catalog:
                 interval = entry.beat
         return interval
 
-    def delist(self, now: float, name: str, address: str, why: str) -> bool:
+    def remove(self, now: float, name: str, address: str, why: str) -> bool:
         """The entry leaves. False if there is no such active entry at that address."""
         entry = self._active(name)
         if entry is None or entry.address != address:
@@ -178,7 +179,7 @@ class Catalog:
         entry = self._active(name)
         return None if entry is None else entry.info
 
-    def directory(self) -> "dict[str, dict[str, object]]":
+    def active_entries(self) -> "dict[str, dict[str, object]]":
         """All active services, by name."""
         return {name: entry.info for name, entry in self.entries.items() if entry.state in ACTIVE}
 
@@ -191,7 +192,7 @@ class Catalog:
             heappop(watch)
         return watch[0][0] if watch else None
 
-    def advance(self, now: float) -> None:
+    def run_timers(self, now: float) -> None:
         """ "consider the other peer “disconnected” if no heartbeat arrives within some multiple of that interval (usually 3-5)" """
         self.changed = []
         while self._watch and self._watch[0][0] <= now:
@@ -206,7 +207,7 @@ class Catalog:
                 self._move(entry, LATE, now, f"no beat for {silent:.1f} s")
             self._watch_over(entry)
 
-    def overslept(self, now: float, late: float) -> None:
+    def extend_deadlines(self, now: float, late: float) -> None:
         """The broker did not listen for so long: that is nobody's silence."""
         for entry in self.entries.values():
             entry.seen = min(now, entry.seen + late)

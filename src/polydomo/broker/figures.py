@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from polydomo.broker import queues, states
 from polydomo.broker.histogram import Counts, Tally, add, quantile
 from polydomo.limits import MAX_LISTED, MONITOR_SHOWN
-from polydomo.protocols.verbs import BUSY, LATE, READY, REGISTERING, Service
+from polydomo.protocols.model import BUSY, LATE, READY, REGISTERING, Service
 
 if TYPE_CHECKING:
-    from polydomo.broker.ledger import Ledger
+    from polydomo.broker.broker import Broker
 
 Row = dict[str, object]
 
 PARTS = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
 
 
-def figures(broker: "Ledger") -> Row:
+def figures(broker: "Broker") -> Row:
     monitor = broker.monitor
     services = list(broker.services.values())
     recent = _recent(broker)
@@ -46,7 +46,7 @@ def figures(broker: "Ledger") -> Row:
         "connections": len(broker.sessions),
         "workers": workers(broker),
         "open_requests": broker.open_requests,
-        "queued": sum(service.length for service in services),
+        "queued": sum(service.queue_length for service in services),
         "held_bytes": broker.held_bytes,
         "span": round(monitor.span, 3),
         **_rates(everything, failed, monitor.span),
@@ -56,7 +56,7 @@ def figures(broker: "Ledger") -> Row:
     }
 
 
-def workers(broker: "Ledger") -> "dict[str, int]":
+def workers(broker: "Broker") -> "dict[str, int]":
     """How many workers are in each state."""
     found = {READY: 0, BUSY: 0, LATE: 0}
     for worker in broker.workers:
@@ -64,7 +64,7 @@ def workers(broker: "Ledger") -> "dict[str, int]":
     return found
 
 
-def totals(broker: "Ledger") -> Row:
+def totals(broker: "Broker") -> Row:
     """What has been counted since the start."""
     monitor = broker.monitor
     answered = 0
@@ -87,7 +87,7 @@ def totals(broker: "Ledger") -> Row:
     }
 
 
-def _recent(broker: "Ledger") -> "dict[bytes, list[Tally]]":
+def _recent(broker: "Broker") -> "dict[bytes, list[Tally]]":
     """The tallies in which something ended in the last second, by service."""
     found: dict[bytes, list[Tally]] = {}
     for (name, _), tally in broker.monitor.tallies.items():
@@ -96,11 +96,11 @@ def _recent(broker: "Ledger") -> "dict[bytes, list[Tally]]":
     return found
 
 
-def traffic(broker: "Ledger", service: Service) -> Row:
+def traffic(broker: "Broker", service: Service) -> Row:
     """What waits for a service, and what has become of its requests."""
-    first = queues.oldest(service) if service.length else None
+    first = queues.oldest(service) if service.queue_length else None
     return {
-        "queued": service.length,
+        "queued": service.queue_length,
         "oldest_wait": round(broker.now - first.accepted, 3) if first is not None else 0.0,
         "accepted": service.accepted,
         "answered": service.answered,
@@ -109,7 +109,7 @@ def traffic(broker: "Ledger", service: Service) -> Row:
     }
 
 
-def _service(broker: "Ledger", service: Service, tallies: "list[Tally]") -> Row:
+def _service(broker: "Broker", service: Service, tallies: "list[Tally]") -> Row:
     state = states.of_service(broker, service)
     counts: Counts = {}
     for tally in tallies:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.broker import queues
-from polydomo.broker.ledger import large
-from polydomo.protocols.request import DONE, HELD, OUTCOMES, PLAIN, QUEUED, Course, Parts, Request
-from polydomo.protocols.verbs import Service, Session, Worker
-from polydomo.wire.link import AT_BOUND, SERVED
+from polydomo.broker.outcomes import large
+from polydomo.protocols.model import Service, Worker
+from polydomo.protocols.request import DONE, HELD, NO_HISTORY, OUTCOMES, QUEUED, HeldPartials, History, Request
+from polydomo.protocols.session import Session
+from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_SHARE_USED
 
 if TYPE_CHECKING:
-    from polydomo.broker.core import Broker
+    from polydomo.broker.broker import Broker
 
 
 def check(broker: "Broker") -> None:
@@ -32,22 +33,22 @@ def check(broker: "Broker") -> None:
     _plain()
     _missed(broker)
     broker.catalog.check_invariants()
-    broker.subscriptions.check_invariants()
-    broker.values.check_invariants()
+    broker.publishing.subscriptions.check_invariants()
+    broker.publishing.last_values.check_invariants()
 
 
 def _service(broker: "Broker", service: Service) -> None:
     who = f"service {service.name!r}"
     assert broker.services.get(service.name) is service, f"{who} is known under another name"
     line = queues.waiting(service)
-    assert service.length == len(line), f"{who} says {service.length} wait, and {len(line)} do"
+    assert service.queue_length == len(line), f"{who} says {service.queue_length} wait, and {len(line)} do"
     assert len(set(line)) == len(line), f"{who} has a request in its line twice"
-    turns = [id(queue) for queue in service.turns]
+    turns = [id(queue) for queue in service.round_robin]
     assert len(turns) == len(set(turns)), f"{who} gives a client two turns"
-    assert set(turns) == {id(queue) for queue in service.queues.values()}, (
+    assert set(turns) == {id(queue) for queue in service.client_queues.values()}, (
         f"{who} has turns without queues, or queues without turns"
     )
-    for session, queue in service.queues.items():
+    for session, queue in service.client_queues.items():
         assert queue, f"{who} keeps an empty queue for client {session.number}"
         for request in queue:
             assert request.session is session, f"request {request.number} waits in another client's queue"
@@ -56,26 +57,26 @@ def _service(broker: "Broker", service: Service) -> None:
         assert request.service is service, (
             f"request {request.number} waits in {who} but is for {request.service.name!r}"
         )
-    for request in service.returned:
+    for request in service.retries:
         assert request.attempts, f"request {request.number} was given back without an attempt"
     for worker, weight in service.workers.items():
         assert worker in broker.workers, f"{who} has a worker {worker.number} that the broker does not know"
         assert worker.services.get(service) == weight, f"{who} and worker {worker.number} disagree about its weight"
         assert not weight or service.weighted, f"{who} has a weight and does not know it"
-    for worker in service.away:
-        assert broker.bridges.learned[worker].get(service.name) is service, (
+    for worker in service.remote:
+        assert broker.bridging.learned[worker].get(service.name) is service, (
             f"{who} is offered by a bridge that knows nothing of it"
         )
-    for name, pool in (("idle", service.idle), ("spare", service.spare)):
+    for name, pool in (("idle", service.idle), ("spare", service.partly_busy)):
         for worker in pool:
             assert worker in service.workers, f"{who} has a {name} worker {worker.number} that does not offer it"
-    if service.length:
-        assert not service.idle and not service.spare, f"requests wait in {who} while workers are free"
-    known = service.workers or service.length or service.away
+    if service.queue_length:
+        assert not service.idle and not service.partly_busy, f"requests wait in {who} while workers are free"
+    known = service.workers or service.queue_length or service.remote
     assert known, f"{who} has neither workers nor requests and was not forgotten"
-    if service.length and not service.workers and service.away:
-        assert service in broker.bridges.waiting, f"requests wait in {who}, and no bridge will take them"
-    if service.length and not service.workers and not service.away:
+    if service.queue_length and not service.workers and service.remote:
+        assert service in broker.bridging.blocked, f"requests wait in {who}, and no bridge will take them"
+    if service.queue_length and not service.workers and not service.remote:
         assert service.timer, f"requests wait in {who}, nobody offers it, and nothing ends their wait"
     else:
         assert not service.timer, f"{who} has a timer without a reason"
@@ -86,32 +87,34 @@ def _worker(broker: "Broker", worker: Worker) -> None:
     assert worker.alive, f"{who} is listed and not alive"
     assert worker.credit >= 0, f"{who} has a credit of {worker.credit}"
     only = next(iter(worker.services), None) if len(worker.services) == 1 else None
-    assert worker.home is only, f"{who} has the wrong home"
+    assert worker.only_service is only, f"{who} has the wrong home"
     for service in worker.services:
         assert broker.services.get(service.name) is service, f"{who} offers {service.name!r}, which was forgotten"
         assert worker in service.workers, f"{who} offers {service.name!r}, which does not know it"
         assert (worker in service.idle) == bool(worker.credit and not worker.held), f"{who} is wrongly (not) idle"
-        assert (worker in service.spare) == bool(worker.credit and worker.held), f"{who} is wrongly (not) spare"
+        assert (worker in service.partly_busy) == bool(worker.credit and worker.held), f"{who} is wrongly (not) spare"
     for token, request in worker.held.items():
         assert request.token == token, f"{who} holds request {request.number} under an old token"
         if request.state != DONE:
             assert request.state == HELD, f"{who} holds request {request.number}, which is queued"
             assert request.worker is worker, f"{who} holds request {request.number}, which another worker has"
-            offers = request.service in worker.services or worker in broker.bridges.learned
+            offers = request.service in worker.services or worker in broker.bridging.learned
             assert offers, f"{who} holds a request for a service it does not offer"
-    if worker.orphaned:
+    if worker.orphaned_until:
         assert not worker.credit, f"{who} has lost its connection and is still given requests"
-        assert worker not in broker.crews.get(worker.session, {}), f"{who} has lost its connection and is still on it"
+        assert worker not in broker.session_workers.get(worker.session, {}), (
+            f"{who} has lost its connection and is still on it"
+        )
     else:
-        assert worker in broker.crews.get(worker.session, {}), f"{who} is on no connection's list"
+        assert worker in broker.session_workers.get(worker.session, {}), f"{who} is on no connection's list"
         assert worker.session in broker.sessions, f"{who} is on a connection that is gone"
-    if worker.silence or worker.orphaned:
+    if worker.max_silence or worker.orphaned_until:
         assert worker.timer, f"nobody looks at the silence of {who}"
 
 
 def _session(broker: "Broker", session: Session) -> None:
     who = f"connection {session.number}"
-    assert not session.over, f"{who} is listed and gone"
+    assert not session.disconnected, f"{who} is listed and gone"
     for request in session.requests:
         assert request.session is session, f"{who} lists another's request {request.number}"
         _open(broker, request)
@@ -125,33 +128,33 @@ def _open(broker: "Broker", request: Request) -> None:
     if request.state == HELD:
         assert worker is not None and worker.held.get(request.token) is request, f"{who} is held by nobody"
         assert worker in broker.workers, f"{who} is held by a worker that is gone"
-        bound = request.deadline or request.run
+        bound = request.deadline or request.max_run
     else:
         assert worker is None, f"{who} is queued and still has a worker"
         assert broker.services.get(request.service.name) is request.service, f"{who} waits in a forgotten service"
-        bound = request.deadline or request.expiry
+        bound = request.deadline or request.queue_deadline
     assert bool(request.timer) == bool(bound), f"{who} has a bound in time and no timer, or a timer and no bound"
-    course = request.course
-    parts = course.parts if course.parts is not None else Parts()
+    course = request.history
+    parts = course.held_partials if course.held_partials is not None else HeldPartials()
     held = sum(map(len, parts.bodies))
     assert held == parts.size, f"{who} counts {parts.size} bytes of partials and holds {held}"
     assert held <= broker.policy.max_message, f"{who} holds more partials than a message may have bytes"
     assert len(parts.bodies) <= limits.MAX_BODY_FRAMES + 1, f"{who} holds more partials than a body may have frames"
     assert not (parts.bodies and course.partials), f"{who} holds partials of a client that takes them"
-    allowed = course.spent + (request.max_attempts or broker.policy.attempts)
+    allowed = course.attempts_before_forward + (request.max_attempts or broker.policy.attempts)
     assert request.attempts <= allowed, f"{who} was tried too often"
 
 
 def _crews(broker: "Broker") -> None:
-    for session, crew in broker.crews.items():
+    for session, crew in broker.session_workers.items():
         who = f"connection {session.number}"
         assert crew, f"{who} has an empty list of workers"
-        assert session.workers == len(crew), f"{who} counts {session.workers} workers and has {len(crew)}"
+        assert session.worker_count == len(crew), f"{who} counts {session.worker_count} workers and has {len(crew)}"
         for worker in crew:
             assert worker.session is session, f"worker {worker.number} is listed at another connection"
             assert worker in broker.workers, f"{who} lists worker {worker.number}, which is gone"
     for session in broker.sessions:
-        assert session in broker.crews or not session.workers, (
+        assert session in broker.session_workers or not session.worker_count, (
             f"connection {session.number} counts workers it does not have"
         )
 
@@ -167,7 +170,7 @@ def _places(broker: "Broker") -> None:
             places[request] = places.get(request, 0) + 1
             if request.state == DONE:
                 assert request.outcome in OUTCOMES, f"request {request.number} ended without an outcome"
-                assert not request.body and request.course.parts is None, (
+                assert not request.body and request.history.held_partials is None, (
                     f"request {request.number} ended and still has its body"
                 )
                 assert request not in request.session.requests, f"request {request.number} ended and is still open"
@@ -184,18 +187,18 @@ def _places(broker: "Broker") -> None:
 
 
 def _missed(broker: "Broker") -> None:
-    for worker, name in broker.bridges.missed:
-        assert worker in broker.bridges.learned, f"{name!r} is to be learned from a bridge that is gone"
+    for worker, name in broker.bridging.missed:
+        assert worker in broker.bridging.learned, f"{name!r} is to be learned from a bridge that is gone"
 
 
 def _plain() -> None:
-    for name in Course.__slots__:
-        assert not getattr(PLAIN, name), f"the course that plain requests share was written to: {name}"
+    for name in History.__slots__:
+        assert not getattr(NO_HISTORY, name), f"the course that plain requests share was written to: {name}"
 
 
 def _totals(broker: "Broker") -> None:
     found = [request for session in broker.sessions for request in session.requests]
-    parts = [request.course.parts for request in found]
+    parts = [request.history.held_partials for request in found]
     size = sum(len(request.body) for request in found) + sum(part.size for part in parts if part is not None)
     assert broker.held_bytes == size, f"{broker.held_bytes} bytes are said to be held, {size} are"
     for session in broker.sessions:
@@ -226,17 +229,21 @@ def _timers(broker: "Broker") -> None:
 
 
 def _stalled(broker: "Broker") -> None:
-    for session in broker.stalled():
+    for session in broker.backpressure.paused:
         assert session in broker.sessions, f"connection {session.number} is stalled and gone"
-        assert not session.workers, f"connection {session.number} carries a worker and is stalled"
-        assert session.link.paused & AT_BOUND, f"connection {session.number} is stalled and still read"
-    for session in broker.served():
+        assert not session.worker_count, f"connection {session.number} carries a worker and is stalled"
+        assert session.link.pauses & PAUSE_AT_LIMIT, f"connection {session.number} is stalled and still read"
+    for session in broker.backpressure.answered:
         assert session in broker.sessions, f"connection {session.number} had its share and is gone"
     for session in broker.sessions:
-        if session.link.paused & SERVED:
-            assert session in broker.served(), f"connection {session.number} had its share of a turn that is over"
-        if session.link.paused & AT_BOUND:
-            assert session in broker.stalled(), f"connection {session.number} is paused and nothing will wake it"
-        elif not session.workers:
+        if session.link.pauses & PAUSE_SHARE_USED:
+            assert session in broker.backpressure.answered, (
+                f"connection {session.number} had its share of a turn that is over"
+            )
+        if session.link.pauses & PAUSE_AT_LIMIT:
+            assert session in broker.backpressure.paused, (
+                f"connection {session.number} is paused and nothing will wake it"
+            )
+        elif not session.worker_count:
             room = broker.policy.max_outstanding - len(session.requests)
             assert room > 0, f"connection {session.number} has {len(session.requests)} open requests and is still read"

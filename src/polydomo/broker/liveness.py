@@ -6,26 +6,26 @@ Messages only set ``seen`` and ``told``; a worker's one timer is set to the earl
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker.timers import HAIR
+from polydomo.broker import dispatch, workers
+from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.limits import BEAT_CROSSES, LATE_FRACTION
-from polydomo.protocols.verbs import LATE, Worker
+from polydomo.protocols.model import LATE, LOST, Worker
 
 if TYPE_CHECKING:
-    from polydomo.broker.floor import Floor
-    from polydomo.broker.ledger import Ledger
+    from polydomo.broker.broker import Broker
 
 NEVER = 0.0
 NO_BEAT = "no beat for"  # how the cause of a loss by silence begins
 
 
-def schedule(broker: "Floor", worker: Worker) -> None:
+def schedule(broker: "Broker", worker: Worker) -> None:
     """Sets the worker's timer."""
     when = _next_look(broker, worker)
     if when != NEVER:
         worker.timer = broker.timers.add(broker.now, when, worker)
 
 
-def reschedule(broker: "Floor", worker: Worker) -> None:
+def reschedule(broker: "Broker", worker: Worker) -> None:
     if worker.timer:
         if worker.timer <= broker.now * 1000.0:
             return  # it is looked at in this turn: setting the timer anew would only put that off
@@ -34,18 +34,18 @@ def reschedule(broker: "Floor", worker: Worker) -> None:
     schedule(broker, worker)
 
 
-def judge(broker: "Floor", worker: Worker) -> None:
+def check_worker(broker: "Broker", worker: Worker) -> None:
     """The worker's timer is due: beat, mark late, give up, or look again later."""
     if not worker.alive:
         return
-    now = broker.now + HAIR
-    if worker.orphaned and now >= worker.orphaned:
-        broker.lose(worker, "lost", "its connection was lost, and it did not come back")
+    now = broker.now + TIME_TOLERANCE
+    if worker.orphaned_until and now >= worker.orphaned_until:
+        workers.lose(broker, worker, LOST, "its connection was lost, and it did not come back")
         return
     allowed = _allowed_silence(broker, worker)
     if allowed and now >= _last_sign(worker) + allowed:
-        worker.session.expire(worker)
-        broker.lose(worker, "lost", f"{NO_BEAT} {now - worker.seen:.1f} s")
+        worker.session.on_worker_expired(worker)
+        workers.lose(broker, worker, LOST, f"{NO_BEAT} {now - worker.last_heard:.1f} s")
         return
     if is_late(broker, worker):
         if worker.state != LATE:
@@ -53,78 +53,89 @@ def judge(broker: "Floor", worker: Worker) -> None:
             broker.recorder.late(worker)
     elif worker.state == LATE:
         broker.monitor.back(worker)
-    if worker.beat and now >= worker.told + worker.beat and (worker.waiting or not worker.session.polls):
+    if (
+        worker.heartbeat_interval
+        and now >= worker.last_sent + worker.heartbeat_interval
+        and (worker.polling or not worker.session.polls)
+    ):
         if worker.session.polls:
-            broker.revoke(worker)
-        worker.session.beat(worker)
-        worker.told = broker.now
+            dispatch.clear_credit(worker)
+        worker.session.send_heartbeat(worker)
+        worker.last_sent = broker.now
         if worker.session.polls:
-            worker.seen = broker.now  # its answer is due from now on
+            worker.last_heard = broker.now  # its answer is due from now on
     schedule(broker, worker)
 
 
-def overslept(broker: "Floor", late: float) -> None:
+def excuse_silence(broker: "Broker", late: float) -> None:
     """The loop comes ``late`` to its timers: what others said meanwhile is not read yet, so that time is not their silence."""
     for worker in broker.workers:
-        worker.seen = min(broker.now, worker.seen + late)
-        if worker.orphaned:
-            worker.orphaned += late
-    broker.catalog.overslept(broker.now, late)
+        worker.last_heard = min(broker.now, worker.last_heard + late)
+        if worker.orphaned_until:
+            worker.orphaned_until += late
+    broker.catalog.extend_deadlines(broker.now, late)
 
 
-def busy_beat(broker: "Floor", worker: Worker) -> bool:
+def heartbeat(broker: "Broker", worker: Worker) -> None:
+    worker.last_heard = broker.now
+    if worker.held and not worker.beats_while_busy and busy_beat(broker, worker):
+        worker.beats_while_busy = True
+        reschedule(broker, worker)
+
+
+def busy_beat(broker: "Broker", worker: Worker) -> bool:
     """Whether a beat was sent by a worker that had its request already. One that crossed the request on its way tells nothing, and
     taking it for more would cost a worker that cannot beat while busy its next long job."""
     first = next(iter(worker.held.values()))
-    return broker.now - first.dispatched >= worker.silence * BEAT_CROSSES
+    return broker.now - first.dispatched >= worker.max_silence * BEAT_CROSSES
 
 
-def is_late(broker: "Ledger", worker: Worker) -> bool:
+def is_late(broker: "Broker", worker: Worker) -> bool:
     """It has used up half of the silence that it is allowed."""
     allowed = _allowed_silence(broker, worker)
-    return bool(allowed) and broker.now + HAIR >= _last_sign(worker) + allowed * LATE_FRACTION
+    return bool(allowed) and broker.now + TIME_TOLERANCE >= _last_sign(worker) + allowed * LATE_FRACTION
 
 
-def silence(broker: "Ledger", worker: Worker) -> tuple[float, float]:
+def silence(broker: "Broker", worker: Worker) -> tuple[float, float]:
     """How long it has said nothing, and how long it may; 0 is for ever."""
     return broker.now - _last_sign(worker), _allowed_silence(broker, worker)
 
 
-def _allowed_silence(broker: "Ledger", worker: Worker) -> float:
+def _allowed_silence(broker: "Broker", worker: Worker) -> float:
     """How long it may say nothing. Many published workers do not beat while they work: until one has done so once, it is given
     ``busy_timeout`` while it holds a request. A polling worker's silence means nothing while it waits for us, nor while the
     job it holds has a time of its own."""
-    if worker.waiting or (worker.session.polls and any(r.run or r.deadline for r in worker.held.values())):
+    if worker.polling or (worker.session.polls and any(r.max_run or r.deadline for r in worker.held.values())):
         return 0.0
-    if worker.held and not worker.beats_busy and worker.silence:
-        return max(broker.policy.busy_timeout, worker.silence)
-    return worker.silence
+    if worker.held and not worker.beats_while_busy and worker.max_silence:
+        return max(broker.policy.busy_timeout, worker.max_silence)
+    return worker.max_silence
 
 
 def _last_sign(worker: Worker) -> float:
     """From when its silence counts: its last message, or, if it does not beat while busy, the request it got after that."""
-    if not worker.held or worker.beats_busy:
-        return worker.seen
-    return max(worker.seen, max(request.dispatched for request in worker.held.values()))
+    if not worker.held or worker.beats_while_busy:
+        return worker.last_heard
+    return max(worker.last_heard, max(request.dispatched for request in worker.held.values()))
 
 
-def _next_look(broker: "Floor", worker: Worker) -> float:
-    if worker.orphaned:
-        return worker.orphaned
+def _next_look(broker: "Broker", worker: Worker) -> float:
+    if worker.orphaned_until:
+        return worker.orphaned_until
     when = NEVER
-    if worker.silence:
-        now = broker.now + HAIR
+    if worker.max_silence:
+        now = broker.now + TIME_TOLERANCE
         part = 1.0 if worker.state == LATE else LATE_FRACTION
-        when = worker.seen + worker.silence * part
+        when = worker.last_heard + worker.max_silence * part
         if when <= now:  # silent, but it may be
-            when = now + worker.silence * part
+            when = now + worker.max_silence * part
             allowed = _allowed_silence(broker, worker)
             if allowed:
                 sign = _last_sign(worker)
                 due = sign + allowed * LATE_FRACTION
                 when = min(when, due if due > now else sign + allowed)
-    if worker.beat and (worker.waiting or not worker.session.polls):
-        beat = worker.told + worker.beat
+    if worker.heartbeat_interval and (worker.polling or not worker.session.polls):
+        beat = worker.last_sent + worker.heartbeat_interval
         if when == NEVER or beat < when:
             when = beat
     return when

@@ -20,11 +20,12 @@ from polydomo.broker import figures, states
 from polydomo.broker.catalog import Entry
 from polydomo.broker.histogram import Tally
 from polydomo.broker.states import State
-from polydomo.protocols.verbs import LATE, LEFT, LOST, READY, Publication, Service, Session, Worker
+from polydomo.protocols.model import LATE, LEFT, LOST, READY, Publication, Service, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import join
 
 if TYPE_CHECKING:
-    from polydomo.broker.ledger import Ledger
+    from polydomo.broker.broker import Broker
 
 Row = dict[str, object]
 Key = tuple[bytes, str]
@@ -36,7 +37,7 @@ OTHERS = b""  # the service under which is counted what has no place of its own
 
 
 class Monitor:
-    def __init__(self, broker: "Ledger") -> None:
+    def __init__(self, broker: "Broker") -> None:
         self.broker = broker
         self.tallies: dict[Key, Tally] = {}  # of every service that answered a request, also if it has gone since
         self.events: deque[Row] = deque(maxlen=limits.MONITOR_EVENTS)  # newest last
@@ -80,7 +81,7 @@ class Monitor:
             self._set_service(service, READY, f"worker w{worker.number} offers it")
 
     def late(self, worker: Worker) -> None:
-        self._set_worker(worker, LATE, f"silent for {self.broker.now - worker.seen:.1f} s")
+        self._set_worker(worker, LATE, f"silent for {self.broker.now - worker.last_heard:.1f} s")
 
     def back(self, worker: Worker) -> None:
         self._set_worker(worker, READY, "heard again")
@@ -115,7 +116,7 @@ class Monitor:
         service.state_cause = cause
         name = text(service.name)
         row = self._event(SERVICE, name, _protocols(service), State(state, self.broker.now, cause))
-        row["queued"] = service.length
+        row["queued"] = service.queue_length
         self._publish(SERVICE, service.name, row)
         if state in (LOST, LEFT):
             self._bury(SERVICE, row)
@@ -136,7 +137,7 @@ class Monitor:
         name = f"c{session.number}"
         row = self._event(CLIENT, name, session.protocol, state)
         row["peer"] = session.link.peer
-        row["workers"] = session.workers
+        row["workers"] = session.worker_count
         row["open_requests"] = len(session.requests)
         self._publish(CLIENT, name.encode(), row)
         return row
@@ -169,22 +170,22 @@ class Monitor:
 
     def _publish(self, kind: str, name: bytes, row: Row) -> None:
         topic = b"monitor.%s.%s" % (kind.encode(), name)
-        subscribers = self.broker.subscriptions.match(topic)
+        subscribers = self.broker.publishing.subscriptions.match(topic)
         if subscribers:
             message = _message(topic, row)
             for subscriber in subscribers:
-                subscriber.send_message(message)
+                subscriber.send_publication(message)
 
-    def greet(self, session: Session, prefix: bytes) -> None:
+    def send_current(self, session: Session, prefix: bytes) -> None:
         """A new subscriber hears first how everybody is, up to ``MAX_LISTED`` of each kind, then what changes. One that subscribed to all
         topics only hears what changes."""
         if not prefix.startswith(TOPICS):
             return
         for everybody in (self._workers(prefix), self._services(prefix), self._catalog(prefix), self._clients(prefix)):
             for topic, row in islice(everybody, limits.MAX_LISTED):
-                session.send_message(_message(topic, row))
+                session.send_publication(_message(topic, row))
         if FIGURES.startswith(prefix):
-            session.send_message(_message(FIGURES, figures.figures(self.broker)))
+            session.send_publication(_message(FIGURES, figures.figures(self.broker)))
 
     def _workers(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
         for worker in self.broker.workers:
@@ -222,12 +223,12 @@ class Monitor:
             if len(self.tallies) >= limits.MONITOR_TALLIES:
                 key = (OTHERS, protocol)
             found = self.tallies.setdefault(key, Tally())
-        service.fresh[protocol] = found.fresh
+        service.new_durations[protocol] = found.fresh
         return found
 
-    def reaped(self, service: Service) -> None:
+    def service_forgotten(self, service: Service) -> None:
         """The name is forgotten. If nobody ever answered under it, its failures are the others': names cost nothing to invent."""
-        for protocol in service.fresh:
+        for protocol in service.new_durations:
             key = (service.name, protocol)
             tally = self.tallies.get(key)
             if tally is not None and service.name != OTHERS:
@@ -250,11 +251,11 @@ class Monitor:
         self.ticked = now
         for tally in self.tallies.values():
             tally.turn_over()
-        subscribers = self.broker.subscriptions.match(FIGURES)
+        subscribers = self.broker.publishing.subscriptions.match(FIGURES)
         if subscribers:
             message = _message(FIGURES, figures.figures(self.broker))
             for subscriber in subscribers:
-                subscriber.send_message(message)
+                subscriber.send_publication(message)
 
 
 def _message(topic: bytes, row: Row) -> Publication:

@@ -2,62 +2,63 @@
 
 from collections import deque
 
+from polydomo.protocols.model import Service
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Service, Session
+from polydomo.protocols.session import Session
 
 
-def of(service: Service, session: Session) -> deque[Request]:
+def of_client(service: Service, session: Session) -> deque[Request]:
     """What waits of this client, which is about to become more."""
-    queue = service.queues.get(session)
+    queue = service.client_queues.get(session)
     if queue is None:
-        queue = service.queues[session] = deque()
-        service.turns.append(queue)
+        queue = service.client_queues[session] = deque()
+        service.round_robin.append(queue)
     return queue
 
 
 def push(service: Service, request: Request) -> None:
-    of(service, request.session).append(request)
-    service.length += 1
+    of_client(service, request.session).append(request)
+    service.queue_length += 1
 
 
-def push_back(service: Service, request: Request) -> None:
+def push_front(service: Service, request: Request) -> None:
     """To the head of the line."""
-    service.returned.appendleft(request)
-    service.length += 1
+    service.retries.appendleft(request)
+    service.queue_length += 1
 
 
 def pop(service: Service) -> Request:
     """The next request; there must be one."""
-    service.length -= 1
-    if service.returned:
-        return service.returned.popleft()
-    turns = service.turns
+    service.queue_length -= 1
+    if service.retries:
+        return service.retries.popleft()
+    turns = service.round_robin
     queue = turns.popleft()
     request = queue.popleft()
     if queue:
         turns.append(queue)
     else:
-        del service.queues[request.session]
+        del service.client_queues[request.session]
     return request
 
 
 def first(service: Service) -> Request:
     """What ``pop`` would take; there must be one."""
-    return service.returned[0] if service.returned else service.turns[0][0]
+    return service.retries[0] if service.retries else service.round_robin[0][0]
 
 
 def remove(service: Service, request: Request) -> None:
     """Takes a request out of the line, wherever it stands."""
-    service.length -= 1
-    if request.attempts and request in service.returned:
-        service.returned.remove(request)
+    service.queue_length -= 1
+    if request.attempts and request in service.retries:
+        service.retries.remove(request)
         return
     session = request.session
-    queue = service.queues[session]
+    queue = service.client_queues[session]
     queue.remove(request)
     if not queue:
-        del service.queues[session]
-        service.turns.remove(queue)  # the only one that is empty
+        del service.client_queues[session]
+        service.round_robin.remove(queue)  # the only one that is empty
 
 
 def oldest(service: Service) -> Request | None:
@@ -67,7 +68,7 @@ def oldest(service: Service) -> Request | None:
 
 def waiting(service: Service) -> list[Request]:
     """Everything in the line, given-back ones first, then client by client."""
-    found = list(service.returned)
-    for queue in service.turns:
+    found = list(service.retries)
+    for queue in service.round_robin:
         found.extend(queue)
     return found

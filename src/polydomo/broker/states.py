@@ -7,10 +7,11 @@ open. What changes rarely (it registered, is late, is heard again, was lost, lef
 from typing import TYPE_CHECKING, NamedTuple
 
 from polydomo.broker import liveness
-from polydomo.protocols.verbs import BUSY, LATE, READY, Service, Session, Worker
+from polydomo.protocols.model import BUSY, LATE, READY, Service, Worker
+from polydomo.protocols.session import Session
 
 if TYPE_CHECKING:
-    from polydomo.broker.ledger import Ledger
+    from polydomo.broker.broker import Broker
 
 
 class State(NamedTuple):
@@ -19,13 +20,13 @@ class State(NamedTuple):
     cause: str
 
 
-def of_worker(broker: "Ledger", worker: Worker) -> State:
+def of_worker(broker: "Broker", worker: Worker) -> State:
     if not worker.alive:
         return State(worker.state, worker.state_since, worker.state_cause)
     if worker.state == LATE:
         if liveness.is_late(broker, worker):
             return State(LATE, worker.state_since, worker.state_cause)
-        return State(BUSY if worker.held else READY, worker.seen, "heard again")
+        return State(BUSY if worker.held else READY, worker.last_heard, "heard again")
     if worker.held:
         first = min(request.dispatched for request in worker.held.values())
         count = len(worker.held)
@@ -33,12 +34,12 @@ def of_worker(broker: "Ledger", worker: Worker) -> State:
     return State(READY, worker.state_since, worker.state_cause)
 
 
-def of_service(broker: "Ledger", service: Service) -> State:
+def of_service(broker: "Broker", service: Service) -> State:
     """As good as its best worker. Without one it is as the last one left it; registering, if it never had one but is asked for. Where
     another broker offers it, it is ready: how busy its workers are is known only there."""
     if not service.workers:
-        if service.away:
-            return State(READY, service.empty_since, "another broker offers it")
+        if service.remote:
+            return State(READY, service.no_worker_since, "another broker offers it")
         return State(service.state, service.state_since, service.state_cause)
     if service.idle:
         return State(READY, service.state_since, service.state_cause)
@@ -57,5 +58,5 @@ def of_client(session: Session) -> State:
     if first is None:
         return State(READY, session.since, "connected")
     count = len(session.requests)
-    paused = ", and is not read because of a bound" if session.link.paused else ""
+    paused = ", and is not read because of a bound" if session.link.pauses else ""
     return State(BUSY, first.accepted, f"waits for {'a reply' if count == 1 else f'{count} replies'}{paused}")

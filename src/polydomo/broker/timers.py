@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 
 from polydomo.limits import TIMER_TICK
 
-HAIR = 0.00001  # seconds; two times that differ by less are the same: what is due is compared as ``now + HAIR >= when``
+TIME_TOLERANCE = 0.00001  # seconds; two times that differ by less are the same: what is due is compared as ``now + TIME_TOLERANCE >= when``
 
 
 class Timers:

@@ -10,7 +10,7 @@ from polydomo.cli.options import CLIENT_VARIABLE
 from polydomo.cli.security import VARIABLES
 from polydomo.errors import SettingError
 from polydomo.server import settings
-from polydomo.server.kinds import Flag, Words
+from polydomo.server.setting_types import Flag, Words
 
 # Short names of flags, with the value that each has if none is given.
 SHORT = {"--beacon": ("dbp.beacon", "on")}

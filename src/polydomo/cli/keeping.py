@@ -14,11 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from polydomo.broker.record import Recorder
+from polydomo.broker.recorder import Recorder
 from polydomo.errors import PolydomoError, SettingError
 from polydomo.limits import JOURNAL_BODY, JOURNAL_TICK
 from polydomo.server import logs
-from polydomo.server.logbook import Logbook
+from polydomo.server.event_log import EventLog
 from polydomo.server.resources import REMEDIES
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import DEFAULT, Settings
@@ -45,7 +45,7 @@ class Keeper:
         journal = None if isinstance(journal, NoJournal) else journal
         self.journal = journal
         self._bodies = bodies
-        self.recorder: Recorder = Logbook() if journal is None else journal.recorder
+        self.recorder: Recorder = EventLog() if journal is None else journal.recorder
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, server: BrokerServer) -> None:
@@ -93,7 +93,7 @@ class Keeper:
         if self._timer is not None:
             self._timer.cancel()
         if self.journal is not None:
-            self._server.broker.record_by(Logbook())  # what is still said goes to the log alone
+            self._server.broker.record_to(EventLog())  # what is still said goes to the log alone
             journal, self.journal = self.journal, None
             try:
                 await asyncio.get_running_loop().run_in_executor(None, journal.stop)
@@ -134,7 +134,7 @@ def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | NoJournal 
             Levels(wanted.level, {encoded(name): level for name, level in wanted.services.items()}),
             wanted.name or f"{socket.gethostname()}:{settings.listeners()[0].address.port}",
             time.time() - time.monotonic(),
-            Logbook(),
+            EventLog(),
             Bounds(
                 wanted.roll_rows,
                 wanted.roll_bytes,

@@ -193,7 +193,7 @@ def found_cells(row: Row) -> list[str]:
 
 def seconds(flag: str, text: str | None) -> float | None:
     """``10m``, ``500ms``."""
-    from polydomo.server.kinds import Seconds
+    from polydomo.server.setting_types import Seconds
 
     if text is None:
         return None

@@ -68,7 +68,7 @@ def work(
     from polydomo.cli.up import fast_loop, raise_file_limit
     from polydomo.errors import SettingError
     from polydomo.server import logs
-    from polydomo.server.kinds import Choice
+    from polydomo.server.setting_types import Choice
 
     if echo == bool(command):
         raise SettingError("work: give a program after --, or --echo")

@@ -173,9 +173,9 @@ class Connection(asyncio.Protocol, Handler):
         link = self._link
         self._hub.dirty.clear()
         if link.out and not link.abort:
-            if link.special:
+            if link.needs_full_flush:
                 transport.writelines(link.out)
-                link.special = False
+                link.needs_full_flush = False
             else:
                 transport.write(b"".join(link.out))
             link.out.clear()

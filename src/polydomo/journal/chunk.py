@@ -13,8 +13,9 @@ from polydomo import limits
 from polydomo.journal import histogram, schema
 from polydomo.journal.ids import RequestId
 from polydomo.journal.schema import MESSAGES, REQUESTS
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import OK
-from polydomo.protocols.verbs import Session, Worker
+from polydomo.protocols.session import Session
 
 Row = dict[str, Any]
 

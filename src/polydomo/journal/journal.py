@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from polydomo import limits
-from polydomo.broker.core import Broker
-from polydomo.broker.record import Recorder
+from polydomo.broker.broker import Broker
+from polydomo.broker.recorder import Recorder
 from polydomo.errors import PolydomoError, SettingError
 from polydomo.journal import runs
 from polydomo.journal.chunk import Run

@@ -11,18 +11,19 @@ from typing import Any
 
 from polydomo import limits
 from polydomo.broker import liveness
-from polydomo.broker.ledger import Ledger
-from polydomo.broker.logs import LogRecord
-from polydomo.broker.record import Recorder
+from polydomo.broker.broker import Broker
+from polydomo.broker.log_records import LogRecord
+from polydomo.broker.recorder import Recorder
 from polydomo.journal import chunk as shapes
 from polydomo.journal import context, schema
 from polydomo.journal.chunk import Chunk, More, Peer, Run, Step, peer_of, services_of
 from polydomo.journal.ids import RequestId
 from polydomo.journal.levels import Levels
 from polydomo.journal.schema import MESSAGES, OFF
-from polydomo.protocols.bridge import BridgeSession, journey_of
-from polydomo.protocols.request import OK, PLAIN, Request
-from polydomo.protocols.verbs import Session, Worker
+from polydomo.protocols.bridge import journey_of
+from polydomo.protocols.model import Worker
+from polydomo.protocols.request import NO_HISTORY, OK, Request
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body
 
 HEADERS = ("emqp",)  # protocols whose requests have headers
@@ -77,7 +78,7 @@ class JournalRecorder(Recorder):
         self._body: Body = b""
         self._open()
 
-    def attach(self, broker: Ledger) -> None:
+    def attach(self, broker: Broker) -> None:
         """The broker whose clock this is. Called once, before anything is recorded."""
         self._broker = broker
 
@@ -182,17 +183,12 @@ class JournalRecorder(Recorder):
 
     # --- every message ---------------------------------------------------------------------------------------------------
 
-    def accepted(self, request: Request) -> None:
+    def accepted(self, request: Request, queued: bool, queue_length: int) -> None:
         service = request.service
         if self._mixed and self.levels.of(service.name) != MESSAGES:
             return
         seq = self._seq + 1
-        if service.length or not (service.idle or service.spare):
-            waits = 1
-            self._seq = self._mark[0] = seq + 1
-        else:
-            waits = 0
-            self._seq = self._mark[0] = seq
+        self._seq = self._mark[0] = seq + 1 if queued else seq
         self._accept(
             (
                 seq,
@@ -201,9 +197,9 @@ class JournalRecorder(Recorder):
                 request.session.number,
                 service.name,
                 len(request.body),
-                service.length,
+                queue_length,
                 len(service.workers),
-                waits,
+                int(queued),
             )
         )
         if self._bodies and service.name in self._bodies:
@@ -223,10 +219,10 @@ class JournalRecorder(Recorder):
                 worker.session.number,
                 service.name,
                 worker.number,
-                request.attempts - request.course.spent,
-                request.course.hops,
+                request.attempts - request.history.attempts_before_forward,
+                request.history.forwards,
                 len(request.body),
-                service.length,
+                service.queue_length,
             )
         )
 
@@ -234,7 +230,7 @@ class JournalRecorder(Recorder):
         worker = request.worker
         if (
             worker is None
-            or request.course is not PLAIN
+            or request.history is not NO_HISTORY
             or request.outcome != OK
             or request.max_attempts
             or (self._peeks and self._has_more(request))
@@ -285,7 +281,7 @@ class JournalRecorder(Recorder):
         if worker is not None:
             number, connection = worker.number, worker.session.number
         told = int(level == MESSAGES)
-        course = request.course
+        course = request.history
         seq = self._seq + 1
         self._seq = self._mark[0] = seq + told
         self.chunk.more[seq] = More(
@@ -293,9 +289,9 @@ class JournalRecorder(Recorder):
             int(worker is not None),
             int(worker is not None and request.token not in worker.held),
             request.attempts,
-            course.spent,
+            course.attempts_before_forward,
             request.max_attempts,
-            course.hops,
+            course.forwards,
             course.first_dispatched or request.dispatched,
             course.first_partial,
             course.partials,
@@ -327,7 +323,7 @@ class JournalRecorder(Recorder):
         """Whether the request's messages are wanted: its first service decides, so that a story has all its rows or none."""
         return self.levels.of(self._first_service.get(request.number, request.service.name)) == MESSAGES
 
-    def replied(self, request: Request, body: Body) -> None:
+    def reply_body(self, request: Request, body: Body) -> None:
         if self._first_service.get(request.number, request.service.name) in self._bodies:
             self._body = body[: self.run.max_body + 1]
 
@@ -336,11 +332,11 @@ class JournalRecorder(Recorder):
             body, self._body = self._body, b""
             self._about(schema.PARTIAL, request, worker, size=size, body=bytes(body))
 
-    def unheard(self, request: Request, worker: Worker) -> None:
+    def reply_ignored(self, request: Request, worker: Worker) -> None:
         if not self._mixed or self._tells(request):
             self._about(schema.UNHEARD, request, worker, released=1)
 
-    def granted(self, worker: Worker, count: int) -> None:
+    def credit_added(self, worker: Worker, count: int) -> None:
         self._step(schema.GRANTED, connection=worker.session.number, worker=worker.number, credit=count)
 
     def published(self, session: Session, topic: bytes, body: Body) -> None:
@@ -358,8 +354,8 @@ class JournalRecorder(Recorder):
         accepted = shapes.microseconds(self.run, request.accepted)
         return str(RequestId(accepted // 1000, self.run.run, request.number))
 
-    def travelled(self, request: Request, route: "list[str]") -> None:
-        self.inner.travelled(request, route)
+    def routed(self, request: Request, route: "list[str]") -> None:
+        self.inner.routed(request, route)
 
     def opened(self, session: Session) -> None:
         self.inner.opened(session)
@@ -376,7 +372,7 @@ class JournalRecorder(Recorder):
 
     def _count(self, session: Session, by: int) -> None:
         """Whether a request may have come with a trace context depends on who is connected."""
-        if isinstance(session, BridgeSession):
+        if session.is_bridge:
             self._bridges += by
         elif session.protocol in HEADERS:
             self._headers += by
@@ -427,13 +423,13 @@ class JournalRecorder(Recorder):
         self.inner.requeued(request, worker, why)
         service = request.service
         left = len(service.workers) - (worker in service.workers)  # it is counted out a moment later
-        self._about(schema.REQUEUED, request, worker, queue=service.length, workers=left, reason=why)
+        self._about(schema.REQUEUED, request, worker, queue=service.queue_length, workers=left, reason=why)
 
     def forwarded(self, request: Request, worker: Worker, service: bytes) -> None:
         self.inner.forwarded(request, worker, service)
         self._first_service.setdefault(request.number, request.service.name)
         known = self._broker.services.get(service)
-        waiting, workers = (known.length, len(known.workers)) if known is not None else (0, 0)
+        waiting, workers = (known.queue_length, len(known.workers)) if known is not None else (0, 0)
         self._about(schema.FORWARDED, request, worker, service=service, released=1, queue=waiting + 1, workers=workers)
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
@@ -454,8 +450,8 @@ class JournalRecorder(Recorder):
         self.inner.violated(session, what)
         self._step(schema.VIOLATED, connection=session.number, reason=what)
 
-    def lagged(self, session: Session, what: str) -> None:
-        self.inner.lagged(session, what)
+    def slow_subscriber(self, session: Session, what: str) -> None:
+        self.inner.slow_subscriber(session, what)
         self._step(schema.LAGGED, connection=session.number, reason=what)
 
     def log_record(self, session: Session, record: LogRecord) -> None:
@@ -489,8 +485,8 @@ class JournalRecorder(Recorder):
             client=request.session.number,
             service=service or request.service.name,
             number=request.number,
-            attempt=request.attempts - request.course.spent,
-            hop=request.course.hops,
+            attempt=request.attempts - request.history.attempts_before_forward,
+            hop=request.history.forwards,
             worker=worker.number,
             released=released,
             size=size,

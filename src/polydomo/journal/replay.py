@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from polydomo.broker.core import Broker
+from polydomo.broker import workers
+from polydomo.broker.broker import Broker
 from polydomo.journal import schema
+from polydomo.protocols.model import LOST, Worker
 from polydomo.protocols.request import FAILED, OK, Request
-from polydomo.protocols.verbs import Session, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, split
 from polydomo.wire.link import Handler, Hub, Link
 
@@ -111,12 +113,12 @@ class Core:
             stimulus = getattr(self, f"_{row['event']}", None)
             if stimulus is not None:
                 stimulus(row)
-            self.broker.turn()
+            self.broker.end_turn()
 
     def _connected(self, row: Row) -> None:
         actor = self.actors[row["connection"]] = Actor(self.broker, self.hub, row)
         actor.takes_partials = row["connection"] in self.streams
-        self.broker.opened(actor)
+        self.broker.session_opened(actor)
 
     def _disconnected(self, row: Row) -> None:
         self.actors[row["connection"]].link.lost(row["reason"])
@@ -126,9 +128,9 @@ class Core:
         known = self.workers.get(row["worker"])
         if known is not None:
             for name in names[len(known.services) :]:
-                self.broker.offer(known, name)
+                self.broker.add_service(known, name)
             return
-        worker = self.broker.register(
+        worker = self.broker.register_worker(
             self.actors[row["connection"]], names, None, row["credit"], bool(row["auto"]), 0.0, 0.0
         )
         if worker is None:
@@ -137,13 +139,13 @@ class Core:
             self.workers[row["worker"]] = worker
 
     def _granted(self, row: Row) -> None:
-        self.broker.grant(self.workers[row["worker"]], row["credit"])
+        self.broker.add_credit(self.workers[row["worker"]], row["credit"])
 
     def _left(self, row: Row) -> None:
-        self.broker.leave(self.workers[row["worker"]], row["reason"])
+        self.broker.worker_left(self.workers[row["worker"]], row["reason"])
 
     def _lost(self, row: Row) -> None:
-        self.broker.lose(self.workers[row["worker"]], "lost", row["reason"])
+        workers.lose(self.broker, self.workers[row["worker"]], LOST, row["reason"])
 
     def _accepted(self, row: Row) -> None:
         body = row["body"] if row["body"] and not row["body_cut"] else _filling(row["size"])
@@ -177,7 +179,7 @@ class Core:
                 code, _, text = row["reason"].partition(": ")
                 self.broker.fail(*held, code, text)
         elif request is not None:
-            self.broker.withdraw(
+            self.broker.cancel(
                 request, row["reason"]
             )  # the clock's decision; where it was something else, it is done already
 

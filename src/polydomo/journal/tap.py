@@ -8,15 +8,16 @@ import json
 from typing import Any
 
 from polydomo import limits
-from polydomo.broker.core import Broker
-from polydomo.broker.record import Recorder
+from polydomo.broker.broker import Broker
+from polydomo.broker.recorder import Recorder
 from polydomo.journal import schema
-from polydomo.journal.both import Both
 from polydomo.journal.chunk import NOBODY, Peer, Run
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
+from polydomo.journal.tee import Tee
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Session, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, frame
 
 TOPIC = b"monitor.tap."
@@ -40,19 +41,19 @@ class Tap:
         return self._watcher is not None
 
     def tick(self) -> None:
-        watching = self._broker.subscriptions.under(TOPIC)
+        watching = self._broker.publishing.subscriptions.under(TOPIC)
         if self._watcher is not None:
             if watching:
                 self._show(watching, self._watcher)
             else:
                 self._watcher = None
-                self._broker.record_by(self._recorder)
+                self._broker.record_to(self._recorder)
         elif watching:
             self._watcher = Watcher(self._broker, self._run, self._bodies)
-            self._broker.record_by(Both(self._recorder, self._watcher))
+            self._broker.record_to(Tee(self._recorder, self._watcher))
 
     def _show(self, watching: list[Session], watcher: "Watcher") -> None:
-        subscriptions = self._broker.subscriptions
+        subscriptions = self._broker.publishing.subscriptions
         for row in watcher.take():
             topic = TOPIC + row["service"].encode("utf-8", "backslashreplace")
             wanted = set(subscriptions.match(topic))
@@ -106,9 +107,9 @@ class Watcher(JournalRecorder):
         self.skipped += 1
         return True
 
-    def accepted(self, request: Request) -> None:
+    def accepted(self, request: Request, queued: bool, queue_length: int) -> None:
         if not self._full_up():
-            super().accepted(request)
+            super().accepted(request, queued, queue_length)
 
     def dispatched(self, request: Request, worker: Worker) -> None:
         if not self._full_up():
@@ -126,9 +127,9 @@ class Watcher(JournalRecorder):
         if not self._full_up():
             super().partial(request, worker, size)
 
-    def granted(self, worker: Worker, count: int) -> None:
+    def credit_added(self, worker: Worker, count: int) -> None:
         if not self._full_up():
-            super().granted(worker, count)
+            super().credit_added(worker, count)
 
     def published(self, session: Session, topic: bytes, body: Body) -> None:
         if not topic.startswith(TOPIC) and not self._full_up():

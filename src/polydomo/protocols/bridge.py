@@ -24,8 +24,10 @@ from polydomo.limits import (
     MAX_SERVICE_NAME,
     MAX_TOPIC,
 )
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.model import Path, Publication, Worker
 from polydomo.protocols.request import DONE, Request
-from polydomo.protocols.verbs import Publication, Session, Verbs, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import MORE, Body, bounds, cut, frame, join, more
 from polydomo.wire.link import Link
 
@@ -34,8 +36,6 @@ PREFIX = b"\x01\x06" + HEADER
 IDENTITY_SIZE = 16
 MAX_WORD = 16
 MAX_NAME = 128  # characters of a trace, or of the name of a request at another broker
-
-Path = tuple[bytes, ...]
 
 
 class Journey:
@@ -47,11 +47,6 @@ class Journey:
         self.trace = trace
         self.parent = parent  # its name at the broker that sent it
         self.route: list[str] = []  # the brokers it went on to, as their answer told
-
-
-def path_of(request: Request) -> Path:
-    """The brokers that a request has been at before this one."""
-    return request.ref.path if isinstance(request.ref, Journey) else ()
 
 
 def trace_of(identity: bytes, number: int) -> str:
@@ -73,11 +68,12 @@ class BridgeSession(Session):
     protocol = "bridge"
     takes_partials = True
     windowed = True
+    is_bridge = True
 
-    def __init__(self, broker: Verbs, link: Link, caller: bool = False) -> None:
+    def __init__(self, broker: BrokerApi, link: Link, caller: bool = False) -> None:
         super().__init__(broker, link)
         self.caller = caller  # we made the connection: our HELLO comes first
-        self.peer = b""  # the other broker's identity, once it has said HELLO
+        self.peer_identity = b""  # the other broker's identity, once it has said HELLO
         self.worker: Worker | None = None
         self.open: dict[bytes, Request] = {}  # the other side's requests, by their ids
         self.peer_bytes = 0  # bytes of our requests that the other side takes at a time
@@ -100,20 +96,20 @@ class BridgeSession(Session):
             (word,), at = take(data, start + len(PREFIX), end, 1)
             worker = self.worker
             if worker is None:
-                if self.peer:
+                if self.peer_identity:
                     return  # the bridge is over, because we leave or it was silent: the other side does not know yet
                 if word != b"HELLO":
                     raise ProtocolViolation(f"{word[:MAX_WORD]!r} before HELLO")
                 self._on_hello(take_all(data, at, end))
                 return
-            worker.seen = self.broker.now
+            worker.last_heard = self.broker.now
             if word == b"REQUEST":
                 self._on_request(data, at, end)
             elif word == b"FINAL":
                 (key, route), body = take(data, at, end, 2)
                 self._answered(worker, key, route)
                 if self.broker.final(worker, key, cut(data, body, end)):
-                    self.broker.grant(worker)
+                    self.broker.add_credit(worker)
             elif word == b"PARTIAL":
                 (key,), body = take(data, at, end, 1)
                 self.broker.partial(worker, key, cut(data, body, end))
@@ -127,24 +123,24 @@ class BridgeSession(Session):
     def _on_other(self, worker: Worker, word: bytes, rest: "list[bytes]") -> None:
         broker = self.broker
         if word == b"BEAT" and not rest:
-            broker.heard(worker)
+            broker.heartbeat(worker)
         elif word == b"FAILURE" and len(rest) == 4:
             self._answered(worker, rest[0], rest[3])
             code = rest[1][:MAX_FAILURE_CODE].decode("utf-8", "replace")
-            broker.failed_away(worker, rest[0], code, rest[2][:MAX_FAILURE_TEXT].decode("utf-8", "replace"))
+            broker.bridge_failed(worker, rest[0], code, rest[2][:MAX_FAILURE_TEXT].decode("utf-8", "replace"))
         elif word == b"CANCEL" and len(rest) == 1:
             request = self.open.get(rest[0])
             if request is not None:  # else it crossed the answer
                 del self.open[rest[0]]
-                broker.withdraw(request, "the other broker took it back")
+                broker.cancel(request, "the other broker took it back")
         elif word == b"OFFER" and len(rest) == 2:
             path = read_path(rest[1])
-            if not path or path[0] != self.peer:
+            if not path or path[0] != self.peer_identity:
                 raise ProtocolViolation("OFFER with a path that does not begin at the broker that sent it")
             if len(rest[0]) <= MAX_SERVICE_NAME:
-                broker.learn(worker, rest[0], path)
+                broker.bridge_offers(worker, rest[0], path)
         elif word == b"RETRACT" and len(rest) == 1:
-            broker.learn(worker, rest[0], ())
+            broker.bridge_offers(worker, rest[0], ())
         else:
             raise ProtocolViolation(f"{word[:MAX_WORD]!r} with {len(rest)} frames")
 
@@ -154,13 +150,13 @@ class BridgeSession(Session):
         wanted = rest[3:]
         if len(wanted) > MAX_BRIDGE_PREFIXES or any(len(prefix) > MAX_TOPIC for prefix in wanted):
             raise ProtocolViolation(f"a HELLO with over {MAX_BRIDGE_PREFIXES} topics, or one of over {MAX_TOPIC} bytes")
-        self.peer = rest[0]
+        self.peer_identity = rest[0]
         self.peer_bytes = int(rest[2])
         if not self.caller:  # what either side names crosses both ways
             mine = [prefix for prefix in self.broker.tuning.bridge_topics if prefix not in wanted]
             wanted = wanted + mine
             self._hello(wanted)
-        self.worker = self.broker.bridge(self, self.peer, min(int(rest[1]), MAX_OUTSTANDING))
+        self.worker = self.broker.open_bridge(self, self.peer_identity, min(int(rest[1]), MAX_OUTSTANDING))
         if self.worker is None:
             self.link.close(f"no bridge: {self.broker.refusal}")
             return
@@ -174,7 +170,7 @@ class BridgeSession(Session):
         broker = self.broker
         if not key or len(key) > 255 or not _is_number(left, 12) or len(trace) > MAX_NAME or len(parent) > MAX_NAME:
             raise ProtocolViolation("a REQUEST without id, deadline, trace and parent")
-        if not path or path[-1] != self.peer or broker.identity() in path:
+        if not path or path[-1] != self.peer_identity or broker.identity() in path:
             raise ProtocolViolation("a REQUEST with a path that does not lead here")
         if key in self.open:
             raise ProtocolViolation("a REQUEST under an id that is still open")
@@ -188,7 +184,7 @@ class BridgeSession(Session):
         (origin, number, topic), body = take(data, at, end, 3)
         if not is_identity(origin) or not _is_number(number, 18) or len(topic) > MAX_TOPIC:
             raise ProtocolViolation("a PUBLISH without origin, number and topic")
-        self.broker.relay(self, topic, cut(data, body, end), origin, int(number))
+        self.broker.relay_publication(self, topic, cut(data, body, end), origin, int(number))
 
     def _answered(self, worker: Worker, key: bytes, route: bytes) -> None:
         """Where the answer comes from."""
@@ -200,7 +196,7 @@ class BridgeSession(Session):
             ]
             if isinstance(request.ref, Journey):
                 request.ref.route = hops
-            self.broker.travelled(request, hops)
+            self.broker.record_route(request, hops)
 
     # --- to the other broker, as a client ----------------------------------------------------------------------------------------
 
@@ -223,7 +219,7 @@ class BridgeSession(Session):
         self._say(b"FAILURE", [journey.key, *said, self._route(request, journey)])
 
     def _route(self, request: Request, journey: Journey) -> bytes:
-        here = f"{self.broker.identity().decode()}:{self.broker.name_of(request)}"
+        here = f"{self.broker.identity().decode()}:{self.broker.request_name(request)}"
         return ",".join([here, *journey.route]).encode()
 
     # --- to the other broker, as a worker ----------------------------------------------------------------------------------------
@@ -231,9 +227,9 @@ class BridgeSession(Session):
     def deliver(self, worker: Worker, request: Request) -> None:
         broker = self.broker
         journey = request.ref
-        left = request.deadline - broker.now if request.deadline else request.run
-        if request.deadline and request.run:
-            left = min(left, request.run)
+        left = request.deadline - broker.now if request.deadline else request.max_run
+        if request.deadline and request.max_run:
+            left = min(left, request.max_run)
         milliseconds = b"%d" % max(1, round(left * 1000)) if left else b"0"
         identity = broker.identity()
         if isinstance(journey, Journey):
@@ -247,12 +243,17 @@ class BridgeSession(Session):
             request.service.name,
             milliseconds,
             trace.encode(),
-            broker.name_of(request).encode(),
+            broker.request_name(request).encode(),
             b",".join(path),
         ]
         self._away[request.token] = len(request.body)
         self.away_bytes += len(request.body)
         self._say(b"REQUEST", envelope, request.body)
+
+    def path_of(self, request: Request) -> Path:
+        journey = request.ref
+        assert isinstance(journey, Journey)
+        return journey.path
 
     def has_room(self) -> bool:
         """Whether the other side takes one more request of ours, be it larger than what is left: else large ones might never go."""
@@ -261,36 +262,36 @@ class BridgeSession(Session):
     def _back(self, key: bytes) -> None:
         self.away_bytes -= self._away.pop(key, 0)
 
-    def cancel(self, worker: Worker, request: Request) -> bool:
+    def cancel_request(self, worker: Worker, request: Request) -> bool:
         self._back(request.token)
         self._say(b"CANCEL", [request.token])
         return True
 
-    def beat(self, worker: Worker) -> None:
+    def send_heartbeat(self, worker: Worker) -> None:
         self._say(b"BEAT", [])
 
-    def expire(self, worker: Worker) -> None:
+    def on_worker_expired(self, worker: Worker) -> None:
         self.link.close("the other broker is silent", abort=True)
 
-    def gone(self, worker: Worker) -> None:
+    def on_worker_gone(self, worker: Worker) -> None:
         self.worker = None
 
-    def offer(self, service: bytes, path: Path) -> None:
+    def offer_service(self, name: bytes, path: Path) -> None:
         """Somebody offers the service here, or behind us."""
-        self._say(b"OFFER", [service, b",".join(path)])
+        self._say(b"OFFER", [name, b",".join(path)])
 
-    def retract(self, service: bytes) -> None:
-        self._say(b"RETRACT", [service])
+    def withdraw_service(self, name: bytes) -> None:
+        self._say(b"RETRACT", [name])
 
     # --- what is published ---------------------------------------------------------------------------------------------------
 
-    def send_message(self, publication: Publication) -> None:
-        if publication.number and publication.origin != self.peer:
+    def send_publication(self, publication: Publication) -> None:
+        if publication.number and publication.origin != self.peer_identity:
             origin = publication.origin or self.broker.identity()
             self.link.send(more([HEADER, b"PUBLISH", origin, b"%d" % publication.number]), publication.message)
 
-    def send_value(self, publication: Publication) -> None:
-        self.send_message(publication)
+    def send_last_value(self, publication: Publication) -> None:
+        self.send_publication(publication)
 
     def _hello(self, prefixes: "list[bytes]") -> None:
         tuning = self.broker.tuning

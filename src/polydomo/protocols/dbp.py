@@ -17,8 +17,9 @@ import struct
 
 from polydomo.limits import MAX_CATALOG_INFO, MAX_LISTED, ZOMBIE_TIME
 from polydomo.protocols import documents
+from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.dbp_info import ERROR, VALUES, timing, told_values, wrong_name
-from polydomo.protocols.verbs import Session, Verbs
+from polydomo.protocols.session import Session
 from polydomo.wire import frames
 from polydomo.wire.link import Link
 from polydomo.wire.zmtp import ZmtpLink
@@ -97,7 +98,7 @@ class DbpSession(Session):
 
     protocol = "dbp"
 
-    def __init__(self, broker: Verbs, link: Link) -> None:
+    def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.address = host_of(link.peer)
         self.time = FLOAT  # the kind of time the peer uses
@@ -123,7 +124,7 @@ class DbpSession(Session):
         body = message[3:]
         # "Any received command except DISCONNECT acts as a heartbeat."
         if self.name and command not in (DISCONNECT, EXIT_SEEN):
-            self.broker.beaten(self.name, self.address)
+            self.broker.catalog_heartbeat(self.name, self.address)
         if command == INFO_REQUEST:
             self._info(body)
         elif command == REGISTRATION:
@@ -149,7 +150,7 @@ class DbpSession(Session):
             return
         names = dict.fromkeys(name.strip() for name in asked.split(",") if name.strip())
         if not names:
-            self._say(INFO_REPLY, json.dumps(self.broker.directory()).encode())
+            self._say(INFO_REPLY, json.dumps(self.broker.catalog_entries()).encode())
             return
         found: dict[str, object] = {}
         for name in [name for name in names if name.startswith(VALUES)]:
@@ -157,9 +158,9 @@ class DbpSession(Session):
             prefix = name.removeprefix(VALUES).encode(errors="replace")
             found[name] = told_values(self.broker.last_values(prefix, MAX_LISTED))
         missing: list[str] = []
-        every = self.broker.directory() if len(names) > 1 else None
+        every = self.broker.catalog_entries() if len(names) > 1 else None
         for name in names:
-            entry = self.broker.lookup(name) if every is None else every.get(name)
+            entry = self.broker.catalog_lookup(name) if every is None else every.get(name)
             if entry is None:
                 missing.append(name)
             else:
@@ -188,7 +189,7 @@ class DbpSession(Session):
         if interval is None:
             self._say(DENIED, b"a heartbeat timing is a number of seconds above 0")
             return
-        denial = self.broker.enlist(self, name, self.address, info, interval)
+        denial = self.broker.catalog_register(self, name, self.address, info, interval)
         if denial:
             self._say(DENIED, denial.encode("utf-8", "replace"))
             return
@@ -206,12 +207,12 @@ class DbpSession(Session):
         if not isinstance(name, str) or not name:
             self._say(DENIED, b"an update names its service")
             return
-        denial = self.broker.amend(self, name, self.address, changes)
+        denial = self.broker.catalog_update(self, name, self.address, changes)
         if denial:
             self._say(DENIED, denial.encode("utf-8", "replace"))
             return
         if name == self.name:
-            interval = timing(self.broker.lookup(name) or {}, self.broker.tuning.dbp_beat)
+            interval = timing(self.broker.catalog_lookup(name) or {}, self.broker.tuning.dbp_beat)
             self._agree(interval or 0.0)
         self._say(ACKNOWLEDGE, b"")
 
@@ -219,7 +220,7 @@ class DbpSession(Session):
 
     def _heartbeat(self, body: "list[bytes]") -> None:
         name = (body[0].decode(errors="replace") if body else "") or self.name
-        if name and self.broker.beaten(name, self.address):
+        if name and self.broker.catalog_heartbeat(name, self.address):
             self._say(ACKNOWLEDGE, b"")
         else:
             self._unexpected(HEARTBEAT)  # "HEARTBEAT commands are valid at any time, after a READY command."
@@ -228,7 +229,7 @@ class DbpSession(Session):
         """ "When the broker receives DISCONNECT from a service node it MUST send no further commands to that service node." """
         name = (body[0].decode(errors="replace") if body else "") or self.name
         if name:
-            self.broker.delist(name, self.address, "DISCONNECT")
+            self.broker.catalog_remove(name, self.address, "DISCONNECT")
         self._end()
 
     def _agree(self, interval: float) -> None:
@@ -240,7 +241,7 @@ class DbpSession(Session):
         self.interval = interval
         if interval and not self.beating:
             self.beating = True
-            self.broker.later(interval, self, HEARTBEAT)
+            self.broker.set_timer(interval, self, HEARTBEAT)
 
     def on_timer(self, key: object) -> None:
         if key != HEARTBEAT:
@@ -248,15 +249,15 @@ class DbpSession(Session):
             return
         self.beating = False
         # "If the broker detects that the worked has disconnected, it SHOULD stop sending it messages of any type."
-        if self.ended or not self.interval or self.broker.lookup(self.name) is None:
+        if self.ended or not self.interval or self.broker.catalog_lookup(self.name) is None:
             return
         self.beating = True
         wait = self.told + self.interval - self.broker.now
         if wait <= 0:
-            if not self.broker.by_datagram(self.name):  # else it hears our broadcast
+            if not self.broker.catalog_beats_by_udp(self.name):  # else it hears our broadcast
                 self._say(HEARTBEAT, self.name.encode())
             wait = self.interval
-        self.broker.later(wait, self, HEARTBEAT)
+        self.broker.set_timer(wait, self, HEARTBEAT)
 
     def probe(self, name: str) -> None:
         """ "In the event of a missing beat, heartbeats will switch over to reliable TCP connections": any answer is a beat."""
@@ -267,18 +268,18 @@ class DbpSession(Session):
 
     def _unexpected(self, command: bytes) -> None:
         """ "The broker MUST respond to any valid but unexpected command by sending DISCONNECT and then no further commands" """
-        self.broker.violated(self, f"{command.decode()} out of step")
+        self.broker.report_violation(self, f"{command.decode()} out of step")
         self._say(DISCONNECT, b"")
         self._end()
 
     def _invalid(self, what: str) -> None:
         """ "The broker SHOULD respond to invalid messages by dropping them and treating that peer as invalid." """
-        self.broker.violated(self, what)
+        self.broker.report_violation(self, what)
         self._end()
 
     def _end(self) -> None:
         self.ended = True
-        self.broker.later(ZOMBIE_TIME, self, DISCONNECT)
+        self.broker.set_timer(ZOMBIE_TIME, self, DISCONNECT)
 
     def _say(self, command: bytes, body: bytes) -> None:
         self.told = self.broker.now

@@ -5,8 +5,9 @@ connection is answered in the size it used last. The other end is in ``dcp_ends.
 """
 
 from polydomo.limits import MAX_SERVICE_NAME
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Session, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
 
 REGISTER, PING, PONG, REQUEST, REPLY, RECONNECT = 1, 2, 3, 4, 5, 6
@@ -85,7 +86,7 @@ class DcpSession(Session):
                     if last >= 0:
                         worker = self.worker
                         if worker is not None:
-                            worker.seen = self.broker.now
+                            worker.last_heard = self.broker.now
                         body = cut(data, last + 2, end) if data[last] else b""
                         self.broker.request(self, data[service + 2 : mark], body, data[mark + 2 : last])
                         return
@@ -110,14 +111,14 @@ class DcpSession(Session):
                         if worker is None:
                             self._invalid("a reply from a peer that is not registered")
                             return
-                        worker.seen = self.broker.now
+                        worker.last_heard = self.broker.now
                         # The client's metadata is put back from our own record, not from the worker's copy.
                         self.broker.final(worker, data[address + 2 : mark], body)
                         return
         elif data.startswith(words.ping, start) and end - start == words.length:
             self._ping()
             return
-        self._rare(data[start:end])
+        self._slow_path(data[start:end])
 
     def _pass_on(self, token: bytes, service: bytes, metadata: bytes, body: Body) -> None:
         """ "Complete the work only partially, then respond with a request for another service to complete the rest": a request with an
@@ -127,7 +128,7 @@ class DcpSession(Session):
         if worker is None:
             self._invalid("a request with a client address from a peer that holds no request")
             return
-        worker.seen = broker.now
+        worker.last_heard = broker.now
         held = worker.held.get(token)
         ref: object = None
         if held is not None:
@@ -139,7 +140,7 @@ class DcpSession(Session):
                     ref = Passed(ref, metadata)
         if not broker.forward(worker, token, service, body, ref):
             # It may have been taken from this worker a moment ago, so the worker is kept.
-            broker.violated(self, "a request with a client address that this worker does not hold")
+            broker.report_violation(self, "a request with a client address that this worker does not hold")
 
     def _ping(self) -> None:
         worker = self.worker
@@ -149,14 +150,14 @@ class DcpSession(Session):
             # respond with a reconnect message."
             self.link.send(self.words.reconnect)
             return
-        broker.heard(worker)
-        worker.told = broker.now
+        broker.heartbeat(worker)
+        worker.last_sent = broker.now
         self.link.send(self.words.pong)  # "The broker MUST respond to every ping message with a pong message."
         held = len(worker.held)
         if held and held + worker.credit < broker.tuning.dcp_max_held:
-            broker.grant(worker, 1)  # "Respond with a heartbeat to ask for more work"
+            broker.add_credit(worker, 1)  # "Respond with a heartbeat to ask for more work"
 
-    def _rare(self, message: bytes) -> None:
+    def _slow_path(self, message: bytes) -> None:
         """Whatever the positions above do not settle: registrations, the other size of the type, mistakes, and frames in a longer
         form than they need."""
         frames = split(message)
@@ -191,37 +192,37 @@ class DcpSession(Session):
         # The credit comes after the echo, so that the confirmation is the first thing the worker hears of its registration.
         if worker is None or not worker.alive:
             tuning = broker.tuning
-            worker = broker.register(self, [service], None, 0, True, 0.0, tuning.dcp_beat * tuning.beats_missed)
+            worker = broker.register_worker(self, [service], None, 0, True, 0.0, tuning.dcp_beat * tuning.beats_missed)
             if worker is None:
                 # "If the registration is successful, the broker will confirm it": otherwise there is no word.
-                broker.violated(self, f"registration refused: {broker.refusal}")
+                broker.report_violation(self, f"registration refused: {broker.refusal}")
                 return
             self.worker = worker
             credit = 1
         else:
-            worker.seen = broker.now
+            worker.last_heard = broker.now
             credit = worker.credit
             if service not in [known.name for known in worker.services]:
-                broker.revoke(worker)
-                if not broker.offer(worker, service):
-                    broker.violated(self, f"registration refused: {broker.refusal}")
+                broker.clear_credit(worker)
+                if not broker.add_service(worker, service):
+                    broker.report_violation(self, f"registration refused: {broker.refusal}")
                     if credit:
-                        broker.grant(worker, credit)
+                        broker.add_credit(worker, credit)
                     return
             else:
                 credit = 0
-        worker.told = broker.now
+        worker.last_sent = broker.now
         self.link.send(echo)
         if credit:
-            broker.grant(worker, credit)
+            broker.add_credit(worker, credit)
 
     def _invalid(self, what: str) -> None:
         """The message is dropped. A worker that does not keep to the format may never answer what it holds: it is taken out, and its
         next ping is answered with reconnect."""
-        self.broker.violated(self, what)
+        self.broker.report_violation(self, what)
         worker = self.worker
         if worker is not None and worker.alive:
-            self.broker.leave(worker, what)
+            self.broker.worker_left(worker, what)
 
     # --- to a client
 
@@ -231,7 +232,7 @@ class DcpSession(Session):
         token = request.token or OWN_ADDRESS
         envelope = self.words.reply + SHORT[len(token)] + token + DELIMITER + metadata
         if body:
-            self.link.post((envelope, DELIMITER, body), len(body))
+            self.link.send_pieces((envelope, DELIMITER, body), len(body))
         else:
             self.link.send(envelope, EMPTY_FRAME)
 
@@ -247,6 +248,6 @@ class DcpSession(Session):
         envelope = self.words.request + SHORT[len(service)] + service + SHORT[len(token)] + token + DELIMITER + metadata
         body = request.body
         if body:
-            self.link.post((envelope, DELIMITER, body), len(body))
+            self.link.send_pieces((envelope, DELIMITER, body), len(body))
         else:
             self.link.send(envelope, EMPTY_FRAME)

@@ -3,6 +3,7 @@
 from polydomo.errors import ProtocolViolation
 from polydomo.protocols import bridge, dbp
 from polydomo.protocols.bridge import BridgeSession
+from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.dbp import DbpSession
 from polydomo.protocols.dcp import DcpSession
 from polydomo.protocols.emqp import EmqpSession
@@ -12,7 +13,7 @@ from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.memo_session import MemoSession
 from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
 from polydomo.protocols.roles import SHARED, Role
-from polydomo.protocols.verbs import Session, Verbs
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import head, join, split
 from polydomo.wire.link import Handler, Link
 from polydomo.wire.sp import SpLink
@@ -35,7 +36,7 @@ BEGINNINGS: "list[tuple[bytes, type[Session]]]" = [
 ]
 
 
-def sessions(broker: Verbs) -> "list[tuple[bytes, type[Session]]]":
+def sessions(broker: BrokerApi) -> "list[tuple[bytes, type[Session]]]":
     """How a message of each protocol begins. MDX comes first: its headers are settings, and may be anything."""
     mdx = {broker.tuning.mdx_client_header, broker.tuning.mdx_worker_header}
     return [*((head(len(name), True) + name, MdxSession) for name in sorted(mdx)), *BEGINNINGS]
@@ -44,7 +45,7 @@ def sessions(broker: Verbs) -> "list[tuple[bytes, type[Session]]]":
 class Detector(Handler):
     """The handler of a ZMTP or SP connection until its protocol is known."""
 
-    def __init__(self, broker: Verbs, role: Role = SHARED) -> None:
+    def __init__(self, broker: BrokerApi, role: Role = SHARED) -> None:
         self.broker = broker
         self.role = role  # of the listener
         self.link: Link | None = None
@@ -86,12 +87,12 @@ class Detector(Handler):
         link = self.link
         role = self.role
         assert link is not None
-        if not role.takes(session.protocol):
+        if not role.allows_protocol(session.protocol):
             link.violation(ProtocolViolation(f"{session.protocol} is not taken at {role.name}"))
             return False
         if role is not SHARED:
             session.role = role
-            session.asks = role.requests
+            session.may_request = role.allows_requests
         link.handler = session
-        self.broker.opened(session)
+        self.broker.session_opened(session)
         return True

@@ -16,9 +16,11 @@ means that the conversation starts anew. docs/protocols/emqp.md has the tables.
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import LAST_ASKED, ZOMBIE_TIME
 from polydomo.protocols import emqp_headers
+from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.emqp_headers import DEFAULT_QUEUE, Route
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Session, Verbs, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire import frames
 from polydomo.wire.frames import EMPTY_FRAME, MORE, Body
 from polydomo.wire.link import Link
@@ -64,9 +66,9 @@ class EmqpSession(Session):
 
     protocol = "emqp"
     takes_partials = False
-    hasty = True
+    has_fast_path = True
 
-    def __init__(self, broker: Verbs, link: Link) -> None:
+    def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.worker: Worker | None = None  # after INFORM
         self.scheduler: Worker | None = None  # after INFORM as one; to the broker it is a worker that offers nothing
@@ -75,7 +77,7 @@ class EmqpSession(Session):
         self._asked = b""  # the queue and headers of the last REQUEST, which the next one mostly has too
         self._route: Route | None = None
 
-    def ordinary(self, data: bytes, start: int, size: int) -> int:
+    def fast_path(self, data: bytes, start: int, size: int) -> int:
         """REQUESTs for the queue of the last one, with its headers; or a REPLY, in either form, and the READY after it."""
         if self.ended:
             return start
@@ -93,7 +95,7 @@ class EmqpSession(Session):
             end = (
                 body + 2 + data[body + 1]
                 if data[body] == 0
-                else frames.end_of_last(data, body, size, self.link.ordinary_size)
+                else frames.end_of_last(data, body, size, self.link.fast_path_size)
             )
             if end > size:
                 break
@@ -111,7 +113,7 @@ class EmqpSession(Session):
             last = body
             if body + 2 <= size and data[body] == 1:
                 last = body + 2 + data[body + 1]
-            end = frames.end_of_last(data, last, size, self.link.ordinary_size)
+            end = frames.end_of_last(data, last, size, self.link.fast_path_size)
             if end > size:
                 return start
             if last > body:  # REPLY msgid message request-msgid
@@ -125,8 +127,8 @@ class EmqpSession(Session):
         if self.worker is worker and at + 2 <= size and data[start:at] == READY and data[at] == 0:
             end = at + 2 + data[at + 1]
             if end <= size and worker.credit + len(worker.held) < self.broker.tuning.emqp_max_slots:
-                worker.seen = self.broker.now
-                self.broker.grant(worker, 1)
+                worker.last_heard = self.broker.now
+                self.broker.add_credit(worker, 1)
                 start = end
         return start
 
@@ -147,10 +149,10 @@ class EmqpSession(Session):
             elif data.startswith(PUBLISH, start):
                 self._publish(data, start + len(PUBLISH), end)
             else:
-                self._rare(data[start:end])
+                self._slow_path(data[start:end])
         except ProtocolViolation as error:
             # EventMQ's router drops what it cannot read, and RFC 18: "The broker SHOULD respond to invalid messages by dropping them"
-            self.broker.violated(self, str(error))
+            self.broker.report_violation(self, str(error))
 
     # --- a client ----------------------------------------------------------------------------------------------------
 
@@ -179,9 +181,9 @@ class EmqpSession(Session):
     def _ask(self, ref: EmqpRef, route: Route, body: Body) -> None:
         broker = self.broker
         if self.worker is not None:
-            self.worker.seen = broker.now
+            self.worker.last_heard = broker.now
         elif self.scheduler is not None:
-            self.scheduler.seen = broker.now
+            self.scheduler.last_heard = broker.now
         broker.request(
             self,
             route.queue,
@@ -203,7 +205,7 @@ class EmqpSession(Session):
             body = _one_frame(body)
         msgid = ref.msgid
         if ref.document_form:
-            self.link.post((REPLY, msgid, body), len(body))
+            self.link.send_pieces((REPLY, msgid, body), len(body))
             return
         # "A unique id for the msg": the token is one, and its work is done; a name the broker answers itself had none.
         head = ANSWER + request.token if request.token else REPLY + self._new_id()
@@ -223,11 +225,11 @@ class EmqpSession(Session):
         if not body or body[0] & MORE:
             body = _one_frame(body)
         # Two clients may use the same id: the worker gets ours, new for each attempt, and printable, since EventMQ reads ids as text.
-        left = request.deadline - self.broker.now if request.deadline else request.run
+        left = request.deadline - self.broker.now if request.deadline else request.max_run
         if left:
             self.link.send(JOB + request.token + route.framed_with(max(1, round(left))), body)
         else:
-            self.link.post((JOB, request.token, route.framed, body), len(body))
+            self.link.send_pieces((JOB, request.token, route.framed, body), len(body))
 
     def _reply(self, data: bytes, at: int, end: int) -> None:
         body = at + 2 + data[at + 1] if data[at] == 1 else _next(data, at)
@@ -238,7 +240,7 @@ class EmqpSession(Session):
                 self.dialect = EVENTMQ
             self._out_of_step("REPLY")
             return
-        worker.seen = self.broker.now
+        worker.last_heard = self.broker.now
         if flags & MORE:
             last = body + 2 + data[body + 1] if flags == 1 else _next(data, body)
             if data[last] & MORE:
@@ -259,10 +261,10 @@ class EmqpSession(Session):
             self._out_of_step("READY")
             return
         broker = self.broker
-        worker.seen = broker.now
+        worker.last_heard = broker.now
         if worker.credit + len(worker.held) >= broker.tuning.emqp_max_slots:
             raise ProtocolViolation(f"more than {broker.tuning.emqp_max_slots} READYs outstanding")
-        broker.grant(worker, 1)
+        broker.add_credit(worker, 1)
 
     def _inform(self, message: "list[bytes]") -> None:
         if self._registered() is not None:
@@ -278,9 +280,11 @@ class EmqpSession(Session):
         self.dialect = EVENTMQ if len(message) == 6 else DOCUMENT
         broker = self.broker
         beat = broker.tuning.emqp_beat
-        worker = broker.register(self, queues, kind, 0, False, beat, beat * broker.tuning.emqp_beats_missed, weights)
+        worker = broker.register_worker(
+            self, queues, kind, 0, False, beat, beat * broker.tuning.emqp_beats_missed, weights
+        )
         if worker is None:
-            broker.violated(self, f"INFORM refused: {broker.refusal}")
+            broker.report_violation(self, f"INFORM refused: {broker.refusal}")
             self._part()
             return
         if kind == SCHEDULER:
@@ -289,11 +293,11 @@ class EmqpSession(Session):
         else:
             self.worker = worker
         self.link.send(ACK + self._new_id() + frames.frame(message[3], False))
-        self.beat(worker)  # EventMQ's job manager starts its pool only when it hears the first one
+        self.send_heartbeat(worker)  # EventMQ's job manager starts its pool only when it hears the first one
 
-    def beat(self, worker: Worker) -> None:
+    def send_heartbeat(self, worker: Worker) -> None:
         if not self.ended:
-            worker.told = self.broker.now
+            worker.last_sent = self.broker.now
             moment = b"%.6f" % (self.broker.now + self.broker.wall)
             self.link.send(HEARTBEAT + self._new_id() + frames.frame(moment, False))
 
@@ -302,7 +306,11 @@ class EmqpSession(Session):
             self.ended = True
             self.link.send((KBYE if self.dialect == EVENTMQ else DISCONNECT) + self._last_id())
 
-    def gone(self, worker: Worker) -> None:
+    def on_close(self, reason: str) -> None:
+        self.broker.schedulers.pop(self, None)
+        super().on_close(reason)
+
+    def on_worker_gone(self, worker: Worker) -> None:
         self.worker = None
         self.scheduler = None
         self.broker.schedulers.pop(self, None)
@@ -314,11 +322,11 @@ class EmqpSession(Session):
         """ "Any command except DISCONNECT act as a heartbeat." """
         worker = self._registered()
         if worker is not None:
-            worker.seen = self.broker.now
+            worker.last_heard = self.broker.now
 
     # --- everything that is rare -------------------------------------------------------------------------------------
 
-    def _rare(self, raw: bytes) -> None:
+    def _slow_path(self, raw: bytes) -> None:
         message = frames.split(raw)
         if len(message) < 4 or message[0] or message[1] != HEADER:
             raise ProtocolViolation("not a message of eMQP/1.0")
@@ -333,8 +341,8 @@ class EmqpSession(Session):
             self.ended = True
             worker = self._registered()
             if worker is not None:
-                self.broker.leave(worker, command.decode())
-            self.broker.later(ZOMBIE_TIME, self, None)
+                self.broker.worker_left(worker, command.decode())
+            self.broker.set_timer(ZOMBIE_TIME, self, None)
         elif command == b"SCHEDULE" or command == b"UNSCHEDULE":
             _check_count(message, SCHEDULE_FRAMES, SCHEDULE_FRAMES)
             self._schedule(message, raw)
@@ -353,7 +361,7 @@ class EmqpSession(Session):
         if worker is None:
             self._out_of_step("HEARTBEAT")  # "HEARTBEAT commands are valid at any time after an INFORM command"
         else:
-            self.broker.heard(worker)
+            self.broker.heartbeat(worker)
 
     def _schedule(self, message: "list[bytes]", raw: bytes) -> None:
         """To a scheduler, as it came. What would end EventMQ's scheduler in an exception is not passed on."""
@@ -384,7 +392,7 @@ class EmqpSession(Session):
 
     def _out_of_step(self, what: str) -> None:
         """A valid command at the wrong time. RFC 18: "sending DISCONNECT and then no further commands to that worker"."""
-        self.broker.violated(self, f"{what} out of step")
+        self.broker.report_violation(self, f"{what} out of step")
         if self.dialect == EVENTMQ and self._registered() is None:
             # A job manager whose broker was restarted goes on beating on the same socket; DISCONNECT would end its process for
             # good, while silence makes it say INFORM on a new one after 15 s. EventMQ's router is silent here, too.
@@ -395,10 +403,10 @@ class EmqpSession(Session):
         """DISCONNECT, "and then no further commands"."""
         worker = self._registered()
         if worker is not None:
-            self.broker.leave(worker, "out of step")
+            self.broker.worker_left(worker, "out of step")
         self.link.send(DISCONNECT + self._last_id())
         self.ended = True
-        self.broker.later(ZOMBIE_TIME, self, None)
+        self.broker.set_timer(ZOMBIE_TIME, self, None)
 
     def on_timer(self, key: object) -> None:
         self.link.close("after DISCONNECT")

@@ -11,9 +11,10 @@ speaks the dialect ``guide-php``: from then on everything after the client addre
 """
 
 from polydomo.errors import ProtocolViolation
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Verbs, Worker
-from polydomo.protocols.worker_role import WorkerRole
+from polydomo.protocols.single_worker import SingleWorkerSession
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, end_of_last, join, split, whole_bodies
 from polydomo.wire.link import Link
 
@@ -30,11 +31,11 @@ SERVICE_AT = len(CLIENT)
 BODY_AT = len(REPLY) + 12 + 2  # after a token and the delimiter
 
 
-class Mdp1Session(WorkerRole):
+class Mdp1Session(SingleWorkerSession):
     protocol = "mdp1"
-    hasty = True
+    has_fast_path = True
 
-    def __init__(self, broker: Verbs, link: Link) -> None:
+    def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.dialect = ""  # GUIDE_PHP once the worker has sent a reply without the empty frame
         self._asked = b""  # all that stands in front of the body of the last request: the next one mostly begins alike
@@ -42,7 +43,7 @@ class Mdp1Session(WorkerRole):
         self._due = b""  # all that stands in front of the body of the reply to what the worker was given last
         self._token = b""  # of that attempt
 
-    def ordinary(self, data: bytes, start: int, size: int) -> int:
+    def fast_path(self, data: bytes, start: int, size: int) -> int:
         """A reply, or requests for the service that was asked for before, each with a body of one frame."""
         worker = self.worker
         if worker is not None:
@@ -51,18 +52,18 @@ class Mdp1Session(WorkerRole):
                 end = (
                     body + 2 + data[body + 1]
                     if data[body] == 0
-                    else end_of_last(data, body, size, self.link.ordinary_size)
+                    else end_of_last(data, body, size, self.link.fast_path_size)
                 )
                 if end <= size:
                     if not self.broker.final(worker, self._token, data[body:end]):
-                        worker.seen = self.broker.now
+                        worker.last_heard = self.broker.now
                     return end
             return start
         asked = self._asked
         if not asked:
             return start
-        bodies = whole_bodies(data, start, size, asked, self.link.ordinary_size)
-        taken = self.broker.requests(self, self._service, bodies, asked)
+        bodies = whole_bodies(data, start, size, asked, self.link.fast_path_size)
+        taken = self.broker.request_batch(self, self._service, bodies, asked)
         return start + taken * len(asked) + sum(map(len, bodies[:taken]))
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
@@ -77,7 +78,7 @@ class Mdp1Session(WorkerRole):
             elif after == end and data[at] == 0 and data[at + 1]:  # without a body, which kills published brokers
                 self.broker.request(self, data[at + 2 : after], b"", CLIENT + b"\x01" + data[at + 1 : after])
             else:
-                self._irregular(data, start, end)
+                self._slow_path(data, start, end)
         elif data.startswith(REPLY, start):
             body = start + BODY_AT
             worker = self.worker
@@ -87,11 +88,11 @@ class Mdp1Session(WorkerRole):
                 if token in worker.held:
                     self.broker.final(worker, token, cut(data, body, end))
                     return
-            self._irregular(data, start, end)
+            self._slow_path(data, start, end)
         else:
-            self._irregular(data, start, end)
+            self._slow_path(data, start, end)
 
-    def _irregular(self, data: bytes, start: int, end: int) -> None:
+    def _slow_path(self, data: bytes, start: int, end: int) -> None:
         """Everything but the two messages that make up the traffic, taken frame by frame."""
         frames = split(data[start:end])
         if len(frames) < 3 or frames[0]:
@@ -114,18 +115,18 @@ class Mdp1Session(WorkerRole):
         if command == b"\x01" and len(rest) == 1:
             # "There is no response to a READY."
             tuning = self.broker.tuning
-            self.enroll(rest[0], tuning.mdp_beat, tuning.beats_missed)
+            self.on_ready(rest[0], tuning.mdp_beat, tuning.beats_missed)
         elif command == b"\x03" and rest:
             self._reply(rest)
         elif command == b"\x04" and not rest:
-            worker = self.known("HEARTBEAT")
+            worker = self.live_worker("HEARTBEAT")
             if worker is not None:
-                self.broker.heard(worker)
+                self.broker.heartbeat(worker)
         elif command == b"\x05" and not rest:
             # "When the broker receives DISCONNECT from a worker it MUST send no further commands to that worker."
-            self.part("DISCONNECT")
+            self.end_worker("DISCONNECT")
         elif command == b"\x02":
-            self.expel("REQUEST from a worker")
+            self.reject_worker("REQUEST from a worker")
         else:
             self._invalid(f"worker command {command[:8]!r} with {len(rest)} frames")
 
@@ -135,7 +136,7 @@ class Mdp1Session(WorkerRole):
         if len(rest) < 2 or rest[1]:
             self.dialect = GUIDE_PHP
             self._due = b""
-        self.answered(rest[0], join(rest[1:] if self.dialect else rest[2:]), True)
+        self.slow_reply(rest[0], join(rest[1:] if self.dialect else rest[2:]), True)
 
     def _invalid(self, what: str) -> None:
         """ "The broker SHOULD respond to invalid messages by dropping them and treating that peer as invalid." """
@@ -143,7 +144,7 @@ class Mdp1Session(WorkerRole):
 
     def send_final(self, request: Request, body: Body) -> None:
         last = body or EMPTY_FRAME
-        self.link.post(
+        self.link.send_pieces(
             (request.ref, last), len(last)
         )  # what stands in front of a reply is what stood in front of the request
 
@@ -151,9 +152,9 @@ class Mdp1Session(WorkerRole):
         self._token = token = request.token
         self._due = b"" if self.dialect else b"".join((REPLY, token, DELIMITER))
         body = request.body or EMPTY_FRAME
-        self.link.post((REQUEST, token, DELIMITER, body), len(body))
+        self.link.send_pieces((REQUEST, token, DELIMITER, body), len(body))
 
-    def beat(self, worker: Worker) -> None:
+    def send_heartbeat(self, worker: Worker) -> None:
         self.link.send(HEARTBEAT)
 
     def send_disconnect(self) -> None:

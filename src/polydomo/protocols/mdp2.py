@@ -10,9 +10,10 @@ said something that tells, gets REQUESTs, which both read alike, and no HEARTBEA
 """
 
 from polydomo.errors import ProtocolViolation
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Verbs, Worker
-from polydomo.protocols.worker_role import WorkerRole
+from polydomo.protocols.single_worker import SingleWorkerSession
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, join, split
 from polydomo.wire.link import Link
 from polydomo.wire.zmtp import ZmtpLink
@@ -70,12 +71,12 @@ def recognise(frames: "list[bytes]") -> Dialect | None:
     return MAJORTOMO if frames[2] == b"\x02" else LIBMDP
 
 
-class Mdp2Session(WorkerRole):
+class Mdp2Session(SingleWorkerSession):
     protocol = "mdp2"
     spoken: Dialect = RFC18
     _kept: "tuple[bytes, Body] | None" = None  # an undecided worker's first 03: majortomo's PARTIAL or libmdp's REPLY
 
-    def __init__(self, broker: Verbs, link: Link) -> None:
+    def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.dialect = ""
 
@@ -114,9 +115,9 @@ class Mdp2Session(WorkerRole):
                     if command == dialect.from_partial:
                         self.broker.partial(worker, token, cut(data, body, end))
                         return
-        self._irregular(data, start, end)
+        self._slow_path(data, start, end)
 
-    def _irregular(self, data: bytes, start: int, end: int) -> None:
+    def _slow_path(self, data: bytes, start: int, end: int) -> None:
         """Everything but ordinary traffic, taken frame by frame; a peer's first message among it."""
         frames = split(data[start:end])
         if not self.dialect:
@@ -137,7 +138,7 @@ class Mdp2Session(WorkerRole):
                 self._command(command, frames[lead + 2 :])
             elif command in (self.spoken.from_partial, self.spoken.from_final) and len(frames) > lead + 3:
                 if frames[lead + 2] != STRAY:
-                    self.answered(frames[lead + 2], join(frames[lead + 4 :]), command == self.spoken.from_final)
+                    self.slow_reply(frames[lead + 2], join(frames[lead + 4 :]), command == self.spoken.from_final)
         elif header == b"MDPC02":
             plain = join(frames)
             if plain != data[start:end]:  # frames in long form where the short one does
@@ -162,31 +163,31 @@ class Mdp2Session(WorkerRole):
             if spoken is UNDECIDED and told is not None and told in DIALECTS:
                 self._speak(DIALECTS[told])
             tuning = self.broker.tuning
-            self.enroll(rest[0], tuning.mdp_beat, tuning.beats_missed)
+            self.on_ready(rest[0], tuning.mdp_beat, tuning.beats_missed)
         elif command in (spoken.from_partial, spoken.from_final) and len(rest) >= 2 and not rest[1]:
             # "The ... PARTIAL and FINAL commands SHALL contain precisely one client address frame ... followed by an empty frame."
             if spoken is UNDECIDED:
                 self._kept = (rest[0], join(rest[2:]))
-                self.known("a reply")
+                self.live_worker("a reply")
             elif rest[0] == STRAY and command == spoken.from_partial:
-                self.known("a reply")
+                self.live_worker("a reply")
             else:
-                self.answered(rest[0], join(rest[2:]), command == spoken.from_final)
+                self.slow_reply(rest[0], join(rest[2:]), command == spoken.from_final)
         elif command == spoken.heartbeat and not rest:
-            worker = self.known("HEARTBEAT")
+            worker = self.live_worker("HEARTBEAT")
             if worker is not None:
-                self.broker.heard(worker)
+                self.broker.heartbeat(worker)
         elif command == spoken.disconnect and not rest:
             # "When the broker receives DISCONNECT from a worker it MUST send no further commands to that worker."
-            self.part("DISCONNECT")
+            self.end_worker("DISCONNECT")
         elif command == spoken.deliver:
-            self.expel("REQUEST from a worker")
+            self.reject_worker("REQUEST from a worker")
         else:
             self._invalid(f"worker command {command[:8]!r} with {len(rest)} frames")
 
-    def answered(self, token: bytes, body: Body, final: bool) -> None:
+    def slow_reply(self, token: bytes, body: Body, final: bool) -> None:
         worker = self.worker
-        super().answered(token, _last(worker, token, body) if final and worker is not None else body, final)
+        super().slow_reply(token, _last(worker, token, body) if final and worker is not None else body, final)
 
     def _decide(self, command: bytes, rest: "list[bytes]") -> None:
         """majortomo or libmdp? What was kept of the worker until now is then read in its own dialect."""
@@ -203,7 +204,7 @@ class Mdp2Session(WorkerRole):
         kept = self._kept
         self._kept = None
         if kept is not None:
-            self.answered(kept[0], kept[1], self.spoken is LIBMDP)
+            self.slow_reply(kept[0], kept[1], self.spoken is LIBMDP)
 
     def _invalid(self, what: str) -> None:
         """ "The broker SHOULD respond to invalid messages by dropping them and treating that peer as invalid." """
@@ -217,13 +218,13 @@ class Mdp2Session(WorkerRole):
 
     def _reply(self, envelope: bytes, request: Request, body: Body) -> None:
         last = body or EMPTY_FRAME
-        self.link.post((envelope, request.ref, last) if self.spoken.names else (envelope, last), len(last))
+        self.link.send_pieces((envelope, request.ref, last) if self.spoken.names else (envelope, last), len(last))
 
     def deliver(self, worker: Worker, request: Request) -> None:
         body = request.body or EMPTY_FRAME
-        self.link.post((self.spoken.to_worker, request.token, DELIMITER, body), len(body))
+        self.link.send_pieces((self.spoken.to_worker, request.token, DELIMITER, body), len(body))
 
-    def beat(self, worker: Worker) -> None:
+    def send_heartbeat(self, worker: Worker) -> None:
         if self.spoken is not UNDECIDED:
             self.link.send(self.spoken.beat)
 
@@ -237,6 +238,6 @@ def _last(worker: Worker, token: bytes, body: Body) -> Body:
     one. After partials that frame is no part of the reply: clients that get the partials joined must not see it."""
     if body == EMPTY_FRAME:
         request = worker.held.get(token)
-        if request is not None and request.course.first_partial:
+        if request is not None and request.history.first_partial:
             return b""
     return body

@@ -7,9 +7,10 @@ connection may be a client, a worker, or both. The other end is in ``mdx_ends.py
 from functools import lru_cache
 
 from polydomo.limits import MAX_FAILURE_CODE, MAX_FAILURE_TEXT
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import FAILURE_MARK, REFUSED, Request
-from polydomo.protocols.verbs import Verbs, Worker
-from polydomo.protocols.worker_role import WorkerRole
+from polydomo.protocols.single_worker import SingleWorkerSession
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, end_of_last, frame, join, more, split
 from polydomo.wire.link import Link
 
@@ -57,14 +58,14 @@ def words_for(client: bytes, worker: bytes) -> Words:
     return Words(client, worker)
 
 
-class MdxSession(WorkerRole):
+class MdxSession(SingleWorkerSession):
     """One MDX connection. ``Request.ref`` is its service and id frames as they came: what the replies' envelope needs."""
 
     protocol = "mdx"
     takes_partials = True
-    hasty = True
+    has_fast_path = True
 
-    def __init__(self, broker: Verbs, link: Link) -> None:
+    def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         tuning = broker.tuning
         self.words = words_for(tuning.mdx_client_header, tuning.mdx_worker_header)
@@ -76,7 +77,7 @@ class MdxSession(WorkerRole):
 
     # --- from the peer
 
-    def ordinary(self, data: bytes, start: int, size: int) -> int:
+    def fast_path(self, data: bytes, start: int, size: int) -> int:
         """A FINAL, or requests for the service that was asked for before, each with a body of one frame."""
         worker = self.worker
         if self.finished:
@@ -87,10 +88,10 @@ class MdxSession(WorkerRole):
                 end = (
                     body + 2 + data[body + 1]
                     if data[body] == 0
-                    else end_of_last(data, body, size, self.link.ordinary_size)
+                    else end_of_last(data, body, size, self.link.fast_path_size)
                 )
                 if end <= size:
-                    worker.seen = self.broker.now
+                    worker.last_heard = self.broker.now
                     self.broker.final(worker, self._token, data[body:end])
                     return end
             return start
@@ -102,7 +103,7 @@ class MdxSession(WorkerRole):
             if mark + 2 > size or data[start:mark] != asked or data[mark] != 1:
                 break
             body = mark + 2 + data[mark + 1]
-            end = end_of_last(data, body, size, self.link.ordinary_size)
+            end = end_of_last(data, body, size, self.link.fast_path_size)
             identity = data[mark:body]
             if end > size or len(identity) == 2 or identity in ids:
                 break
@@ -132,7 +133,7 @@ class MdxSession(WorkerRole):
                     ids[identity] = None
                     worker = self.worker
                     if worker is not None:
-                        worker.seen = self.broker.now
+                        worker.last_heard = self.broker.now
                     ref = data[service:body]
                     self._asked = data[start:mark]
                     self._service = data[service + 2 : mark]
@@ -149,7 +150,7 @@ class MdxSession(WorkerRole):
         elif data.startswith(words.ping, start) and end - start == words.ping_size:
             self._ping()
             return
-        self._rare(data[start:end])
+        self._slow_path(data[start:end])
 
     def _reply(self, data: bytes, token: int, end: int, final: bool) -> bool:
         """PARTIAL and FINAL of a worker, from its client address frame on. False: not laid out as a reply."""
@@ -167,9 +168,9 @@ class MdxSession(WorkerRole):
         worker = self.worker
         broker = self.broker
         if worker is None:
-            self.expel("a reply before READY")
+            self.reject_worker("a reply before READY")
             return True
-        worker.seen = broker.now
+        worker.last_heard = broker.now
         body: Body = b""
         if flags:
             begin = mark + 4 + size
@@ -179,7 +180,7 @@ class MdxSession(WorkerRole):
                     code = report[2][:MAX_FAILURE_CODE].decode("utf-8", "replace")
                     text = report[3][:MAX_FAILURE_TEXT].decode("utf-8", "replace")
                     if not broker.fail(worker, data[token + 2 : mark], code, text) and not worker.alive:
-                        self.expel("a reply from a worker that was given up")
+                        self.reject_worker("a reply from a worker that was given up")
                     return True
             body = cut(data, begin, end)
         # The token alone names the attempt: the client's id is put back from our own record, not from the worker's copy.
@@ -188,22 +189,22 @@ class MdxSession(WorkerRole):
         else:
             known = broker.partial(worker, data[token + 2 : mark], body)
         if not known and not worker.alive:
-            self.expel("a reply from a worker that was given up")
+            self.reject_worker("a reply from a worker that was given up")
         return True
 
     def _ping(self) -> None:
         worker = self.worker
         if worker is None:
-            self.expel("PING before READY")  # "PING commands are valid at any time, after a READY command."
+            self.reject_worker("PING before READY")  # "PING commands are valid at any time, after a READY command."
         elif not worker.alive:
-            self.expel("PING from a worker that was given up")
+            self.reject_worker("PING from a worker that was given up")
         else:
             # "The router MUST send PONG (or other non-DISCONNECT) as a response to a worker PING."
-            self.broker.heard(worker)
-            worker.told = self.broker.now
+            self.broker.heartbeat(worker)
+            worker.last_sent = self.broker.now
             self.link.send(self.words.pong)
 
-    def _rare(self, message: bytes) -> None:
+    def _slow_path(self, message: bytes) -> None:
         """Whatever the positions above do not settle: READY, DISCONNECT, mistakes, and frames in a longer form than they need."""
         frames = split(message)
         plain = join(frames)
@@ -216,14 +217,14 @@ class MdxSession(WorkerRole):
         words = self.words
         if count == 2 and command == LEAVE and header in (DISCONNECT_HEADER, words.worker):
             # "When the broker receives DISCONNECT from a worker it MUST send no further commands to that worker."
-            self.part("DISCONNECT from the worker")
+            self.end_worker("DISCONNECT from the worker")
         elif header == words.worker and command == READY and count == 3:
             tuning = self.broker.tuning
-            self.enroll(frames[2], tuning.mdx_beat, tuning.beats_missed, we_beat=False)
+            self.on_ready(frames[2], tuning.mdx_beat, tuning.beats_missed, we_beat=False)
         elif header == words.worker and command == PONG and count == 2:
-            self.expel("PONG from a worker")
+            self.reject_worker("PONG from a worker")
         elif header == words.worker and command == WORK and count > 4 and frames[2] and not frames[3] and frames[4]:
-            self.expel("REQUEST from a worker")
+            self.reject_worker("REQUEST from a worker")
         elif header not in (words.client, words.worker):
             self._invalid(f"frame 0 is {header[:16]!r}")
         elif command in (REQUEST, READY):
@@ -248,15 +249,15 @@ class MdxSession(WorkerRole):
     def _invalid(self, what: str) -> None:
         """ "The broker SHOULD respond to invalid messages by dropping them and treating that peer as invalid." """
         if self.worker is not None:
-            self.expel(what)
+            self.reject_worker(what)
         else:
-            self.broker.violated(self, what)
+            self.broker.report_violation(self, what)
 
-    def part(self, why: str) -> None:
+    def end_worker(self, why: str) -> None:
         """In either role: this peer will hear no answer any more."""
-        super().part(why)
+        super().end_worker(why)
         for request in list(self.requests):
-            self.broker.withdraw(request, why)
+            self.broker.cancel(request, why)
         self.ids.clear()
 
     def send_disconnect(self) -> None:
@@ -274,7 +275,7 @@ class MdxSession(WorkerRole):
         if isinstance(ref, bytes) and not self.finished:
             self.ids.pop(ref[2 + ref[1] :], None)
             last = body or EMPTY_FRAME  # "a multipart message of 5 or more frames"
-            self.link.post((self.words.final, ref, last), len(last))
+            self.link.send_pieces((self.words.final, ref, last), len(last))
 
     def send_failure(self, request: Request, code: str, text: str) -> None:
         ref = request.ref
@@ -302,6 +303,6 @@ class MdxSession(WorkerRole):
             address += DELIMITER + identity
             self._due = self.words.worker_final + address
             self._token = token
-            self.link.post((self.words.work, address, body), len(body))
+            self.link.send_pieces((self.words.work, address, body), len(body))
         else:
             self.link.send(self.words.work + address + DELIMITER + b"\x00" + identity[1:])

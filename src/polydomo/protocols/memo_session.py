@@ -18,8 +18,10 @@ from polydomo.limits import (
     MEMO_MAX_WORKERS,
 )
 from polydomo.protocols import memo
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, Request
-from polydomo.protocols.verbs import Service, Session, Verbs, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body
 from polydomo.wire.sp import ID_BIT, WORD, SpLink, body_at
 
@@ -48,7 +50,7 @@ class MemoSession(Session):
     protocol = "memo"
     polls = True
 
-    def __init__(self, broker: Verbs, link: SpLink) -> None:
+    def __init__(self, broker: BrokerApi, link: SpLink) -> None:
         super().__init__(broker, link)
         self._kept_bytes = 0  # payloads in ``answers``
         self._forgetting = False  # a timer is set
@@ -84,7 +86,7 @@ class MemoSession(Session):
                 return
             self._on_rare(rid, memo.parse(data, at, end), data, at, end)
         except ProtocolViolation as error:
-            self.broker.violated(self, str(error))
+            self.broker.report_violation(self, str(error))
 
     def _on_rare(self, rid: bytes, message: memo.Message, data: bytes, at: int, end: int) -> None:
         """Any message, with its header read."""
@@ -112,8 +114,8 @@ class MemoSession(Session):
         self.older = {}
         for worker in list(self.mine.values()):
             _close_poll(worker)
-            self.broker.orphan(worker, self.broker.tuning.memo_reconnect)
-        self.broker.closed(self, reason)
+            self.broker.orphan_worker(worker, self.broker.tuning.memo_reconnect)
+        self.broker.session_closed(self, reason)
 
     # --- a client's -----------------------------------------------------------------------------------------------------
 
@@ -141,9 +143,11 @@ class MemoSession(Session):
         if len(self.mine) >= MEMO_MAX_WORKERS:
             raise ProtocolViolation(f"READY of one worker more than the {MEMO_MAX_WORKERS} a connection may carry")
         broker = self.broker
-        ref = MemoWorker(broker.nonce(memo.ID_SIZE), rid)
+        ref = MemoWorker(broker.random_bytes(memo.ID_SIZE), rid)
         idle = broker.tuning.memo_idle
-        worker = broker.register(self, services, ref, credit=0, auto_credit=False, beat=idle, silence=idle)
+        worker = broker.register_worker(
+            self, services, ref, credit=0, auto_credit=False, heartbeat_interval=idle, max_silence=idle
+        )
         if worker is None:
             # DISCONNECT would make the worker try again at once, and again
             raise ProtocolViolation(f"READY refused: {broker.refusal}")
@@ -168,7 +172,7 @@ class MemoSession(Session):
             # "the worker cannot handle any more jobs and the server should reply with DISCONNECT"
             self._out_of_step(worker, rid, "disconnecting")
             return
-        worker.seen = self.broker.now
+        worker.last_heard = self.broker.now
         self._poll(worker, rid)
 
     def _on_heartbeat(self, rid: bytes, worker_id: bytes) -> None:
@@ -183,7 +187,7 @@ class MemoSession(Session):
             else:  # it asks for a job while it has one: it has given it up
                 self._out_of_step(worker, rid, "HEARTBEAT instead of a RESULT")
             return
-        self.broker.heard(worker)
+        self.broker.heartbeat(worker)
         self._poll(worker, rid)
 
     def _repeated(self, worker: Worker, ref: MemoWorker, rid: bytes) -> None:
@@ -193,7 +197,7 @@ class MemoSession(Session):
         if request.state == DONE:
             self._out_of_step(worker, rid, "its job has ended meanwhile")
         else:
-            worker.seen = self.broker.now
+            worker.last_heard = self.broker.now
             ref.poll = rid
             self.deliver(worker, request)
 
@@ -207,42 +211,42 @@ class MemoSession(Session):
             old = worker.session
             assert isinstance(old, MemoSession)
             old.mine.pop(worker_id, None)
-            if worker.waiting:
+            if worker.polling:
                 self._abandon(worker)
             self.mine[worker_id] = worker
-            self.broker.adopt(worker, self)
+            self.broker.adopt_worker(worker, self)
         return worker
 
     def _poll(self, worker: Worker, rid: bytes) -> None:
         """The worker waits for a job under ``rid``."""
-        if worker.waiting:
+        if worker.polling:
             self._abandon(worker)
         ref = worker.ref
         assert isinstance(ref, MemoWorker)
         ref.poll = rid
         self.open.add(rid)
-        worker.waiting = True
+        worker.polling = True
         # "a HEARTBEAT if no jobs are found after a certain amount of time": it begins now
-        worker.told = self.broker.now
-        self.broker.grant(worker, 1)
+        worker.last_sent = self.broker.now
+        self.broker.add_credit(worker, 1)
 
     def _abandon(self, worker: Worker) -> None:
         """The worker speaks again while its poll is open: NNG would have repeated it, so it has given it up."""
         _close_poll(worker)
-        self.broker.revoke(worker)
+        self.broker.clear_credit(worker)
 
     def _out_of_step(self, worker: Worker, rid: bytes, why: str) -> None:
         ref = worker.ref
         assert isinstance(ref, MemoWorker)
         self._answer(rid, memo.disconnect(ref.id))
-        self.broker.leave(worker, why)
+        self.broker.worker_left(worker, why)
 
     def deliver(self, worker: Worker, request: Request) -> None:
         ref = worker.ref
         assert isinstance(ref, MemoWorker)
-        terms = request.terms
-        if terms is not None and terms.run > 0:
-            seconds = terms.run
+        terms = request.time_limits
+        if terms is not None and terms.max_run > 0:
+            seconds = terms.max_run
         else:
             seconds = request.deadline - self.broker.now if request.deadline > 0 else self.broker.tuning.busy_timeout
         milliseconds = max(
@@ -255,7 +259,7 @@ class MemoSession(Session):
         ref.taken = ref.poll
         self._answer_poll(worker, ref, ref.job, memo.to_payload(request.body))
 
-    def beat(self, worker: Worker) -> None:
+    def send_heartbeat(self, worker: Worker) -> None:
         ref = worker.ref
         assert isinstance(ref, MemoWorker)
         self._answer_poll(worker, ref, memo.heartbeat(ref.id))
@@ -266,7 +270,7 @@ class MemoSession(Session):
         assert isinstance(ref, MemoWorker)
         self._answer_poll(worker, ref, memo.disconnect(ref.id))
 
-    def gone(self, worker: Worker) -> None:
+    def on_worker_gone(self, worker: Worker) -> None:
         _close_poll(worker)
         ref = worker.ref
         assert isinstance(ref, MemoWorker)
@@ -279,7 +283,7 @@ class MemoSession(Session):
         poll = ref.poll
         if poll:
             ref.poll = b""
-            worker.waiting = False
+            worker.polling = False
             self._answer(poll, header, payload)
 
     def _answer(self, rid: bytes, header: bytes, payload: Body = b"") -> None:
@@ -296,7 +300,7 @@ class MemoSession(Session):
         self._kept_bytes += size
         if not self._forgetting:
             self._forgetting = True
-            self.broker.later(MEMO_ANSWER_TIME, self, FORGET)
+            self.broker.set_timer(MEMO_ANSWER_TIME, self, FORGET)
 
     def _forget_older(self) -> None:
         self.older = self.answers
@@ -308,7 +312,7 @@ class MemoSession(Session):
         self._forget_older()
         self._forgetting = bool(self.older)
         if self._forgetting:
-            self.broker.later(MEMO_ANSWER_TIME, self, FORGET)
+            self.broker.set_timer(MEMO_ANSWER_TIME, self, FORGET)
 
 
 def _close_poll(worker: Worker) -> None:
@@ -318,4 +322,4 @@ def _close_poll(worker: Worker) -> None:
     assert isinstance(ref, MemoWorker) and isinstance(session, MemoSession)
     session.open.discard(ref.poll)
     ref.poll = b""
-    worker.waiting = False
+    worker.polling = False

@@ -9,9 +9,11 @@ from collections import deque
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_SUBSCRIPTIONS, MAX_TOPIC
-from polydomo.protocols.verbs import Publication, Session, Verbs
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.model import Publication
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import MORE, bounds, cut, split
-from polydomo.wire.link import CHOKED, Link
+from polydomo.wire.link import PAUSE_NOT_READING, Link
 from polydomo.wire.mechanism import command
 from polydomo.wire.zmtp import ZmtpLink
 
@@ -21,7 +23,7 @@ class SubscriberSession(Session):
 
     protocol = "sub"
 
-    def __init__(self, broker: Verbs, link: Link) -> None:
+    def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.count = 0  # subscriptions it holds
         self.backlog: deque[bytes] = deque()  # held back until it reads again, and has all last values
@@ -50,24 +52,24 @@ class SubscriberSession(Session):
 
     # --- what it is sent -------------------------------------------------------------------------------------------------
 
-    def send_message(self, publication: Publication) -> None:
-        if self.late or self.backlog or self.link.paused & CHOKED:
+    def send_publication(self, publication: Publication) -> None:
+        if self.catching_up or self.backlog or self.link.pauses & PAUSE_NOT_READING:
             self._hold_back(publication.message)
         else:
             self.link.send(publication.message)
 
-    def send_value(self, publication: Publication) -> None:
+    def send_last_value(self, publication: Publication) -> None:
         self.link.send(publication.message)
 
-    def room(self) -> bool:
-        return not self.link.paused & CHOKED
+    def can_send_values(self) -> bool:
+        return not self.link.pauses & PAUSE_NOT_READING
 
-    def caught_up(self) -> None:
-        if self.room():
+    def on_caught_up(self) -> None:
+        if self.can_send_values():
             self._release()
 
-    def on_room(self) -> None:
-        if not self.late:
+    def on_writable(self) -> None:
+        if not self.catching_up:
             self._release()
 
     def _hold_back(self, message: bytes) -> None:
@@ -78,7 +80,7 @@ class SubscriberSession(Session):
         elif tuning.skip_slow:
             self.missed += 1
             if self.missed == 1:
-                self.broker.lags(self, f"{self.backlog_bytes} bytes wait for it: it misses messages")
+                self.broker.report_slow_subscriber(self, f"{self.backlog_bytes} bytes wait for it: it misses messages")
         elif not self.link.mute:
             self.link.close(f"a subscriber that does not read: {self.backlog_bytes} bytes wait for it", abort=True)
 
@@ -87,7 +89,7 @@ class SubscriberSession(Session):
             self.link.send(self.backlog.popleft())
         self.backlog_bytes = 0
         if self.missed:
-            self.broker.lags(self, f"it reads again, and has missed {self.missed} messages")
+            self.broker.report_slow_subscriber(self, f"it reads again, and has missed {self.missed} messages")
             self.missed = 0
 
 
@@ -96,7 +98,7 @@ class PublisherSession(Session):
 
     protocol = "pub"
 
-    def __init__(self, broker: Verbs, link: Link, wanted: "tuple[bytes, ...]" = (b"",)) -> None:
+    def __init__(self, broker: BrokerApi, link: Link, wanted: "tuple[bytes, ...]" = (b"",)) -> None:
         super().__init__(broker, link)
         self.wanted = wanted
 
@@ -112,7 +114,7 @@ class PublisherSession(Session):
     def on_message(self, data: bytes, start: int, end: int) -> None:
         topic_at, after, flags = bounds(data, start)
         if after - topic_at > MAX_TOPIC:
-            self.broker.violated(self, f"topic of {after - topic_at} bytes")
+            self.broker.report_violation(self, f"topic of {after - topic_at} bytes")
             return
         topic = data[topic_at:after]
         if topic.startswith(self.wanted):

@@ -1,11 +1,12 @@
-"""A request: what the broker knows of it, what bounds it, and how it may end."""
+"""A request: what the broker knows of it, its time limits, and how it may end."""
 
 from typing import TYPE_CHECKING, Any, Final
 
 from polydomo.wire.frames import Body
 
 if TYPE_CHECKING:
-    from polydomo.protocols.verbs import Service, Session, Worker
+    from polydomo.protocols.model import Service, Worker
+    from polydomo.protocols.session import Session
 
 # --- how a request ends ------------------------------------------------------------------------------------------------
 
@@ -28,63 +29,73 @@ QUEUED, HELD, DONE = 0, 1, 2  # Request.state
 
 
 class Request:
-    """One request of one client, from acceptance to its outcome. Written by the broker; codecs read it.
+    """One request of one client, from acceptance to its outcome. Written by the broker, read by sessions.
 
-    Every field is set when it is made: a field that only some instances get later, or that only the class has, is slow to reach, and
-    this is the hot path.
+    ``new_request`` sets every field: a field that is set later, or only on the class, is slower to read, and this is the hot path.
     """
 
     __slots__ = (
-        "__weakref__", "accepted", "attempts", "body", "course", "dispatched", "max_attempts", "number", "outcome", "ref", "reply_size",
-        "service", "session", "state", "terms", "token", "worker",
-    )  # fmt: skip
+        "__weakref__",
+        "accepted",
+        "attempts",
+        "body",
+        "dispatched",
+        "history",
+        "max_attempts",
+        "number",
+        "outcome",
+        "ref",
+        "reply_size",
+        "service",
+        "session",
+        "state",
+        "time_limits",
+        "token",
+        "worker",
+    )
 
     number: int  # counts up per broker run
     session: "Session"  # the client that asked
     service: "Service"
     body: Body
-    ref: Any  # what the client's codec needs to answer, and nobody else looks into, but a worker's codec of the same protocol
+    ref: Any  # what the client's session needs for the reply; a worker's session of the same protocol may read it
     accepted: float
     state: int
     worker: "Worker | None"  # who holds it now
-    token: bytes  # names this attempt towards the worker: 12 printable ASCII bytes, see ``broker.ledger``
+    token: bytes  # names this attempt towards the worker: 12 printable ASCII bytes, see ``broker.tokens``
     attempts: int  # times it was handed to a worker
     dispatched: float  # when the current attempt began
-    terms: "Terms | None"  # what bounds it in time
-    max_attempts: int  # 0: as many as the broker's policy says
-    course: "Course"  # PLAIN, as long as it goes straight to its worker and back
+    time_limits: "TimeLimits | None"
+    max_attempts: int  # 0: the default of the broker's policy
+    history: "History"  # NO_HISTORY as long as it is dispatched once and answered once
     reply_size: int
     outcome: str
 
-    def own_course(self) -> "Course":
-        """To be written to: this one leaves the plain course."""
-        if self.course is PLAIN:
-            self.course = Course()
-        return self.course
+    def own_history(self) -> "History":
+        """The history of this request alone, which may be written to."""
+        if self.history is NO_HISTORY:
+            self.history = History()
+        return self.history
 
     @property
     def deadline(self) -> float:
-        """See ``Terms``."""
-        return self.terms.deadline if self.terms is not None else 0.0
+        return self.time_limits.deadline if self.time_limits is not None else 0.0
 
     @property
-    def run(self) -> float:
-        """See ``Terms``."""
-        return self.terms.run if self.terms is not None else 0.0
+    def max_run(self) -> float:
+        return self.time_limits.max_run if self.time_limits is not None else 0.0
 
     @property
-    def expiry(self) -> float:
-        """See ``Terms``."""
-        return self.terms.expiry if self.terms is not None else 0.0
+    def queue_deadline(self) -> float:
+        return self.time_limits.queue_deadline if self.time_limits is not None else 0.0
 
     @property
     def timer(self) -> int:
-        """See ``Terms``."""
-        return self.terms.timer if self.terms is not None else 0
+        return self.time_limits.timer if self.time_limits is not None else 0
 
 
 def new_request(number: int, session: "Session", service: "Service", body: Body, ref: object, now: float) -> Request:
-    """A function, since a constructor costs twice as much."""
+    """A function, since ``__init__`` would cost twice as much."""
     request = Request()
     request.number = number
     request.session = session
@@ -93,39 +104,39 @@ def new_request(number: int, session: "Session", service: "Service", body: Body,
     request.ref = ref
     request.accepted = now
     request.state = QUEUED
-    request.worker = request.terms = None
+    request.worker = request.time_limits = None
     request.token = b""
     request.attempts = request.max_attempts = request.reply_size = 0
     request.dispatched = 0.0
     request.outcome = ""
-    request.course = PLAIN
+    request.history = NO_HISTORY
     return request
 
 
-class Terms:
-    """What bounds a request in time, if anything does."""
+class TimeLimits:
+    """The time limits of a request that has any."""
 
-    __slots__ = ("deadline", "expiry", "run", "timer", "wait")
+    __slots__ = ("deadline", "max_run", "max_wait", "queue_deadline", "timer")
 
-    deadline: float  # absolute; 0 is none. Passing it ends the request as TIMEOUT.
-    wait: float  # seconds it may wait for a worker, each time it does; 0: the service's general expiry
-    expiry: float  # absolute; 0 is none. Still queued then: NO_WORKER.
-    run: float  # seconds from dispatch (memo01's job timeout); 0 is none. Passing it ends the request as TIMEOUT.
+    deadline: float  # absolute; 0 is none. When it passes, the request ends as TIMEOUT.
+    max_wait: float  # seconds in the queue, each time it is queued; 0: the general expiry of the service
+    queue_deadline: float  # absolute; 0 is none. If it passes while the request is queued: NO_WORKER.
+    max_run: float  # seconds from dispatch (memo01's job timeout); 0 is none. When it passes: TIMEOUT.
     timer: int  # the broker's
 
 
-def new_terms(deadline: float, wait: float, run: float) -> Terms:
-    terms = Terms()
-    terms.deadline = deadline
-    terms.wait = wait
-    terms.expiry = 0.0
-    terms.run = run
-    terms.timer = 0
-    return terms
+def new_time_limits(deadline: float, max_wait: float, max_run: float) -> TimeLimits:
+    limits = TimeLimits()
+    limits.deadline = deadline
+    limits.max_wait = max_wait
+    limits.queue_deadline = 0.0
+    limits.max_run = max_run
+    limits.timer = 0
+    return limits
 
 
-class Parts:
-    """Partials that are held until the final comes."""
+class HeldPartials:
+    """Partial replies that are held until the final reply, for a client whose protocol has no partials."""
 
     __slots__ = ("bodies", "frames", "size")
 
@@ -135,20 +146,29 @@ class Parts:
         self.frames = 0
 
 
-class Course:
-    """What becomes of a request, other than being handed to a worker once and answered once."""
+class History:
+    """What happened to a request other than being dispatched once and answered once."""
 
-    __slots__ = ("first_dispatched", "first_partial", "hops", "lost_by", "partials", "parts", "reason", "spent")
+    __slots__ = (
+        "attempts_before_forward",
+        "first_dispatched",
+        "first_partial",
+        "forwards",
+        "held_partials",
+        "lost_by",
+        "partials",
+        "reason",
+    )
 
     def __init__(self) -> None:
-        self.first_dispatched = 0.0  # when the first attempt began, if there was another after it
-        self.spent = 0  # attempts before it was passed on the last time: they do not count against it
-        self.hops = 0  # services it was passed on to (DCP chains)
+        self.first_dispatched = 0.0  # when the first attempt began, if there was a second one
+        self.attempts_before_forward = 0  # these do not count against the limit of attempts
+        self.forwards = 0  # how often it was forwarded to another service (DCP chains)
         self.lost_by: Session | None = None  # the session that lost it last; another one is preferred
         self.first_partial = 0.0
-        self.partials = 0  # partials that reached the client
-        self.parts: Parts | None = None  # partials held for a client that cannot take them
+        self.partials = 0  # partial replies that reached the client
+        self.held_partials: HeldPartials | None = None
         self.reason = ""  # why it failed
 
 
-PLAIN: Final = Course()  # shared by all that have nothing to tell, and never written to
+NO_HISTORY: Final = History()  # shared by all requests to which nothing else happened; never written to

@@ -12,10 +12,10 @@ class Role:
     ) -> None:
         self.name = name  # the setting that opens such a listener; "" is the shared port
         self.protocols = protocols  # of the sessions it takes; none named: all
-        self.requests = requests  # its peers may make requests
-        self.workers = workers  # its peers may offer services
+        self.allows_requests = requests  # its peers may make requests
+        self.allows_workers = workers  # its peers may offer services
 
-    def takes(self, protocol: str) -> bool:
+    def allows_protocol(self, protocol: str) -> bool:
         return not self.protocols or protocol in self.protocols
 
 

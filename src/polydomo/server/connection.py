@@ -11,7 +11,7 @@ from polydomo.protocols.detect import Detector
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.server import http, logs
 from polydomo.server.logs import say, trouble
-from polydomo.wire.link import CHOKED, Link
+from polydomo.wire.link import PAUSE_NOT_READING, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
 
@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
         """At the end of a turn, for a link that is ``special``: writes what it gathered and obeys its flags."""
         if link.closed:
             return
-        link.special = self.choked  # as long as it is, how much is unsent is looked at each time
+        link.needs_full_flush = self.choked  # as long as it is, how much is unsent is looked at each time
         transport = self.transport
         out = link.out
         if out:
@@ -141,8 +141,8 @@ class Connection(asyncio.Protocol):
                 link.close(f"left over {self.server.max_unsent} bytes unread", abort=True)
         if link.closing is not None:
             self._close(link)
-        elif bool(link.paused) == self.reading:
-            self._set_reading(not link.paused)
+        elif bool(link.pauses) == self.reading:
+            self._set_reading(not link.pauses)
 
     def _close(self, link: Link) -> None:
         if self in self.server.closing:
@@ -181,15 +181,15 @@ class Connection(asyncio.Protocol):
         """The peer does not read: it is not read from either, unless it carries a worker, which must not be stopped."""
         self.choked = True
         if self.link is not None:
-            self.link.special = True
+            self.link.needs_full_flush = True
         if self.link is not None and not getattr(self.link.handler, "workers", 0):
-            self.link.pause(CHOKED)
+            self.link.pause(PAUSE_NOT_READING)
             self.server.wake()
 
     def resume_writing(self) -> None:
         self.choked = False
         if self.link is not None:
-            self.link.resume(CHOKED)
+            self.link.resume(PAUSE_NOT_READING)
             self.server.wake()
 
     def eof_received(self) -> bool:

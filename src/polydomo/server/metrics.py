@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from polydomo import __version__, limits
 from polydomo.broker import states
-from polydomo.broker.core import Broker
+from polydomo.broker.broker import Broker
 from polydomo.broker.histogram import Tally, cumulative
 from polydomo.broker.monitor import OTHERS, Key
 from polydomo.protocols.request import OK
@@ -134,7 +134,7 @@ def _broker(page: Page, server: "BrokerServer") -> None:
     page.family("polydomo_connections", GAUGE, "Connections now, of every kind.", [({}, len(server.connections))])
     by_protocol: dict[str, int] = {}
     for session in broker.sessions:
-        if not session.workers:
+        if not session.worker_count:
             by_protocol[session.protocol] = by_protocol.get(session.protocol, 0) + 1
     clients = [({"protocol": protocol}, count) for protocol, count in sorted(by_protocol.items())]
     page.family("polydomo_clients", GAUGE, "Connections now that carry no worker.", clients)
@@ -157,7 +157,7 @@ def _services(page: Page, server: "BrokerServer") -> None:
     queued: list[Sample] = []
     rest = [0, 0, 0]
     for place, service in enumerate(server.broker.services.values()):
-        figures = len(service.workers), len(service.idle), service.length
+        figures = len(service.workers), len(service.idle), service.queue_length
         if place < limits.METRICS_SERVICES:
             who = {"service": label(service.name)}
             workers.append((who, figures[0]))
@@ -220,9 +220,9 @@ def _tallies(found: Mapping[Key, Tally]) -> list[tuple[Labels, Tally]]:
 
 
 def _published(page: Page, broker: Broker) -> None:
-    values, logs = broker.values, broker.logs
-    page.family("polydomo_publications_total", COUNTER, "Messages published here.", [({}, broker.publications)])
-    page.family("polydomo_subscriptions", GAUGE, "Subscriptions now.", [({}, len(broker.subscriptions))])
+    values, logs = broker.publishing.last_values, broker.publishing.log_records
+    page.family("polydomo_publications_total", COUNTER, "Messages published here.", [({}, broker.publishing.published)])
+    page.family("polydomo_subscriptions", GAUGE, "Subscriptions now.", [({}, len(broker.publishing.subscriptions))])
     page.family("polydomo_values", GAUGE, "Topics with a last value now.", [({}, len(values))])
     page.family("polydomo_value_bytes", GAUGE, "... and their topics and messages in bytes.", [({}, values.size)])
     page.family(
@@ -232,7 +232,7 @@ def _published(page: Page, broker: Broker) -> None:
 
 
 def _bridges(page: Page, broker: Broker) -> None:
-    bridges = broker.bridges
+    bridges = broker.bridging
     page.family("polydomo_bridges", GAUGE, "Bridges to other brokers now.", [({}, len(bridges.learned))])
     known = sum(len(services) for services in bridges.learned.values())
     page.family("polydomo_bridge_services", GAUGE, "Services that other brokers offer over them.", [({}, known)])

@@ -16,7 +16,7 @@ from polydomo.limits import BACKOFF_FIRST, BACKOFF_MOST, CONNECT_TIME, SETTLED
 from polydomo.protocols.bridge import BridgeSession
 from polydomo.protocols.dbp_info import Publisher
 from polydomo.protocols.pubsub import PublisherSession
-from polydomo.protocols.verbs import Session
+from polydomo.protocols.session import Session
 from polydomo.server import logs
 from polydomo.server.connection import Connection
 from polydomo.server.listening import KEEP_ALIVE
@@ -45,7 +45,7 @@ class Opening(Handler):
     def on_open(self) -> None:
         session = self.make_session(self.link)
         self.link.handler = session
-        self.server.broker.opened(session)
+        self.server.broker.session_opened(session)
         session.on_open()
 
 

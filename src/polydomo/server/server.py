@@ -11,15 +11,15 @@ import time
 from pathlib import Path
 
 from polydomo import limits
-from polydomo.broker.core import Broker, Entropy
+from polydomo.broker.broker import Broker, Entropy
 from polydomo.broker.policy import Policy
-from polydomo.broker.record import Recorder
+from polydomo.broker.recorder import Recorder
 from polydomo.errors import SettingError
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.server import beacon, listening, logs
 from polydomo.server.connection import Connection
+from polydomo.server.event_log import EventLog
 from polydomo.server.health import Health
-from polydomo.server.logbook import Logbook
 from polydomo.server.logs import say, trouble
 from polydomo.server.metrics import MetricsPage
 from polydomo.server.outgoing import Call, Publishers, bridge_to
@@ -61,7 +61,7 @@ class BrokerServer:
             SystemEntropy(),
             policy_of(settings),
             settings.tuning(),
-            recorder if recorder is not None else Logbook(),
+            recorder if recorder is not None else EventLog(),
             wall=time.time() - time.monotonic(),
         )
         self.connections: dict[Connection, None] = {}
@@ -114,7 +114,7 @@ class BrokerServer:
             for listener, bound in zip(listeners, self._listening, strict=True):
                 await self._listen(bound, listener.role)
             places = zip(listeners, self._listening, strict=True)
-            await self._open_datagrams([bound for listener, bound in places if listener.role.takes("dbp")])
+            await self._open_datagrams([bound for listener, bound in places if listener.role.allows_protocol("dbp")])
             self.bridges = [bridge_to(self, url) for url in self.settings.bridge.to]
         except BaseException as error:
             self._close_listeners()
@@ -286,7 +286,7 @@ class BrokerServer:
         join = b"".join
         sent = 0
         try:
-            self.broker.turn()
+            self.broker.end_turn()
             if self.broker.catalog.publishers_version != self.publishers.version:
                 self.publishers.follow()
         except Exception:
@@ -303,7 +303,7 @@ class BrokerServer:
             for link in dirty:
                 connection: Connection = link.owner
                 try:
-                    if link.special:
+                    if link.needs_full_flush:
                         connection.flush(link)
                     else:
                         out = link.out
@@ -316,7 +316,7 @@ class BrokerServer:
         self.bytes_sent += sent
         if self.health.leaving and not self.broker.open_requests:
             self._idle.set()
-        if self.broker.unfinished():
+        if self.broker.has_more_work():
             self.wake()  # others have their turn in between
         when = self.broker.next_deadline()
         if (
@@ -334,7 +334,9 @@ class BrokerServer:
         self._turns += 1
         if self._turns < limits.CROWD_TURNS and len(hub.dirty) >= limits.CROWD and not self.health.leaving:
             clients = [
-                link for link in hub.dirty if link.handler.requests and not link.special and link.handler.in_line()
+                link
+                for link in hub.dirty
+                if link.handler.requests and not link.needs_full_flush and link.handler.has_queued_requests()
             ]
             if len(waiting) + len(clients) >= limits.CROWD_CLIENTS:
                 if clients:
@@ -366,7 +368,7 @@ class BrokerServer:
         self._timer = None
         self.wake()
         try:
-            self.broker.advance()
+            self.broker.run_timers()
         except Exception:
             trouble(LOG, "internal error", during="timers")
 

@@ -23,7 +23,7 @@ from polydomo import limits
 from polydomo.errors import SettingError
 from polydomo.protocols.roles import ROLES, SHARED, Role
 from polydomo.protocols.tuning import Tuning
-from polydomo.server.kinds import (
+from polydomo.server.setting_types import (
     Broadcast,
     Choice,
     Count,

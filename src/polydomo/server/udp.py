@@ -5,7 +5,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from polydomo.broker.datagrams import BEAT, Datagrams
+from polydomo.broker.udp_heartbeats import BEAT, UdpHeartbeats
 from polydomo.server import logs
 from polydomo.server.beacon import Place
 from polydomo.server.logs import say
@@ -25,7 +25,7 @@ class Heartbeats:
     def __init__(self, server: "BrokerServer", to: Place | None) -> None:
         self.server = server
         self.to = to  # where our own beats go; None: nowhere
-        self.datagrams = Datagrams(server.broker)
+        self.datagrams = UdpHeartbeats(server.broker)
         self.mouths: dict[int, asyncio.DatagramTransport] = {}  # what we broadcast from, by router port
         self._transports: list[asyncio.DatagramTransport] = []
 

@@ -12,9 +12,9 @@ from polydomo.errors import ProtocolViolation
 from polydomo.limits import BIG_BODY
 from polydomo.wire.frames import Body
 
-AT_BOUND = 1  # the broker will not take more from this peer now
-CHOKED = 2  # the peer does not read what it is sent
-SERVED = 4  # the peer has had its share of this turn of the loop
+PAUSE_AT_LIMIT = 1  # the broker will not take more from this peer now
+PAUSE_NOT_READING = 2  # the peer does not read what it is sent
+PAUSE_SHARE_USED = 4  # the peer has had its share of this turn of the loop
 
 
 class Handler:
@@ -25,9 +25,9 @@ class Handler:
     def on_open(self) -> None:
         """The wire's handshake is done: messages may be sent."""
 
-    hasty = False  # it has ``ordinary``
+    has_fast_path = False  # it has ``ordinary``
 
-    def ordinary(self, data: bytes, start: int, size: int) -> int:
+    def fast_path(self, data: bytes, start: int, size: int) -> int:
         """Takes messages at ``data[start:size]`` for as long as they are all there, of the one shape that makes up the traffic, with a last
         frame of at most ``link.ordinary_size`` bytes, and the link is not halted; returns where it stopped: the wire then takes apart what
         stands there. The way for those in a hurry."""
@@ -39,11 +39,11 @@ class Handler:
     def on_command(self, name: bytes, data: bytes) -> None:
         """A ZMTP command in traffic that the wire does not handle itself (SUBSCRIBE, CANCEL)."""
 
-    def in_line(self) -> bool:
+    def has_queued_requests(self) -> bool:
         """Something that the peer asked for waits for its turn: the peer is in no hurry to ask for more."""
         return False
 
-    def on_room(self) -> None:
+    def on_writable(self) -> None:
         """The peer, which had left too much unread, reads again."""
 
     def on_close(self, reason: str) -> None:
@@ -70,16 +70,18 @@ class Link:
         self.handler = handler
         self.peer = peer  # the peer's address, for people
         self.out: list[Body] = []  # while there is anything, the link stands in ``hub.dirty``, or its owner keeps it
-        self.special = False  # not just something to write: a changed flag, or a piece in ``out`` that is too large to be worth joining
+        self.needs_full_flush = (
+            False  # there is more to do than to write ``out``: a changed flag, or a piece too large to join
+        )
         self.mute = False  # closed or closing: nothing more is sent
         self.halted = False  # mute or paused: nothing more is taken in
         self.closing: str | None = None  # why the owner must close the connection, once ``out`` is written
         self.abort = False  # with ``closing``: close at once, do not wait until ``out`` is written
         self.closed = False  # the connection is gone
-        self.paused = (
+        self.pauses = (
             0  # not 0: the owner must not read from the socket, and ``receive`` puts aside what it already has
         )
-        self.ordinary_size = 0  # see ``Handler.ordinary``
+        self.fast_path_size = 0  # see ``Handler.ordinary``
         self.owner: Any = None  # whatever the owner of the socket wants to find again
 
     @property
@@ -93,9 +95,9 @@ class Link:
 
     def send(self, envelope: bytes, body: Body = b"") -> None:
         """Sends a message that is already framed for this wire."""
-        self.post((envelope, body) if body else (envelope,), len(body))
+        self.send_pieces((envelope, body) if body else (envelope,), len(body))
 
-    def post(self, pieces: tuple[Body, ...], largest: int) -> None:
+    def send_pieces(self, pieces: tuple[Body, ...], largest: int) -> None:
         """The same in pieces, which need not be joined before all that is sent is; ``largest`` is the size of the largest. The way for
         those in a hurry."""
         if self.mute:
@@ -105,11 +107,11 @@ class Link:
             self.hub.dirty.append(self)
         out += pieces
         if largest >= BIG_BODY:
-            self.special = True
+            self.needs_full_flush = True
 
-    def touch(self) -> None:
+    def notify_owner(self) -> None:
         """Puts the link in front of its owner, who looks at its flags."""
-        self.special = True
+        self.needs_full_flush = True
         if not self.out:
             self.hub.dirty.append(self)
 
@@ -120,32 +122,32 @@ class Link:
             self.mute = self.halted = True
         if abort:
             self.abort = True
-        self.touch()
+        self.notify_owner()
 
     def violation(self, error: ProtocolViolation) -> None:
         """Bad bytes end at the connection that sent them."""
         self.close(f"protocol violation: {error}")
 
     def pause(self, cause: int) -> None:
-        """``cause`` is AT_BOUND, CHOKED or SERVED: each is lifted by itself."""
-        if not self.paused & cause:
-            self.paused |= cause
+        """``cause`` is PAUSE_AT_LIMIT, PAUSE_NOT_READING or PAUSE_SHARE_USED: each is lifted by itself."""
+        if not self.pauses & cause:
+            self.pauses |= cause
             self.halted = True
-            self.touch()
+            self.notify_owner()
 
     def resume(self, cause: int) -> None:
-        if self.paused & cause:
-            self.paused &= ~cause
-            if cause == CHOKED:
-                self.handler.on_room()
-            if not self.paused:
+        if self.pauses & cause:
+            self.pauses &= ~cause
+            if cause == PAUSE_NOT_READING:
+                self.handler.on_writable()
+            if not self.pauses:
                 self.halted = self.mute
                 self.hub.resumed.append(self)
-                self.touch()
+                self.notify_owner()
 
     def lost(self, reason: str) -> None:
         """The owner says that the connection is gone. Safe to call twice."""
         if not self.closed:
-            self.closed = self.mute = self.halted = self.special = True
+            self.closed = self.mute = self.halted = self.needs_full_flush = True
             self.out.clear()
             self.handler.on_close(self.closing or reason)

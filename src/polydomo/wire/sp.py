@@ -92,7 +92,7 @@ class SpLink(Link):
     def send_message(self, rid: bytes, header: bytes, payload: Body = b"") -> None:
         """Sends a message whose body is ``header`` and ``payload``; a large payload is not copied."""
         size = len(payload)
-        self.post((self._lead, LENGTH.pack(len(rid) + len(header) + size), rid, header, payload), size)
+        self.send_pieces((self._lead, LENGTH.pack(len(rid) + len(header) + size), rid, header, payload), size)
 
     def receive(self, data: bytes) -> None:
         self.hub.received += len(data)

@@ -67,7 +67,7 @@ class ZmtpLink(Link):
         self._gather: BytesIO | None = None  # the same, for a long one
         self.listener = listener
         self.bounds = bounds
-        self.ordinary_size = max(0, min(limits.BIG_BODY, bounds.max_frame, bounds.max_message) - ORDINARY_ENVELOPE)
+        self.fast_path_size = max(0, min(limits.BIG_BODY, bounds.max_frame, bounds.max_message) - ORDINARY_ENVELOPE)
         self.mechanism: Mechanism | None = mechanism if mechanism is not None else Null(listener, socket_type)
         self.version = (3, 1)
         self.our_type = socket_type
@@ -90,7 +90,7 @@ class ZmtpLink(Link):
         start = 0
         try:
             if self._hasty and not self.halted:
-                start = self.handler.ordinary(data, 0, size)
+                start = self.handler.fast_path(data, 0, size)
                 if start == size:
                     return
             if self._state == TRAFFIC:
@@ -99,7 +99,7 @@ class ZmtpLink(Link):
                 self._shake(self._rest + data)
         except ProtocolViolation as error:
             self.violation(error)
-        self._hasty = self._state == TRAFFIC and self.handler.hasty and not self._rest and self._gather is None
+        self._hasty = self._state == TRAFFIC and self.handler.has_fast_path and not self._rest and self._gather is None
 
     # --- greeting and handshake -----------------------------------------------------------------------------------------
 
@@ -255,10 +255,10 @@ class ZmtpLink(Link):
         last = size - 1
         handler = self.handler
         bounds = self.bounds
-        hasty = handler.hasty
+        hasty = handler.has_fast_path
         while position < last:
             if hasty and position == start:
-                start = handler.ordinary(data, position, size)
+                start = handler.fast_path(data, position, size)
                 if start != position:
                     position = start
                     if self.halted:
@@ -309,7 +309,7 @@ class ZmtpLink(Link):
                 self._put_aside(data, start, 0, 0, 0)
                 return
             handler = self.handler  # the first message may have chosen another
-            hasty = handler.hasty
+            hasty = handler.has_fast_path
         if start < size:
             if count >= bounds.max_frames:
                 raise ProtocolViolation(f"message of more than {bounds.max_frames} frames")

@@ -159,22 +159,22 @@ def test_credit_is_what_the_worker_asked_for(world: World) -> None:
     for i in range(5):
         client.ask(b"%d" % i)
     assert worker.jobs == []
-    world.broker.grant(worker.me, 2)
+    world.broker.add_credit(worker.me, 2)
     assert worker.bodies() == [b"0", b"1"]
     worker.answer()
     assert worker.bodies() == [b"1"], "an answer does not ask for more by itself"
-    world.broker.grant(worker.me)
+    world.broker.add_credit(worker.me)
     assert worker.bodies() == [b"1", b"2"]
     world.check()
 
 
 def test_revoked_credit_gives_nothing(world: World) -> None:
     worker, client = world.worker(credit=3), world.client()
-    world.broker.revoke(worker.me)
+    world.broker.clear_credit(worker.me)
     world.check()
     client.ask()
     assert worker.jobs == []
-    world.broker.grant(worker.me)
+    world.broker.add_credit(worker.me)
     assert len(worker.jobs) == 1
     world.check()
 
@@ -183,7 +183,7 @@ def test_an_extra_request_is_asked_for_each_time(world: World) -> None:
     worker, client = world.worker(), world.client()
     for i in range(4):
         client.ask(b"%d" % i)
-    world.broker.grant(worker.me)
+    world.broker.add_credit(worker.me)
     assert worker.bodies() == [b"0", b"1"]
     worker.answer()
     assert worker.bodies() == [b"1"], "it still works on one"
@@ -194,8 +194,8 @@ def test_an_extra_request_is_asked_for_each_time(world: World) -> None:
 def test_grant_and_offer_to_a_worker_that_is_gone_do_nothing(world: World) -> None:
     worker, client = world.worker(), world.client()
     worker.leave()
-    world.broker.grant(worker.me)
-    assert not world.broker.offer(worker.me, b"more")
+    world.broker.add_credit(worker.me)
+    assert not world.broker.add_service(worker.me, b"more")
     client.ask()
     assert worker.jobs == []
     world.check()
@@ -207,7 +207,7 @@ def test_grant_and_offer_to_a_worker_that_is_gone_do_nothing(world: World) -> No
 def test_offering_one_more_service(world: World) -> None:
     client, worker = world.client(), world.worker(b"one", credit=2)
     client.ask(b"waits", service=b"two")
-    assert world.broker.offer(worker.me, b"two")
+    assert world.broker.add_service(worker.me, b"two")
     world.check()
     assert worker.bodies() == [b"waits"]
     client.ask(b"1", service=b"one")
@@ -218,7 +218,7 @@ def test_offering_one_more_service(world: World) -> None:
 def test_what_waits_at_the_new_service_uses_up_the_credit(world: World) -> None:
     client, worker = world.client(), world.worker(b"one", credit=1)
     client.ask(b"waits", service=b"two")
-    assert world.broker.offer(worker.me, b"two")
+    assert world.broker.add_service(worker.me, b"two")
     world.check()
     client.ask(b"1", service=b"one")
     assert worker.bodies() == [b"waits"], "it asked for one"
@@ -227,7 +227,7 @@ def test_what_waits_at_the_new_service_uses_up_the_credit(world: World) -> None:
 def test_a_worker_of_no_service_is_accepted(world: World) -> None:
     peer = Peer(world)
     assert peer.register() is not None
-    assert world.broker.offer(peer.me, b"later")
+    assert world.broker.add_service(peer.me, b"later")
     world.check()
     client = world.client()
     client.ask(service=b"later")
@@ -253,9 +253,9 @@ def test_a_worker_that_leaves_leaves_all_its_services(world: World) -> None:
 def test_names_that_nobody_may_offer(world: World, name: bytes) -> None:
     peer = Peer(world)
     assert peer.register(b"fine", name) is None
-    assert world.broker.refusal and world.broker.services == {} and peer.workers == 0
+    assert world.broker.refusal and world.broker.services == {} and peer.worker_count == 0
     worker = world.worker()
-    assert not world.broker.offer(worker.me, name)
+    assert not world.broker.add_service(worker.me, name)
     world.check()
 
 
@@ -275,7 +275,7 @@ def test_fallback_is_for_workers_of_the_same_protocol(world: World) -> None:
     client, other = world.client(), world.worker(b"default")
     other.protocol = "another"
     client.ask(b"1", service=b"rare", fallback=1)
-    assert other.jobs == [] and world.broker.services[b"rare"].length == 1
+    assert other.jobs == [] and world.broker.services[b"rare"].queue_length == 1
 
 
 # --- passing on
@@ -293,7 +293,7 @@ def test_a_chain_of_services(world: World) -> None:
     assert second.forward(b"three", b"last")
     assert third.answer(b"done")
     assert client.finals == [[b"done"]]
-    assert world.notes.hops == [b"two", b"three"] and request.course.hops == 2
+    assert world.notes.hops == [b"two", b"three"] and request.history.forwards == 2
     assert world.notes.how == ["ok"]
 
 

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from unittest.mock import patch
 
-from polydomo.broker.record import Recorder
+from polydomo.broker.recorder import Recorder
 from polydomo.protocols import memo, memo_session
 from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.mdp1 import Mdp1Session
 from polydomo.protocols.mdx import MdxSession
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Session, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire import frames, sp
 from polydomo.wire.link import Link
 from tests.fuzz.targets import Room, target
@@ -28,7 +29,7 @@ class Notes(Recorder):
         self.said: list[tuple[object, ...]] = []
 
     def ended(self, request: Request) -> None:
-        self.said.append(("ended", request.number, request.outcome, request.course.reason))
+        self.said.append(("ended", request.number, request.outcome, request.history.reason))
 
     def left(self, worker: Worker, state: str, why: str) -> None:
         self.said.append(("left", worker.number, state, why))
@@ -49,15 +50,15 @@ def play(data: bytes, join: "Callable[[Room], Link]", step: int) -> list[object]
     """Everything that can be seen of a peer that joins and says ``data``."""
     notes = Notes()
     room = Room()
-    room.broker.record_by(notes)
+    room.broker.record_to(notes)
     room.honest()
     link = join(room)
     for at in range(0, len(data), step):
         link.receive(data[at : at + step])
     room.turn()
     broker = room.broker
-    told: list[object] = [(b"".join(map(bytes, one.out)), one.closing, one.paused) for one in room.links]
-    told += [(worker.number, worker.seen, worker.credit, sorted(worker.held)) for worker in broker.workers]
+    told: list[object] = [(b"".join(map(bytes, one.out)), one.closing, one.pauses) for one in room.links]
+    told += [(worker.number, worker.last_heard, worker.credit, sorted(worker.held)) for worker in broker.workers]
     told += [_asked(request) for session in broker.sessions for request in session.requests]
     told += [broker.open_requests, broker.held_bytes, sorted(broker.services), notes.said]
     room.close()
@@ -65,8 +66,8 @@ def play(data: bytes, join: "Callable[[Room], Link]", step: int) -> list[object]
 
 
 def _asked(request: Request) -> tuple[object, ...]:
-    terms = request.terms
-    times = (terms.deadline, terms.expiry, terms.run) if terms is not None else ()
+    terms = request.time_limits
+    times = (terms.deadline, terms.queue_deadline, terms.max_run) if terms is not None else ()
     return request.number, request.service.name, bytes(request.body), request.max_attempts, times
 
 
@@ -81,7 +82,7 @@ def compare(data: bytes, join: "Callable[[Room], Link]", patiently: "list[Abstra
 
 @target
 def in_a_hurry(data: bytes) -> None:
-    compare(data, Room.zmtp, [patch.object(kind, "hasty", False) for kind in HASTY])
+    compare(data, Room.zmtp, [patch.object(kind, "has_fast_path", False) for kind in HASTY])
 
 
 @target

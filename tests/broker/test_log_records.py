@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from polydomo.broker import logs
-from polydomo.broker.core import Broker, Entropy
-from polydomo.broker.ledger import NUMBER_MASK, number_of
-from polydomo.broker.logs import LogRecord, Logs
-from polydomo.broker.record import Recorder
+from polydomo.broker import log_records
+from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.log_records import LogRecord, LogRecords
+from polydomo.broker.recorder import Recorder
+from polydomo.broker.tokens import NUMBER_MASK, number_of
 from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
-from polydomo.protocols.verbs import Session
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import MORE, bounds, frame, join
 from polydomo.wire.link import Handler, Hub, Link
 
@@ -19,7 +19,7 @@ NOW = 1_794_724_735.5
 
 
 def record(**content: object) -> LogRecord:
-    return logs.read(b"log.upper", json.dumps({"message": "hello", **content}).encode(), NOW)
+    return log_records.read(b"log.upper", json.dumps({"message": "hello", **content}).encode(), NOW)
 
 
 def test_a_record_in_full() -> None:
@@ -31,7 +31,7 @@ def test_a_record_in_full() -> None:
 @pytest.mark.parametrize("content", [b'"\\ud800"', b'"\xed\xa0\x80"'])
 def test_half_a_surrogate_pair_is_told_and_hurts_nobody(content: bytes) -> None:
     told = b'{"message": %s, "service": %s, "request": %s, "fields": {%s: [%s]}}' % ((content,) * 5)
-    found = logs.read(b"log.upper", told, NOW)
+    found = log_records.read(b"log.upper", told, NOW)
     assert found.message == found.service == found.attempt == "\\ud800" and found.fields == {"\\ud800": ["\\ud800"]}
 
 
@@ -82,11 +82,11 @@ def test_levels_under_their_usual_names(level: object, name: str) -> None:
 )
 def test_what_is_no_record(content: bytes) -> None:
     with pytest.raises(ValueError):
-        logs.read(b"log.x", content, NOW)
+        log_records.read(b"log.x", content, NOW)
 
 
 def test_the_newest_are_remembered_within_both_bounds() -> None:
-    ring = Logs(max_records=3, max_bytes=1000)
+    ring = LogRecords(max_records=3, max_bytes=1000)
     for n in range(5):
         ring.add(record(fields={"n": n}))
     assert [r.number for r in ring.records] == [3, 4, 5]
@@ -95,7 +95,7 @@ def test_the_newest_are_remembered_within_both_bounds() -> None:
 
 
 def test_records_are_chosen_by_service_level_request_and_place() -> None:
-    ring = Logs()
+    ring = LogRecords()
     for n, (service, level) in enumerate([("a", "debug"), ("a", "error"), ("b", "info"), ("b", "warning")]):
         one = record(service=service, level=level)
         one.request = n % 2
@@ -119,7 +119,7 @@ def test_records_are_chosen_by_service_level_request_and_place() -> None:
     "wanted", [b"[]", b"{", b'{"level": "loud"}', b'{"request": "x"}', b'{"most": [1]}', b'{"after": 1e999}']
 )
 def test_a_question_that_makes_no_sense_is_told_so(wanted: bytes) -> None:
-    answer = Logs().answer(wanted)
+    answer = LogRecords().answer(wanted)
     assert isinstance(answer, dict) and "error" in answer
 
 
@@ -162,7 +162,7 @@ class Hall:
         link = Link(self.hub, Handler(), "tcp://127.0.0.1:1")
         found = session(self.broker, link)
         link.handler = found
-        self.broker.opened(found)
+        self.broker.session_opened(found)
         return found
 
 
@@ -201,8 +201,8 @@ def test_a_worker_s_record_is_tied_to_the_request_also_after_its_reply() -> None
     assert topic == b"log.upper" and found["message"] == "done"
     assert (found["request"], found["attempt"], found["record"]) == (2, token.decode(), 1)
     assert [r.request for r in hall.notes.records] == [2]
-    assert hall.broker.logs.select(request=2) == hall.notes.records
-    assert len(hall.broker.values) == 0  # no last value is kept of it
+    assert hall.broker.publishing.log_records.select(request=2) == hall.notes.records
+    assert len(hall.broker.publishing.last_values) == 0  # no last value is kept of it
 
 
 def test_what_is_no_record_reaches_nobody() -> None:
@@ -211,5 +211,5 @@ def test_what_is_no_record_reaches_nobody() -> None:
     hall.broker.subscribe(subscriber, b"log.")
     hall.broker.publish(publisher, b"log.x", frame(b"not JSON", False))
     hall.broker.publish(publisher, b"log.x", b"")
-    assert heard(subscriber) == [] and not hall.broker.logs.records
+    assert heard(subscriber) == [] and not hall.broker.publishing.log_records.records
     assert hall.notes.violations == ["a log record under b'log.x': not JSON"] * 2

@@ -10,7 +10,7 @@
 ``polydomo.clients``   a JSON list of connections that are not workers
 ``polydomo.gone``      workers, services and clients that have gone lately, and why, as a JSON object
 ``polydomo.figures``   rates, latencies and states as a JSON object: what ``monitor.figures`` publishes
-``polydomo.logs``      a JSON list of log records; the body may be a JSON object that says which (see ``broker/logs.py``)
+``polydomo.logs``      a JSON list of log records; the body may be a JSON object that says which (see ``broker/log_records.py``)
 ``polydomo.journal``   how the journal is, as a JSON object; with the body ``flush``, what is in memory goes to the disk
 ``polydomo.window``    how many requests this client may usefully have outstanding for the service named in the body
 """
@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import figures, states
 from polydomo.limits import MAX_LISTED
+from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, HELD, QUEUED, Request
-from polydomo.protocols.verbs import Service, Session, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, flat, frame
 
 if TYPE_CHECKING:
-    from polydomo.broker.core import Broker
-    from polydomo.broker.ledger import Ledger
+    from polydomo.broker.broker import Broker
 
 Row = dict[str, object]
 
@@ -60,13 +60,13 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     elif name == b"polydomo.requests":
         rows = requests(broker)
     elif name == b"polydomo.clients":
-        rows = [client_row(broker, peer) for peer in broker.sessions if not peer.workers]
+        rows = [client_row(broker, peer) for peer in broker.sessions if not peer.worker_count]
     elif name == b"polydomo.gone":
         rows = {kind: list(gone.values()) for kind, gone in broker.monitor.gone.items()}
     elif name == b"polydomo.figures":
         rows = figures.figures(broker)
     elif name == b"polydomo.logs":
-        rows = broker.logs.answer(flat(body))
+        rows = broker.publishing.log_records.answer(flat(body))
     elif name == b"polydomo.journal":
         rows = broker.recorder.journal(flat(body) == b"flush")
     else:
@@ -82,7 +82,7 @@ def window(broker: "Broker", session: Session, name: bytes) -> int:
     if service is None:
         return max(0, min(room, 1))
     capacity = sum(worker.credit + len(worker.held) for worker in service.workers)
-    return max(0, min(room, policy.max_queue - service.length, max(1, 2 * capacity - service.length)))
+    return max(0, min(room, policy.max_queue - service.queue_length, max(1, 2 * capacity - service.queue_length)))
 
 
 def status(broker: "Broker") -> Row:
@@ -128,8 +128,8 @@ def worker_row(broker: "Broker", worker: Worker) -> Row:
         "held": len(worker.held),
         "credit": worker.credit,
         "done": worker.done,
-        "since": round(broker.now - worker.since, 3),
-        "silent": round(broker.now - worker.seen, 3),
+        "since": round(broker.now - worker.registered_at, 3),
+        "silent": round(broker.now - worker.last_heard, 3),
     }
 
 
@@ -141,7 +141,7 @@ def client_row(broker: "Broker", session: Session) -> Row:
         "dialect": session.dialect,
         "peer": session.link.peer,
         "open_requests": len(session.requests),
-        "paused": bool(session.link.paused),
+        "paused": bool(session.link.pauses),
         "state": state.state,
         "state_since": round(broker.now - state.since, 3),
         "cause": state.cause,
@@ -179,7 +179,7 @@ def request_row(broker: "Broker", request: Request) -> Row:
         "since": round(broker.now - (request.dispatched if held else request.accepted), 3),
         "worker": f"w{worker.number}" if worker is not None and held else "",
         "attempts": request.attempts,
-        "hops": request.course.hops,
+        "hops": request.history.forwards,
         "bytes": len(request.body) if request.state != DONE else None,  # the body of one that ended is gone
         "why": why(request),
     }
@@ -192,12 +192,12 @@ def why(request: Request) -> str:
     if request.state == HELD and worker is not None:
         return f"{_holder(worker)} has it"
     if request.state == DONE and worker is not None:
-        return f"{_holder(worker)} still runs it, though it ended as {request.outcome}: {request.course.reason}"
+        return f"{_holder(worker)} still runs it, though it ended as {request.outcome}: {request.history.reason}"
     count = len(service.workers)
     if not count:
-        return "the bridges to its workers are full" if service.away else "no worker offers it"
+        return "the bridges to its workers are full" if service.remote else "no worker offers it"
     who = "its only worker is" if count == 1 else "both workers are" if count == 2 else f"all {count} workers are"
-    lost = request.attempts - request.course.spent
+    lost = request.attempts - request.history.attempts_before_forward
     again = f"; lost {lost} times" if lost else ""
     return f"{who} busy{again}"
 
@@ -206,11 +206,11 @@ def _holder(worker: Worker) -> str:
     return f"{'the broker behind' if worker.session.protocol == 'bridge' else 'worker'} w{worker.number}"
 
 
-def foreign(broker: "Ledger") -> dict[str, Row]:
+def foreign(broker: "Broker") -> dict[str, Row]:
     """Services of the request-carrying protocols, as the catalog shows them. A name that is not UTF-8 is not visible there."""
     found: dict[str, Row] = {}
     for service in broker.services.values():
-        if not service.workers and not service.away:
+        if not service.workers and not service.remote:
             continue
         try:
             name = service.name.decode()
@@ -228,7 +228,7 @@ def foreign(broker: "Ledger") -> dict[str, Row]:
 def protocols(service: Service) -> set[str]:
     """How it is offered: the protocols of its workers; ``bridge`` if another broker has some."""
     found = {worker.session.protocol for worker in service.workers}
-    return found | {"bridge"} if service.away else found
+    return found | {"bridge"} if service.remote else found
 
 
 def text(name: bytes) -> str:

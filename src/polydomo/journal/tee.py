@@ -1,13 +1,14 @@
 """Two recorders as one: the journal, and whoever watches beside it."""
 
-from polydomo.broker.logs import LogRecord
-from polydomo.broker.record import Recorder
+from polydomo.broker.log_records import LogRecord
+from polydomo.broker.recorder import Recorder
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Session, Worker
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body
 
 
-class Both(Recorder):
+class Tee(Recorder):
     """Tells ``first`` what it wants and ``second`` everything."""
 
     wants_requests = True
@@ -18,10 +19,10 @@ class Both(Recorder):
         self.second = second
         self.wants_bodies = first.wants_bodies or second.wants_bodies
 
-    def accepted(self, request: Request) -> None:
+    def accepted(self, request: Request, queued: bool, queue_length: int) -> None:
         if self.first.wants_messages:
-            self.first.accepted(request)
-        self.second.accepted(request)
+            self.first.accepted(request, queued, queue_length)
+        self.second.accepted(request, queued, queue_length)
 
     def dispatched(self, request: Request, worker: Worker) -> None:
         if self.first.wants_messages:
@@ -33,21 +34,21 @@ class Both(Recorder):
             self.first.partial(request, worker, size)
         self.second.partial(request, worker, size)
 
-    def replied(self, request: Request, body: Body) -> None:
+    def reply_body(self, request: Request, body: Body) -> None:
         if self.first.wants_bodies:
-            self.first.replied(request, body)
+            self.first.reply_body(request, body)
         if self.second.wants_bodies:
-            self.second.replied(request, body)
+            self.second.reply_body(request, body)
 
-    def unheard(self, request: Request, worker: Worker) -> None:
+    def reply_ignored(self, request: Request, worker: Worker) -> None:
         if self.first.wants_messages:
-            self.first.unheard(request, worker)
-        self.second.unheard(request, worker)
+            self.first.reply_ignored(request, worker)
+        self.second.reply_ignored(request, worker)
 
-    def granted(self, worker: Worker, count: int) -> None:
+    def credit_added(self, worker: Worker, count: int) -> None:
         if self.first.wants_messages:
-            self.first.granted(worker, count)
-        self.second.granted(worker, count)
+            self.first.credit_added(worker, count)
+        self.second.credit_added(worker, count)
 
     def published(self, session: Session, topic: bytes, body: Body) -> None:
         if self.first.wants_messages:
@@ -108,13 +109,13 @@ class Both(Recorder):
         self.first.violated(session, what)
         self.second.violated(session, what)
 
-    def lagged(self, session: Session, what: str) -> None:
-        self.first.lagged(session, what)
-        self.second.lagged(session, what)
+    def slow_subscriber(self, session: Session, what: str) -> None:
+        self.first.slow_subscriber(session, what)
+        self.second.slow_subscriber(session, what)
 
-    def travelled(self, request: Request, route: "list[str]") -> None:
-        self.first.travelled(request, route)
-        self.second.travelled(request, route)
+    def routed(self, request: Request, route: "list[str]") -> None:
+        self.first.routed(request, route)
+        self.second.routed(request, route)
 
     def log_record(self, session: Session, record: LogRecord) -> None:
         self.first.log_record(session, record)

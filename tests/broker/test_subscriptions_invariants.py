@@ -3,8 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polydomo.broker.pubsub import Subscriptions
-from polydomo.protocols.verbs import Publication, Session
+from polydomo.broker.subscriptions import Subscriptions
+from polydomo.protocols.model import Publication
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import join
 from tests.broker.rig import Peer, World
 
@@ -42,7 +43,7 @@ class Listener(Peer):
         super().__init__(world)
         self.heard: list[tuple[bytes, bytes]] = []
 
-    def send_message(self, publication: Publication) -> None:
+    def send_publication(self, publication: Publication) -> None:
         if not publication.topic.startswith(b"monitor."):
             self.heard.append((publication.topic, publication.message))
 

@@ -17,7 +17,7 @@ def test_what_there_was_no_room_for_is_learned_when_there_is(net: Net) -> None:
     second.close()  # what is retracted is not learned later
     local.close()
     net.settle()
-    near.broker.turn()
+    near.broker.end_turn()
     net.settle()
     assert [near.knows(name) for name in (b"first", b"second", b"third")] == [1, -1, 1]
     client = near.peer()
@@ -28,9 +28,9 @@ def test_what_there_was_no_room_for_is_learned_when_there_is(net: Net) -> None:
     assert client.answers == [(None, "ok", b"done")]
     far.worker(b"fourth")
     net.settle()
-    assert near.broker.bridges.missed
+    assert near.broker.bridging.missed
     bridge.cut()
-    assert not near.broker.bridges.missed, "nobody offers it any more"
+    assert not near.broker.bridging.missed, "nobody offers it any more"
     net.check()
 
 
@@ -55,7 +55,9 @@ def test_what_comes_back_to_a_name_that_was_forgotten_needs_room_too(net: Net, r
     client.ask(b"s", 1)
     net.settle()
     assert worker.jobs
-    near.broker.learn(next(iter(near.broker.bridges.learned)), b"s", ())  # retracted, while the request is away
+    near.broker.bridge_offers(
+        next(iter(near.broker.bridging.learned)), b"s", ()
+    )  # retracted, while the request is away
     assert near.knows(b"s") == -1
     near.worker(b"a")
     if room:
@@ -77,7 +79,7 @@ def test_a_bridge_takes_no_more_than_its_window(net: Net) -> None:
     for number in range(5):
         client.ask(b"s", number)
     net.settle()
-    assert len(worker.jobs) == 2 and a.broker.services[b"s"].length == 3
+    assert len(worker.jobs) == 2 and a.broker.services[b"s"].queue_length == 3
     while worker.jobs:
         worker.final(again=False)
         net.settle()
@@ -116,7 +118,7 @@ def test_a_bridge_is_never_paused_but_refused(net: Net) -> None:
         client.ask(b"s", number)
     net.settle()
     assert [(ref, outcome) for ref, outcome, _ in client.answers] == [(2, "gave-up"), (3, "gave-up")]
-    assert all(not session.link.paused for session in b.broker.sessions)
+    assert all(not session.link.pauses for session in b.broker.sessions)
 
 
 def test_what_we_asked_for_is_taken_though_the_line_is_full(net: Net) -> None:
@@ -128,16 +130,16 @@ def test_what_we_asked_for_is_taken_though_the_line_is_full(net: Net) -> None:
     net.settle()
     for number in range(3):
         far.ask(b"s", number)
-    assert far.link.paused and b.broker.services[b"s"].length == 2
+    assert far.link.pauses and b.broker.services[b"s"].queue_length == 2
     for number in range(5):
         near.ask(b"s", number)
     net.settle()
-    assert b.broker.services[b"s"].length == 5 and a.broker.services[b"s"].length == 2
+    assert b.broker.services[b"s"].queue_length == 5 and a.broker.services[b"s"].queue_length == 2
     for _ in range(8):
         worker.final()
         net.settle()
     assert [(ref, outcome) for ref, outcome, _ in near.answers] == [(number, "ok") for number in range(5)]
-    assert len(far.answers) == 3 and not far.link.paused
+    assert len(far.answers) == 3 and not far.link.pauses
 
 
 def test_bytes_that_we_asked_for_are_taken_though_the_broker_holds_all_it_may(net: Net) -> None:
@@ -150,17 +152,17 @@ def test_bytes_that_we_asked_for_are_taken_though_the_broker_holds_all_it_may(ne
     worker, near, far = b.worker(b"s", credit=20), a.peer(), b.peer()
     net.settle()
     far.ask(b"s", "much", bytes(100_000))
-    assert far.link.paused
+    assert far.link.pauses
     for number in range(6):
         near.ask(b"s", number, bytes(9_000))
     net.settle()
     assert len(worker.jobs) == 4, "the third begins below the bound, and no fourth goes"
-    assert a.broker.services[b"s"].length == 3
+    assert a.broker.services[b"s"].queue_length == 3
     while worker.jobs:
         worker.final(again=False)
         net.settle()
     assert near.answers == [(number, "ok", b"done") for number in range(6)]
-    assert b.broker.held_bytes == 0 and not far.link.paused
+    assert b.broker.held_bytes == 0 and not far.link.pauses
 
 
 def test_one_request_larger_than_all_that_may_be_away_goes_when_it_is_its_turn(net: Net) -> None:
@@ -172,7 +174,7 @@ def test_one_request_larger_than_all_that_may_be_away_goes_when_it_is_its_turn(n
         client.ask(b"s", number, bytes(50_000))
     for done in range(3):
         net.settle()
-        assert len(worker.jobs) == 1 and a.broker.services[b"s"].length == 2 - done
+        assert len(worker.jobs) == 1 and a.broker.services[b"s"].queue_length == 2 - done
         worker.final(again=False)
     net.settle()
     assert len(client.answers) == 3
@@ -214,7 +216,7 @@ def test_who_sends_more_bytes_than_it_was_told_is_refused(net: Net) -> None:
         client.ask(b"s", number, bytes(9_000))
     net.settle()
     assert [(ref, outcome) for ref, outcome, _ in client.answers] == [(2, "gave-up"), (3, "gave-up")]
-    assert all(not session.link.paused for session in b.broker.sessions)
+    assert all(not session.link.pauses for session in b.broker.sessions)
 
 
 def test_nor_is_it_refused_where_it_is_passed_on(net: Net) -> None:
@@ -226,7 +228,7 @@ def test_nor_is_it_refused_where_it_is_passed_on(net: Net) -> None:
         far.ask(b"second", number)
     near.ask(b"first", "passed on")
     net.settle()
-    assert b.broker.services[b"second"].length == 1
+    assert b.broker.services[b"second"].queue_length == 1
     first.forward(b"second")
     net.settle()
     assert near.answers == []

@@ -35,7 +35,7 @@ def test_values_cross_once_by_prefix_also_in_a_ring(net: Net, shape: str) -> Non
         heard = [message for message in listener.heard if message[0] == b"weather.oslo"]
         assert heard == [(b"weather.oslo", b"%d" % number) for number in range(5)], node.name
         assert len(listener.heard) == (10 if node is nodes[1] else 5)
-        assert (node.broker.values.get(b"news.none") is not None) is (node is nodes[1])
+        assert (node.broker.publishing.last_values.get(b"news.none") is not None) is (node is nodes[1])
 
 
 def test_last_values_cross_a_bridge_that_comes_later(net: Net) -> None:
@@ -46,11 +46,11 @@ def test_last_values_cross_a_bridge_that_comes_later(net: Net) -> None:
     b.broker.publish(b.peer(), b"weather.bergen", b"\x00\x04rain")
     net.bridge(a, b)
     net.settle()
-    assert {value.topic for node in (a, b) for value in node.broker.values.under(b"", 9)} == {
+    assert {value.topic for node in (a, b) for value in node.broker.publishing.last_values.under(b"", 9)} == {
         b"weather.oslo",
         b"weather.bergen",
     }
-    assert len(a.broker.values) == len(b.broker.values) == 2
+    assert len(a.broker.publishing.last_values) == len(b.broker.publishing.last_values) == 2
     net.bridge(b, a)  # a second one brings nothing new
     listener = b.peer()
     b.broker.subscribe(listener, b"weather.")
@@ -64,8 +64,8 @@ def test_log_records_cross_with_the_broker_they_come_from(net: Net) -> None:
     a.broker.request(a.peer(), b"nobody", b"", None)
     a.broker.publish(a.peer(), b"log.x", b"\x00" + bytes((len(record),)) + record)
     net.settle()
-    (here,) = a.broker.logs.records
-    (there,) = b.broker.logs.records
+    (here,) = a.broker.publishing.log_records.records
+    (there,) = b.broker.publishing.log_records.records
     assert (here.broker, there.broker) == ("", a.identity.decode())
     assert there.message == "hello" and there.request == 0
 

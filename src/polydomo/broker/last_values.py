@@ -8,13 +8,14 @@ whose turn has not come yet is represented by its newest value, and what is publ
 from bisect import bisect_right
 from itertools import islice
 
-from polydomo.broker.pubsub import Subscriptions
+from polydomo.broker.subscriptions import Subscriptions
 from polydomo.broker.trie import Trie
 from polydomo.limits import VALUE_PIECE, VALUES_PER_TURN
-from polydomo.protocols.verbs import Publication, Session
+from polydomo.protocols.model import Publication
+from polydomo.protocols.session import Session
 
 
-class Latecomer:
+class CatchUp:
     """A subscriber that has values to come."""
 
     def __init__(self, session: Session) -> None:
@@ -41,7 +42,7 @@ class Latecomer:
         return False
 
 
-class Values:
+class LastValues:
     """Bounded in topics and bytes: at either bound the value that has not changed for the longest is forgotten."""
 
     def __init__(self, max_topics: int, max_bytes: int) -> None:
@@ -49,7 +50,7 @@ class Values:
         self.max_bytes = max_bytes
         self.size = 0  # bytes of all topics and messages
         self.forgotten = 0  # values that had to make room
-        self.late: dict[Session, Latecomer] = {}  # in turn
+        self.catching_up: dict[Session, CatchUp] = {}  # in turn
         self._trie: Trie[Publication] = Trie()
         self._order: dict[bytes, Publication] = {}  # the longest unchanged first
 
@@ -93,81 +94,81 @@ class Values:
     def get(self, topic: bytes) -> Publication | None:
         return self._order.get(topic)
 
-    def under(self, prefix: bytes, most: int) -> list[Publication]:
-        """The values of topics under ``prefix``, in the order of the topics, ``most`` of them at most."""
-        return list(islice(self._trie.under(prefix), most))
+    def under(self, prefix: bytes, limit: int) -> list[Publication]:
+        """The values of topics under ``prefix``, in the order of the topics, ``limit`` of them at limit."""
+        return list(islice(self._trie.under(prefix), limit))
 
     # --- late subscribers ----------------------------------------------------------------------------------------------------
 
-    def welcome(self, session: Session, prefix: bytes, subscriptions: Subscriptions) -> None:
+    def subscribed(self, session: Session, prefix: bytes, subscriptions: Subscriptions) -> None:
         """The session has just subscribed to ``prefix``: it is owed the values under it, but for those it was given before."""
         if not self._order or subscriptions.covered(session, prefix) or next(self._trie.under(prefix), None) is None:
             return
-        latecomer = self.late.get(session)
-        first = not self.late
-        if latecomer is None:
-            latecomer = self.late[session] = Latecomer(session)
-            session.late = True
-        latecomer.prefixes.append(prefix)
-        latecomer.had[prefix] = subscriptions.narrower(session, prefix)
+        catch_up = self.catching_up.get(session)
+        first = not self.catching_up
+        if catch_up is None:
+            catch_up = self.catching_up[session] = CatchUp(session)
+            session.catching_up = True
+        catch_up.prefixes.append(prefix)
+        catch_up.had[prefix] = subscriptions.narrower(session, prefix)
         if first:
             self.serve()
 
-    def unwelcome(self, session: Session, prefix: bytes) -> None:
+    def unsubscribed(self, session: Session, prefix: bytes) -> None:
         """The session no longer wants what is under ``prefix``."""
-        latecomer = self.late.get(session)
-        if latecomer is not None and prefix in latecomer.had:
-            if latecomer.prefixes[0] == prefix:
-                latecomer.cursor = None
-            latecomer.prefixes.remove(prefix)
-            del latecomer.had[prefix]
-            if not latecomer.prefixes:
+        catch_up = self.catching_up.get(session)
+        if catch_up is not None and prefix in catch_up.had:
+            if catch_up.prefixes[0] == prefix:
+                catch_up.cursor = None
+            catch_up.prefixes.remove(prefix)
+            del catch_up.had[prefix]
+            if not catch_up.prefixes:
                 self._done(session)
 
-    def part(self, session: Session) -> None:
+    def forget(self, session: Session) -> None:
         """The session is gone."""
-        self.late.pop(session, None)
+        self.catching_up.pop(session, None)
 
-    def behind(self) -> bool:
+    def can_serve(self) -> bool:
         """Whether somebody waits for values who could take them now."""
-        return any(session.room() for session in self.late)
+        return any(session.can_send_values() for session in self.catching_up)
 
     def serve(self) -> None:
         """One turn's worth of values, to those who have waited longest."""
         budget = VALUES_PER_TURN
-        for session in list(self.late):
-            if not session.room():
+        for session in list(self.catching_up):
+            if not session.can_send_values():
                 continue
-            latecomer = self.late.pop(session)
-            budget = self._give(latecomer, budget)
-            if latecomer.prefixes:
-                self.late[session] = latecomer
+            catch_up = self.catching_up.pop(session)
+            budget = self._give(catch_up, budget)
+            if catch_up.prefixes:
+                self.catching_up[session] = catch_up
             else:
                 self._done(session)
             if budget <= 0:
                 return
 
-    def _give(self, latecomer: Latecomer, budget: int) -> int:
-        session = latecomer.session
-        while latecomer.prefixes:
-            prefix = latecomer.prefixes[0]
-            for value in self._trie.under(prefix, latecomer.cursor):
+    def _give(self, catch_up: CatchUp, budget: int) -> int:
+        session = catch_up.session
+        while catch_up.prefixes:
+            prefix = catch_up.prefixes[0]
+            for value in self._trie.under(prefix, catch_up.cursor):
                 if budget <= 0:
                     return 0
-                latecomer.cursor = value.topic
+                catch_up.cursor = value.topic
                 budget -= 1
-                if not latecomer.has_had(prefix, value.topic):
-                    session.send_value(value)
+                if not catch_up.has_had(prefix, value.topic):
+                    session.send_last_value(value)
                     budget -= len(value.message) // VALUE_PIECE
-            latecomer.cursor = None
-            del latecomer.prefixes[0]
-            del latecomer.had[prefix]
+            catch_up.cursor = None
+            del catch_up.prefixes[0]
+            del catch_up.had[prefix]
         return budget
 
     def _done(self, session: Session) -> None:
-        self.late.pop(session, None)
-        session.late = False
-        session.caught_up()
+        self.catching_up.pop(session, None)
+        session.catching_up = False
+        session.on_caught_up()
 
     def check_invariants(self) -> None:
         """For tests: everything said twice is said the same."""
@@ -175,6 +176,6 @@ class Values:
         assert [value.topic for value in self._trie.under(b"")] == sorted(self._order)
         assert self.size == sum(len(v.topic) + len(v.message) for v in self._order.values())
         assert self.size <= self.max_bytes and len(self._order) <= self.max_topics
-        for session, latecomer in self.late.items():
-            assert session.late and not session.over and latecomer.prefixes
-            assert set(latecomer.prefixes) == set(latecomer.had)
+        for session, catch_up in self.catching_up.items():
+            assert session.catching_up and not session.disconnected and catch_up.prefixes
+            assert set(catch_up.prefixes) == set(catch_up.had)

@@ -6,17 +6,17 @@ malformed or forged is counted and ignored.
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker.timers import HAIR
+from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.protocols import dbp, dbp_udp
-from polydomo.protocols.verbs import LEFT, LOST
+from polydomo.protocols.model import LEFT, LOST
 
 if TYPE_CHECKING:
-    from polydomo.broker.core import Broker
+    from polydomo.broker.broker import Broker
 
 BEAT, GOODBYE, MALFORMED, FORGED, SENT = "beat", "goodbye", "malformed", "forged", "sent"
 
 
-class Datagrams:
+class UdpHeartbeats:
     """``receive`` takes what came in; at ``due`` whoever owns the sockets broadcasts what ``beats`` returns."""
 
     def __init__(self, broker: "Broker") -> None:
@@ -41,7 +41,7 @@ class Datagrams:
             # "confirmed over TCP": it is asked there, and only its silence or its word there ends anything
             self.broker.probe(entry)
             return GOODBYE
-        self.broker.beaten_by_datagram(datagram.name, host)
+        self.broker.catalog_udp_heartbeat(datagram.name, host)
         return BEAT
 
     def due(self) -> float | None:
@@ -53,7 +53,7 @@ class Datagrams:
         """The datagrams to broadcast now, if they are due: one for each router port that services may know us by."""
         broker = self.broker
         when = self.due()
-        if when is None or broker.now + HAIR < when:
+        if when is None or broker.now + TIME_TOLERANCE < when:
             return []
         self.told = broker.now
         broker.monitor.datagrams[SENT] += len(ports)

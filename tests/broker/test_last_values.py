@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo import limits
-from polydomo.broker import values as values_module
-from polydomo.broker.core import Broker, Entropy
+from polydomo.broker import last_values as values_module
+from polydomo.broker.broker import Broker, Entropy
 from polydomo.broker.policy import Policy
-from polydomo.broker.record import Recorder
+from polydomo.broker.recorder import Recorder
 from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
+from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.verbs import Session
 from polydomo.wire.frames import frame, split
-from polydomo.wire.link import CHOKED, Handler, Hub, Link
+from polydomo.wire.link import PAUSE_NOT_READING, Handler, Hub, Link
 
 
 class Notes(Recorder):
@@ -21,7 +21,7 @@ class Notes(Recorder):
         self.lags: list[str] = []
         self.refusals: list[str] = []
 
-    def lagged(self, session: Session, what: str) -> None:
+    def slow_subscriber(self, session: Session, what: str) -> None:
         self.lags.append(what)
 
     def refused(self, session: Session, what: str) -> None:
@@ -36,7 +36,7 @@ class Hall:
         self.hub = Hub()
         self.broker = Broker(100.0, Entropy(), policy, tuning, self.notes)
         self.publisher = PublisherSession(self.broker, self.link())
-        self.broker.opened(self.publisher)
+        self.broker.session_opened(self.publisher)
 
     def link(self) -> Link:
         return Link(self.hub, Handler(), "tcp://127.0.0.1:1")
@@ -52,8 +52,8 @@ class Hall:
         return listener
 
     def turns(self) -> None:
-        while self.broker.values.behind():
-            self.broker.turn()
+        while self.broker.publishing.last_values.can_serve():
+            self.broker.end_turn()
             self.broker.check_invariants()
 
 
@@ -62,7 +62,7 @@ class Listener:
         self.link = hall.link()
         self.session = SubscriberSession(hall.broker, self.link)
         self.link.handler = self.session
-        hall.broker.opened(self.session)
+        hall.broker.session_opened(self.session)
 
     def heard(self) -> list[tuple[bytes, ...]]:
         found = [tuple(split(piece)) for piece in self.link.out]
@@ -112,7 +112,7 @@ def test_a_message_without_a_body_is_no_value_and_ends_the_one_there_was() -> No
     hall.publish(b"a")
     assert early.heard() == [(b"a", b"1"), (b"a",)]
     assert hall.subscriber(b"").heard() == []
-    assert len(hall.broker.values) == 0 and hall.broker.values.size == 0
+    assert len(hall.broker.publishing.last_values) == 0 and hall.broker.publishing.last_values.size == 0
 
 
 def test_topics_of_the_broker_s_own_are_refused() -> None:
@@ -127,7 +127,7 @@ def test_at_a_bound_the_longest_unchanged_value_is_forgotten() -> None:
     for topic in (b"a", b"b", b"c", b"a", b"d"):
         hall.publish(topic, b"1")
     assert [topic for topic, _ in hall.subscriber(b"").heard()] == [b"a", b"c", b"d"]
-    assert hall.broker.values.forgotten == 1
+    assert hall.broker.publishing.last_values.forgotten == 1
     hall.broker.check_invariants()
 
 
@@ -143,7 +143,7 @@ def test_bytes_are_bounded_and_what_cannot_fit_is_not_kept() -> None:
     hall.publish(b"a", bytes(200))
     assert listener.heard() == [(b"a", bytes(200))]
     assert hall.subscriber(b"").heard() == []
-    assert hall.broker.values.size == 0
+    assert hall.broker.publishing.last_values.size == 0
 
 
 @pytest.mark.usefixtures("slow_turns")
@@ -152,7 +152,7 @@ def test_values_over_several_turns_keep_the_order() -> None:
     for n in range(6):
         hall.publish(b"t%d" % n, b"old")
     listener = hall.subscriber(b"")
-    assert len(listener.heard()) == 2 and hall.broker.values.behind()
+    assert len(listener.heard()) == 2 and hall.broker.publishing.last_values.can_serve()
     hall.publish(b"t0", b"new")  # given already: it waits until all values have been given
     hall.publish(b"t5", b"newer")  # not given yet: it is the value
     hall.publish(b"t00", b"between")  # a new topic whose turn has passed
@@ -178,9 +178,9 @@ def test_two_latecomers_take_turns_and_one_may_leave() -> None:
     one, two, three = hall.subscriber(b""), hall.subscriber(b"t"), hall.subscriber(b"t")
     hall.broker.unsubscribe(two.session, b"t")
     three.link.lost("gone")
-    hall.broker.closed(three.session, "gone")
+    hall.broker.session_closed(three.session, "on_worker_gone")
     hall.turns()
-    assert len(one.heard()) == 9 and len(two.heard()) <= 2 and not hall.broker.values.late
+    assert len(one.heard()) == 9 and len(two.heard()) <= 2 and not hall.broker.publishing.last_values.catching_up
 
 
 @given(
@@ -209,20 +209,20 @@ def test_every_topic_s_messages_come_in_order_and_none_twice(steps: list[tuple[s
                 hall.broker.subscribe(listener.session, topic)
             elif what == "unsubscribe":
                 asked.clear()
-                for prefix in list(hall.broker.subscriptions._of.get(listener.session, ())):
+                for prefix in list(hall.broker.publishing.subscriptions._of.get(listener.session, ())):
                     while hall.broker.unsubscribe(listener.session, prefix):
                         pass
                 listener.heard()
                 listener.session.backlog.clear()
                 heard.clear()
             elif what == "turn":
-                hall.broker.turn()
+                hall.broker.end_turn()
             elif what == "choke":
-                listener.link.pause(CHOKED)
+                listener.link.pause(PAUSE_NOT_READING)
             else:
-                listener.link.resume(CHOKED)
+                listener.link.resume(PAUSE_NOT_READING)
             hall.broker.check_invariants()
-        listener.link.resume(CHOKED)
+        listener.link.resume(PAUSE_NOT_READING)
         hall.turns()
         for topic, body in listener.heard():
             heard.setdefault(topic, []).append(int(body))
@@ -236,7 +236,7 @@ def test_every_topic_s_messages_come_in_order_and_none_twice(steps: list[tuple[s
 def test_a_stopped_subscriber_is_cut_off_and_harms_nobody() -> None:
     hall = Hall(tuning=Tuning(max_backlog=1000))
     stopped, fine = hall.subscriber(b""), hall.subscriber(b"")
-    stopped.link.pause(CHOKED)
+    stopped.link.pause(PAUSE_NOT_READING)
     for n in range(12):
         hall.publish(b"t", bytes(100))
         assert len(fine.heard()) == 1
@@ -247,11 +247,11 @@ def test_a_stopped_subscriber_is_cut_off_and_harms_nobody() -> None:
 def test_a_stopped_subscriber_misses_messages_where_the_setting_says_so() -> None:
     hall = Hall(tuning=Tuning(max_backlog=1000, skip_slow=True))
     stopped = hall.subscriber(b"")
-    stopped.link.pause(CHOKED)
+    stopped.link.pause(PAUSE_NOT_READING)
     for n in range(12):
         hall.publish(b"t", b"%02d" % n + bytes(98))
     assert stopped.link.closing is None and stopped.heard() == []
-    stopped.link.resume(CHOKED)
+    stopped.link.resume(PAUSE_NOT_READING)
     assert [body[:2] for _, body in stopped.heard()] == [b"%02d" % n for n in range(9)]
     hall.publish(b"t", b"again")
     assert stopped.heard() == [(b"t", b"again")]
@@ -262,13 +262,13 @@ def test_values_wait_for_a_subscriber_that_does_not_read() -> None:
     hall = Hall()
     hall.publish(b"a", b"1")
     listener = hall.subscriber()
-    listener.link.pause(CHOKED)
+    listener.link.pause(PAUSE_NOT_READING)
     hall.broker.subscribe(listener.session, b"")
     hall.publish(b"a", b"2")
     hall.publish(b"b", b"1")
     hall.turns()
     assert listener.heard() == []
-    listener.link.resume(CHOKED)
+    listener.link.resume(PAUSE_NOT_READING)
     hall.turns()
     assert listener.heard() == [(b"a", b"2"), (b"b", b"1")]
 
@@ -278,7 +278,7 @@ def test_a_large_value_counts_for_more() -> None:
     for n in range(4):
         hall.publish(b"t%d" % n, bytes(limits.VALUE_PIECE * limits.VALUES_PER_TURN // 2))
     listener = hall.subscriber(b"")
-    assert len(listener.heard()) == 2 and hall.broker.values.behind()
+    assert len(listener.heard()) == 2 and hall.broker.publishing.last_values.can_serve()
     hall.turns()
     assert len(listener.heard()) == 2
 

@@ -11,7 +11,7 @@ from polydomo.broker.policy import Policy
 from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.mdp1 import Mdp1Session
 from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.verbs import Session
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import join
 from tests.protocols.mdp_rig import Rig, long_form
 
@@ -112,7 +112,7 @@ def play(protocol: str, steps: list[Step], hasty: bool, cuts: list[int]) -> list
     """Everything that can be seen from outside, and what the broker noted."""
     with ExitStack() as stack:
         for kind in SESSIONS:
-            stack.enter_context(patch.object(kind, "hasty", hasty))
+            stack.enter_context(patch.object(kind, "has_fast_path", hasty))
         rig = Rig(policy=Policy(max_outstanding=4, max_queue=6))
         peers = [rig.peer() for _ in range(3)]
         for message in OPENING[protocol]:
@@ -147,8 +147,8 @@ def play(protocol: str, steps: list[Step], hasty: bool, cuts: list[int]) -> list
             for message in heard[0]:
                 tokens += [part for part in message if len(part) == 12 and part[:9].isalnum()]
                 ids += message[4:5]
-            seen = [(worker.number, worker.seen, worker.credit) for worker in rig.broker.workers]
-            told.append((heard, [one.closed for one in peers], [one.there.paused for one in peers], seen))
+            seen = [(worker.number, worker.last_heard, worker.credit) for worker in rig.broker.workers]
+            told.append((heard, [one.closed for one in peers], [one.there.pauses for one in peers], seen))
         notes = rig.notes
         told.append((notes.outcomes, notes.violations, notes.stales, notes.lefts, notes.requeues))
         return told

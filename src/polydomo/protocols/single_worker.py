@@ -1,17 +1,19 @@
 """What the worker side of MDP/0.1, MDP/0.2 and MDX have in common: one worker per connection, DISCONNECT, and then nothing."""
 
 from polydomo.limits import ZOMBIE_TIME
-from polydomo.protocols.verbs import Session, Verbs, Worker
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.model import Worker
+from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Link
 
 ZOMBIE = "zombie"
 
 
-class WorkerRole(Session):
+class SingleWorkerSession(Session):
     """A session whose connection carries at most one worker, which READY opens and DISCONNECT closes."""
 
-    def __init__(self, broker: Verbs, link: Link) -> None:
+    def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.worker: Worker | None = None
         self.finished = (
@@ -21,45 +23,45 @@ class WorkerRole(Session):
     def send_disconnect(self) -> None:
         raise NotImplementedError
 
-    def enroll(self, service: bytes, beat: float, missed: int, we_beat: bool = True) -> None:
+    def on_ready(self, service: bytes, beat: float, missed: int, we_beat: bool = True) -> None:
         """READY. "The worker MUST NOT send a further READY."""
         if self.worker is not None:
-            self.expel("READY twice")
+            self.reject_worker("READY twice")
             return
         if not service:
-            self.expel("READY for a service without a name")
+            self.reject_worker("READY for a service without a name")
             return
         broker = self.broker
-        self.worker = broker.register(self, [service], None, 1, True, beat if we_beat else 0.0, beat * missed)
+        self.worker = broker.register_worker(self, [service], None, 1, True, beat if we_beat else 0.0, beat * missed)
         if self.worker is None:
-            self.expel(f"READY refused: {broker.refusal}")
+            self.reject_worker(f"READY refused: {broker.refusal}")
 
-    def expel(self, what: str) -> None:
+    def reject_worker(self, what: str) -> None:
         """ "The broker MUST respond to any valid but unexpected command by sending DISCONNECT and then no further commands" """
-        self.broker.violated(self, what)
+        self.broker.report_violation(self, what)
         if not self.finished:
             self.send_disconnect()
-            self.part(what)
+            self.end_worker(what)
 
-    def part(self, why: str) -> None:
+    def end_worker(self, why: str) -> None:
         """DISCONNECT has been said: the worker is no more, and its connection is closed unless the peer does it soon."""
         self.finished = True
         if self.worker is not None:
-            self.broker.leave(self.worker, why)
-        self.broker.later(ZOMBIE_TIME, self, ZOMBIE)
+            self.broker.worker_left(self.worker, why)
+        self.broker.set_timer(ZOMBIE_TIME, self, ZOMBIE)
 
-    def known(self, what: str) -> Worker | None:
+    def live_worker(self, what: str) -> Worker | None:
         """The live worker behind a command that is valid only after READY; otherwise the peer is told to go."""
         worker = self.worker
         if worker is not None and worker.alive:
-            worker.seen = self.broker.now
+            worker.last_heard = self.broker.now
             return worker
         if not self.finished:
             # A worker that was given up for its silence speaks again, or one that never said READY.
-            self.expel(f"{what} from a worker that is not registered")
+            self.reject_worker(f"{what} from a worker that is not registered")
         return None
 
-    def answered(self, token: bytes, body: Body, final: bool) -> None:
+    def slow_reply(self, token: bytes, body: Body, final: bool) -> None:
         """A reply that is not the ordinary one: the broker records it as stale unless the worker holds that attempt. It may come long
         after the worker was given up, even after DISCONNECT."""
         worker = self.worker
@@ -68,7 +70,7 @@ class WorkerRole(Session):
                 self.broker.final(worker, token, body)
             else:
                 self.broker.partial(worker, token, body)
-        self.known("a reply")
+        self.live_worker("a reply")
 
     def dismiss(self, worker: Worker) -> None:
         self.send_disconnect()
@@ -77,6 +79,6 @@ class WorkerRole(Session):
     def on_timer(self, key: object) -> None:
         if key == ZOMBIE:
             if self.requests:  # it is a client too, and waits for an answer
-                self.broker.later(ZOMBIE_TIME, self, ZOMBIE)
+                self.broker.set_timer(ZOMBIE_TIME, self, ZOMBIE)
             else:
                 self.link.close("closed after DISCONNECT")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polydomo.broker.datagrams import BEAT, FORGED, GOODBYE, MALFORMED, SENT, Datagrams
+from polydomo.broker.udp_heartbeats import BEAT, FORGED, GOODBYE, MALFORMED, SENT, UdpHeartbeats
 from polydomo.protocols import dbp, dbp_udp
 from polydomo.protocols.dbp import DbpSession
 from tests.protocols.emqp_dbp_fakes import WALL, Peer, Table
@@ -19,7 +19,7 @@ class Scene:
     def __init__(self) -> None:
         self.table = Table()
         self.broker = self.table.broker
-        self.datagrams = Datagrams(self.broker)
+        self.datagrams = UdpHeartbeats(self.broker)
         self.service = self.table.join(DbpSession, f"tcp://{HOST}:40001")
         self.service.say(b"", dbp.REGISTRATION, NOW, b'{"name": "camera", "heartbeat": 2}')
         assert self.heard() == [dbp.APPROVED]

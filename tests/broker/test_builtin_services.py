@@ -147,6 +147,6 @@ def test_services_of_other_protocols_are_in_the_catalogs_directory(world: World)
     world.worker(b"echo")
     world.worker(b"\xff")
     world.client().ask(service=b"only asked for")
-    found = world.broker.directory()
+    found = world.broker.catalog_entries()
     assert set(found) == {"echo"} and found["echo"]["protocol"] == "scripted"
-    assert world.broker.lookup("echo") == found["echo"] and world.broker.lookup("other") is None
+    assert world.broker.catalog_lookup("echo") == found["echo"] and world.broker.catalog_lookup("other") is None

@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 
 from polydomo.broker.trie import Trie
-from polydomo.protocols.verbs import Session
+from polydomo.protocols.session import Session
 
 
 class Subscriptions:
@@ -96,7 +96,7 @@ class Subscriptions:
         """For tests: everything said twice is said the same."""
         self._by_prefix.check_invariants()
         for session, prefixes in self._of.items():
-            assert not session.over
+            assert not session.disconnected
             assert prefixes and prefixes == sorted(set(prefixes))
             for prefix in prefixes:
                 assert self.has(session, prefix)

@@ -118,7 +118,7 @@ def _attempt(found: "dict[str, object]") -> str:
     raise ValueError("its request is neither a number nor an attempt")
 
 
-class Logs:
+class LogRecords:
     """The last records, bounded in number and bytes."""
 
     def __init__(self, max_records: int = MAX_LOG_RECORDS, max_bytes: int = MAX_LOG_BYTES) -> None:

@@ -69,9 +69,9 @@ def test_a_bridge_that_is_lost_with_requests_that_have_ended_brings_no_service_b
     net.settle()
     net.wait(1.5, settle=False)
     assert [outcome for _, outcome, _ in client.answers] == ["timeout"]
-    away = next(iter(a.broker.bridges.learned))
+    away = next(iter(a.broker.bridging.learned))
     assert len(away.held) == 1, "the other broker has not said yet that it is done with it"
-    a.broker.learn(away, b"s", ())
+    a.broker.bridge_offers(away, b"s", ())
     bridge.cut()
     assert not a.broker.services
     net.check()
@@ -87,7 +87,7 @@ def test_a_bridge_is_lost_after_it_retracted_what_it_still_works_on(net: Net) ->
     client.ask(b"s")
     net.settle()
     assert len(worker.jobs) == 1
-    a.broker.learn(next(iter(a.broker.bridges.learned)), b"s", ())  # RETRACT; the request is still there
+    a.broker.bridge_offers(next(iter(a.broker.bridging.learned)), b"s", ())  # RETRACT; the request is still there
     bridge.cut()
     net.check()
     assert client.answers == []
@@ -198,7 +198,7 @@ def test_cancelling_crosses(net: Net) -> None:
     client.close()
     net.settle()
     assert c.notes.outcomes == {1: "cancelled", 2: "cancelled"}
-    assert not c.broker.services[b"s"].length and not b.broker.open_requests
+    assert not c.broker.services[b"s"].queue_length and not b.broker.open_requests
     worker.final()
     net.settle()
 
@@ -240,7 +240,7 @@ def test_in_a_ring_a_request_arrives_once_and_its_trace_shows_the_hops(net: Net)
             f"{between.identity.decode()}:{journey.parent}",
             f"{c.identity.decode()}:{request.number}",
         ]
-    assert b.broker._requests + d.broker._requests == 10
+    assert b.broker.newest_request + d.broker.newest_request == 10
 
 
 def test_a_service_that_has_just_gone_sends_requests_back_to_be_tried_elsewhere(net: Net) -> None:
@@ -275,7 +275,7 @@ def test_a_broker_that_leaves_takes_nothing_more(net: Net) -> None:
     net.settle()
     assert client.answers == [(1, "ok", b"done")]
     a.worker(b"s")
-    assert a.broker.services[b"s"].length == 0
+    assert a.broker.services[b"s"].queue_length == 0
 
 
 def test_silence_ends_a_bridge(net: Net) -> None:
@@ -283,7 +283,7 @@ def test_silence_ends_a_bridge(net: Net) -> None:
     b.worker(b"s")
     net.settle()
     net.wait(60.0)  # they beat
-    assert a.knows(b"s") == 1 and a.broker.bridges.learned
+    assert a.knows(b"s") == 1 and a.broker.bridging.learned
     bridge = net.bridges[0]
     net.wait(4.0, settle=False)  # nothing gets through
     assert all(end.link.closing == "the other broker is silent" and end.link.abort for end in bridge.ends)
@@ -306,7 +306,7 @@ def test_a_lost_bridge_gives_back_what_it_held(net: Net) -> None:
     net.bridges[0].cut()
     net.check()
     assert client.answers == [(0, "ok", b"done"), (1, "partial", b"half"), (1, "interrupted", client.answers[-1][2])]
-    assert a.broker.services[b"s"].length == 4 and a.notes.requeues == 4
+    assert a.broker.services[b"s"].queue_length == 4 and a.notes.requeues == 4
     assert b.broker.open_requests == 0  # whoever asked has gone
     net.bridge(a, b)
     net.settle()

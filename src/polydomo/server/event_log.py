@@ -2,19 +2,20 @@
 
 import logging
 
-from polydomo.broker.record import Recorder
-from polydomo.broker.reserved import text
+from polydomo.broker.builtin_services import text
+from polydomo.broker.recorder import Recorder
 from polydomo.protocols.bridge import BridgeSession
 from polydomo.protocols.emqp import SCHEDULER
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
-from polydomo.protocols.verbs import Session, Worker
+from polydomo.protocols.session import Session
 from polydomo.server import logs
 from polydomo.server.logs import say
 
 LOG = logs.get("broker")
 
 
-class Logbook(Recorder):
+class EventLog(Recorder):
     def opened(self, session: Session) -> None:
         say(LOG, logging.DEBUG, "connected", peer=session.link.peer, protocol=session.protocol)
 
@@ -62,13 +63,13 @@ class Logbook(Recorder):
     def refused(self, session: Session, what: str) -> None:
         say(LOG, logging.WARNING, "refused", peer=session.link.peer, protocol=session.protocol, why=what)
 
-    def travelled(self, request: Request, route: "list[str]") -> None:
+    def routed(self, request: Request, route: "list[str]") -> None:
         name = text(request.service.name)
         say(
             LOG, logging.DEBUG, "answered by other brokers", request=request.number, service=name, route=",".join(route)
         )
 
-    def lagged(self, session: Session, what: str) -> None:
+    def slow_subscriber(self, session: Session, what: str) -> None:
         say(LOG, logging.WARNING, "slow subscriber", peer=session.link.peer, what=what)
 
     def violated(self, session: Session, what: str) -> None:
@@ -81,7 +82,7 @@ def _kind(worker: Worker) -> str:
 
 def _bridge(worker: Worker, session: BridgeSession) -> dict[str, object]:
     """What a bridge offers comes and goes, and is not its own: its peer is told, and the identity that the broker there goes by."""
-    return {"peer": session.link.peer, "broker": text(session.peer), "worker": f"w{worker.number}"}
+    return {"peer": session.link.peer, "broker": text(session.peer_identity), "worker": f"w{worker.number}"}
 
 
 def _worker(worker: Worker) -> dict[str, object]:

@@ -1,0 +1,67 @@
+"""Admission: requests that need a closer look before they are accepted, and what every accepted request passes.
+
+``Broker.request`` accepts a request for a known service itself. Everything else comes to ``resolve``.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo import limits
+from polydomo.broker import builtin_services, outcomes, service_table
+from polydomo.broker.workers import SHUTTING_DOWN
+from polydomo.protocols.model import Service
+from polydomo.protocols.request import DONE, OK, SHUTDOWN, Request, new_request
+from polydomo.protocols.session import Session
+from polydomo.wire.frames import Body
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+def resolve(
+    broker: "Broker", session: Session, name: bytes, body: Body, ref: object, fallback: bytes
+) -> Request | None:
+    """A request whose service is reserved or unknown, that came to a listener without requests, or during shutdown. Returns a request to
+    be accepted, one that the broker has answered itself (DONE), or None if it was refused."""
+    number = broker.newest_request
+    if not session.role.allows_requests:
+        refused = new_request(number, session, Service(name), body, ref, broker.now)
+        outcomes.refuse(broker, refused, f"no requests are taken at {session.role.name}")
+        return None
+    if builtin_services.is_reserved(name):
+        return _answer(broker, new_request(number, session, Service(name), body, ref, broker.now))
+    target = broker.services.get(name)
+    if fallback and (target is None or not (target.workers or target.remote)):
+        other = broker.services.get(fallback)
+        if other is not None and any(worker.session.protocol == session.protocol for worker in other.workers):
+            target = other
+    request = new_request(number, session, target if target is not None else Service(name), body, ref, broker.now)
+    if broker.draining:
+        outcomes.refuse(broker, request, SHUTTING_DOWN, SHUTDOWN)
+        return None
+    if target is None:
+        if len(name) > limits.MAX_SERVICE_NAME:
+            outcomes.refuse(broker, request, f"service name of {len(name)} bytes")
+            return None
+        if service_table.shortage(broker, 1):
+            outcomes.refuse(broker, request, broker.refusal)
+            return None
+        broker.services[name] = request.service
+        request.service.no_worker_since = broker.now
+    return request
+
+
+def _answer(broker: "Broker", request: Request) -> Request:
+    """The broker answers a request for a reserved name itself, at once: such a request is never open."""
+    request.state = DONE
+    request.outcome = OK
+    session = request.session
+    answer = builtin_services.answer(broker, session, request.service.name, request.body)
+    session.send_final(request, answer)
+    broker.backpressure.count_answer(session, len(answer))
+    return request
+
+
+def admitted(broker: "Broker", request: Request, queued: bool, queue_length: int) -> None:
+    """Every accepted request passes here, before it is dispatched or queued. ``queued``: no worker takes it at once, and
+    ``queue_length`` others wait before it."""
+    broker.recorder.accepted(request, queued, queue_length)

@@ -1,0 +1,83 @@
+"""Backpressure: a client at a limit is not read until there is room again.
+
+A connection that carries a worker is never paused, since its replies must get through: its requests over a limit are refused instead.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.limits import OWN_ANSWER, OWN_ANSWERS, RESUME_FRACTION
+from polydomo.protocols.model import Service
+from polydomo.protocols.session import Session
+from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_SHARE_USED
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+class Backpressure:
+    __slots__ = ("_broker", "answered", "paused")
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.paused: dict[Session, Service] = {}  # clients that are not read, and the service they filled
+        self.answered: dict[Session, int] = {}  # bytes that the broker itself answered each client in this turn
+
+    def at_limit(self, session: Session, service: Service) -> bool:
+        broker = self._broker
+        if len(session.requests) >= broker.max_outstanding:
+            return True
+        if session.windowed:  # its window replaces the other limits
+            return session.held_bytes > broker.tuning.bridge_bytes
+        return (
+            service.queue_length >= broker.max_queue
+            or broker.held_bytes >= broker.max_held_bytes
+            or session.held_bytes >= broker.policy.max_client_bytes
+        )
+
+    def pause(self, session: Session, service: Service) -> None:
+        """The client filled a limit, with requests for this service."""
+        if not session.worker_count:
+            self.paused[session] = service
+            session.link.pause(PAUSE_AT_LIMIT)
+
+    def count_answer(self, session: Session, size: int) -> None:
+        """The broker answered a request itself. Each client gets a share of the turn, since a short question may have a long answer."""
+        taken = self.answered[session] = self.answered.get(session, 0) + max(size, OWN_ANSWER)
+        if taken >= OWN_ANSWERS and not session.worker_count:
+            session.link.pause(PAUSE_SHARE_USED)
+
+    def first_worker(self, session: Session) -> None:
+        """The connection carries a worker from now on."""
+        if self.paused.pop(session, None) is not None:
+            session.link.resume(PAUSE_AT_LIMIT)
+
+    def no_worker_left(self, session: Session) -> None:
+        """The connection carries no worker any more: it is paused if it is at a limit."""
+        last = next(reversed(session.requests), None)
+        if last is not None and not session.disconnected and self.at_limit(session, last.service):
+            self.pause(session, last.service)
+
+    def forget(self, session: Session) -> None:
+        self.paused.pop(session, None)
+        self.answered.pop(session, None)
+
+    def end_turn(self) -> None:
+        """Resumes the clients that have room again."""
+        if self.answered:
+            answered, self.answered = self.answered, {}
+            for session in answered:
+                session.link.resume(PAUSE_SHARE_USED)
+        if not self.paused:
+            return
+        policy = self._broker.policy
+        low = RESUME_FRACTION
+        if self._broker.held_bytes > policy.max_held_bytes * low:
+            return
+        for session, service in list(self.paused.items()):
+            if (
+                len(session.requests) <= policy.max_outstanding * low
+                and service.queue_length <= policy.max_queue * low
+                and session.held_bytes <= policy.max_client_bytes * low
+            ):
+                del self.paused[session]
+                session.link.resume(PAUSE_AT_LIMIT)

@@ -1,0 +1,540 @@
+"""The broker: what may happen next.
+
+``Broker`` owns all services, workers and requests. Sessions call it through ``BrokerApi``; it answers by calling the sessions. What it does
+is divided among the modules of this package, which are the only ones to change its state:
+
+    admission, outcomes       a request is accepted; it ends
+    dispatch, queues, tokens  which worker gets which request
+    workers, replies          workers come and go; what they answer
+    service_table             services by name
+    deadlines, liveness       time limits of requests; silence of workers
+    backpressure              clients at a limit
+    bridging, publishing      other brokers; topics
+    catalog, monitor          services that register themselves; states, events and figures
+
+Time is ``now``, which the owner of the loop sets before anything else. ``next_deadline`` says when ``run_timers`` must be called, and
+``end_turn`` is called once per turn of the loop.
+
+A request is QUEUED, then HELD by one worker at a time, then DONE; ``outcomes.end`` is the only way there.
+"""
+
+from polydomo import limits
+from polydomo.broker import (
+    admission,
+    builtin_services,
+    deadlines,
+    dispatch,
+    invariants,
+    liveness,
+    outcomes,
+    queues,
+    replies,
+    service_table,
+    workers,
+)
+from polydomo.broker.backpressure import Backpressure
+from polydomo.broker.bridging import Bridging
+from polydomo.broker.catalog import Catalog, Entry
+from polydomo.broker.monitor import Monitor
+from polydomo.broker.policy import Policy
+from polydomo.broker.publishing import Publishing
+from polydomo.broker.recorder import Recorder
+from polydomo.broker.timers import Timers
+from polydomo.broker.tokens import Tokens
+from polydomo.limits import SMALL_BODY
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.model import LATE, LEFT, LOST, Path, Service, Worker
+from polydomo.protocols.request import DONE, NO_WORKER, QUEUED, SHUTDOWN, Request, new_request, new_time_limits
+from polydomo.protocols.session import Session
+from polydomo.protocols.tuning import Tuning
+from polydomo.wire.frames import Body
+
+TOO_MUCH = "the broker is at a limit, and a connection that carries workers cannot be paused"
+
+
+class Entropy:
+    """Where unguessable bytes come from; the owner of the broker provides one."""
+
+    def take(self, size: int) -> bytes:
+        raise NotImplementedError
+
+
+class Alarm:
+    """A timer that a session set with ``set_timer``."""
+
+    def __init__(self, session: Session, key: object) -> None:
+        self.session = session
+        self.key = key
+
+
+class Broker(BrokerApi):
+    __slots__ = (  # instances with this many attributes are slow to read otherwise, and the hot path reads them all the time
+        "_entropy",
+        "address",
+        "backpressure",
+        "bridging",
+        "catalog",
+        "draining",
+        "held_bytes",
+        "max_held_bytes",
+        "max_outstanding",
+        "max_queue",
+        "memo_workers",
+        "monitor",
+        "newest_request",
+        "newest_session",
+        "newest_worker",
+        "now",
+        "policy",
+        "publishing",
+        "recorder",
+        "records_bodies",
+        "records_messages",
+        "records_requests",
+        "refusal",
+        "schedulers",
+        "services",
+        "session_workers",
+        "sessions",
+        "started",
+        "timers",
+        "tokens",
+        "tuning",
+        "wall",
+        "workers",
+    )
+
+    def __init__(
+        self,
+        now: float,
+        entropy: Entropy,
+        policy: Policy | None = None,
+        tuning: Tuning | None = None,
+        recorder: Recorder | None = None,
+        wall: float = 0.0,
+        address: str = "",
+    ) -> None:
+        self.now = now
+        self.wall = wall
+        self.started = now
+        self.address = address  # where peers reach the broker; the catalog names it for services of other protocols
+        self.policy = policy if policy is not None else Policy()
+        self.tuning = tuning if tuning is not None else Tuning()
+        self._entropy = entropy
+        self.record_to(recorder if recorder is not None else Recorder())
+        self.services: dict[bytes, Service] = {}
+        self.workers: dict[Worker, None] = {}
+        self.sessions: dict[Session, None] = {}
+        self.session_workers: dict[Session, dict[Worker, None]] = {}  # of each connection that carries any
+        self.memo_workers = {}
+        self.schedulers = {}
+        self.held_bytes = 0  # bodies of open requests, and partials held for their clients
+        self.draining = False
+        self.refusal = ""
+        self.newest_request = 0  # numbers count up from 1
+        self.newest_worker = 0
+        self.newest_session = 0
+        self.max_queue = self.policy.max_queue
+        self.max_outstanding = self.policy.max_outstanding
+        self.max_held_bytes = self.policy.max_held_bytes
+        self.tokens = Tokens()
+        self.timers = Timers()
+        self.backpressure = Backpressure(self)
+        self.bridging = Bridging(self)
+        self.publishing = Publishing(self)
+        self.catalog = Catalog(self.tuning)
+        self.monitor = Monitor(self)
+
+    def record_to(self, recorder: Recorder) -> None:
+        """From now on this recorder is told what happens."""
+        self.recorder = recorder
+        self.records_requests = recorder.wants_requests
+        self.records_messages = recorder.wants_messages
+        self.records_bodies = recorder.wants_bodies
+
+    # --- requests of clients
+
+    def request(
+        self,
+        session: Session,
+        service: bytes,
+        body: Body,
+        ref: object,
+        deadline: float = 0.0,
+        max_wait: float = 0.0,
+        max_run: float = 0.0,
+        attempts: int = 0,
+        fallback: bytes = b"",
+    ) -> Request | None:
+        target = self.services.get(service)
+        self.newest_request += 1
+        if target is None or not session.may_request or (fallback and not target.workers and not target.remote):
+            request = admission.resolve(self, session, service, body, ref, fallback)
+            if request is None or request.state == DONE:
+                return request
+            target = request.service
+        else:
+            request = new_request(self.newest_request, session, target, body, ref, self.now)
+        if session.worker_count and self.backpressure.at_limit(session, target):
+            outcomes.refuse(self, request, TOO_MUCH)
+            service_table.forget_unused(self, target)
+            return None
+        target.accepted += 1
+        session.requests[request] = None
+        size = len(body)
+        self.held_bytes += size
+        if size > SMALL_BODY:
+            session.held_bytes += size
+            if session.held_bytes >= self.policy.max_client_bytes:
+                self.backpressure.pause(session, target)
+        if attempts:
+            request.max_attempts = attempts
+        if deadline or max_wait or max_run:
+            request.time_limits = new_time_limits(deadline, max_wait, max_run)
+        queued = target.queue_length > 0 or not (target.idle or target.partly_busy)
+        if self.records_messages:
+            admission.admitted(self, request, queued, target.queue_length)
+        if not queued:
+            dispatch.assign(self, target, request)
+        else:
+            queues.push(target, request)
+            if request.time_limits is not None:
+                deadlines.start_waiting(self, request, request.time_limits)
+            if not target.workers:
+                if target.remote:
+                    self.bridging.send_queued(target)
+                elif session.is_bridge:
+                    queues.remove(target, request)
+                    outcomes.fail(self, request, NO_WORKER, "no worker offers it here any more")
+                    return request
+                elif not target.timer:
+                    deadlines.watch_service(self, target)
+            if target.queue_length >= self.max_queue:
+                self.backpressure.pause(session, target)
+        if len(session.requests) >= self.max_outstanding or self.held_bytes >= self.max_held_bytes:
+            self.backpressure.pause(session, target)
+        return request
+
+    def request_batch(self, session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
+        target = self.services.get(service)
+        size = sum(map(len, bodies))
+        if (
+            bodies
+            and target is not None
+            and target.queue_length  # so all of them will wait
+            and target.workers
+            and target.queue_length + len(bodies) < self.max_queue
+            and len(session.requests) + len(bodies) < self.max_outstanding
+            and self.held_bytes + size < self.max_held_bytes
+            and session.held_bytes + size < self.policy.max_client_bytes
+            and session.may_request
+            and not session.worker_count
+        ):
+            number = self.newest_request
+            now = self.now
+            opened = session.requests
+            queue = queues.of_client(target, session)
+            length = target.queue_length
+            records = self.records_messages
+            for body in bodies:
+                number += 1
+                request = new_request(number, session, target, body, ref, now)
+                opened[request] = None
+                if records:
+                    admission.admitted(self, request, True, length)
+                    length += 1
+                queue.append(request)
+            self.newest_request = number
+            self.held_bytes += size
+            if size > SMALL_BODY:
+                session.held_bytes += sum(map(outcomes.large, bodies))
+            target.accepted += len(bodies)
+            target.queue_length += len(bodies)
+            return len(bodies)
+        taken = 0
+        for body in bodies:
+            self.request(session, service, body, ref)
+            taken += 1
+            if session.link.halted:
+                break
+        return taken
+
+    def cancel(self, request: Request, why: str) -> None:
+        if request.state != DONE:
+            outcomes.cancel(self, request, why)
+
+    # --- workers
+
+    def register_worker(
+        self,
+        session: Session,
+        services: "list[bytes]",
+        ref: object,
+        credit: int,
+        auto_credit: bool,
+        heartbeat_interval: float,
+        max_silence: float,
+        weights: "list[int] | None" = None,
+    ) -> Worker | None:
+        return workers.register(
+            self, session, services, ref, credit, auto_credit, heartbeat_interval, max_silence, weights
+        )
+
+    def add_service(self, worker: Worker, service: bytes, weight: int = 0) -> bool:
+        return workers.add_service(self, worker, service, weight)
+
+    def add_credit(self, worker: Worker, count: int = 1) -> None:
+        dispatch.add_credit(self, worker, count)
+
+    def clear_credit(self, worker: Worker) -> None:
+        dispatch.clear_credit(worker)
+
+    def heartbeat(self, worker: Worker) -> None:
+        liveness.heartbeat(self, worker)
+
+    def partial(self, worker: Worker, token: bytes, body: Body) -> bool:
+        return replies.partial(self, worker, token, body)
+
+    def final(self, worker: Worker, token: bytes, body: Body) -> bool:
+        return replies.final(self, worker, token, body)
+
+    def fail(self, worker: Worker, token: bytes, code: str, text: str) -> bool:
+        return replies.fail(self, worker, token, code, text)
+
+    def forward(self, worker: Worker, token: bytes, service: bytes, body: Body, ref: object) -> bool:
+        return replies.forward(self, worker, token, service, body, ref)
+
+    def worker_left(self, worker: Worker, why: str) -> None:
+        workers.lose(self, worker, LEFT, why)
+
+    def orphan_worker(self, worker: Worker, seconds: float) -> None:
+        workers.orphan(self, worker, seconds)
+
+    def adopt_worker(self, worker: Worker, session: Session) -> None:
+        workers.adopt(self, worker, session)
+
+    # --- connections
+
+    def session_opened(self, session: Session) -> None:
+        self.newest_session += 1
+        session.number = self.newest_session
+        if self.draining:
+            session.may_request = False
+        self.sessions[session] = None
+        self.monitor.opened(session)
+        self.recorder.opened(session)
+
+    def session_closed(self, session: Session, why: str) -> None:
+        if session.disconnected:
+            return
+        session.disconnected = True
+        self.sessions.pop(session, None)
+        self.backpressure.forget(session)
+        self.publishing.forget(session)
+        self.monitor.closed(session, why)
+        self.recorder.closed(session, why)
+        for request in list(session.requests):
+            outcomes.cancel(self, request, "the client has gone")
+        carried = list(self.session_workers.get(session, ()))
+        for worker in carried:
+            dispatch.clear_credit(worker)  # a request that one of them held must not go to another of them
+        for worker in carried:
+            workers.lose(self, worker, LOST, why)
+
+    def report_violation(self, session: Session, what: str) -> None:
+        self.monitor.violations += 1
+        self.recorder.violated(session, what)
+
+    def report_slow_subscriber(self, session: Session, what: str) -> None:
+        self.recorder.slow_subscriber(session, what)
+
+    def has_worker(self, service: bytes) -> bool:
+        known = self.services.get(service)
+        return known is not None and bool(known.workers or known.remote)
+
+    def window(self, session: Session, service: bytes) -> int:
+        return builtin_services.window(self, session, service)
+
+    def random_bytes(self, size: int) -> bytes:
+        return self._entropy.take(size)
+
+    @property
+    def open_requests(self) -> int:
+        return sum(len(session.requests) for session in self.sessions)
+
+    # --- turns of the loop, and time
+
+    def end_turn(self) -> None:
+        """Once per turn of the loop: paused clients that have room again are resumed, and late subscribers get more last values."""
+        if self.publishing.last_values.catching_up:
+            self.publishing.last_values.serve()
+        if self.bridging.missed:
+            self.bridging.retry_missed()
+        self.backpressure.end_turn()
+        if self.now >= self.monitor.fold_at:
+            self.monitor.fold()
+
+    def has_more_work(self) -> bool:
+        """Work is left for the next turn, which should come soon."""
+        values = self.publishing.last_values
+        return bool(self.backpressure.answered) or bool(values.catching_up and values.can_serve())
+
+    def next_deadline(self) -> float | None:
+        """When ``run_timers`` must be called, if nothing else happens before."""
+        own = self.timers.next()
+        catalog = self.catalog.next_deadline()
+        if own is None or (catalog is not None and catalog < own):
+            return catalog
+        return own
+
+    def run_timers(self) -> None:
+        """Does everything that is due at ``now``."""
+        due = self.next_deadline()
+        if due is not None and self.now - due > limits.OVERSLEPT:
+            liveness.excuse_silence(self, self.now - due)
+        fault: Exception | None = None
+        for key, item in self.timers.due(self.now):
+            try:
+                self._timer_due(key, item)
+            except Exception as error:  # the other timers must still run
+                fault = error
+        self.catalog.run_timers(self.now)
+        self._report_catalog_changes()
+        if fault is not None:
+            raise fault
+
+    def _timer_due(self, key: int, item: object) -> None:
+        # An earlier timer may have ended this item or set it a new timer, whose key is another.
+        if isinstance(item, Request):
+            if item.time_limits is not None and item.time_limits.timer == key:
+                deadlines.request_due(self, item, item.time_limits)
+        elif isinstance(item, Worker):
+            if item.timer == key:
+                item.timer = 0
+                liveness.check_worker(self, item)
+        elif isinstance(item, Service):
+            if item.timer == key:
+                deadlines.service_due(self, item)
+        elif isinstance(item, Alarm) and not item.session.disconnected:
+            item.session.on_timer(item.key)
+
+    def set_timer(self, seconds: float, session: Session, key: object) -> None:
+        self.timers.add(self.now, self.now + seconds, Alarm(session, key))
+
+    # --- shutdown
+
+    def drain(self) -> None:
+        """Accepts nothing more; requests without a worker end now, the others may finish."""
+        self._stop_accepting()
+        for service in list(self.services.values()):
+            workers.end_unserved(self, service)
+
+    def _stop_accepting(self) -> None:
+        self.draining = True
+        self.bridging.withdraw_all()
+        for session in self.sessions:
+            session.may_request = False
+
+    def shutdown(self) -> None:
+        """Ends every open request and dismisses every worker."""
+        self._stop_accepting()
+        for session in list(self.sessions):
+            for request in list(session.requests):
+                if request.state == QUEUED:
+                    queues.remove(request.service, request)
+                outcomes.fail(self, request, SHUTDOWN, workers.SHUTTING_DOWN)
+        for worker in list(self.workers):
+            worker.session.dismiss(worker)
+            workers.lose(self, worker, LEFT, workers.SHUTTING_DOWN)
+
+    # --- publishing
+
+    def publish(self, session: Session, topic: bytes, body: Body) -> int:
+        return self.publishing.publish(session, topic, body)
+
+    def last_values(self, prefix: bytes, limit: int) -> "list[bytes]":
+        return [value.message for value in self.publishing.last_values.under(prefix, limit)]
+
+    def subscribe(self, session: Session, prefix: bytes) -> None:
+        self.publishing.subscribe(session, prefix)
+
+    def unsubscribe(self, session: Session, prefix: bytes) -> bool:
+        return self.publishing.unsubscribe(session, prefix)
+
+    # --- bridges
+
+    def open_bridge(self, session: Session, peer: bytes, window: int) -> Worker | None:
+        return self.bridging.open(session, peer, window)
+
+    def bridge_offers(self, worker: Worker, service: bytes, path: Path) -> None:
+        self.bridging.bridge_offers(worker, service, path)
+
+    def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
+        self.bridging.bridge_failed(worker, token, code, text)
+
+    def record_route(self, request: Request, route: "list[str]") -> None:
+        self.recorder.routed(request, route)
+
+    def relay_publication(self, session: Session, topic: bytes, body: Body, origin: bytes, number: int) -> None:
+        self.publishing.relay(session, topic, body, origin, number)
+
+    def identity(self) -> bytes:
+        return self.bridging.identity()
+
+    def request_name(self, request: Request) -> str:
+        return self.recorder.request_id(request) or str(request.number)
+
+    # --- the catalog
+
+    def catalog_register(
+        self, session: Session, name: str, address: str, info: "dict[str, object]", interval: float
+    ) -> str:
+        refusal = self.catalog.register(self.now, name, address, info, interval, session)
+        self._report_catalog_changes()
+        return refusal
+
+    def catalog_update(self, session: Session, name: str, address: str, changes: "dict[str, object]") -> str:
+        refusal = self.catalog.update(self.now, name, address, changes, session)
+        self._report_catalog_changes()
+        return refusal
+
+    def catalog_heartbeat(self, name: str, address: str) -> bool:
+        known = self.catalog.heartbeat(self.now, name, address)
+        self._report_catalog_changes()
+        return known
+
+    def catalog_udp_heartbeat(self, name: str, address: str) -> None:
+        self.catalog.udp_heartbeat(self.now, name, address)
+        self._report_catalog_changes()
+
+    def catalog_beats_by_udp(self, name: str) -> bool:
+        return self.catalog.beats_by_udp(self.now, name)
+
+    def catalog_remove(self, name: str, address: str, why: str) -> bool:
+        known = self.catalog.remove(self.now, name, address, why)
+        self._report_catalog_changes()
+        return known
+
+    def catalog_lookup(self, name: str) -> "dict[str, object] | None":
+        return self.catalog.lookup(name) or builtin_services.foreign(self).get(name)
+
+    def catalog_entries(self) -> "dict[str, dict[str, object]]":
+        return {**builtin_services.foreign(self), **self.catalog.active_entries()}
+
+    def _report_catalog_changes(self) -> None:
+        if self.catalog.changed:
+            changed, self.catalog.changed = self.catalog.changed, []
+            for entry in changed:
+                self.monitor.catalogued(entry)
+                if entry.state == LATE and entry.datagram:
+                    # "In the event of a missing beat, heartbeats will switch over to reliable TCP connections"
+                    self.probe(entry)
+
+    def probe(self, entry: Entry) -> None:
+        """Asks the service itself, over the connection that registered it, if that is still open."""
+        if entry.session is not None and not entry.session.disconnected:
+            entry.session.probe(entry.name)
+
+    def check_invariants(self) -> None:
+        """For tests: raises AssertionError if the state contradicts itself."""
+        invariants.check(self)

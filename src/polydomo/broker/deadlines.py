@@ -1,0 +1,101 @@
+"""Deadlines: the timer of a request that has time limits, and of a service that has requests but no worker."""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker import outcomes, queues, workers
+from polydomo.broker.timers import TIME_TOLERANCE
+from polydomo.protocols.model import LOST, Service
+from polydomo.protocols.request import DONE, HELD, NO_WORKER, QUEUED, TIMEOUT, Request, TimeLimits
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+def start_waiting(broker: "Broker", request: Request, limits: TimeLimits) -> None:
+    """The request is queued, for the first time or again."""
+    limits.queue_deadline = broker.now + limits.max_wait if limits.max_wait else 0.0
+    arm(broker, request, limits)
+
+
+def arm(broker: "Broker", request: Request, limits: TimeLimits) -> None:
+    """Sets the request's one timer to the earliest of its limits. A timer that is already earlier is kept: most requests end before it is
+    due, and otherwise it is set again then."""
+    when = limits.deadline
+    if request.state == QUEUED:
+        if limits.queue_deadline and (not when or limits.queue_deadline < when):
+            when = limits.queue_deadline
+    elif limits.max_run and (not when or request.dispatched + limits.max_run < when):
+        when = request.dispatched + limits.max_run
+    timer = limits.timer
+    if timer:
+        if when and timer <= when * 1000.0:
+            return
+        broker.timers.remove(timer, request)
+        limits.timer = 0
+    if when:
+        limits.timer = broker.timers.add(broker.now, when, request)
+
+
+def disarm(broker: "Broker", request: Request) -> None:
+    limits = request.time_limits
+    if limits is not None and limits.timer:
+        broker.timers.remove(limits.timer, request)
+        limits.timer = 0
+
+
+def request_due(broker: "Broker", request: Request, limits: TimeLimits) -> None:
+    limits.timer = 0
+    if request.state == DONE:
+        return
+    now = broker.now + TIME_TOLERANCE
+    worker = request.worker
+    if limits.deadline and now >= limits.deadline:
+        if request.state == QUEUED:
+            queues.remove(request.service, request)
+        outcomes.fail(broker, request, TIMEOUT, "its deadline passed")
+    elif request.state == QUEUED and limits.queue_deadline and now >= limits.queue_deadline:
+        queues.remove(request.service, request)
+        outcomes.fail(broker, request, NO_WORKER, "no worker took it in time")
+    elif request.state == HELD and limits.max_run and now >= request.dispatched + limits.max_run:
+        outcomes.fail(broker, request, TIMEOUT, f"its worker took longer than {limits.max_run:g} s")
+    else:
+        arm(broker, request, limits)
+        return
+    if worker is not None and worker.session.polls:
+        # memo01: "the broker assumes that the worker has disconnected"
+        workers.lose(broker, worker, LOST, "its job took longer than the job's timeout")
+
+
+def watch_service(broker: "Broker", service: Service, request: Request | None = None) -> None:
+    """The service has queued requests but no worker: sets the timer that ends them. ``request`` is one that was just requeued or forwarded,
+    and may be older than all others."""
+    first = request if request is not None else queues.oldest(service)
+    if first is not None:
+        when = max(first.accepted, service.no_worker_since) + broker.policy.queue_expiry
+        if service.timer:
+            if service.timer <= when * 1000.0:
+                return
+            broker.timers.remove(service.timer, service)
+        service.timer = broker.timers.add(broker.now, when, service)
+
+
+def unwatch_service(broker: "Broker", service: Service) -> None:
+    if service.timer:
+        broker.timers.remove(service.timer, service)
+        service.timer = 0
+
+
+def service_due(broker: "Broker", service: Service) -> None:
+    """Ends the requests that have waited ``queue_expiry`` for a worker to offer the service."""
+    service.timer = 0
+    if service.workers or service.remote or broker.services.get(service.name) is not service:
+        return
+    expiry = broker.policy.queue_expiry
+    limit = broker.now + TIME_TOLERANCE - expiry
+    if service.no_worker_since <= limit:
+        for request in queues.waiting(service):
+            if request.accepted <= limit:
+                queues.remove(service, request)
+                outcomes.fail(broker, request, NO_WORKER, f"no worker offered it within {expiry:g} s")
+    if service.queue_length:
+        watch_service(broker, service)

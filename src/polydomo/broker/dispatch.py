@@ -1,0 +1,170 @@
+"""Dispatch: which worker gets which request.
+
+A worker may be given as many requests as it has credit. Each attempt has a token of its own, and a reply counts only under a token that
+the worker holds.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker import deadlines, queues
+from polydomo.broker.tokens import BLOCK, FIRST_ATTEMPTS, IN_BLOCK
+from polydomo.protocols.model import Service, Worker
+from polydomo.protocols.request import HELD, Request
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+def dispatch(broker: "Broker", request: Request, worker: Worker) -> None:
+    """Sends a request to a worker whose credit was already taken for it."""
+    number = request.number
+    tokens = broker.tokens
+    if not request.attempts and number >> BLOCK == tokens.block:
+        token = tokens.prefix + FIRST_ATTEMPTS[number & IN_BLOCK]
+        request.attempts = 1
+    else:
+        request.attempts += 1
+        token = tokens.make(number, request.attempts)
+        if request.attempts == 2:
+            request.own_history().first_dispatched = request.dispatched
+    request.token = token
+    request.worker = worker
+    request.state = HELD
+    request.dispatched = now = broker.now
+    worker.held[token] = request
+    worker.last_sent = now
+    if request.time_limits is not None:
+        deadlines.arm(broker, request, request.time_limits)
+    worker.session.deliver(worker, request)
+    if broker.records_messages:
+        broker.recorder.dispatched(request, worker)
+
+
+def assign(broker: "Broker", service: Service, request: Request) -> None:
+    """Gives the request to a worker of the service; there must be one with credit."""
+    worker = pick_worker(service, request)
+    mark_unavailable(worker)
+    worker.credit -= 1
+    dispatch(broker, request, worker)
+    if worker.credit > 0:
+        mark_available(worker)
+
+
+def pick_worker(service: Service, request: Request) -> Worker:
+    """The least recently used idle worker, then a busy one with credit; not the one that lost the request before, if there is another."""
+    if service.weighted:
+        return heaviest_worker(service)
+    pool = service.idle if service.idle else service.partly_busy
+    avoid = request.history.lost_by
+    if avoid is not None:
+        for worker in pool:
+            if worker.session is not avoid:
+                return worker
+    return next(iter(pool))
+
+
+def heaviest_worker(service: Service) -> Worker:
+    """The worker with the highest weight; among equals an idle one, then the least recently used. There must be one with credit."""
+    best: Worker | None = None
+    weight = 0
+    for pool in (service.idle, service.partly_busy):
+        for worker in pool:
+            own = service.workers[worker]
+            if best is None or own > weight:
+                best = worker
+                weight = own
+    assert best is not None
+    return best
+
+
+def next_service(worker: Worker) -> Service | None:
+    """Of the services that a worker offers and that have requests queued: the highest weight, then the longest wait."""
+    best: Service | None = None
+    weight = 0
+    since = 0.0
+    for service, own in worker.services.items():
+        if not service.queue_length or (best is not None and own < weight):
+            continue
+        first = queues.oldest(service)
+        if first is not None and (best is None or own > weight or first.accepted < since):
+            best = service
+            weight = own
+            since = first.accepted
+    return best
+
+
+def serve_worker(broker: "Broker", worker: Worker) -> None:
+    """The worker has credit: give it queued requests, or mark it available."""
+    only = worker.only_service
+    if only is not None:
+        while worker.credit > 0 and only.queue_length:
+            worker.credit -= 1
+            dispatch(broker, queues.pop(only), worker)
+    else:
+        while worker.credit > 0:
+            service = next_service(worker)
+            if service is None:
+                break
+            worker.credit -= 1
+            dispatch(broker, queues.pop(service), worker)
+    if worker.credit > 0:
+        mark_available(worker)
+
+
+def serve_queue(broker: "Broker", service: Service) -> None:
+    """Requests may be queued and workers may have credit: dispatch as many as possible."""
+    while service.queue_length and (service.idle or service.partly_busy):
+        assign(broker, service, queues.pop(service))
+    if service.remote and service.queue_length and not service.workers:
+        broker.bridging.send_queued(service)
+
+
+def mark_available(worker: Worker) -> None:
+    """The worker has credit: its services may pick it."""
+    busy = bool(worker.held)
+    for service in worker.services:
+        if busy:
+            service.idle.pop(worker, None)
+            service.partly_busy[worker] = None
+        else:
+            service.partly_busy.pop(worker, None)
+            service.idle[worker] = None
+
+
+def mark_unavailable(worker: Worker) -> None:
+    for service in worker.services:
+        service.idle.pop(worker, None)
+        service.partly_busy.pop(worker, None)
+
+
+def add_credit(broker: "Broker", worker: Worker, count: int = 1) -> None:
+    if not worker.alive:
+        return
+    worker.credit += count
+    if broker.records_messages:
+        broker.recorder.credit_added(worker, count)
+    serve_worker(broker, worker)
+    if worker.session.is_bridge:
+        broker.bridging.send_blocked()
+
+
+def clear_credit(worker: Worker) -> None:
+    if worker.credit:
+        worker.credit = 0
+        mark_unavailable(worker)
+
+
+def request_answered(broker: "Broker", worker: Worker) -> None:
+    """The worker has answered a request. A worker that holds nothing more takes another one, if its protocol says so."""
+    if worker.auto_credit and not worker.held and not worker.credit:
+        worker.credit = 1
+    if worker.credit > 0:
+        serve_worker(broker, worker)
+
+
+def request_released(broker: "Broker", worker: Worker) -> None:
+    """The worker no longer holds a request that it did not answer. A bridge gets the place in its window back."""
+    if worker.session.is_bridge:
+        add_credit(broker, worker)
+    else:
+        request_answered(broker, worker)

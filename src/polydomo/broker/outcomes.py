@@ -1,0 +1,93 @@
+"""Outcomes: how a request ends. ``end`` is the one place where that happens."""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker import deadlines, dispatch, queues, service_table
+from polydomo.limits import SMALL_BODY
+from polydomo.protocols.request import CANCELLED, DONE, NO_HISTORY, OK, QUEUED, REFUSED, Request
+from polydomo.wire.frames import Body
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+def large(body: Body) -> int:
+    """The size that counts against the bytes that one client may have open."""
+    size = len(body)
+    return size if size > SMALL_BODY else 0
+
+
+def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
+    """Ends an accepted request. Every accepted request passes here exactly once, before its client is sent anything final."""
+    assert request.state != DONE
+    request.state = DONE
+    request.outcome = outcome
+    if reason:
+        request.own_history().reason = reason
+    if request.time_limits is not None:
+        deadlines.disarm(broker, request)
+    session = request.session
+    del session.requests[request]
+    size = len(request.body)
+    broker.held_bytes -= size
+    if size > SMALL_BODY:
+        session.held_bytes -= size
+    service = request.service
+    if outcome == OK:
+        service.answered += 1
+        try:
+            service.new_durations[session.counted_as].append(broker.now - request.accepted)
+        except KeyError:
+            broker.monitor.tally(service, session.protocol).fresh.append(broker.now - request.accepted)
+    else:
+        service.failed += 1
+        broker.monitor.tally(service, session.protocol).fail(outcome)
+    if broker.records_requests:
+        broker.recorder.ended(request)
+    request.body = b""
+    if request.history is not NO_HISTORY:
+        drop_held_partials(broker, request)
+    if not service.workers and not service.queue_length:
+        service_table.forget_unused(broker, service)
+
+
+def fail(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
+    """Ends a request without a reply, and tells its client where the protocol can."""
+    end(broker, request, outcome, reason)
+    request.session.send_failure(request, outcome, reason)
+
+
+def refuse(broker: "Broker", request: Request, text: str, outcome: str = REFUSED) -> None:
+    """The request is not accepted: it was never open, so ``end`` has nothing to undo."""
+    request.state = DONE
+    request.outcome = outcome
+    request.own_history().reason = text
+    broker.monitor.refused += 1
+    broker.recorder.refused(request.session, text)
+    request.session.send_failure(request, outcome, text)
+
+
+def cancel(broker: "Broker", request: Request, why: str) -> None:
+    """The client does not wait any more. A worker that holds the request may finish it, unless its protocol can take it back."""
+    worker = request.worker
+    if request.state == QUEUED:
+        queues.remove(request.service, request)
+    elif (
+        worker is not None
+        and not worker.orphaned_until
+        and not worker.session.disconnected
+        and worker.session.cancel_request(worker, request)
+    ):
+        del worker.held[request.token]
+        end(broker, request, CANCELLED, why)
+        dispatch.request_released(broker, worker)
+        return
+    end(broker, request, CANCELLED, why)
+
+
+def drop_held_partials(broker: "Broker", request: Request) -> None:
+    """Partials that were held for the client are discarded."""
+    parts = request.history.held_partials
+    if parts is not None:
+        broker.held_bytes -= parts.size
+        request.history.held_partials = None

@@ -1,0 +1,118 @@
+"""Publishing: topics, their subscribers and last values, and the log records that services publish under ``log.``."""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker import log_records
+from polydomo.broker.last_values import LastValues
+from polydomo.broker.log_records import LogRecord, LogRecords
+from polydomo.broker.subscriptions import Subscriptions
+from polydomo.broker.tokens import number_of
+from polydomo.protocols.model import Publication
+from polydomo.protocols.session import Session
+from polydomo.wire.frames import Body, flat, frame, head
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+RESERVED_TOPIC = b"monitor."  # only the broker publishes there
+
+
+class Publishing:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.subscriptions = Subscriptions()
+        self.last_values = LastValues(broker.policy.max_values, broker.policy.max_value_bytes)
+        self.log_records = LogRecords()
+        self.published = 0  # messages, ever
+
+    def publish(self, session: Session, topic: bytes, body: Body) -> int:
+        broker = self._broker
+        if topic.startswith(RESERVED_TOPIC):
+            broker.recorder.refused(session, f"topics under {RESERVED_TOPIC.decode()} are the broker's own")
+            return 0
+        if topic.startswith(log_records.TOPIC):
+            record = self._read_log_record(session, topic, body)
+            if record is None:
+                return 0
+            record.request = number_of(record.attempt.encode(), broker.newest_request)
+            return self._announce_log_record(session, topic, record)
+        if broker.records_messages:
+            broker.recorder.published(session, topic, body)
+        return self.announce(topic, body)
+
+    def relay(self, session: Session, topic: bytes, body: Body, origin: bytes, number: int) -> None:
+        """A message that was published at another broker."""
+        if topic.startswith(RESERVED_TOPIC) or not self._broker.bridging.first_seen(origin, topic, number):
+            return
+        if not topic.startswith(log_records.TOPIC):
+            self.announce(topic, body, True, origin, number, session)
+            return
+        record = self._read_log_record(session, topic, body)
+        if record is not None:
+            record.broker = origin.decode()
+            self._announce_log_record(session, topic, record, origin, number, session)
+
+    def _read_log_record(self, session: Session, topic: bytes, body: Body) -> LogRecord | None:
+        try:
+            return log_records.read(topic, flat(body), self._broker.now + self._broker.wall)
+        except ValueError as error:
+            self._broker.report_violation(session, f"a log record under {topic[:64]!r}: {error}")
+            return None
+
+    def _announce_log_record(
+        self,
+        session: Session,
+        topic: bytes,
+        record: LogRecord,
+        origin: bytes = b"",
+        number: int = 0,
+        via: "Session | None" = None,
+    ) -> int:
+        """Log records are kept in a ring of their own and are not last values."""
+        self.log_records.add(record)
+        self._broker.recorder.log_record(session, record)
+        return self.announce(topic, frame(record.content, False), False, origin, number, via)
+
+    def announce(
+        self,
+        topic: bytes,
+        body: Body,
+        keep: bool = True,
+        origin: bytes = b"",
+        number: int = 0,
+        via: "Session | None" = None,
+    ) -> int:
+        """Sends a message to every subscriber of the topic except ``via``, and keeps it as the topic's last value. A message without a body
+        removes the last value. Returns how many subscribers there are."""
+        if not number:
+            self.published += 1
+            number = self.published
+        publication = Publication(topic, head(len(topic), bool(body)) + topic + body, origin, number)
+        values = self.last_values
+        kept = keep and bool(body) and values.put(publication)
+        if not body:
+            values.clear(topic)
+        subscribers = self.subscriptions.match(topic)
+        for subscriber in subscribers:
+            if subscriber is not via and not (
+                subscriber.catching_up and kept and values.catching_up[subscriber].expects(topic)
+            ):
+                subscriber.send_publication(publication)
+        return len(subscribers)
+
+    def subscribe(self, session: Session, prefix: bytes) -> None:
+        if self.subscriptions.add(session, prefix):
+            self._broker.monitor.send_current(session, prefix)
+            self.last_values.subscribed(session, prefix, self.subscriptions)
+
+    def unsubscribe(self, session: Session, prefix: bytes) -> bool:
+        if not self.subscriptions.remove(session, prefix):
+            return False
+        if not self.subscriptions.has(session, prefix):
+            self.last_values.unsubscribed(session, prefix)
+        return True
+
+    def forget(self, session: Session) -> None:
+        """The session is gone."""
+        self.subscriptions.drop(session)
+        self.last_values.forget(session)

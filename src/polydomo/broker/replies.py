@@ -1,0 +1,173 @@
+"""Replies: what a worker sends for a request that it holds. A reply under a token that it does not hold is stale and dropped."""
+
+from typing import TYPE_CHECKING
+
+from polydomo import limits
+from polydomo.broker import deadlines, dispatch, outcomes, queues, service_table, workers
+from polydomo.protocols.model import Worker
+from polydomo.protocols.request import DONE, FAILED, OK, QUEUED, REFUSED, TOO_LARGE, HeldPartials, Request
+from polydomo.wire.frames import Body, chain, count
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+def partial(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
+    request = worker.held.get(token)
+    if request is None:
+        stale(broker, worker, token, "partial", len(body))
+        return False
+    worker.last_heard = broker.now
+    if request.state == DONE:
+        return True  # the client does not wait any more
+    history = request.own_history()
+    if not history.first_partial:
+        history.first_partial = broker.now
+    if broker.records_messages:
+        if broker.records_bodies:
+            broker.recorder.reply_body(request, body)
+        broker.recorder.partial(request, worker, len(body))
+    session = request.session
+    if session.takes_partials:
+        history.partials += 1
+        request.reply_size += len(body)
+        session.send_partial(request, body)
+        return True
+    parts = history.held_partials
+    if parts is None:
+        parts = history.held_partials = HeldPartials()
+    if _fits(broker, parts, body):
+        parts.bodies.append(body)
+        parts.size += len(body)
+        parts.frames += max(1, count(body))
+        broker.held_bytes += len(body)
+    else:
+        _too_large(broker, request)
+    return True
+
+
+def final(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
+    request = worker.held.pop(token, None)
+    if request is None:
+        stale(broker, worker, token, "final", len(body))
+        return False
+    worker.last_heard = broker.now
+    worker.done += 1
+    parts = request.history.held_partials
+    if request.state == DONE:
+        if broker.records_messages:
+            broker.recorder.reply_ignored(request, worker)
+    elif parts is not None and not _fits(broker, parts, body):
+        _too_large(broker, request)
+    else:
+        if parts is not None:
+            body = chain([*parts.bodies, body])
+        request.reply_size += len(body)
+        if broker.records_bodies:
+            broker.recorder.reply_body(request, body)
+        outcomes.end(broker, request, OK, "")
+        request.session.send_final(request, body)
+    only = worker.only_service
+    if only is not None and only.queue_length and worker.auto_credit and not worker.held and not worker.credit:
+        dispatch.dispatch(broker, queues.pop(only), worker)  # what ``request_answered`` does in the common case
+    else:
+        dispatch.request_answered(broker, worker)
+    return True
+
+
+def fail(broker: "Broker", worker: Worker, token: bytes, code: str, text: str) -> bool:
+    request = worker.held.pop(token, None)
+    if request is None:
+        stale(broker, worker, token, "failure", len(text))
+        return False
+    worker.last_heard = broker.now
+    worker.done += 1
+    if request.state != DONE:
+        failed(broker, request, code, text)
+    elif broker.records_messages:
+        broker.recorder.reply_ignored(request, worker)
+    dispatch.request_released(broker, worker)
+    return True
+
+
+def failed(broker: "Broker", request: Request, code: str, text: str) -> None:
+    """The worker's own failure code goes to the client; the outcome is FAILED."""
+    outcomes.end(broker, request, FAILED, f"{code}: {text}")
+    request.session.send_failure(request, code, text)
+
+
+def forward(broker: "Broker", worker: Worker, token: bytes, service: bytes, body: Body, ref: object) -> bool:
+    request = worker.held.get(token)
+    if request is None:
+        stale(broker, worker, token, "forward", len(body))
+        return False
+    worker.last_heard = broker.now
+    if request.state != DONE and not _may_forward(broker, request, service):
+        del worker.held[token]
+        outcomes.fail(broker, request, REFUSED, broker.refusal)
+    else:
+        del worker.held[token]
+        worker.done += 1
+        if request.state != DONE:
+            broker.recorder.forwarded(request, worker, service)
+            _move_to(broker, request, service, body, ref)
+        elif broker.records_messages:
+            broker.recorder.reply_ignored(request, worker)
+    dispatch.request_released(broker, worker)
+    return True
+
+
+def _may_forward(broker: "Broker", request: Request, name: bytes) -> bool:
+    """Whether a held request may be forwarded to this service; sets ``refusal`` if not."""
+    if request.history.forwards >= limits.MAX_CHAIN:
+        broker.refusal = f"it was forwarded {request.history.forwards} times"
+        return False
+    target = broker.services.get(name)
+    session = request.session
+    full = target is not None and target.queue_length >= broker.max_queue
+    if full and session.worker_count and not session.windowed:
+        broker.refusal = "the queue of the service is full, and a connection that carries workers cannot be paused"
+        return False
+    return target is not None or (workers.name_allowed(broker, name) and not service_table.shortage(broker, 1))
+
+
+def _move_to(broker: "Broker", request: Request, name: bytes, body: Body, ref: object) -> None:
+    """Queues the request for another service, with a new body."""
+    broker.held_bytes += len(body) - len(request.body)
+    request.session.held_bytes += outcomes.large(body) - outcomes.large(request.body)
+    before = request.service
+    service = service_table.find_or_add(broker, name)
+    request.service = service
+    request.body = body
+    request.ref = ref
+    request.worker = None
+    history = request.own_history()
+    history.forwards += 1
+    history.attempts_before_forward = request.attempts
+    request.state = QUEUED
+    queues.push(service, request)
+    if request.time_limits is not None:
+        deadlines.start_waiting(broker, request, request.time_limits)
+    if not service.workers and not service.remote:
+        deadlines.watch_service(broker, service, request)
+    dispatch.serve_queue(broker, service)
+    # The client whose request fills this queue is paused, although it asked for another service.
+    if service.queue_length >= broker.max_queue and request.session not in broker.backpressure.paused:
+        broker.backpressure.pause(request.session, service)
+    service_table.forget_unused(broker, before)
+
+
+def stale(broker: "Broker", worker: Worker, token: bytes, what: str, size: int) -> None:
+    broker.monitor.stale += 1
+    broker.recorder.stale(worker, token, what, size)
+
+
+def _fits(broker: "Broker", parts: HeldPartials, body: Body) -> bool:
+    """Whether one more part keeps the joined reply within the limits of a message, in bytes and in frames."""
+    size = parts.size + len(body)
+    return size <= broker.policy.max_message and parts.frames + count(body) <= limits.MAX_BODY_FRAMES
+
+
+def _too_large(broker: "Broker", request: Request) -> None:
+    bound = f"{broker.policy.max_message} bytes or {limits.MAX_BODY_FRAMES} frames"
+    outcomes.fail(broker, request, TOO_LARGE, f"its partial replies passed {bound} in all")

@@ -1,0 +1,74 @@
+"""The table of services: a name is added when it is offered or requested, and removed when neither is the case any more."""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker import deadlines, outcomes, queues
+from polydomo.protocols.model import Service
+from polydomo.protocols.request import NO_WORKER, Request
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+def find_or_add(broker: "Broker", name: bytes) -> Service:
+    """There must be room for the name."""
+    service = broker.services.get(name)
+    if service is None:
+        service = broker.services[name] = Service(name)
+        service.no_worker_since = broker.now
+    return service
+
+
+def forget_unused(broker: "Broker", service: Service) -> None:
+    """Removes a service without workers, bridges and queued requests."""
+    if (
+        not service.workers
+        and not service.queue_length
+        and not service.remote
+        and broker.services.get(service.name) is service
+    ):
+        deadlines.unwatch_service(broker, service)
+        del broker.services[service.name]
+        broker.monitor.service_forgotten(service)
+
+
+def shortage(broker: "Broker", wanted: int) -> int:
+    """How many of ``wanted`` new names do not fit into the table; sets ``refusal`` if any."""
+    missing = max(0, len(broker.services) + wanted - broker.policy.max_services)
+    if missing:
+        broker.refusal = f"already {len(broker.services)} services"
+    return missing
+
+
+def make_room(broker: "Broker", names: "list[bytes]") -> bool:
+    """Makes room for services that a worker or a bridge offers. If the table is full, services that only have queued requests are removed,
+    so that clients which invent names cannot keep workers out: first those never offered, then those that have waited longest."""
+    offered = set(names)
+    wanted = len(offered - broker.services.keys())
+    missing = shortage(broker, wanted) if wanted else 0
+    if not missing:
+        return True
+    removable = [
+        service
+        for name, service in broker.services.items()
+        if not service.workers and not service.remote and name not in offered
+    ]
+    if len(removable) < missing:
+        return False
+    removable.sort(key=lambda service: (service.answered > 0, service.no_worker_since))
+    reason = "no worker offers it, and its place was needed for a service that is offered"
+    for service in removable[:missing]:
+        for request in queues.waiting(service):
+            queues.remove(service, request)
+            outcomes.fail(broker, request, NO_WORKER, reason)
+        forget_unused(broker, service)
+    return True
+
+
+def restore(broker: "Broker", request: Request) -> None:
+    """A bridge returns a request: its service may have been removed meanwhile. Ends the request if there is no room for the service."""
+    name = request.service.name
+    if make_room(broker, [name]):
+        request.service = broker.services.setdefault(name, request.service)
+    else:
+        outcomes.fail(broker, request, NO_WORKER, f"no worker offers it any more, and there are {broker.refusal}")

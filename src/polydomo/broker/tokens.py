@@ -1,0 +1,48 @@
+"""The token of an attempt: what a worker answers to.
+
+A token is the request's number in nine hexadecimal digits and the attempt's number in three. It is printable, since some peers treat it as
+text, and workers may write it down (in a log record), which leads back to the request. It counts only from the worker that holds it. A
+number repeats after 2^36 requests: a week at 100,000 per second.
+"""
+
+from typing import Final
+
+NUMBER_MASK: Final = (1 << 36) - 1
+ATTEMPT_MASK: Final = (1 << 12) - 1
+TOKEN_SIZE: Final = 12
+BLOCK: Final = (
+    12  # low bits of the number, which change from token to token; the rest is converted to text once per block
+)
+IN_BLOCK: Final = (1 << BLOCK) - 1
+FIRST_ATTEMPTS: Final = tuple([b"%03x001" % number for number in range(1 << BLOCK)])
+
+
+class Tokens:
+    """Makes tokens. ``dispatch`` reads ``block`` and ``prefix`` itself for the common case, the first attempt of a recent request."""
+
+    __slots__ = ("block", "prefix")
+
+    def __init__(self) -> None:
+        self.block = -1  # the high bits of the numbers that ``prefix`` is for
+        self.prefix = b""
+
+    def make(self, number: int, attempt: int) -> bytes:
+        if attempt == 1:
+            self.block = number >> BLOCK
+            self.prefix = b"%06x" % ((number & NUMBER_MASK) >> BLOCK)
+        return b"%09x%03x" % (number & NUMBER_MASK, attempt & ATTEMPT_MASK)
+
+
+def number_of(token: bytes, newest: int) -> int:
+    """The number of the request that a token names, where ``newest`` is the newest request; 0 if it is not a token."""
+    if len(token) != TOKEN_SIZE:
+        return 0
+    try:
+        number = int(token[:9], 16)
+        int(token[9:], 16)
+    except ValueError:
+        return 0
+    number |= newest & ~NUMBER_MASK
+    if number > newest:
+        number -= NUMBER_MASK + 1
+    return max(number, 0)

@@ -1,0 +1,211 @@
+"""Workers: they register, offer services, and leave or are lost. A lost worker's requests are requeued."""
+
+from typing import TYPE_CHECKING
+
+from polydomo import limits
+from polydomo.broker import builtin_services, deadlines, dispatch, liveness, outcomes, queues, service_table
+from polydomo.protocols.model import Service, Worker
+from polydomo.protocols.request import DONE, GAVE_UP, INTERRUPTED, QUEUED, SHUTDOWN, Request
+from polydomo.protocols.session import Session
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+SHUTTING_DOWN = "the broker is shutting down"
+
+
+def register(
+    broker: "Broker",
+    session: Session,
+    services: "list[bytes]",
+    ref: object,
+    credit: int,
+    auto_credit: bool,
+    heartbeat_interval: float,
+    max_silence: float,
+    weights: "list[int] | None",
+) -> Worker | None:
+    if services and not session.role.allows_workers:
+        broker.refusal = f"no workers are taken at {session.role.name}"
+        return None
+    for name in services:
+        if not name_allowed(broker, name):
+            return None
+    if len(services) > limits.MAX_SERVICES_PER_WORKER:
+        broker.refusal = f"a worker of {len(services)} services"
+        return None
+    if not service_table.make_room(broker, services):
+        return None
+    worker = Worker(session, ref, credit, auto_credit, heartbeat_interval, max_silence)
+    broker.newest_worker += 1
+    worker.number = broker.newest_worker
+    worker.last_heard = worker.last_sent = worker.registered_at = worker.state_since = broker.now
+    worker.polling = session.polls
+    broker.workers[worker] = None
+    _join_session(broker, worker, session)
+    for i, name in enumerate(services):
+        _enroll(broker, worker, name, weights[i] if weights is not None else 0)
+    liveness.schedule(broker, worker)
+    broker.monitor.registered(worker)
+    broker.recorder.registered(worker)
+    if worker.credit > 0:
+        dispatch.serve_worker(broker, worker)
+    return worker
+
+
+def name_allowed(broker: "Broker", name: bytes) -> bool:
+    """Whether a service of this name may be offered; sets ``refusal`` if not."""
+    if builtin_services.is_reserved(name):
+        broker.refusal = f"the name {name.decode(errors='replace')!r} is reserved"
+    elif len(name) > limits.MAX_SERVICE_NAME:
+        broker.refusal = f"service name of {len(name)} bytes"
+    elif broker.draining:
+        broker.refusal = SHUTTING_DOWN
+    else:
+        return True
+    return False
+
+
+def _enroll(broker: "Broker", worker: Worker, name: bytes, weight: int) -> None:
+    service = service_table.find_or_add(broker, name)
+    worker.services[service] = weight
+    worker.only_service = service if len(worker.services) == 1 else None
+    service.workers[worker] = weight
+    if len(service.workers) == 1:
+        broker.bridging.offer_changed(service)
+    if weight:
+        service.weighted = True
+    deadlines.unwatch_service(broker, service)
+
+
+def add_service(broker: "Broker", worker: Worker, name: bytes, weight: int) -> bool:
+    if not worker.alive or not name_allowed(broker, name):
+        return False
+    if len(worker.services) >= limits.MAX_SERVICES_PER_WORKER:
+        broker.refusal = f"a worker of more than {limits.MAX_SERVICES_PER_WORKER} services"
+        return False
+    if not service_table.make_room(broker, [name]):
+        return False
+    _enroll(broker, worker, name, weight)
+    broker.monitor.offered(worker, broker.services[name])
+    broker.recorder.registered(worker)
+    if worker.credit > 0:
+        dispatch.serve_worker(broker, worker)
+        if not worker.credit:  # requests for the new service took the credit that its other services counted on
+            dispatch.mark_unavailable(worker)
+    return True
+
+
+def lose(broker: "Broker", worker: Worker, state: str, why: str) -> None:
+    """The worker is gone, LEFT or LOST: its requests go back to the head of their queues."""
+    if not worker.alive:
+        return
+    worker.alive = False
+    worker.state = state
+    worker.state_since = broker.now
+    worker.state_cause = why
+    worker.credit = 0
+    dispatch.mark_unavailable(worker)
+    if worker.timer:
+        broker.timers.remove(worker.timer, worker)
+    del broker.workers[worker]
+    _leave_session(broker, worker)
+    broker.recorder.left(worker, state, why)
+    held = list(worker.held.values())
+    worker.held.clear()
+    is_bridge = worker.session.is_bridge
+    # Before its services lose it: a request that ends here must not remove its service.
+    for request in reversed(held):
+        if is_bridge and request.state != DONE:
+            service_table.restore(broker, request)
+        requeue(broker, request, worker, why)
+    for service in worker.services:
+        del service.workers[worker]
+        if not service.workers:
+            service.no_worker_since = broker.now
+            service.weighted = False
+            broker.bridging.offer_changed(service)
+    broker.monitor.left(worker)
+    for service in list(worker.services):
+        if broker.draining:
+            end_unserved(broker, service)
+        if service.queue_length:
+            if not service.workers and not service.remote and not service.timer:
+                deadlines.watch_service(broker, service)
+            dispatch.serve_queue(broker, service)
+        else:
+            service_table.forget_unused(broker, service)
+    if is_bridge:
+        broker.bridging.bridge_lost(worker, held)
+    worker.session.on_worker_gone(worker)
+
+
+def requeue(broker: "Broker", request: Request, worker: Worker, why: str) -> None:
+    """The worker does not hold the request any more: it goes back to the head of its queue, or ends."""
+    request.worker = None
+    if request.state == DONE:
+        return
+    outcomes.drop_held_partials(broker, request)  # they belong to the attempt that was lost
+    policy = broker.policy
+    allowed = request.max_attempts or policy.attempts
+    history = request.own_history()
+    tried = request.attempts - history.attempts_before_forward
+    if history.partials and not policy.requeue_after_partial:
+        text = f"its worker was lost after {history.partials} partials ({why})"
+        outcomes.fail(broker, request, INTERRUPTED, text)
+    elif tried >= allowed:
+        outcomes.fail(broker, request, GAVE_UP, f"{tried} workers were lost with it, the last one: {why}")
+    elif broker.draining:
+        outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
+    else:
+        request.state = QUEUED
+        history.lost_by = worker.session
+        request.service.requeued += 1
+        queues.push_front(request.service, request)
+        if request.time_limits is not None:
+            deadlines.start_waiting(broker, request, request.time_limits)
+        broker.recorder.requeued(request, worker, why)
+
+
+def end_unserved(broker: "Broker", service: Service) -> None:
+    """The broker shuts down: requests that wait for a service without a worker end now."""
+    if not service.workers and not service.remote:
+        for request in queues.waiting(service):
+            queues.remove(service, request)
+            outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
+
+
+def orphan(broker: "Broker", worker: Worker, seconds: float) -> None:
+    if worker.alive:
+        dispatch.clear_credit(worker)
+        worker.polling = False
+        worker.orphaned_until = broker.now + seconds
+        _leave_session(broker, worker)
+        liveness.reschedule(broker, worker)
+
+
+def adopt(broker: "Broker", worker: Worker, session: Session) -> None:
+    if worker.alive:
+        _leave_session(broker, worker)
+        worker.session = session
+        worker.orphaned_until = 0.0
+        worker.last_heard = broker.now
+        _join_session(broker, worker, session)
+        liveness.reschedule(broker, worker)
+
+
+def _join_session(broker: "Broker", worker: Worker, session: Session) -> None:
+    broker.session_workers.setdefault(session, {})[worker] = None
+    session.worker_count += 1
+    broker.backpressure.first_worker(session)
+
+
+def _leave_session(broker: "Broker", worker: Worker) -> None:
+    session = worker.session
+    others = broker.session_workers.get(session)
+    if others is not None and worker in others:
+        del others[worker]
+        session.worker_count -= 1
+        if not others:
+            del broker.session_workers[session]
+            broker.backpressure.no_worker_left(session)

@@ -1,0 +1,95 @@
+"""The records that the broker and the sessions share: services, workers and publications. Requests are in ``request.py``.
+
+A comment on a field says who writes it where it is not the broker.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from polydomo.protocols.request import Request
+
+if TYPE_CHECKING:
+    from polydomo.protocols.session import Session
+
+# The state of a service, a worker or a client; see ``broker.states``.
+REGISTERING, READY, BUSY, LATE, LOST, LEFT = "registering", "ready", "busy", "late", "lost", "left"
+
+Path = tuple[bytes, ...]  # identities of brokers, in the order in which a request passes them
+
+
+class Publication:
+    """A message published under a topic. Sessions read it and do not keep it: the last value of a topic changes in place."""
+
+    __slots__ = ("message", "number", "origin", "topic")
+
+    def __init__(self, topic: bytes, message: bytes, origin: bytes = b"", number: int = 0) -> None:
+        self.topic = topic
+        self.message = message  # the topic frame and the body, framed for ZMTP
+        self.origin = origin  # the broker where it was published; b"" is this one
+        self.number = number  # counts up at that broker; 0: not sent to other brokers
+
+
+class Service:
+    """One service by name. Sessions may read ``name``; everything else belongs to the broker."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.queue_length = 0
+        self.no_worker_since = 0.0
+        self.timer = 0  # ends requests that wait while no worker offers the service
+        self.weighted = False  # some worker has a weight: the highest weight is served first
+        self.accepted = 0
+        self.answered = 0
+        self.failed = 0
+        self.requeued = 0
+        self.new_durations: dict[str, list[float]] = {}  # client's protocol -> durations not yet in the histograms
+        self.state = REGISTERING  # the last recorded change; ``broker.states`` computes the current state
+        self.state_since = 0.0
+        self.state_cause = ""
+        self.workers: dict[Worker, int] = {}  # worker -> weight
+        self.remote: dict[Worker, Path] = {}  # bridge -> the brokers on the way to a worker
+        self.idle: dict[Worker, None] = {}  # workers with credit that hold nothing, least recently used first
+        self.partly_busy: dict[Worker, None] = {}  # workers with credit that hold a request: second choice
+        self.client_queues: dict[Session, deque[Request]] = {}
+        self.round_robin: deque[deque[Request]] = deque()  # the client queues, in the order they are served
+        self.retries: deque[Request] = deque()  # requeued after their worker was lost: served before the client queues
+
+
+class Worker:
+    """One registered worker. Several may share a connection (memo01). The last group of fields belongs to the broker."""
+
+    def __init__(
+        self,
+        session: "Session",
+        ref: object,
+        credit: int,
+        auto_credit: bool,
+        heartbeat_interval: float,
+        max_silence: float,
+    ) -> None:
+        self.session = session  # changes when a memo01 worker continues on a new connection
+        self.ref = ref  # the session's own data
+        self.credit = credit  # how many more requests it may be given
+        self.auto_credit = auto_credit  # it gets a credit of 1 whenever it holds nothing; otherwise only ``add_credit``
+        self.heartbeat_interval = (
+            heartbeat_interval  # the broker sends one after this much silence of its own; 0: never
+        )
+        self.max_silence = max_silence  # seconds without a message after which it is lost; 0: never
+        self.polling = (
+            False  # it waits for the broker (memo01's open poll): its silence is expected; set by the session
+        )
+        self.last_heard = 0.0  # when its last message came; set by sessions, or through ``BrokerApi.heartbeat``
+        self.last_sent = 0.0  # when it was last sent a message; set by the broker and sessions
+        self.beats_while_busy = False  # it sent a heartbeat while it held a request: from then on it must keep doing so
+        self.held: dict[bytes, Request] = {}  # token -> request
+        self.services: dict[Service, int] = {}  # service -> weight; the highest is served first
+        self.only_service: Service | None = None  # set if it offers exactly one
+        self.alive = True
+        self.orphaned_until = 0.0  # its connection is gone; it is lost at this time unless it continues on another one
+        self.number = 0  # counts up per broker run
+        self.registered_at = 0.0
+        self.done = 0  # requests it has ended
+        self.timer = 0
+        self.state = READY  # the last recorded change; ``broker.states`` computes the current state
+        self.state_since = 0.0
+        self.state_cause = ""

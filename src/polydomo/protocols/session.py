@@ -1,0 +1,139 @@
+"""A session: one connection as its protocol understands it.
+
+The wire hands whole messages to the session, which turns them into calls of ``BrokerApi``. The broker answers by calling the methods below.
+All of these are plain method calls: no event object is made per message. Nothing here does I/O or reads a clock.
+"""
+
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.model import Path, Publication, Worker
+from polydomo.protocols.request import QUEUED, Request
+from polydomo.protocols.roles import SHARED, Role
+from polydomo.wire.frames import Body, head
+from polydomo.wire.link import Handler, Link
+
+
+class Session(Handler):
+    """A subclass is one protocol, or one of its dialects. The broker calls the methods below; each sends at most a message or two through
+    ``self.link`` and must not call back into the broker."""
+
+    protocol = ""  # "mdp1", "mdp2", "memo", "mdx", "dcp", "dbp", "emqp", ...
+    dialect = ""  # the published variant, where a protocol has several
+    takes_partials = (
+        False  # as a client; otherwise the broker holds partials and joins them in front of the final reply
+    )
+
+    polls = False  # its workers ask for each request (memo01): one is delivered only while ``worker.polling``
+    windowed = False  # it was granted a window of requests (a bridge): they are accepted even where a queue is full
+    is_bridge = False  # the peer is another broker: the methods of the last group are implemented
+
+    role: Role = SHARED  # of the listener that accepted the connection
+
+    def __init__(self, broker: BrokerApi, link: Link) -> None:
+        self.broker = broker
+        self.link = link
+        # the broker's own bookkeeping
+        self.may_request = True  # False on a listener for workers, and while the broker shuts down
+        self.counted_as = self.protocol  # a copy on the instance, which is faster to read
+        self.number = 0
+        self.since = 0.0  # when it was opened
+        self.disconnected = False
+        self.worker_count = 0  # live workers on this connection; a connection that carries a worker is never paused
+        self.requests: dict[Request, None] = {}  # open requests of this client, oldest first
+        self.held_bytes = 0  # bodies of the open requests, without small ones, which are limited by their number
+
+    def has_queued_requests(self) -> bool:
+        last = next(reversed(self.requests), None)
+        return last is not None and last.state == QUEUED and not self.worker_count
+
+    # --- to a client
+
+    def send_partial(self, request: Request, body: Body) -> None:
+        """A partial reply; called only if ``takes_partials``."""
+        raise NotImplementedError
+
+    def send_final(self, request: Request, body: Body) -> None:
+        """The one final reply, with held partials already joined in front of it."""
+        raise NotImplementedError
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        """The request ended without a reply. Most protocols have no message for that and send nothing."""
+
+    # --- to a worker
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        """Sends a request. ``request.token`` names the attempt; a body without frames is b""."""
+        raise NotImplementedError
+
+    def send_heartbeat(self, worker: Worker) -> None:
+        """Nothing was sent for ``worker.heartbeat_interval`` seconds."""
+
+    def on_worker_expired(self, worker: Worker) -> None:
+        """The worker was silent for too long and is lost. "it SHOULD stop sending it messages of any type": nothing is sent."""
+
+    def dismiss(self, worker: Worker) -> None:
+        """The broker shuts down or rejects the worker: sends DISCONNECT, if the protocol has it, and nothing after it."""
+
+    def on_worker_gone(self, worker: Worker) -> None:
+        """The worker has ended, for any reason. The last call about this worker."""
+
+    def cancel_request(self, worker: Worker, request: Request) -> bool:
+        """The client has gone. True if the protocol could take the request back from the worker."""
+        return False
+
+    # --- to a subscriber
+
+    catching_up = False  # it is still being sent last values, and new publications wait; set by the broker
+
+    def send_published(self, topic: bytes, body: Body) -> None:
+        """A published message under a topic the session subscribed to; ``body`` is the frames after the topic."""
+        self.send_publication(Publication(topic, head(len(topic), bool(body)) + topic + body))
+
+    def send_publication(self, publication: Publication) -> None:
+        """The same, already framed, one object for all subscribers."""
+
+    def send_last_value(self, publication: Publication) -> None:
+        """The last value of a topic, published before the session subscribed; sent even while ``catching_up``."""
+
+    def can_send_values(self) -> bool:
+        """Whether the peer reads what it is sent: last values are sent only then."""
+        return True
+
+    def on_caught_up(self) -> None:
+        """All last values were sent: publications that waited follow."""
+
+    # --- to a service of the catalog
+
+    def probe(self, name: str) -> None:
+        """The service missed a heartbeat, or a datagram says that it leaves: ask it over this connection, where it registered."""
+
+    def on_timer(self, key: object) -> None:
+        """A timer set with ``BrokerApi.set_timer`` is due."""
+
+    # --- to another broker, if ``is_bridge``
+
+    peer_identity = b""  # the other broker's
+
+    def offer_service(self, name: bytes, path: Path) -> None:
+        """The service is offered here, or behind this broker: ``path`` names the brokers on the way, this one first."""
+        raise NotImplementedError
+
+    def withdraw_service(self, name: bytes) -> None:
+        """The service is not offered any more."""
+        raise NotImplementedError
+
+    def has_room(self) -> bool:
+        """Whether the other broker accepts one more request."""
+        raise NotImplementedError
+
+    def path_of(self, request: Request) -> Path:
+        """The brokers that a request of this session has passed before it came here."""
+        return ()
+
+    def trace_of(self, request: Request) -> "tuple[str, str]":
+        """The trace context that a request of this session came with, and its name at the broker it came from; "" for none."""
+        return "", ""
+
+    # --- from the link
+
+    def on_close(self, reason: str) -> None:
+        self.broker.session_closed(self, reason)
