@@ -120,6 +120,25 @@ def test_it_fits_any_terminal(width: int, height: int) -> None:
     assert "service-0" in text
 
 
+@pytest.mark.parametrize("width", range(60, 261, 10))
+def test_nothing_is_cut_but_causes_at_any_width(width: int) -> None:
+    """Columns for which there is no room are left out whole, the least important first."""
+    row = {**figures()["services"][0], "name": "a-service-with-a-long-name", "answered": 123_456_789, "failed": 1_000}
+    found = figures(services=[row])
+    history = History()
+    for second in range(40):
+        history.add({**found, "time": second + 1.0})
+    console = Console(file=io.StringIO(), width=width, height=50, force_terminal=True, color_system=None)
+    console.print(screen(found, history, width, 50, ""))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    cut = [line for line in text.splitlines() if "\N{HORIZONTAL ELLIPSIS}" in line]
+    assert not [line for line in cut if "silent for" not in line], cut
+    assert "a-service-with-a-long-name" in text and "queued" in text
+    if width >= 180:
+        assert "last half minute" in text and "answered" in text
+
+
 def test_peers_cannot_steer_the_terminal() -> None:
     row = {**figures()["services"][0], "name": "\x1b[31mevil[red]\n"}
     found = figures(services=[row])

@@ -12,13 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from polydomo.cli import options, past
-from polydomo.cli.options import Json, To
+from polydomo.cli.options import Json, Timeout, To
 from polydomo.cli.render import Column, clock, show, show_json, size, span
 
 Row = dict[str, Any]
 
 Gone = Annotated[bool, typer.Option("--gone", help="Those that have gone lately instead, and why.")]
-Timeout = Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds to wait for the answer.")]
 
 
 def add_to(app: typer.Typer) -> None:

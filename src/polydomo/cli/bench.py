@@ -50,7 +50,7 @@ def bench(
     clients: Annotated[int, typer.Option(metavar="N", min=1, help="Clients.")] = 4,
     workers: Annotated[int, typer.Option(metavar="N", min=1, help="Workers, which echo.")] = 8,
     outstanding: Annotated[int, typer.Option(metavar="N", min=1, help="Calls each client has open at a time.")] = 16,
-    duration: Annotated[float, typer.Option(metavar="S", min=0.05, help="Seconds to measure, for each row.")] = 5.0,
+    duration: Annotated[float, options.time_option("How long to measure, for each row.", least=0.05)] = 5.0,
     csv: Annotated[
         bool, typer.Option("--csv", help="Print comma-separated values; times are in microseconds.")
     ] = False,

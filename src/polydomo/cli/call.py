@@ -35,9 +35,9 @@ def call(
     ] = None,
     to: To = None,
     protocol: Protocol = None,
-    timeout: Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds the call may take in all.")] = 30.0,
+    timeout: Annotated[float, options.time_option("How long the call may take in all, such as 500ms or 5s.")] = 30.0,
     wait: Annotated[
-        float, typer.Option(metavar="S", min=0.0, help="Seconds to wait for a worker where nobody offers the service.")
+        float, options.time_option("How long to wait for a worker if none offers the service.", least=0.0)
     ] = 1.0,
     ask: Annotated[
         bool,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polydomo.cli import options
-from polydomo.cli.options import Json, To
+from polydomo.cli.options import Json, Timeout, To
 from polydomo.cli.render import Column, show, show_json
 from polydomo.limits import DBP_BROADCAST_PORT
 
@@ -25,7 +25,6 @@ COLUMNS = [
     Column("heartbeat", right=True),
 ]
 
-Timeout = Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds to wait for the answer.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -86,7 +85,7 @@ def register(
         str | None, typer.Option(metavar="IP", help="Its IP address.  [default: this machine's, towards the broker]")
     ] = None,
     function: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
-    beat: Annotated[float, typer.Option(metavar="S", min=0.0, help="Seconds between heartbeats; 0: none.")] = 5.0,
+    beat: Annotated[float, options.time_option("Time between heartbeats; 0: none.", least=0.0)] = 5.0,
     udp: Annotated[
         bool, typer.Option("--udp", help="Beat by UDP as long as the broker's broadcasts are heard.")
     ] = False,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from polydomo.cli import options
 from polydomo.cli.options import Json
 from polydomo.cli.render import Column, show, show_json
 from polydomo.limits import BEACON_PORT, DISCOVER_TIME
@@ -16,7 +17,7 @@ def add_to(app: typer.Typer) -> None:
 
 def discover(
     seconds: Annotated[
-        float, typer.Option(metavar="S", min=0.01, help="How long to listen; brokers beacon once a second.")
+        float, options.time_option("How long to listen; brokers send a beacon once a second.", least=0.01)
     ] = DISCOVER_TIME,
     port: Annotated[int, typer.Option(metavar="PORT", min=1, max=65535, help="UDP port to listen on.")] = BEACON_PORT,
     json: Json = False,

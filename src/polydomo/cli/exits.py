@@ -82,6 +82,26 @@ async def through_restarts(follow: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(AGAIN)
 
 
+def lost(url: str, error: PolydomoError) -> str:
+    """Why a broker that was there does not answer any more, without the system's own words for it."""
+    if isinstance(error, NotConnected):
+        return no_answer(url, str(error))
+    return str(error)
+
+
+def no_answer(url: str, why: str = "") -> str:
+    """
+    >>> no_answer("tcp://127.0.0.1:5246", "tcp://127.0.0.1:5246: [Errno 111] Connection refused")
+    'no broker answers at tcp://127.0.0.1:5246'
+    >>> no_answer("tcp://far:1", "tcp://far:1: no route to host")
+    'no broker answers at tcp://far:1 (no route to host)'
+    """
+    reason = why.removeprefix(f"{url}: ")
+    if reason and not any(plain in reason for plain in NOBODY):
+        return f"no broker answers at {url} ({reason})"
+    return f"no broker answers at {url}"
+
+
 def not_there(url: str, why: str = "") -> str:
     from polydomo.client.aio import DEFAULT_URL
     from polydomo.wire.address import is_loopback, parse_url
@@ -89,9 +109,7 @@ def not_there(url: str, why: str = "") -> str:
     reason = why.removeprefix(f"{url}: ")
     if url.startswith("discover://"):
         return f"{reason or 'no broker was discovered'}; start one with `polydomo up --beacon`"
-    text = f"no broker answers at {url}"
-    if reason and not any(plain in reason for plain in NOBODY):
-        text += f" ({reason})"
+    text = no_answer(url, why)
     if url == DEFAULT_URL:
         return f"{text}; start one with `polydomo up`"
     if is_loopback(parse_url(url)):

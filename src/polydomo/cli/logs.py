@@ -9,7 +9,7 @@ import typer
 
 from polydomo.cli import options
 from polydomo.cli.ask import fetch
-from polydomo.cli.options import To
+from polydomo.cli.options import Timeout, To
 from polydomo.cli.render import clean, on_terminal
 
 Row = dict[str, Any]
@@ -32,7 +32,7 @@ def logs(
         int, typer.Option("--lines", "-n", metavar="N", min=0, max=1000, help="At most so many old ones.")
     ] = 100,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
-    timeout: Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds to wait for the answer.")] = 5.0,
+    timeout: Timeout = 5.0,
 ) -> None:
     """Show the log records that services have published, with the requests they belong to.
 

@@ -1,6 +1,7 @@
 """Options that several commands share, and the address they all mean."""
 
 import os
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -32,6 +33,29 @@ Frame0 = Annotated[
     str | None,
     typer.Option("--frame0", metavar="TEXT", help="MDX: frame 0 of every message, where the broker has another."),
 ]
+
+
+def seconds(least: float = 0.0) -> Callable[[Any], float]:
+    """Reads a time for a flag: ``5``, ``5s``, ``500ms``, ``2m``."""
+
+    def read(text: Any) -> float:
+        from polydomo.server.kinds import Seconds
+
+        try:
+            return Seconds(least).read(text)
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}, not {text!r}") from None
+
+    read.__name__ = "time"
+    return read
+
+
+def time_option(text: str, *names: str, least: float = 0.001) -> Any:
+    """A flag that takes a time."""
+    return typer.Option(*names, metavar="TIME", parser=seconds(least), help=text)
+
+
+Timeout = Annotated[float, time_option("How long to wait for the answer, such as 500ms or 5s.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 

@@ -192,24 +192,26 @@ SMALL = 16  # with fewer lines the tables need them all: no sparkline above them
 NARROW = 50  # nor with fewer columns
 HEADS = 4  # lines of a table that are no rows: its title, its head, a rule, and the empty line after it
 
-# How wide a terminal must be to show a column; the others are always there.
-NEEDS = {
-    "busy": 50,
-    "rate/s": 50,
-    "held": 50,
-    "since": 50,
-    "p99": 60,
-    "p50": 70,
-    "oldest": 90,
-    "protocols": 100,
-    "failed/s": 100,
-    "answered": 115,
-    "failed": 115,
-    "protocol": 90,
-    "done": 90,
-    "peer": 120,
-    "last half minute": 140,
-}
+# Columns that a table can do without, in the order in which they are left out where the terminal is too narrow for all of them.
+OPTIONAL = (
+    "last half minute",
+    "peer",
+    "failed",
+    "answered",
+    "failed/s",
+    "protocols",
+    "done",
+    "protocol",
+    "oldest",
+    "p50",
+    "p99",
+    "since",
+    "held",
+    "rate/s",
+    "busy",
+)
+SHORTENED = {"cause": 16}  # columns whose text may be cut, and how much of it must be left
+GAP = 3  # columns of the terminal between two of the table
 
 
 class Part:
@@ -221,6 +223,20 @@ class Part:
         self.rows = rows
         self.unseen = unseen  # rows that the broker did not send
 
+    def _fitting(self, count: int, width: int) -> list[int]:
+        """The columns that fit the width without being cut."""
+        needed = {}
+        for i, column in enumerate(self.columns):
+            longest = max((len(row[i]) for row in self.rows[:count]), default=0)
+            needed[i] = GAP + max(len(column.title), min(longest, SHORTENED.get(column.title, longest)))
+        titles = [column.title for column in self.columns]
+        for title in OPTIONAL:
+            if sum(needed.values()) <= width:
+                break
+            if title in titles:
+                needed.pop(titles.index(title))
+        return sorted(needed)
+
     def table(self, count: int, width: int) -> "Table":
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
@@ -231,7 +247,7 @@ class Part:
         table = Table(
             box=SIMPLE_HEAD, show_edge=False, expand=True, title=title, title_justify="left", header_style="dim"
         )
-        shown = [i for i, column in enumerate(self.columns) if NEEDS.get(column.title, 0) <= width]
+        shown = self._fitting(count, width)
         for i in shown:
             column = self.columns[i]
             table.add_column(

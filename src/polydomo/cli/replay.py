@@ -35,7 +35,7 @@ def replay(
         str | None,
         typer.Option("--protocol", "-p", metavar="NAME", help="Ask over this protocol.  [default: the recorded one's]"),
     ] = None,
-    timeout: Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds that each call may take.")] = 30.0,
+    timeout: Annotated[float, options.time_option("How long each call may take.")] = 30.0,
     json: Json = False,
 ) -> None:
     """Send the requests of a journal to a broker again, at their own pace or faster.

@@ -20,7 +20,7 @@ def add_to(app: typer.Typer) -> None:
 
 def watch(
     to: To = None,
-    interval: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds between two looks.")] = 1.0,
+    interval: Annotated[float, options.time_option("Time between two updates.", least=0.1)] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, for programs.")] = False,
 ) -> None:
@@ -79,7 +79,7 @@ class Looker:
 
 async def follow(url: str, interval: float, json: bool) -> None:
     """One look after the other, for a pipe. The first must succeed; later a broker that is away is waited for."""
-    from polydomo.cli.exits import complain
+    from polydomo.cli.exits import complain, lost
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import PolydomoError
 
@@ -95,7 +95,7 @@ async def follow(url: str, interval: float, json: bool) -> None:
                 away = False
             except PolydomoError as error:
                 if not away:
-                    complain(f"{error}; waiting for it")
+                    complain(f"{lost(url, error)}; waiting for it")
                 away = True
 
 
@@ -115,6 +115,7 @@ async def live(url: str, interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from polydomo.cli.exits import lost
     from polydomo.cli.panel import BARS, PLAIN, History, screen
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import PolydomoError
@@ -137,4 +138,4 @@ async def live(url: str, interval: float) -> None:
                     figures = await looker.look(client)
                     trouble = ""
                 except PolydomoError as error:
-                    trouble = str(error)
+                    trouble = lost(url, error)

@@ -46,7 +46,7 @@ def work(
         bool, typer.Option("--lines", help="Send each line of the program's output as a partial reply, as it comes.")
     ] = False,
     grace: Annotated[
-        float, typer.Option(metavar="S", min=0.0, help="On SIGTERM, how long calls that run may take to finish.")
+        float, options.time_option("On SIGTERM, how long running calls may take to finish, such as 30s.", least=0.0)
     ] = 10.0,
     type_size: TypeSize = None,
     frame0: Frame0 = None,
