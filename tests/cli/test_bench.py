@@ -10,6 +10,7 @@ import pytest
 
 from polydomo.cli.load import Load, Outcome
 from tests.cli.shell import Broker, Running, complaint, run
+from tests.server.harness import wait_for
 
 SECONDS = 1.0  # a machine may pause for a part of it
 QUICK = ["--duration", str(SECONDS), "--clients", "2", "--workers", "2", "--outstanding", "3"]
@@ -55,6 +56,25 @@ def test_no_broker(tmp_path: Path) -> None:
     result = run("bench", *QUICK, "--to", f"ipc://{tmp_path}/s")
     assert result.returncode == 5
     assert "no broker answers" in complaint(result)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not show a process's children")
+@pytest.mark.parametrize("own", [True, False])
+def test_sigkill_leaves_no_process_behind(tmp_path: Path, broker: Broker, own: bool) -> None:
+    """The broker that it started, and the workers."""
+    words = [] if own else ["--to", broker.url]
+    with Running("bench", "--duration", "600", *words, TMPDIR=str(tmp_path)) as bench:
+        wait_for(lambda: len(programs_of(bench.process.pid)) == 1 + own, "its processes")
+        started = programs_of(bench.process.pid)
+        bench.send(signal.SIGKILL)
+        assert bench.status() == -signal.SIGKILL
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started), f"the end of {started}")
+
+
+def programs_of(pid: int) -> list[int]:
+    """Process ids of the other ``polydomo`` that this one runs."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if b"polydomo" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not show a process's children")

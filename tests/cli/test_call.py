@@ -152,13 +152,14 @@ def test_3_no_reply_in_time(broker: Broker, tmp_path: Path) -> None:
 def test_4_nobody_offers_it(served: Broker, protocol: str) -> None:
     result = run("call", "ecoh", "hello", "--wait", "0", "--to", served.url, "--protocol", protocol)
     assert result.returncode == 4
-    assert complaint(result) == "nobody offers 'ecoh'; did you mean 'echo'?"
+    assert complaint(result) == "no worker offers 'ecoh'; did you mean 'echo'?"
 
 
 def test_4_and_nothing_is_called_alike(served: Broker) -> None:
     result = run("call", "weather", "--wait", "0", "--to", served.url)
     assert result.returncode == 4
-    assert complaint(result) == "nobody offers 'weather'; `polydomo services` lists what there is"
+    said = f"no worker offers 'weather'; `polydomo services --to {served.url}` lists the services that are offered"
+    assert complaint(result) == said
 
 
 def test_a_worker_that_comes_within_the_wait_is_waited_for(broker: Broker) -> None:

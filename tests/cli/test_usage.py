@@ -22,6 +22,10 @@ from tests.cli.shell import PATIENCE, POLYDOMO, complaint, environment, run
         (["work", "echo"], "work: give a program after --, or --echo"),
         (["up", "6000"], "'6000' is not a flag; `polydomo config` lists all settings"),
         (["up", "--insecure=yes"], "Option '--insecure' does not take a value; `polydomo up --help` tells more"),
+        (
+            ["call", "echo", "--to", "tcp://a:1,tcp://b:2"],
+            "--to: 'tcp://a:1,tcp://b:2' is not an address: these are several addresses; connect to one broker, such as tcp://a:1",
+        ),
         (["call", "echo", "-p", "amqp"], "--protocol: 'amqp' is not one of mdx, mdp1, mdp2, dcp, memo, emqp"),
     ],
 )
@@ -29,6 +33,30 @@ def test_a_mistake_is_one_line(words: list[str], said: str) -> None:
     result = run(*words)
     assert complaint(result) == said
     assert result.returncode == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["call", "echo", "--timeout", "200ms"],
+        ["call", "echo", "--timeout=0.2s", "--wait", "1m"],
+        ["status", "--timeout", "200ms"],
+        ["services", "--timeout", "0.2"],
+        ["logs", "--timeout", "200ms"],
+        ["watch", "--interval", "1s", "--once"],
+        ["catalog", "--timeout", "200ms"],
+        ["bench", "--duration", "100ms", "--to", "tcp://127.0.0.1:9"],
+    ],
+)
+def test_every_flag_that_takes_a_time_takes_a_unit(words: list[str]) -> None:
+    result = run(*words, POLYDOMO_TO="tcp://127.0.0.1:9")
+    assert result.returncode == 5 and "no broker answers" in result.stderr.decode(), result.stderr
+
+
+def test_the_help_of_up_lists_the_beacon() -> None:
+    assert any(
+        "--beacon" in line and "[HOST:PORT]" in line for line in run("up", "--help").stdout.decode().splitlines()
+    )
 
 
 def test_a_wrong_number_names_its_option() -> None:

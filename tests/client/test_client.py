@@ -466,3 +466,10 @@ def test_the_most_frames_pass(broker: testing.Broker) -> None:
 def test_wrong_settings_are_told_at_once(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         AsyncClient(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("to", [["tcp://127.0.0.1:5246"], ("tcp://127.0.0.1:5246",), 5246, b"tcp://127.0.0.1:5246"])
+def test_an_address_that_is_no_text_is_a_setting_error(to: object) -> None:
+    for kind in (Client, AsyncClient, Worker):
+        with pytest.raises(SettingError, match="an address is one text"):
+            kind(to)  # type: ignore[arg-type]

@@ -45,6 +45,8 @@ def test_good(text: str, address: Address) -> None:
         ("tcp://localhost:5246/", "'5246/' is not a port"),
         ("tcp://localhost:٣", "is not a port"),
         ("tcp://localhost:000001", "is not a port"),
+        ("tcp://127.0.0.1:1,tcp://127.0.0.1:2", "these are several addresses"),
+        ("tcp://a:1,b:2", "these are several addresses"),
         ("tcp://::1:5246", "in brackets: tcp://[::1]:PORT"),
         ("tcp://[::g]:5246", "'::g' is not an IPv6 address"),
         ("tcp://[127.0.0.1]:5246", "'127.0.0.1' is not an IPv6 address"),

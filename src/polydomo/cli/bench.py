@@ -58,8 +58,8 @@ def bench(
 ) -> None:
     """Measure throughput and latency with workers and clients of our own.
 
-    Without `--to` (and without `POLYDOMO_TO`) it starts a broker for the time of the measurement, and also tells the CPU time that
-    the broker spent per request.
+    Without `--to` (and without `POLYDOMO_TO`) it starts a broker for the measurement, and also reports the CPU time that the broker
+    spent per request.
 
     **Examples**
 
@@ -95,13 +95,15 @@ def bench(
 
 async def measure(url: str | None, loads: "list[Load]") -> "list[Outcome]":
     from polydomo.cli import load
+    from polydomo.cli.guard import Guard
 
     async with contextlib.AsyncExitStack() as stack:
-        target: Target = load.Target(url) if url else await stack.enter_async_context(load.own_broker())
+        guard = stack.enter_context(contextlib.closing(Guard()))
+        target: Target = load.Target(url) if url else await stack.enter_async_context(load.own_broker(guard))
         outcomes = []
         for one in loads:
             with progress_bar(one) as progress:
-                outcomes.append(await load.run(target, one, progress))
+                outcomes.append(await load.run(target, one, progress, guard))
         return outcomes
 
 

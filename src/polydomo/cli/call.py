@@ -89,7 +89,7 @@ def call(
     async def run() -> None:
         client = AsyncClient(url, spoken, timeout=timeout, connect_timeout=options.connect_time(url), **more)
         async with client:
-            async for part in replies(client, name, frames, headers, patience, ask):
+            async for part in replies(client, name, frames, headers, patience, ask, f" --to {to}" if to else ""):
                 write(part)
 
     with needs_broker(url):
@@ -106,7 +106,13 @@ def read_body(words: list[str]) -> list[bytes]:
 
 
 async def replies(
-    client: "AsyncClient", service: bytes, frames: list[bytes], headers: dict[str, str], wait: float, ask: bool
+    client: "AsyncClient",
+    service: bytes,
+    frames: list[bytes],
+    headers: dict[str, str],
+    wait: float,
+    ask: bool,
+    to: str = "",
 ) -> "AsyncIterator[Result]":
     """The replies as they come. If there is none after ``wait`` seconds, the broker is asked whether anybody offers the service at all.
 
@@ -118,7 +124,7 @@ async def replies(
         try:
             await asyncio.wait([first], timeout=wait)
             if ask and not first.done():
-                await refuse_unknown(client, service, first)
+                await refuse_unknown(client, service, first, to)
             yield await first
         finally:
             first.cancel()
@@ -129,8 +135,8 @@ async def replies(
         await stream.aclose()
 
 
-async def refuse_unknown(client: "AsyncClient", service: bytes, first: "asyncio.Future[Result]") -> None:
-    """Raises NoSuchService unless somebody offers the service or a reply has come."""
+async def refuse_unknown(client: "AsyncClient", service: bytes, first: "asyncio.Future[Result]", to: str) -> None:
+    """Raises NoSuchService unless a worker offers the service or a reply has come."""
     from polydomo.errors import NoSuchService, PolydomoError
 
     try:
@@ -140,9 +146,9 @@ async def refuse_unknown(client: "AsyncClient", service: bytes, first: "asyncio.
     if not offered and not first.done():
         name = service.decode(errors="backslashreplace")
         near = difflib.get_close_matches(name, await names(client), 1)
-        hint = f"did you mean {near[0]!r}?" if near else "`polydomo services` lists what there is"
+        hint = f"did you mean {near[0]!r}?" if near else f"`polydomo services{to}` lists the services that are offered"
         if not first.done():
-            raise NoSuchService(f"nobody offers {name!r}; {hint}")
+            raise NoSuchService(f"no worker offers {name!r}; {hint}")
 
 
 async def names(client: "AsyncClient") -> list[str]:

@@ -26,7 +26,6 @@ COLUMNS = [
 ]
 
 
-
 def add_to(app: typer.Typer) -> None:
     app.command()(catalog)
     app.command()(register)

@@ -27,6 +27,8 @@ INTERRUPTED = 130  # Ctrl-C, as shells say it
 
 AGAIN = 0.5  # seconds between two looks for a broker that has gone
 
+VALUE_OPTIONAL = {"--beacon": "on"}  # options whose value may be left out, and what they mean then
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # where the output goes, there is no room for it
 
 # What systems and asyncio say where nobody listens; "no broker answers" says as much.
@@ -161,7 +163,7 @@ class Commands(TyperGroup):
         open_streams()
         write_anything()
         try:
-            return super().make_context(info_name, args, parent, **extra)
+            return super().make_context(info_name, with_optional_values(args), parent, **extra)
         except Exception as error:
             if not misuse(error):
                 raise
@@ -190,6 +192,18 @@ class Commands(TyperGroup):
                 raise
             complain(misuse(error, ctx))
             raise typer.Exit(USAGE) from None
+
+
+def with_optional_values(args: list[str]) -> list[str]:
+    """
+    >>> with_optional_values(["up", "--beacon", "--log-json"]), with_optional_values(["up", "--beacon", "127.0.0.1:1"])
+    (['up', '--beacon=on', '--log-json'], ['up', '--beacon', '127.0.0.1:1'])
+    """
+    found = list(args)
+    for i, word in enumerate(args):
+        if word in VALUE_OPTIONAL and (i + 1 == len(args) or args[i + 1].startswith("-")):
+            found[i] = f"{word}={VALUE_OPTIONAL[word]}"
+    return found
 
 
 def give_up_output() -> None:

@@ -12,8 +12,7 @@ from polydomo.errors import SettingError
 from polydomo.server import settings
 from polydomo.server.setting_types import Flag, Words
 
-# Short names of flags, with the value that each has if none is given.
-SHORT = {"--beacon": ("dbp.beacon", "on")}
+SHORT = {"--beacon": "dbp.beacon"}  # short names of flags
 
 
 def load(config: str | None, options: Mapping[str, object], rest: list[str]) -> settings.Settings:
@@ -27,9 +26,9 @@ def read(rest: list[str]) -> dict[str, str]:
 
     One that takes several values may be given several times, like ``--listen``.
     """
-    keys = {settings.flag_of(key): key for key in settings.KINDS} | {name: key for name, (key, _) in SHORT.items()}
+    keys = {settings.flag_of(key): key for key in settings.KINDS} | SHORT
     found: dict[str, str] = {}
-    words = iter(_with_values(rest))
+    words = iter(rest)
     for word in words:
         name, given, value = word.partition("=")
         if not name.startswith("--"):
@@ -42,15 +41,6 @@ def read(rest: list[str]) -> dict[str, str]:
             if not value:
                 raise SettingError(f"flag {name}: its value is missing")
         found[key] = f"{found[key]},{value}" if key in found and isinstance(settings.KINDS[key], Words) else value
-    return found
-
-
-def _with_values(rest: list[str]) -> list[str]:
-    """A short flag that stands alone is given the value it means."""
-    found: list[str] = []
-    for i, word in enumerate(rest):
-        alone = i + 1 == len(rest) or rest[i + 1].startswith("--")
-        found.append(f"{word}={SHORT[word][1]}" if word in SHORT and alone else word)
     return found
 
 

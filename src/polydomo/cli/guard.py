@@ -1,7 +1,7 @@
-"""Ends the programs of ``polydomo work`` when the worker itself is killed.
+"""Ends the programs that ``polydomo work`` and ``polydomo bench`` run when the command itself is killed.
 
-A worker that receives SIGKILL cannot stop the programs it runs. So it starts one small shell beside itself, and every program reports its
-process id to that shell through a pipe before it begins. The pipe closes when the worker ends, however it ends; the shell
+A process that receives SIGKILL cannot stop the programs it runs. So it starts one small shell beside itself, and every program reports
+its process id to that shell through a pipe before it begins. The pipe closes when the process ends, however it ends; the shell
 then kills the process groups that are still running.
 """
 
@@ -28,7 +28,7 @@ for each in $running; do kill -9 "-$each" || kill -9 "$each"; done
 
 
 class Guard:
-    """Watches over the programs of one worker process."""
+    """Watches over the programs of one process."""
 
     def __init__(self) -> None:
         self._shell: subprocess.Popen[bytes] | None = None

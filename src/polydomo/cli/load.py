@@ -1,7 +1,7 @@
-"""The load of ``polydomo bench``: clients in this process, workers in another, and where there is no broker, one in a third.
+"""The load of ``polydomo bench``: clients in this process, workers in a second, and a broker in a third if none was named.
 
-Each client keeps a number of calls outstanding: the next begins when one ends. So a slow broker is asked less often, and
-the latencies are those of a loaded broker, not of one that is never waited for.
+Each client keeps a number of calls outstanding and begins the next when one ends. So a slow broker receives fewer requests, and
+the latencies are those of a loaded broker. A ``Guard`` ends the other processes if this one is killed.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from polydomo.cli import ask
+from polydomo.cli.guard import Guard
 from polydomo.client.aio import AsyncClient
 from polydomo.errors import CallError, ConnectionLost, PolydomoError
 
@@ -26,7 +27,7 @@ WARM_UP = 0.5  # seconds before counting begins, at most, and at most a tenth of
 SETUP_TIME = 15.0  # seconds for a broker or workers to start
 PAUSE = 0.05  # seconds a call waits after a failure: a broker that is gone must not be asked a thousand times a second
 
-Progress = Callable[[float], None]  # told how many seconds of the load have passed since it was last told
+Progress = Callable[[float], None]  # called with the seconds of the load that have passed since the last call
 
 
 @dataclass
@@ -84,11 +85,11 @@ class Target:
 
 
 @contextlib.asynccontextmanager
-async def own_broker() -> AsyncIterator[Target]:
-    """A broker of our own, in a process of its own, on a port that the system chooses."""
+async def own_broker(guard: Guard) -> AsyncIterator[Target]:
+    """A broker for this measurement, in a process of its own, on a port that the system chooses."""
     with tempfile.TemporaryDirectory(prefix="polydomo-bench-") as data:
         words = ["up", "--listen", "tcp://127.0.0.1:0", "--data", data, "--log-json", "--log-level", "info"]
-        async with program(*words) as process:
+        async with program(guard, *words) as process:
             assert process.stderr is not None
             url = await asyncio.wait_for(_listening(process.stderr), SETUP_TIME)
             draining = asyncio.ensure_future(process.stderr.read())  # a full pipe would stop the broker
@@ -110,10 +111,17 @@ async def _listening(log: asyncio.StreamReader) -> str:
 
 
 @contextlib.asynccontextmanager
-async def program(*words: str) -> "AsyncIterator[asyncio.subprocess.Process]":
-    """Another ``polydomo``, ended on the way out. Its session is its own: Ctrl-C reaches it through us."""
+async def program(guard: Guard, *words: str) -> "AsyncIterator[asyncio.subprocess.Process]":
+    """Runs another ``polydomo`` and ends it on the way out. It has a session of its own, so that Ctrl-C reaches it only through us."""
+    guard.start()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "polydomo", *words, stderr=asyncio.subprocess.PIPE, start_new_session=True
+        sys.executable,
+        "-m",
+        "polydomo",
+        *words,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=guard.enter,
     )
     try:
         yield process
@@ -125,13 +133,14 @@ async def program(*words: str) -> "AsyncIterator[asyncio.subprocess.Process]":
             except TimeoutError:
                 process.kill()
                 await process.wait()
+        guard.ended(process.pid)
 
 
-async def run(target: Target, load: Load, progress: Progress) -> Outcome:
+async def run(target: Target, load: Load, progress: Progress, guard: Guard) -> Outcome:
     """Puts one load on the broker and measures."""
     service = f"bench.{secrets.token_hex(4)}"
     words = ["work", service, "--echo", "--to", target.url, "--protocol", load.protocol]
-    async with program(*words, "--concurrency", str(load.workers), "--log-level", "error"):
+    async with program(guard, *words, "--concurrency", str(load.workers), "--log-level", "error"):
         await _offered(target.url, service, load.workers)
         outcome = Outcome(load)
         clients = [

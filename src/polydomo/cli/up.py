@@ -56,6 +56,12 @@ def up(
         list[str] | None,
         typer.Option(metavar="URL", help="Another broker to be joined with; may be given several times."),
     ] = None,
+    beacon: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:PORT]", help="Broadcast the broker's address by UDP once a second, for `polydomo discover`."
+        ),
+    ] = None,
     grace: Annotated[
         str | None,
         typer.Option(
@@ -96,6 +102,7 @@ def up(
             "log_json": log_json or None,
             "log_level": log_level,
             "grace": grace,
+            "dbp.beacon": beacon,
             "journal.level": journal,
         },
         ctx.args,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
 from polydomo.journal.ids import RequestId, run_name
-from polydomo.protocols.request import OK
+from polydomo.protocols.request import FAILED, OK
 
 if TYPE_CHECKING:
     from polydomo.journal.reader import Reader
@@ -80,11 +80,29 @@ def _name(run: int, number: int, rows: list[Row], finished: Row | None) -> str:
     return f"number {number} of run {run_name(run)}"
 
 
+def _ending(outcome: str) -> str:
+    """
+    >>> _ending("failed"), _ending("timeout")
+    ('failed', 'failed (timeout)')
+    """
+    return FAILED if outcome == FAILED else f"failed ({outcome})"
+
+
+def _reason(row: Row) -> str:
+    """Why it ended so, without the code of the outcome once more in front.
+
+    >>> _reason({"outcome": "failed", "reason": "failed: ValueError: 7"})
+    'ValueError: 7'
+    """
+    reason: str = row["reason"]
+    return reason.removeprefix(f"{row['outcome']}: ")
+
+
 def _head(rows: list[Row], finished: Row | None) -> str:
     if finished is None:
         service = next((row["service"] for row in rows if row["service"]), "")
         return f"to `{service}`: no outcome yet" if service else "no outcome yet"
-    ended = "answered" if finished["outcome"] == OK else f"failed ({finished['outcome']})"
+    ended = "answered" if finished["outcome"] == OK else _ending(finished["outcome"])
     parts = [f"to `{finished['service']}`: {ended} after {took(finished['total_us'])}"]
     if finished["dispatches"]:
         parts.append(f"waited {took(finished['wait_us'])}, ran {took(finished['run_us'])}")
@@ -169,7 +187,7 @@ class _Teller:
     def _failed(self, row: Row) -> str:
         waited = _between(self.waits_since, row["time"])
         since = f" after waiting {took(waited)}" if waited else ""
-        return f"failed ({row['outcome']}){since}: {row['reason']}"
+        return f"{_ending(row['outcome'])}{since}: {_reason(row)}"
 
     def _unheard(self, row: Row) -> str:
         return f"w{row['worker']} ended it, too late to be heard; it is free again"

@@ -145,7 +145,9 @@ class Batch:
             dirty |= {unit for unit in self.there if unit.split("/")[0] in dates}
         units = sorted(dirty)
         self.summary.units = units
-        self.tell(f"{self.summary.segments} new segments, in {len(units)} hours: {units[0]} to {units[-1]}")
+        self.tell(
+            f"{counted(self.summary.segments, 'new segment')}, in {counted(len(units), 'hour')}: {units[0]} to {units[-1]}"
+        )
         runs = {segment.run for unit in units for segment in self.there[unit]}
         rows = sum(segment.rows for there in self.there.values() for segment in there if segment.run in runs)
         try:
@@ -410,3 +412,11 @@ def before(unit: str) -> str:
 
 def after(unit: str) -> str:
     return _shifted(unit, 1)
+
+
+def counted(count: int, what: str) -> str:
+    """
+    >>> counted(1, "hour"), counted(3, "hour")
+    ('1 hour', '3 hours')
+    """
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -127,7 +127,8 @@ class Streaming:
                 self.complain(problem)
         if summary.segments:
             self.tell(
-                f"batch {number}: {summary.segments} segments taken in, in {len(summary.units)} hours. {summary.verdict()}"
+                f"batch {number}: {batch.counted(summary.segments, 'segment')} taken in, "
+                f"in {batch.counted(len(summary.units), 'hour')}. {summary.verdict()}"
             )
 
     def _batch(self) -> Summary:

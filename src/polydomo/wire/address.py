@@ -49,6 +49,11 @@ def parse_url(text: str, connect: bool = False) -> Address:
     >>> parse_url("tcp://[::1]:5246")
     Address(kind='tcp', host='::1', port=5246, path='')
     """
+    if not isinstance(text, str):
+        raise SettingError(f"an address is one text, such as tcp://127.0.0.1:5246, not {type(text).__name__}: {text!r}")
+    if "," in text and not text.startswith(f"{IPC}://"):
+        what = "connect to one broker" if connect else "give each address by itself"
+        raise _wrong(text, f"these are several addresses; {what}, such as {text.partition(',')[0].strip()}")
     scheme, separator, rest = text.partition("://")
     if not separator:
         hint = f"did you mean tcp://{text}?" if re.fullmatch(r"[^/\s]+:\d+", text) else _WRITE

@@ -1,6 +1,7 @@
 """The asyncio worker."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
@@ -12,6 +13,8 @@ from polydomo.protocols import registry
 from polydomo.protocols.ends import WorkerEnd
 from polydomo.worker.functions import Function, Threads
 from polydomo.worker.seat import Seat
+
+log = logging.getLogger("polydomo.worker")
 
 F = TypeVar("F", bound=Function)
 
@@ -142,12 +145,14 @@ class AsyncWorker:
         tasks = [seat.start() for seat in self._seats]
         stop = asyncio.ensure_future(self._stop.wait())
         self._started.set()
+        announcing = asyncio.ensure_future(self._announce())
         try:
             # A seat ends by being stopped; one that ends earlier has hit a bug, which is raised below.
             await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.gather(*(seat.stop(self.grace) for seat in self._seats))
         finally:
             stop.cancel()
+            announcing.cancel()
             for seat in self._seats:
                 seat.drop()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -169,6 +174,13 @@ class AsyncWorker:
         await self._started.wait()
         for seat in self._seats:
             await seat.ready.wait()
+
+    async def _announce(self) -> None:
+        """One line, once it has registered: what it offers, and where."""
+        await self.ready()
+        names = ", ".join(name.decode(errors="backslashreplace") for name in self._functions)
+        several = f", {self.concurrency} calls at once" if self.concurrency > 1 else ""
+        log.info("offering %s at %s over %s%s", names, self.url, self.protocol, several)
 
     async def __aenter__(self) -> Self:
         """Runs in the background. Waits until it has registered, or for a few seconds: it goes on trying."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -87,8 +88,12 @@ class Worker:
         self._worker.add(name, function)
 
     def run(self) -> None:
-        """Serves until SIGTERM, SIGINT (in the main thread), or ``stop`` from another thread."""
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        """Serves until SIGTERM, SIGINT (in the main thread), or ``stop`` from another thread.
+
+        What the worker logs is shown on standard error unless the program has configured logging itself: one line says what is
+        offered and where.
+        """
+        with _logs_shown(), asyncio.Runner(loop_factory=new_event_loop) as runner:
             self._loop = runner.get_loop()
             try:
                 runner.run(self._until_signal())
@@ -144,6 +149,25 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+
+@contextlib.contextmanager
+def _logs_shown() -> Iterator[None]:
+    """For a program without logging of its own: the worker's lines on standard error, as long as it runs."""
+    log = logging.getLogger("polydomo.worker")
+    if log.hasHandlers():
+        yield
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("polydomo: %(message)s"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(before or logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 @contextlib.contextmanager

@@ -194,8 +194,9 @@ class Seat:
             raise NotConnected(f"{self.address}: the broker closed the connection")
         post.register(list(self.functions))
         self._post = post
+        if self.ready.is_set():
+            log.info("offering %s again at %s", self.name, self.address)
         self.ready.set()
-        log.info("offering %s at %s over %s", self.name, self.address, post.end.protocol)
         return post
 
     def _on_job(self, post: Post, job: Job) -> None:
