@@ -39,7 +39,7 @@ def seconds(least: float = 0.0) -> Callable[[Any], float]:
     """Reads a time for a flag: ``5``, ``5s``, ``500ms``, ``2m``."""
 
     def read(text: Any) -> float:
-        from polydomo.server.kinds import Seconds
+        from polydomo.server.setting_types import Seconds
 
         try:
             return Seconds(least).read(text)
