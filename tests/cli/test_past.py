@@ -67,7 +67,7 @@ def test_a_story(journalled: Broker) -> None:
     assert result.returncode == 0, result.stderr
     lines = result.stdout.decode().splitlines()
     assert lines[0].startswith(f"{first['request']} to `echo`: answered after")
-    assert "asked `echo`" in lines[2] and "given to w" in lines[3] and "answered after" in lines[4]
+    assert "called `echo`" in lines[2] and "dispatched to w" in lines[3] and "answered after" in lines[4]
     by_number = run("trace", str(first["number"]), "--to", journalled.url, "--json")
     assert json.loads(by_number.stdout)["request"] == first["request"]
 

@@ -6,7 +6,7 @@ from typing import Any
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.schema import REQUESTS
-from polydomo.journal.story import Story, tell
+from polydomo.journal.story import Story, build
 from tests.journal.stage import journalled
 
 Row = dict[str, Any]
@@ -18,7 +18,7 @@ def told(recorder: JournalRecorder, number: int = 1) -> Story:
     messages = [row for row in rows if "event" in row]
     finished = next((row for row in rows if "event" not in row and row["number"] == number), None)
     others = [row for row in messages if row["event"] in ("late", "left", "lost")]
-    return tell(recorder.run.run, number, [row for row in messages if row["number"] == number], finished, others)
+    return build(recorder.run.run, number, [row for row in messages if row["number"] == number], finished, others)
 
 
 def timed(row: Row) -> Row:
@@ -45,10 +45,10 @@ def test_a_wait_has_its_reason() -> None:
     assert second.jobs
     story = told(recorder, 3)
     assert texts(story) == [
-        "c3 (scripted, scripted) asked `resize`, 7 B",
-        "waits: both workers of `resize` were busy",
-        "waited 2.1 s: both workers of `resize` were busy; given to w1 (scripted, scripted)",
-        "w1 answered after 400 ms, 16 B; told to c3",
+        "c3 (scripted, scripted) called `resize`, 7 B",
+        "queued: both workers of `resize` were busy",
+        "waited 2.1 s: both workers of `resize` were busy; dispatched to w1 (scripted, scripted)",
+        "w1 answered after 400 ms, 16 B; delivered to c3",
     ]
     assert story.head == "to `resize`: answered after 2.5 s, waited 2.1 s, ran 400 ms"
     assert [step.after for step in story.steps] == [0.0, 0.0, 2.1, 2.5]
@@ -67,13 +67,13 @@ def test_a_lost_worker_and_the_one_that_got_it_next() -> None:
     second.answer()
     story = told(recorder)
     found = texts(story)
-    assert found[1] == "given to w1 (scripted, scripted)"
+    assert found[1] == "dispatched to w1 (scripted, scripted)"
     assert found[2].startswith("w1 is late: silent for")
     assert found[3].startswith(
-        "worker w1 lost after it had it for 10.5 s: no beat for 7.5 s; back to the head of the queue"
+        "worker w1 lost after it held the request for 10.5 s: no beat for 7.5 s; requeued at the head of the queue"
     )
-    assert found[4] == "waited 100 ms: nobody offers `resize`; given to w2 (scripted, scripted), attempt 2"
-    assert "2 workers had it" in story.head
+    assert found[4] == "waited 100 ms: no worker offers `resize`; dispatched to w2 (scripted, scripted), attempt 2"
+    assert "dispatched twice" in story.head
 
 
 def test_a_chain_of_services() -> None:
@@ -85,8 +85,8 @@ def test_a_chain_of_services() -> None:
     world.wait(0.3)
     second.answer()
     story = told(recorder)
-    assert "w1 passed it on to `thumb` after 200 ms" in texts(story)
-    assert story.head.endswith("2 workers had it, passed on once, at last to `thumb`")
+    assert "w1 forwarded it to `thumb` after 200 ms" in texts(story)
+    assert story.head.endswith("dispatched twice, forwarded once, last to `thumb`")
 
 
 def test_a_failure_says_why() -> None:
@@ -127,5 +127,5 @@ def test_of_level_requests_there_is_the_record_and_what_was_rare() -> None:
     second.answer()
     story = told(recorder)
     assert [step.what for step in story.steps] == ["accepted", "dispatched", "requeued", "dispatched", "final"]
-    assert "worker w1 lost after it had it for 1.0 s: connection closed" in texts(story)[2]
+    assert "worker w1 lost after it held the request for 1.0 s: connection closed" in texts(story)[2]
     assert "level requests" in story.notes[0]

@@ -109,7 +109,7 @@ def test_failures_are_counted_by_reason_and_numbers_in_a_reason_do_not_divide_it
         ("failed", small.EVIL, 1),
     ]
     story = "\n".join(report.failures[-1].story)
-    assert "asked" in story and "given to w1" in story and "failed (failed)" not in story and "failed: " in story
+    assert "called" in story and "dispatched to w1" in story and "failed (failed)" not in story and "failed: " in story
 
 
 def test_the_slowest_are_waterfalls_of_their_turns(report: Report) -> None:
@@ -129,10 +129,10 @@ def test_a_story_from_the_tables_knows_who_had_the_request(tables: Path) -> None
     row = next(row for row in known.rows("requests") if row["number"] == 901)
     hops = [hop for hop in known.rows("hops") if hop["number"] == 901]
     told = "\n".join(stories.story(row, hops))
-    assert "2 workers had it" in told
-    assert "worker w1 lost after it had it for 1.0 s" in told
-    assert "given to w2" in told and "attempt 2" in told and "w2 answered" in told
-    assert "nobody offers" not in told  # the tables do not keep that
+    assert "dispatched twice" in told
+    assert "worker w1 lost after it held the request for 1.0 s" in told
+    assert "dispatched to w2" in told and "attempt 2" in told and "w2 answered" in told
+    assert "no worker offers" not in told  # the tables do not keep that
 
 
 def test_workers_and_edges(report: Report) -> None:

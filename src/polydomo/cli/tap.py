@@ -113,7 +113,7 @@ def line(row: Row) -> str:
     >>> line({"time": 0, "event": "late", "protocol": "mdx", "worker": 3, "service": "echo", "size": 0, "reason": "a beat was missed"})[14:]
     '  w3 mdx      -          late         echo a beat was missed'
     """
-    from polydomo.journal import words
+    from polydomo.journal import message_names
     from polydomo.journal.tap import SKIPPED
 
     when = datetime.fromtimestamp(row["time"] / 1e6)
@@ -122,8 +122,8 @@ def line(row: Row) -> str:
     if event == SKIPPED:
         return f"{stamp}  ... {row['size']} more than could be shown"
     protocol = row.get("protocol", "")
-    word = words.word(protocol, event) if event in words.MESSAGES else ""
-    arrow = "  " if not word else "->" if event in words.FROM_US else "<-"
+    word = message_names.name_of(protocol, event) if event in message_names.MESSAGES else ""
+    arrow = "  " if not word else "->" if event in message_names.FROM_BROKER else "<-"
     who = f"c{row['connection']}" if row.get("connection") else "broker"
     if row.get("worker"):
         who = f"w{row['worker']}"

@@ -1,4 +1,4 @@
-"""A broker's journal as a whole: opened before it starts, ticked by its loop, closed after it has stopped."""
+"""A broker's journal: opened before the broker starts, ticked by its event loop, closed after it has stopped."""
 
 import logging
 import os
@@ -59,7 +59,7 @@ class Journal:
         self.recorder.status = self.status
 
     def attach(self, broker: Broker) -> None:
-        """The first rows: this run, and what the runs before it lost."""
+        """Records the first rows: this run, and what earlier runs lost."""
         recorder = self.recorder
         recorder.attach(broker)
         if self._dead:
@@ -139,13 +139,13 @@ class Journal:
             self.recorder.missing(self.run.run, 1, safe, "the journal's directory was removed")
 
     def flush(self) -> int:
-        """Closes the segment soon; returns the last row that will be in it."""
+        """Closes the current segment soon; returns the sequence number of its last row."""
         self.tick()
         self.writer.flush()
         return self.recorder.seq
 
     def stop(self, reason: str = "the broker is shutting down") -> None:
-        """The last row, and everything to the disk."""
+        """Records the last row and writes everything to disk."""
         if not self.writer.is_alive() and (not self.recorder.seq or self.writer.ident is None):  # it never began
             self._file.close()
             self._file.path.unlink(missing_ok=True)
@@ -185,7 +185,7 @@ class Journal:
 
 
 def told(dead: runs.Dead) -> str:
-    """What a run's successor says of it."""
+    """What the first row of the next run states about a run."""
     if dead.lost:
         ended = "ended in order" if dead.stopped else "ended without a word"
         return f"run {run_name(dead.run)} before it {ended} and lost {dead.lost} rows"

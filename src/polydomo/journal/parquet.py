@@ -1,4 +1,4 @@
-"""Segments: what a batch of rows looks like on disk, and how it gets there whole."""
+"""Segments: how a batch of rows is written to Parquet files and published."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ _STATISTICS = ["time", "run", "seq", "number", "service", "outcome", "total_us",
 
 
 class Batch:
-    """What goes into the next segment: tables by kind."""
+    """The rows of the next segment: Arrow tables by kind."""
 
     def __init__(self) -> None:
         self.tables: dict[str, list[Any]] = {}
@@ -57,7 +57,7 @@ class Batch:
             self.bytes += table.nbytes
 
     def accounts(self) -> "list[tuple[int, int, int]]":
-        """The missing rows that rows in it account for: run, first, last."""
+        """The missing rows that rows of this batch state: run, first, last."""
         found = []
         for table in self.tables.get(schema.MESSAGES, ()):
             covering = table.filter(pc.not_equal(table["covers_run"], 0))
@@ -95,7 +95,7 @@ def by_hour(made: dict[str, Any], first: int, last: int) -> list[tuple[dict[str,
 
 
 def failure(error: Exception) -> str:
-    """Why a segment could not be written, if that is for the disk to mend; else the error goes on."""
+    """Why a segment could not be written, if a retry can succeed; other errors are raised again."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if isinstance(error, pa.ArrowException):
@@ -150,7 +150,7 @@ def publish_files(
 
 
 def write(path: Path, kind: str, parts: list[Any]) -> None:
-    """A whole Parquet file, on disk when this returns."""
+    """Writes and syncs one Parquet file."""
     table = pa.concat_tables(parts).unify_dictionaries()
     with file_writer(path, kind, table.schema) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))

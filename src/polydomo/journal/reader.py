@@ -1,6 +1,6 @@
-"""The reader: every segment of every schema version as rows of today's, and one clear line about each that cannot be read.
+"""The reader: segments of every schema version as rows of the current one, and one line about each segment that cannot be read.
 
-Segments are found by their names: kind, date, hour and run stand there, so a question about ten minutes opens the files of an hour.
+Segments are found by kind, date, hour and run in their names: a query for ten minutes opens only the files of that hour.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Reader:
-    """One or more journals. ``problems`` gathers what could not be read, a line each."""
+    """One or more journals. ``problems`` has one line about each segment that could not be read."""
 
     directories: Sequence[Path]
     problems: list[str] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Reader:
     def find(
         self, kind: str, since: datetime | None = None, until: datetime | None = None, run: int | None = None
     ) -> list[Segment]:
-        """The segments that may hold rows of this kind from ``since`` until ``until``, oldest first."""
+        """The segments that can have rows of this kind from ``since`` until ``until``, oldest first."""
         found = []
         first = f"date={since:%Y-%m-%d}/hour={since:%H}" if since else ""
         last = f"date={until:%Y-%m-%d}/hour={until:%H}" if until else "~"
@@ -74,7 +74,7 @@ class Reader:
         return found
 
     def last_run(self) -> int | None:
-        """The run of which there is the newest segment."""
+        """The run of the newest segment."""
         known = [segment for directory in self.directories for segment in segments(directory)]
         newest = max(known, key=lambda segment: (segment.hour, segment.path.stat().st_mtime_ns), default=None)
         return newest.run if newest is not None else None
@@ -166,7 +166,7 @@ def _may_hold(metadata: Any, least: int, most: int) -> bool:
 
 
 def conform(table: pa.Table, kind: str) -> pa.Table:
-    """A table of an earlier (or later) version with today's columns: what it lacks is nothing, what is not known is left out."""
+    """A table of another version with the columns of the current one: missing columns get their empty value, unknown ones are dropped."""
     columns = []
     for column, wanted in zip(schema.COLUMNS[kind], schema.arrow(kind), strict=True):
         if column.name in table.schema.names:

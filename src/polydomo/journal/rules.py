@@ -121,10 +121,12 @@ RULES = (
         REQUEST,
         broken="outcomes > 1",
     ),
-    Rule("one-record", "A finished request is on record once.", REQUESTS, TOTAL, REQUEST, broken="finished > 1"),
+    Rule(
+        "one-record", "A finished request has one row in `requests`.", REQUESTS, TOTAL, REQUEST, broken="finished > 1"
+    ),
     Rule(
         "some-outcome",
-        "A request that was accepted has its outcome before the run ends.",
+        "Every accepted request has an outcome before the run ends.",
         MESSAGES,
         TOTAL,
         REQUEST,
@@ -132,7 +134,7 @@ RULES = (
     ),
     Rule(
         "outcome-recorded",
-        "A request with an outcome is on record as finished.",
+        "A request with an outcome has a row in `requests`.",
         MESSAGES,
         TOTAL,
         REQUEST,
@@ -140,7 +142,7 @@ RULES = (
     ),
     Rule(
         "nothing-after-outcome",
-        "Nothing more is done with a request that has its outcome.",
+        "No event about a request follows its outcome.",
         MESSAGES,
         RUNNING,
         REQUEST,
@@ -149,7 +151,7 @@ RULES = (
     ),
     Rule(
         "one-holder",
-        "A request is with one worker at a time: it is handed out again only after it was given back or passed on.",
+        "One worker at a time holds a request: it is dispatched again only after it was requeued or forwarded.",
         MESSAGES,
         RUNNING,
         REQUEST,
@@ -158,7 +160,7 @@ RULES = (
     ),
     Rule(
         "fenced",
-        "A reply counts only from the worker that holds the attempt.",
+        "A reply is accepted only from the worker that holds the attempt.",
         MESSAGES,
         RUNNING,
         REQUEST,
@@ -167,7 +169,7 @@ RULES = (
     ),
     Rule(
         "to-the-asker",
-        "A request and all that is said about it belong to the connection that asked.",
+        "All events about a request name the connection that sent it.",
         MESSAGES,
         RUNNING,
         REQUEST,
@@ -176,7 +178,7 @@ RULES = (
     ),
     Rule(
         "attempts-bounded",
-        "A request is handed to no more workers than its attempts allow.",
+        "A request is dispatched no more often than its attempts allow.",
         REQUESTS,
         EACH,
         kind=REQUESTS,
@@ -184,7 +186,7 @@ RULES = (
     ),
     Rule(
         "answered-by-a-worker",
-        "A final reply comes from a worker that was given the request.",
+        "A final reply comes from a worker to which the request was dispatched.",
         REQUESTS,
         EACH,
         kind=REQUESTS,
@@ -192,7 +194,7 @@ RULES = (
     ),
     Rule(
         "times-in-order",
-        "A request is accepted, handed out and ended in that order.",
+        "A request is accepted, dispatched and ended in that order.",
         REQUESTS,
         EACH,
         kind=REQUESTS,
@@ -200,7 +202,7 @@ RULES = (
     ),
     Rule(
         "no-more-than-asked",
-        "A worker gets no more than it asked for: one at a time, and what its protocol lets it ask beyond.",
+        "A worker holds no more requests than its credit allows.",
         MESSAGES,
         RUNNING,
         WORKER,
@@ -209,7 +211,7 @@ RULES = (
     ),
     Rule(
         "nothing-after-goodbye",
-        "Nothing is sent to a worker after DISCONNECT, from either side, nor after it was lost.",
+        "No request is dispatched to a worker that has left, was disconnected or was lost.",
         MESSAGES,
         RUNNING,
         WORKER,
@@ -218,7 +220,7 @@ RULES = (
     ),
     Rule(
         "nothing-after-closing",
-        "A connection that is closed neither asks nor is given anything.",
+        "A closed connection sends no request and gets none.",
         MESSAGES,
         RUNNING,
         CONNECTION,
@@ -227,7 +229,7 @@ RULES = (
     ),
     Rule(
         "given-back-first",
-        "A request that a lost worker gave back goes to the head of its queue.",
+        "A request that is requeued after the loss of its worker goes to the head of its queue.",
         MESSAGES,
         RUNNING,
         SERVICE,
@@ -236,7 +238,7 @@ RULES = (
     ),
     Rule(
         "silence-acted-on",
-        "A worker that misses its beats is given up in time.",
+        "A worker that misses its heartbeats is declared lost in time.",
         REQUESTS,
         EACH,
         events=(schema.LOST,),
@@ -244,7 +246,7 @@ RULES = (
     ),
     Rule(
         "not-given-up-early",
-        "A worker is given up for silence only after the silence it is allowed.",
+        "A worker is declared lost for silence only after the silence that it is allowed.",
         REQUESTS,
         EACH,
         events=(schema.LOST,),
@@ -252,7 +254,7 @@ RULES = (
     ),
     Rule(
         "no-hole",
-        "Every row of a run is there, or a row says that it is missing.",
+        "Every row of a run is present, or another row states that it is missing.",
         REQUESTS,
         SEQUENCE,
         RUN,

@@ -1,9 +1,8 @@
-"""What outlives the process: for each run a small memory-mapped file with its last sequence number, and what the next
-start makes of it.
+"""Run files: for each run a small memory-mapped file with its last sequence number, and what the next start does with it.
 
-A killed process loses what it had not written, and nothing of what it had stored in mapped memory. So the next start
-can say exactly which rows are lost: those after the last one in a closed segment, up to the last one that was ever
-counted. A run's file is removed only once a row that says so is itself safe.
+A killed process loses the rows that it had not written, but not what it stored in mapped memory. So the next start
+knows exactly which rows are lost: those after the last one in a closed segment, up to the last one that was counted. A
+run's file is removed only after a row that states the loss is on disk.
 """
 
 import errno
@@ -30,7 +29,7 @@ __all__ = [
     "segments",
 ]
 
-RUNS = ".runs"  # readers of Parquet directories pass over names that begin with a dot
+RUNS = ".runs"  # Parquet readers ignore names that begin with a dot
 
 _MAGIC, _RUN, _SEQ, _CLOSED, _STOPPED = range(5)  # places in the file, each of 8 bytes
 _SIZE = 5 * 8
@@ -39,12 +38,12 @@ _VALUE = int.from_bytes(b"pdjrnl\x00\x01", "little")
 
 
 class RunFile:
-    """The mapped file of the run under way. ``mark[0]`` is its last sequence number.
+    """The mapped file of the current run. ``mark[0]`` is its last sequence number.
 
-    A broker starts on a full disk, too: then this is memory alone until there is room.
+    On a full disk it exists only in memory until there is space.
     """
 
-    kept = False  # it is on the disk; until then nothing is published, so that nothing can be lost untold
+    kept = False  # it is on disk. Until then no segment is published, so that every loss can be stated
 
     def __init__(self, directory: Path, run: int) -> None:
         self.path = directory / RUNS / run_name(run)
@@ -90,12 +89,12 @@ class RunFile:
 
 
 class Dead(NamedTuple):
-    """A run before this one, and which of its rows are lost: none if ``last`` is below ``first``."""
+    """An earlier run, and which of its rows are lost: none if ``last`` is below ``first``."""
 
     run: int
     first: int
     last: int
-    stopped: bool  # it ended in order
+    stopped: bool  # it ended in an orderly way
     path: Path
 
     @property
@@ -104,7 +103,7 @@ class Dead(NamedTuple):
 
 
 def lock(directory: Path) -> int:
-    """Holds the journal for this process. Raises SettingError if another one has it."""
+    """Locks the journal for this process. Raises SettingError if another process has the lock."""
     (directory / RUNS).mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(directory / RUNS / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""The story of a request: its rows as a timeline that a person can read, with the reason of each step."""
+"""The story of a request: its rows as a timeline that a person can read, with the reason for each step."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,36 +24,36 @@ class Step:
 
 @dataclass
 class Story:
-    request: str  # its id, as far as it is known
-    head: str  # the whole of it in one line
+    request: str  # its id, or its number and run if the id is not known
+    head: str  # a summary in one line
     steps: list[Step]
     notes: list[str]
 
 
-def tell(run: int, number: int, messages: list[Row], finished: Row | None, others: list[Row]) -> Story:
-    """``messages`` are the rows about the request, in order; ``others`` those about the workers that had it."""
+def build(run: int, number: int, messages: list[Row], finished: Row | None, others: list[Row]) -> Story:
+    """``messages`` are the rows about the request, in order; ``others`` those about the workers that held it."""
     rows = list(messages)
     if finished is not None and not any(row["event"] == schema.ACCEPTED for row in rows):
         rows += _from_record(finished, rows)
     rows += [row for row in others if row["event"] in (schema.LATE,) and _while_held(row, messages)]
     rows.sort(key=lambda row: (row["time"], row["seq"]))
     begin = finished["accepted"] if finished is not None else next((row["time"] for row in rows), None)
-    teller = _Teller({row["worker"]: row for row in others if row["event"] in (schema.LEFT, schema.LOST)})
+    narrator = _Narrator({row["worker"]: row for row in others if row["event"] in (schema.LEFT, schema.LOST)})
     steps = [
         Step(row["time"], (row["time"] - begin).total_seconds(), row["event"], text)
         for row in rows
-        for text in teller.of(row)
+        for text in narrator.describe(row)
     ]
     notes = []
     if finished is not None and not any(row["event"] == schema.ACCEPTED for row in messages):
-        notes.append("The journal has no messages of it (level requests): times are those of its record.")
+        notes.append("The journal has no messages about it (level requests): the times are from its row in `requests`.")
     if finished is None:
-        notes.append("It has no outcome on record: it is still open, or its rows are lost or not written yet.")
+        notes.append("It has no outcome in the journal: it is still open, or its rows are lost or not written yet.")
     return Story(_name(run, number, rows, finished), _head(rows, finished), steps, notes)
 
 
 def story_of(reader: "Reader", run: int, number: int, since: datetime | None = None) -> Story | None:
-    """The story of a request by what a journal has of it; None if it has nothing."""
+    """The story of a request from a journal; None if the journal has no row about it."""
     finished = next(iter(reader.about(schema.REQUESTS, run, [number], since)), None)
     messages = reader.about(schema.MESSAGES, run, [number], since)
     if finished is None and not messages:
@@ -68,7 +68,7 @@ def story_of(reader: "Reader", run: int, number: int, since: datetime | None = N
         where = pc.field("worker").isin(list(workers)) & pc.field("event").isin(events)
         begin = min(row["time"] for row in messages)
         others = reader.rows(schema.MESSAGES, begin, finished["time"] if finished else None, run, where)
-    return tell(run, number, messages, finished, others)
+    return build(run, number, messages, finished, others)
 
 
 def _name(run: int, number: int, rows: list[Row], finished: Row | None) -> str:
@@ -107,25 +107,25 @@ def _head(rows: list[Row], finished: Row | None) -> str:
     if finished["dispatches"]:
         parts.append(f"waited {took(finished['wait_us'])}, ran {took(finished['run_us'])}")
     if finished["dispatches"] > 1:
-        parts.append(f"{finished['dispatches']} workers had it")
+        parts.append(f"dispatched {times(finished['dispatches'])}")
     if finished["hops"]:
-        parts.append(f"passed on {times(finished['hops'])}, at last to `{finished['last_service']}`")
+        parts.append(f"forwarded {times(finished['hops'])}, last to `{finished['last_service']}`")
     if finished["partials"]:
         parts.append(f"{count(finished['partials'], 'partial')}")
     return ", ".join(parts)
 
 
-class _Teller:
-    """Tells row after row, remembering what the next one needs: why it waits, since when, who has it."""
+class _Narrator:
+    """Describes row after row. Remembers what the next one needs: why and since when the request waits, since when a worker holds it."""
 
-    def __init__(self, goings: dict[int, Row]) -> None:
-        self.goings = goings
+    def __init__(self, departures: dict[int, Row]) -> None:
+        self.departures = departures  # how each worker left or was lost
         self.waits_since: datetime | None = None
         self.why = ""
-        self.had_since: datetime | None = None
+        self.held_since: datetime | None = None
         self.partials = 0
 
-    def of(self, row: Row) -> list[str]:
+    def describe(self, row: Row) -> list[str]:
         event = row["event"]
         made = getattr(self, f"_{event}", None)
         return [made(row)] if made is not None else [f"{event} {row['reason']}".strip()]
@@ -133,21 +133,21 @@ class _Teller:
     def _accepted(self, row: Row) -> str:
         self.waits_since = row["time"]
         self.why = ""
-        return f"{_client(row)} asked `{row['service']}`, {size(row['size'])}"
+        return f"{_client(row)} called `{row['service']}`, {size(row['size'])}"
 
     def _queued(self, row: Row) -> str:
         self.waits_since = row["time"]
         self.why = _busy(row)
         before = row["queue"] - 1
-        ahead = "" if before <= 0 else f", {before} {'waits' if before == 1 else 'wait'} before it"
-        return f"waits: {self.why}{ahead}"
+        ahead = "" if before <= 0 else f", {count(before, 'request')} ahead of it"
+        return f"queued: {self.why}{ahead}"
 
     def _dispatched(self, row: Row) -> str:
         waited = _between(self.waits_since, row["time"])
-        self.had_since = row["time"]
+        self.held_since = row["time"]
         self.waits_since = None
         again = f", attempt {row['attempt']}" if row["attempt"] > 1 else ""
-        text = f"given to w{row['worker']}{_at(row)}{again}"
+        text = f"dispatched to w{row['worker']}{_at(row)}{again}"
         if waited and self.why:
             text = f"waited {took(waited)}: {self.why}; {text}"
         elif waited >= 1000:
@@ -160,29 +160,29 @@ class _Teller:
 
     def _late(self, row: Row) -> str:
         return (
-            f"w{row['worker']} is late: silent for {took(row['silence_us'])} of the {took(row['allowed_us'])} it may be"
+            f"w{row['worker']} is late: silent for {took(row['silence_us'])} of the allowed {took(row['allowed_us'])}"
         )
 
     def _requeued(self, row: Row) -> str:
-        going = self.goings.get(row["worker"])
-        how = "left" if going is not None and going["event"] == schema.LEFT else "lost"
-        had = _between(self.had_since, row["time"])
+        departure = self.departures.get(row["worker"])
+        how = "left" if departure is not None and departure["event"] == schema.LEFT else "lost"
+        had = _between(self.held_since, row["time"])
         self.waits_since = row["time"]
         self.why = _busy(row)
-        held = f" after it had it for {took(had)}" if had else ""
-        return f"worker w{row['worker']} {how}{held}: {row['reason']}; back to the head of the queue"
+        held = f" after it held the request for {took(had)}" if had else ""
+        return f"worker w{row['worker']} {how}{held}: {row['reason']}; requeued at the head of the queue"
 
     def _forwarded(self, row: Row) -> str:
-        had = _between(self.had_since, row["time"])
+        had = _between(self.held_since, row["time"])
         self.waits_since = row["time"]
         self.why = _busy(row) if row["queue"] > 1 or not row["workers"] else ""
         ran = f" after {took(had)}" if had else ""
-        return f"w{row['worker']} passed it on to `{row['service']}`{ran}"
+        return f"w{row['worker']} forwarded it to `{row['service']}`{ran}"
 
     def _final(self, row: Row) -> str:
-        had = _between(self.had_since, row["time"])
+        had = _between(self.held_since, row["time"])
         ran = f" after {took(had)}" if had else ""
-        return f"w{row['worker']} answered{ran}, {size(row['size'])}; told to c{row['client']}"
+        return f"w{row['worker']} answered{ran}, {size(row['size'])}; delivered to c{row['client']}"
 
     def _failed(self, row: Row) -> str:
         waited = _between(self.waits_since, row["time"])
@@ -190,14 +190,14 @@ class _Teller:
         return f"{_ending(row['outcome'])}{since}: {_reason(row)}"
 
     def _unheard(self, row: Row) -> str:
-        return f"w{row['worker']} ended it, too late to be heard; it is free again"
+        return f"w{row['worker']} replied after the outcome; the reply was dropped and the worker is free"
 
     def _log(self, row: Row) -> str:
-        return f"{row['service']} logs {row['outcome']}: {row['reason']}"
+        return f"{row['service']} logged {row['outcome']}: {row['reason']}"
 
 
 def _from_record(finished: Row, known: list[Row]) -> list[Row]:
-    """The steps that a record of ``requests`` implies, where its messages were not recorded."""
+    """The steps that a row of ``requests`` implies, where its messages were not recorded."""
     made = []
 
     def add(time: datetime | None, event: str, **values: Any) -> None:
@@ -225,7 +225,7 @@ def _from_record(finished: Row, known: list[Row]) -> list[Row]:
 
 
 def _while_held(row: Row, messages: list[Row]) -> bool:
-    """Whether a row about a worker falls into the time in which it had the request."""
+    """Whether a row about a worker falls into the time in which it held the request."""
     since: datetime | None = None
     for step in messages:
         if step["event"] == schema.DISPATCHED and step["worker"] == row["worker"]:
@@ -241,9 +241,9 @@ def _busy(row: Row) -> str:
     workers = row["workers"]
     service = row["service"]
     if workers < 0:
-        return ""  # a story told from tables, which do not keep it
+        return ""  # the story is made from tables, which do not keep this
     if not workers:
-        return f"nobody offers `{service}`"
+        return f"no worker offers `{service}`"
     if workers == 1:
         return f"the only worker of `{service}` was busy"
     return f"{'both' if workers == 2 else f'all {workers}'} workers of `{service}` were busy"

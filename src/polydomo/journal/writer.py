@@ -1,9 +1,8 @@
-"""The writer: a thread that turns chunks into Parquet segments, publishes them whole, and keeps the journal within its
-bounds.
+"""The writer: a thread that turns chunks into Parquet segments, publishes them, merges them and applies retention.
 
-A segment is written under a name that begins with a dot, which every reader passes over, synced, and renamed. The files
-of one batch, one of each kind, are all on disk before the first is renamed. What cannot be written is tried again while
-there is room in the line, then given up and told.
+A segment is written under a name that begins with a dot, which every reader ignores, synced, and renamed. The files of
+one batch, one of each kind, are all on disk before the first is renamed. A failed write is retried while there is space
+in the queue of chunks; then the rows are dropped, and a row states which.
 """
 
 import errno
@@ -39,10 +38,10 @@ class Writer(threading.Thread):
         self.bounds = bounds
         self.closed = 0  # the last row that is safe
         self.written = 0  # rows, in all
-        self.given_up: deque[tuple[int, int, str]] = deque()  # rows that could not be written, to be told by the loop
-        self.trouble = ""  # why nothing can be written now
+        self.given_up: deque[tuple[int, int, str]] = deque()  # rows that could not be written; the loop records them
+        self.trouble = ""  # why nothing can be written at present
         self.earlier: list[int] = []  # runs before this one, whose segments may be merged
-        self.covered: list[Path] = []  # files of dead runs, to be removed once what is told of them is safe
+        self.covered: list[Path] = []  # files of earlier runs, removed once the row that states their losses is on disk
         self._batch: Batch | None = None  # rows for the next segment
         self._wake = threading.Event()
         self._flush = False
@@ -66,7 +65,7 @@ class Writer(threading.Thread):
         self._wake.set()
 
     def finish(self, timeout: float) -> bool:
-        """Writes all that is in line and ends. False if it did not within the time."""
+        """Writes all queued chunks and ends. False if that took longer than the timeout."""
         self._leave = True
         self._wake.set()
         self.join(timeout)
@@ -102,7 +101,7 @@ class Writer(threading.Thread):
                 return
 
     def _safely(self, do: Callable[[], None]) -> None:
-        """Whatever goes wrong, the broker goes on, and the loss is recorded."""
+        """After any error the broker continues, and the loss is recorded."""
         try:
             do()
         except Exception as error:
@@ -110,8 +109,8 @@ class Writer(threading.Thread):
             self._give_up(str(error))
 
     def _load(self) -> bool:
-        """Imports pyarrow: here, since that takes its time, and a broker should be up at once. It is files, so it can fail for want of
-        descriptors: then it is tried again. False if the broker left before it worked."""
+        """Imports pyarrow in this thread, so that the broker starts sooner. If the import fails, for example because no file descriptor is
+        left, it is retried. False if the broker stopped before it succeeded."""
         while True:
             try:
                 from polydomo.journal import parquet
@@ -163,7 +162,7 @@ class Writer(threading.Thread):
             self._close()
 
     def _close(self) -> None:
-        """Writes the batch and publishes it; waits and tries again as long as the line behind it is short."""
+        """Writes and publishes the batch; retries as long as the queue behind it is short."""
         batch = self._batch
         if batch is None:
             return

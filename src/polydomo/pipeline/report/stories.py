@@ -1,23 +1,23 @@
-"""One request's life, from its row in `requests` and its turns in `hops`: as a story in words, and as the parts of a waterfall."""
+"""One request, from its row in `requests` and its rows in `hops`: as a story in words, and as the parts of a waterfall."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 from polydomo.journal import schema
 from polydomo.journal.reader import Reader
-from polydomo.journal.story import Story, story_of, tell
+from polydomo.journal.story import Story, build, story_of
 from polydomo.pipeline.report.svg import duration
 
 Row = dict[str, Any]
 
 
 def story(row: Row, hops: list[Row], reader: Reader | None = None) -> list[str]:
-    """A line a step; where its journal is there, with all that it knows."""
+    """One line per step; with all that the journal has, if there is one."""
     told: Story | None = None
     if reader is not None:
         told = story_of(reader, row["run"], row["number"])
     if told is None:
-        told = tell(row["run"], row["number"], messages(row, hops), {**row, "time": row["ended"]}, [])
+        told = build(row["run"], row["number"], messages(row, hops), {**row, "time": row["ended"]}, [])
     begin = _aware(row["accepted"])
     steps = [
         f"{f'+{duration((_aware(step.time) - begin).total_seconds() * 1e6)}':>10}  {step.text}" for step in told.steps
@@ -40,7 +40,7 @@ def messages(row: Row, hops: list[Row]) -> list[Row]:
         worker = {"worker": hop["worker"], "peer": hop["worker_peer"], "protocol": hop["worker_protocol"]}
         add(hop["began"], schema.DISPATCHED, service=hop["service"], attempt=hop["attempt"], **worker)
         if hop["ending"] == schema.REQUEUED:
-            add(hop["ended"], schema.REQUEUED, service=hop["service"], reason="it is no more", **worker)
+            add(hop["ended"], schema.REQUEUED, service=hop["service"], reason="its worker is gone", **worker)
         elif hop["ending"] == schema.FORWARDED:
             add(hop["ended"], schema.FORWARDED, service=after["service"] if after else row["last_service"], **worker)
     add(row["first_partial"], schema.PARTIAL, worker=row["worker"])
@@ -50,7 +50,7 @@ def messages(row: Row, hops: list[Row]) -> list[Row]:
 
 
 def parts(row: Row, hops: list[Row]) -> list[tuple[str, float, float, str]]:
-    """(kind, from, to, words) in microseconds from acceptance; waiting is whatever is between two turns."""
+    """(kind, from, to, words) in microseconds from acceptance; the request waits between two turns."""
     begin = _aware(row["accepted"])
     made: list[tuple[str, float, float, str]] = []
     at = 0.0

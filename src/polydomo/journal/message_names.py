@@ -1,4 +1,4 @@
-"""The events in the words of each protocol: what a message is called where it was sent."""
+"""What each protocol calls the message behind an event."""
 
 from polydomo.journal import schema
 
@@ -14,7 +14,7 @@ _MAJORDOMO = {
     schema.LATE: "HEARTBEAT",
 }
 
-WORDS: dict[str, dict[str, str]] = {
+NAMES: dict[str, dict[str, str]] = {
     "mdp1": {**_MAJORDOMO, schema.FINAL: "REPLY", schema.STALE: "REPLY", schema.UNHEARD: "REPLY"},
     "mdp2": _MAJORDOMO,
     "mdx": {**_MAJORDOMO, schema.LATE: "PING"},
@@ -54,10 +54,10 @@ WORDS: dict[str, dict[str, str]] = {
     },
 }
 
-FROM_US = (schema.DISPATCHED,)  # what the broker sends; of the others, the peer is the sender
-MESSAGES = frozenset(event for words in WORDS.values() for event in words) - {schema.LATE}
+FROM_BROKER = (schema.DISPATCHED,)  # sent by the broker; the others are sent by the peer
+MESSAGES = frozenset(event for names in NAMES.values() for event in names) - {schema.LATE}
 
 
-def word(protocol: str, event: str) -> str:
-    """What the protocol calls the message; nothing, if the event is not one of its messages."""
-    return WORDS.get(protocol, {}).get(event, "")
+def name_of(protocol: str, event: str) -> str:
+    """The name of the message in its protocol; empty if the event is not a message of it."""
+    return NAMES.get(protocol, {}).get(event, "")
