@@ -1,0 +1,192 @@
+"""``POST /v1/call/{service}``: the reply as one body, as separate frames, or as a stream of partial replies."""
+
+import re
+from typing import Final
+
+from polydomo.limits import MAX_HTTP_TIMEOUT, MAX_SERVICE_NAME
+from polydomo.protocols.http_content import (
+    EVENTS,
+    FRAMES_JSON,
+    JSON,
+    LINES,
+    MULTIPART,
+    OCTETS,
+    PROBLEM,
+    TEXT,
+    choose,
+    dump,
+    event,
+    frames_to_json,
+    line,
+    request_body,
+    response_body,
+)
+from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, failure_problem, problem_headers
+from polydomo.protocols.request import Request
+from polydomo.wire.frames import Body, flat
+from polydomo.wire.http import HttpError, RequestHead
+
+OFFERED: Final = (OCTETS, TEXT, EVENTS, LINES, MULTIPART, JSON, FRAMES_JSON)
+UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+NO_STORE: Final = b"Cache-Control: no-store\r\n"
+
+_DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|)")
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def duration(text: str, what: str) -> float:
+    """Seconds. Raises HttpError.
+
+    >>> duration("500ms", "Polydomo-Timeout")
+    0.5
+    """
+    match = _DURATION.fullmatch(text.strip())
+    seconds = float(match[1]) * UNITS[match[2]] if match is not None else -1.0
+    if not 0 <= seconds <= MAX_HTTP_TIMEOUT:
+        raise HttpError(
+            400, f"{what} must be seconds, or a number with ms, s, m or h, up to {MAX_HTTP_TIMEOUT:.0f} s", close=False
+        )
+    return seconds
+
+
+def preferences(head: RequestHead) -> "dict[str, str]":
+    """The Prefer header (RFC 7240)."""
+    found: dict[str, str] = {}
+    for item in head.headers.get("prefer", "").split(","):
+        name, _, value = item.partition("=")
+        found[name.strip().lower()] = value.strip().strip('"')
+    return found
+
+
+def service_name(path: "list[str]") -> bytes:
+    """Raises HttpError. A slash in the name may be escaped or not."""
+    name = "/".join(path).encode()
+    if not name:
+        raise HttpError(404, "the path names no service: POST /v1/call/SERVICE", close=False)
+    if len(name) > MAX_SERVICE_NAME:
+        raise HttpError(404, f"a service name has at most {MAX_SERVICE_NAME} bytes", close=False)
+    return name
+
+
+class CallEndpoint(Endpoint):
+    methods = ("POST",)
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        service_name(path)
+        if "polydomo-timeout" in head.headers:
+            duration(head.headers["polydomo-timeout"], "Polydomo-Timeout")
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        headers = head.headers
+        service = service_name(path)
+        frames = request_body(headers.get("content-type", ""), body)
+        media = choose(headers.get("accept", ""), OFFERED) or OCTETS
+        exchange: Exchange
+        if media in (EVENTS, LINES):
+            exchange = EventExchange(session, media)
+        elif headers.get("polydomo-stream", "").lower() == "chunked":
+            exchange = ChunkExchange(session)
+        else:
+            exchange = CallExchange(session, media)
+        deadline = 0.0
+        if "polydomo-timeout" in headers:
+            deadline = session.broker.now + duration(headers["polydomo-timeout"], "Polydomo-Timeout")
+        wait = preferences(head).get("wait") if "prefer" in headers else None
+        if wait is not None:
+            duration(wait, "Prefer: wait")
+        trace = headers.get("traceparent", "")
+        if trace and _TRACE.fullmatch(trace):
+            exchange.trace = trace
+        session.ask(service, frames, exchange, deadline, wait=wait is not None)
+
+
+def named(session: HttpSession, request: Request) -> bytes:
+    return b"Polydomo-Request: %b\r\n" % session.broker.request_name(request).encode()
+
+
+def fail(session: HttpSession, request: Request, code: str, text: str) -> None:
+    """A failure as the whole response."""
+    value = failure_problem(request, code, text, session.broker.request_name(request))
+    status = value["status"]
+    assert isinstance(status, int)
+    session.reply(status, PROBLEM, dump(value), NO_STORE + problem_headers(status) + named(session, request))
+
+
+class CallExchange(Exchange):
+    """The final reply as one response."""
+
+    def __init__(self, session: HttpSession, media: str) -> None:
+        self.session = session
+        self.media = media
+
+    def final(self, request: Request, body: Body) -> None:
+        session = self.session
+        if self.media is OCTETS or self.media is TEXT:
+            content_type, content = self.media, flat(body)
+        else:
+            content_type, content = response_body(self.media, body)
+        session.reply(200, content_type, content, NO_STORE + named(session, request))
+
+    def failure(self, request: Request, code: str, text: str) -> None:
+        fail(self.session, request, code, text)
+
+
+class ChunkExchange(Exchange):
+    """A chunked response: one chunk for each partial reply and for the final one."""
+
+    takes_partials = True
+
+    def __init__(self, session: HttpSession) -> None:
+        self.session = session
+        self.started = False
+
+    def partial(self, request: Request, body: Body) -> None:
+        self._start(request)
+        self.session.link.write(flat(body))
+
+    def final(self, request: Request, body: Body) -> None:
+        self.partial(request, body)
+        self.session.link.finish()
+
+    def failure(self, request: Request, code: str, text: str) -> None:
+        if self.started:
+            # RFC 9112, 8: an incomplete chunked body is how a client learns that the response failed
+            self.session.link.close(f"request {code} after partial replies", abort=True)
+        else:
+            fail(self.session, request, code, text)
+
+    def _start(self, request: Request) -> None:
+        if not self.started:
+            self.started = True
+            self.session.start(200, OCTETS, named(self.session, request))
+
+
+class EventExchange(Exchange):
+    """A stream of events, as text/event-stream or as lines of JSON: partial, and then final or failure."""
+
+    takes_partials = True
+
+    def __init__(self, session: HttpSession, media: str) -> None:
+        self.session = session
+        self.media = media
+        self.started = False
+
+    def partial(self, request: Request, body: Body) -> None:
+        self._send(request, "partial", {"frames": frames_to_json(body)})
+
+    def final(self, request: Request, body: Body) -> None:
+        self._send(request, "final", {"frames": frames_to_json(body)})
+        self.session.link.finish()
+
+    def failure(self, request: Request, code: str, text: str) -> None:
+        if not self.started:
+            fail(self.session, request, code, text)
+            return
+        self._send(request, "failure", failure_problem(request, code, text, self.session.broker.request_name(request)))
+        self.session.link.finish()
+
+    def _send(self, request: Request, name: str, value: "dict[str, object]") -> None:
+        if not self.started:
+            self.started = True
+            self.session.start(200, self.media, named(self.session, request))
+        self.session.link.write(event(name, value) if self.media == EVENTS else line(name, value))

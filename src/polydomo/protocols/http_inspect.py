@@ -1,0 +1,50 @@
+"""``GET /v1/services`` and the others: what the broker answers under its reserved names (``polydomo.*``), over HTTP.
+
+The request goes the way of every request, so that it is subject to the same permissions and limits and has the same content.
+"""
+
+from typing import Final
+
+from polydomo.protocols.http_call import fail
+from polydomo.protocols.http_content import JSON, dump
+from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession
+from polydomo.protocols.request import Request
+from polydomo.wire.frames import Body, flat, join
+from polydomo.wire.http import HttpError, RequestHead
+
+PAGES: Final = ("status", "services", "workers", "clients", "requests", "gone", "figures", "topics", "catalog", "journal")
+
+
+class InspectExchange(Exchange):
+    def __init__(self, session: HttpSession) -> None:
+        self.session = session
+
+    def final(self, request: Request, body: Body) -> None:
+        self.session.reply(200, JSON, flat(body), b"Cache-Control: no-store\r\n")
+
+    def failure(self, request: Request, code: str, text: str) -> None:
+        fail(self.session, request, code, text)
+
+
+class InspectEndpoint(Endpoint):
+    """One reserved service."""
+
+    def __init__(self, service: bytes) -> None:
+        self.service = service
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        if path not in ([], [""]):
+            raise HttpError(404, "there is nothing below this path", close=False)
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        session.ask(self.service, b"", InspectExchange(session))
+
+
+class QueryEndpoint(InspectEndpoint):
+    """One reserved service that takes a JSON object: the query's parameters, numbers as numbers."""
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        query: dict[str, object] = {}
+        for name, value in head.parameters().items():
+            query[name] = int(value) if value.isascii() and value.isdigit() and len(value) < 16 else value
+        session.ask(self.service, join([dump(query)]) if query else b"", InspectExchange(session))

@@ -1,0 +1,202 @@
+"""``/mcp``: the Model Context Protocol over streamable HTTP. Every service with a schema is a tool; partial replies are progress.
+
+The server keeps no state between requests, so there are no MCP sessions. Both ways to begin are served: ``initialize`` (revisions up to
+2025-11-25) and ``server/discover`` (2026-07-28).
+"""
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+from polydomo import __version__
+from polydomo.limits import MAX_PROGRESS_TEXT
+from polydomo.protocols.http_content import EVENTS, JSON, dump, weight_of, weights
+from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession
+from polydomo.protocols.request import Request
+from polydomo.protocols.service_schema import JSON_ENCODING, TEXT_ENCODING, ServiceSchema
+from polydomo.wire.frames import Body, flat, join
+from polydomo.wire.http import HttpError, RequestHead
+
+HANDSHAKE_VERSIONS: Final = ("2025-03-26", "2025-06-18", "2025-11-25")
+STATELESS_VERSIONS: Final = ("2026-07-28",)
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
+
+INSTRUCTIONS: Final = "Each tool is a service of a polydomo broker, served by whichever worker is free."
+
+Row = dict[str, object]
+
+
+class McpEndpoint(Endpoint):
+    methods = ("POST", "DELETE")
+
+    def __init__(self, schemas: "Callable[[HttpSession], dict[str, ServiceSchema]]") -> None:
+        self.schemas = schemas  # those of the services that a session may call
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        if path not in ([], [""]):
+            raise HttpError(404, "MCP is served at /mcp", close=False)
+        version = head.headers.get("mcp-protocol-version")
+        if version is not None and version not in HANDSHAKE_VERSIONS + STATELESS_VERSIONS:
+            known = ", ".join(HANDSHAKE_VERSIONS + STATELESS_VERSIONS)
+            raise HttpError(400, f"MCP revision {version[:32]!r} is not supported; these are: {known}", close=False)
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        if head.method == "DELETE":
+            session.link.respond(204, b"")  # there is no session to end
+            return
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError):
+            _answer(session, error(None, PARSE_ERROR, "the body is not JSON"), 400)
+            return
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0" or not isinstance(message.get("method"), str):
+            if isinstance(message, dict) and "method" not in message and "id" in message:
+                session.link.respond(202, b"")  # a response to a request that this server never makes
+            else:
+                _answer(session, error(None, INVALID_REQUEST, "not a JSON-RPC 2.0 request"), 400)
+            return
+        if "id" not in message:
+            session.link.respond(202, b"")  # a notification
+            return
+        self._request(session, head, message)
+
+    def _request(self, session: HttpSession, head: RequestHead, message: Row) -> None:
+        key = message["id"]
+        method = message["method"]
+        params = message.get("params") or {}
+        if isinstance(key, bool) or not isinstance(key, str | int) or not isinstance(params, dict):
+            _answer(session, error(None, INVALID_REQUEST, "id must be a string or an integer, and params an object"), 400)
+        elif method == "initialize":
+            asked = params.get("protocolVersion")
+            version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+            _answer(session, result(key, {"protocolVersion": version, **_self()}))
+        elif method == "server/discover":
+            _answer(session, result(key, {"supportedVersions": list(STATELESS_VERSIONS), **_self(), **_cacheable()}))
+        elif method == "ping":
+            _answer(session, result(key, {}))
+        elif method == "tools/list":
+            tools = [tool(name, schema) for name, schema in sorted(self.schemas(session).items())]
+            _answer(session, result(key, {"tools": tools, **_cacheable()}))
+        elif method == "tools/call":
+            self._call(session, head, key, params)
+        else:
+            _answer(session, error(key, METHOD_NOT_FOUND, f"there is no method {str(method)[:64]!r}"), 200)
+
+    def _call(self, session: HttpSession, head: RequestHead, key: object, params: Row) -> None:
+        name = params.get("name")
+        schema = self.schemas(session).get(name) if isinstance(name, str) else None
+        arguments = params.get("arguments") or {}
+        if not isinstance(name, str) or schema is None or not isinstance(arguments, dict):
+            _answer(session, error(key, INVALID_PARAMS, f"there is no tool {str(name)[:255]!r}"))
+            return
+        if schema.encoding == TEXT_ENCODING:
+            text = arguments.get("body")
+            if not isinstance(text, str):
+                _answer(session, error(key, INVALID_PARAMS, "the tool takes one argument, body, a string"))
+                return
+            body = join([text.encode("utf-8", "replace")])
+        else:
+            body = join([dump(arguments)])
+        meta = params.get("_meta")
+        token = meta.get("progressToken") if isinstance(meta, dict) else None
+        events = weight_of(weights(head.headers.get("accept", "*/*")), EVENTS) > 0
+        session.ask(name.encode(), body, ToolCall(session, key, schema, token if events else None))
+
+
+def _self() -> Row:
+    return {
+        "capabilities": {"tools": {"listChanged": False}},
+        "serverInfo": {"name": "polydomo", "title": "polydomo broker", "version": __version__},
+        "instructions": INSTRUCTIONS,
+    }
+
+
+def _cacheable() -> Row:
+    return {"ttlMs": 0, "cacheScope": "private"}  # services come and go
+
+
+def result(key: object, value: Row) -> Row:
+    return {"jsonrpc": "2.0", "id": key, "result": {"resultType": "complete", **value}}
+
+
+def error(key: object, code: int, text: str) -> Row:
+    return {"jsonrpc": "2.0", "id": key, "error": {"code": code, "message": text}}
+
+
+def _answer(session: HttpSession, message: Row, status: int = 200) -> None:
+    session.reply_json(status, message)
+
+
+def tool(name: str, schema: ServiceSchema) -> Row:
+    row: Row = {"name": name, "description": schema.description or f"The service {name}.", "inputSchema": schema.input}
+    if schema.encoding == JSON_ENCODING and schema.output and not schema.streams:
+        row["outputSchema"] = output_schema(schema.output)
+    return row
+
+
+def output_schema(schema: Row) -> Row:
+    """MCP's structured content is an object: anything else is wrapped in one."""
+    if is_object(schema):
+        return schema
+    inner = {name: value for name, value in schema.items() if name != "$defs"}
+    wrapped: Row = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    if "$defs" in schema:
+        wrapped["$defs"] = schema["$defs"]
+    return wrapped
+
+
+def is_object(schema: Row) -> bool:
+    return schema.get("type") == "object"
+
+
+class ToolCall(Exchange):
+    """A tool call: one JSON response, or a stream of events if the client wants progress and there is some."""
+
+    def __init__(self, session: HttpSession, key: object, schema: ServiceSchema, token: object) -> None:
+        self.session = session
+        self.key = key
+        self.schema = schema
+        self.token = token if isinstance(token, str | int) and not isinstance(token, bool) else None
+        self.takes_partials = self.token is not None
+        self.parts: list[bytes] = []
+        self.started = False
+
+    def partial(self, request: Request, body: Body) -> None:
+        content = flat(body)
+        self.parts.append(content)
+        if not self.started:
+            self.started = True
+            self.session.start(200, EVENTS)
+        text = content.decode("utf-8", "replace")[:MAX_PROGRESS_TEXT]
+        progress = {"progressToken": self.token, "progress": len(self.parts), "message": text}
+        self._event({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress})
+
+    def final(self, request: Request, body: Body) -> None:
+        self._finish(result(self.key, self._content(flat(body))))
+
+    def failure(self, request: Request, code: str, text: str) -> None:
+        content = [{"type": "text", "text": f"{code}: {text}"}]
+        self._finish(result(self.key, {"content": content, "isError": True}))
+
+    def _content(self, last: bytes) -> Row:
+        pieces = [*self.parts, last] if last or not self.parts else self.parts
+        content: list[Row] = [{"type": "text", "text": piece.decode("utf-8", "replace")} for piece in pieces]
+        found: Row = {"content": content, "isError": False}
+        if self.schema.encoding == JSON_ENCODING and self.schema.output and not self.schema.streams:
+            try:
+                value = json.loads(last)
+            except (ValueError, RecursionError):
+                return {"content": content, "isError": True}  # the worker did not keep to its schema
+            found["structuredContent"] = value if is_object(self.schema.output) else {"result": value}
+        return found
+
+    def _finish(self, message: Row) -> None:
+        if self.started:
+            self._event(message)
+            self.session.link.finish()
+        else:
+            self.session.reply(200, JSON, dump(message), b"Cache-Control: no-store\r\n")
+
+    def _event(self, message: Row) -> None:
+        self.session.link.write(b"event: message\ndata: " + dump(message) + b"\n\n")

@@ -1,0 +1,366 @@
+"""HTTP, the broker's end: one session per connection, which is a client (and the carrier of workers' polls).
+
+What a path means is decided by the ``Endpoint`` that the site has for it. An endpoint answers at once, or makes a request with an ``Exchange``
+as its ``ref``, to which the reply is handed when it comes. docs/http.md describes the API.
+"""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from polydomo.limits import HTTP_BODY_RATE, HTTP_BODY_TIME, HTTP_HEAD_TIME, HTTP_IDLE_TIME, HTTP_LINGER, HTTP_RETRY_AFTER
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.http_content import JSON, PROBLEM, dump, problem
+from polydomo.protocols.request import (
+    CANCELLED,
+    FAILED,
+    GAVE_UP,
+    INTERRUPTED,
+    NO_WORKER,
+    REFUSED,
+    SHUTDOWN,
+    TIMEOUT,
+    TOO_LARGE,
+    Request,
+)
+from polydomo.protocols.session import Session
+from polydomo.wire.frames import Body
+from polydomo.wire.http import HttpError, RequestHead
+from polydomo.wire.http_link import HttpLink
+
+LINGER: Final = "linger"
+
+# The status of a request that ended otherwise than with a reply.
+STATUS: Final = {
+    NO_WORKER: 404,
+    TIMEOUT: 504,
+    GAVE_UP: 502,
+    INTERRUPTED: 502,
+    FAILED: 502,
+    TOO_LARGE: 502,
+    CANCELLED: 503,
+    REFUSED: 503,
+    SHUTDOWN: 503,
+    "denied": 403,
+    "invalid-arguments": 422,
+}
+
+# The type of a problem that has no outcome, by its status.
+TYPES: Final = {
+    400: "bad-request",
+    401: "unauthorized",
+    403: "denied",
+    404: "not-found",
+    405: "method-not-allowed",
+    406: "not-acceptable",
+    408: "request-timeout",
+    409: "conflict",
+    410: "gone",
+    413: "too-large",
+    414: "target-too-long",
+    415: "unsupported-media-type",
+    417: "expectation-failed",
+    421: "misdirected",
+    422: "invalid-arguments",
+    426: "upgrade-required",
+    431: "headers-too-large",
+    501: "not-implemented",
+    503: "unavailable",
+    505: "version-not-supported",
+}
+
+
+class Exchange:
+    """Where the reply to a request goes: ``Request.ref`` of every request that HTTP makes."""
+
+    takes_partials = False
+    trace = ""  # the W3C traceparent that came with the request
+
+    def partial(self, request: Request, body: Body) -> None:
+        """Only called where ``takes_partials``."""
+
+    def final(self, request: Request, body: Body) -> None:
+        raise NotImplementedError
+
+    def failure(self, request: Request, code: str, text: str) -> None:
+        raise NotImplementedError
+
+
+class Endpoint:
+    """What is served below one path."""
+
+    methods: "tuple[str, ...]" = ("GET", "HEAD")
+
+    def check(self, session: "HttpSession", head: RequestHead, path: "list[str]") -> None:
+        """Called with the head alone. Raises HttpError to reject the request before its body is read."""
+
+    def serve(self, session: "HttpSession", head: RequestHead, path: "list[str]", body: bytes) -> None:
+        """``path`` is what follows the endpoint's own path, decoded. Raises HttpError."""
+        raise NotImplementedError
+
+
+class Site:
+    """What all HTTP connections of a broker share: which endpoint serves which path, and which hosts and origins are accepted."""
+
+    def __init__(self, broker: BrokerApi) -> None:
+        self.broker = broker
+        self.endpoints: dict[tuple[str, ...], Endpoint] = {}
+        self.sessions: dict[HttpSession, None] = {}
+        self.hosts: frozenset[str] = frozenset()  # names in Host that are accepted besides addresses and localhost; "*": all
+        self.origins: frozenset[str] = frozenset()  # origins of other pages that may use the API
+        self._date = b""
+        self._date_at = -1.0
+
+    def mount(self, path: str, endpoint: Endpoint) -> None:
+        """``/`` serves what nothing else does."""
+        self.endpoints[tuple(path.strip("/").split("/")) if path != "/" else ()] = endpoint
+
+    def find(self, head: RequestHead) -> "tuple[Endpoint, list[str]]":
+        """The endpoint with the longest matching path, and the rest of the path. Raises HttpError."""
+        segments = head.segments()
+        for length in range(min(3, len(segments)), -1, -1):
+            endpoint = self.endpoints.get(tuple(segments[:length]))
+            if endpoint is not None:
+                return endpoint, segments[length:]
+        raise HttpError(404, f"nothing is served at {head.path[:200]}; see docs/http.md", close=False)
+
+    def date(self) -> bytes:
+        """The Date header's line; made anew once a second."""
+        now = self.broker.now
+        if now - self._date_at >= 1.0 or self._date_at < 0:
+            self._date_at = now
+            moment = datetime.fromtimestamp(now + self.broker.wall, UTC)
+            day = "Mon Tue Wed Thu Fri Sat Sun".split()[moment.weekday()]
+            month = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()[moment.month - 1]
+            self._date = f"Date: {day}, {moment:%d} {month} {moment:%Y %H:%M:%S} GMT\r\n".encode()
+        return self._date
+
+    def check_browser(self, head: RequestHead) -> None:
+        """Keeps pages of other origins, and names that were rebound to this address, from using the broker through a browser."""
+        host = head.headers.get("host", "")
+        name = host_name(host)
+        if host and "*" not in self.hosts and not is_address(name) and name not in self.hosts:
+            raise HttpError(421, f"the host {name[:100]!r} is not served here; list it in http.hosts")
+        origin = head.headers.get("origin")
+        if origin is None or origin in self.origins or origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower()):
+            return
+        if "*" in self.origins:
+            return
+        raise HttpError(403, f"pages of {origin[:100]} may not use this broker; list the origin in http.origins")
+
+    def cors(self, head: RequestHead) -> bytes:
+        """Response headers that let a page of a listed origin read the response."""
+        origin = head.headers.get("origin")
+        if origin is None or (origin not in self.origins and "*" not in self.origins):
+            return b""
+        exposed = "Polydomo-Request, Polydomo-Token, Polydomo-Worker, Polydomo-Service, Retry-After, Location, ETag"
+        return f"Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\nAccess-Control-Expose-Headers: {exposed}\r\n".encode(
+            "latin-1"
+        )
+
+    def sweep(self, now: float) -> None:
+        """Once a second: closes connections that are idle for too long or send too slowly."""
+        for session in list(self.sessions):
+            session.check_pace(now)
+
+
+def host_name(host: str) -> str:
+    """``localhost`` of ``localhost:5246``, ``[::1]`` of ``[::1]:80``."""
+    if host.startswith("["):
+        return host[: host.find("]") + 1].lower()
+    return host.partition(":")[0].lower()
+
+
+def is_address(name: str) -> bool:
+    """A name that no DNS answer can point elsewhere: an IP address or localhost."""
+    if name.startswith("[") or name == "localhost" or name.endswith(".localhost"):
+        return True
+    parts = name.split(".")
+    return len(parts) == 4 and all(part.isdigit() and len(part) <= 3 for part in parts)
+
+
+class HttpSession(Session):
+    """One HTTP connection."""
+
+    protocol = "http"
+    refuses_at_limit = True  # a request at a limit ends with 503 instead of waiting on the connection
+
+    link: HttpLink
+
+    def __init__(self, broker: BrokerApi, link: HttpLink, site: Site) -> None:
+        super().__init__(broker, link)
+        self.link = link
+        link.attach(self, self)
+        self.site = site
+        self.known = False  # the broker knows this session: not one that only scrapes metrics
+        self.carried: Exchange | None = None  # what waits for something other than a request's reply: a worker's poll
+        self._found: tuple[Endpoint, list[str]] | None = None  # of the request whose body is being read
+        site.sessions[self] = None
+
+    def announce(self) -> None:
+        """Makes the session known to the broker, before its first request."""
+        if not self.known:
+            self.known = True
+            self.broker.session_opened(self)
+
+    # --- from the link
+
+    def on_head(self, head: RequestHead) -> None:
+        site = self.site
+        self.link.common = site.date()
+        site.check_browser(head)
+        if head.method == "OPTIONS":
+            return
+        found = site.find(head)
+        endpoint = found[0]
+        if head.method not in endpoint.methods:
+            raise HttpError(405, f"{head.method} is not allowed here; {', '.join(endpoint.methods)} is", close=False)
+        endpoint.check(self, head, found[1])
+        self._found = found
+
+    def on_request(self, head: RequestHead, body: bytes) -> None:
+        if head.method == "OPTIONS":
+            self._options(head)
+            return
+        found, self._found = self._found, None
+        assert found is not None
+        found[0].serve(self, head, found[1], body)
+
+    def on_bad_request(self, head: RequestHead | None, error: HttpError) -> None:
+        self.link.common = self.site.date()
+        headers = b""
+        if error.status == 405 and head is not None:
+            headers = b"Allow: " + ", ".join(self._allowed(head)).encode() + b"\r\n"
+        elif error.status == 401:
+            headers = b'WWW-Authenticate: Bearer realm="polydomo"\r\n'
+        elif error.status == 426:
+            headers = b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        elif error.status == 503:
+            headers = b"Retry-After: %d\r\n" % HTTP_RETRY_AFTER
+        self.problem(error.status, TYPES.get(error.status, "error"), error.detail, headers)
+        if error.close:
+            self.broker.report_violation(self, f"HTTP {error.status}: {error.detail}")
+
+    def on_linger(self) -> None:
+        self.broker.set_timer(HTTP_LINGER, self, LINGER)
+
+    def on_timer(self, key: object) -> None:
+        if key == LINGER:
+            self.link.close("closed after an error response")
+
+    def on_close(self, reason: str) -> None:
+        self.site.sessions.pop(self, None)
+        carried, self.carried = self.carried, None
+        if isinstance(carried, Poll):
+            carried.abandoned()
+        if self.known:
+            self.broker.session_closed(self, reason)
+        self.disconnected = True
+
+    def hand_over(self, why: str) -> None:
+        """Another session takes the connection over."""
+        self.site.sessions.pop(self, None)
+        if self.known:
+            self.broker.session_closed(self, why)
+        self.disconnected = True
+
+    def _allowed(self, head: RequestHead) -> "list[str]":
+        if head.path == "*":
+            return ["OPTIONS"]
+        return [*self.site.find(head)[0].methods, "OPTIONS"]
+
+    def _options(self, head: RequestHead) -> None:
+        allowed = ", ".join(self._allowed(head))
+        headers = f"Allow: {allowed}\r\n"
+        if "access-control-request-method" in head.headers:
+            headers += f"Access-Control-Allow-Methods: {allowed}\r\nAccess-Control-Max-Age: 600\r\n"
+            headers += "Access-Control-Allow-Headers: *, Authorization\r\n"
+        self.link.respond(204, headers.encode() + self.site.cors(head))
+
+    def check_pace(self, now: float) -> None:
+        """Closes the connection if it is idle for too long, or too slow in sending a request."""
+        link = self.link
+        if link.busy or link.tunnel is not None:
+            return
+        waited = now - link.since
+        if link.reader.unread():
+            head = link.reader.head
+            size = link.reader.max_body if head is None or head.body_size < 0 else head.body_size
+            if waited > HTTP_BODY_TIME + size / HTTP_BODY_RATE:
+                self._too_slow("the body")
+        elif link.reader.partway:
+            if waited > HTTP_HEAD_TIME:
+                self._too_slow("the head")
+        elif waited > HTTP_IDLE_TIME:
+            link.close("idle")
+
+    def _too_slow(self, what: str) -> None:
+        link = self.link
+        link.reader.head = None  # the response closes the connection
+        self.problem(408, TYPES[408], f"{what} of the request did not arrive in time")
+
+    # --- responses
+
+    def reply(self, status: int, content_type: str, body: Body, headers: bytes = b"") -> None:
+        head = self.link.reader.head
+        cors = self.site.cors(head) if head is not None and "origin" in head.headers else b""
+        lines = b"Content-Type: %b\r\nX-Content-Type-Options: nosniff\r\n" % content_type.encode("latin-1")
+        self.link.respond(status, lines + headers + cors, body)
+
+    def reply_json(self, status: int, value: object, headers: bytes = b"") -> None:
+        self.reply(status, JSON, dump(value), b"Cache-Control: no-store\r\n" + headers)
+
+    def problem(self, status: int, type_: str, detail: str, headers: bytes = b"", **more: object) -> None:
+        self.reply(status, PROBLEM, dump(problem(status, type_, detail, **more)), b"Cache-Control: no-store\r\n" + headers)
+
+    def start(self, status: int, content_type: str, headers: bytes = b"") -> None:
+        head = self.link.reader.head
+        cors = self.site.cors(head) if head is not None and "origin" in head.headers else b""
+        lines = b"Content-Type: %b\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nX-Accel-Buffering: no\r\n"
+        self.link.start(status, lines % content_type.encode("latin-1") + headers + cors)
+
+    # --- as a client
+
+    def ask(
+        self, service: bytes, body: Body, exchange: Exchange, deadline: float = 0.0, wait: bool = False
+    ) -> Request | None:
+        """Makes a request. ``wait``: also where no worker offers the service."""
+        self.announce()
+        self.takes_partials = exchange.takes_partials
+        return self.broker.request(self, service, body, exchange, deadline=deadline, needs_worker=not wait)
+
+    def send_partial(self, request: Request, body: Body) -> None:
+        exchange = request.ref
+        if isinstance(exchange, Exchange):
+            exchange.partial(request, body)
+
+    def send_final(self, request: Request, body: Body) -> None:
+        exchange = request.ref
+        if isinstance(exchange, Exchange):
+            exchange.final(request, body)
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        exchange = request.ref
+        if isinstance(exchange, Exchange):
+            exchange.failure(request, code, text)
+
+
+class Poll(Exchange):
+    """An open response that waits for something other than a reply."""
+
+    def abandoned(self) -> None:
+        """The connection is gone."""
+
+
+def failure_problem(request: Request, code: str, text: str, name: str) -> "dict[str, object]":
+    """The problem of a request that ended otherwise than with a reply. ``code`` is an outcome, or the worker's own code."""
+    outcome = request.outcome
+    own = code not in STATUS
+    type_ = FAILED if own else code
+    service = request.service.name.decode("utf-8", "replace")
+    return problem(
+        STATUS[type_], type_, text, service=service, request=name, code=code if own else "", outcome=outcome
+    )
+
+
+def problem_headers(status: object) -> bytes:
+    return b"Retry-After: %d\r\n" % HTTP_RETRY_AFTER if status == 503 else b""

@@ -1,0 +1,276 @@
+"""HTTP workers: ``POST /v1/work/{service}`` waits for a request, ``POST /v1/reply`` answers it.
+
+A worker may use a new connection for everything it says, so the worker is a session of its own that no connection belongs to. It is known by the
+name that its first response carries, and by the token of the request that it holds. It has one request at a time, and credit for one only
+while a poll of it is open.
+"""
+
+from typing import Final
+
+from polydomo.limits import (
+    HTTP_LEASE,
+    HTTP_LEASE_MOST,
+    HTTP_POLL,
+    HTTP_POLL_MOST,
+    HTTP_WORKER_IDLE,
+    MAX_FAILURE_CODE,
+    MAX_FAILURE_TEXT,
+    MAX_HTTP_WORKERS,
+)
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.http_call import NO_STORE, duration, service_name
+from polydomo.protocols.http_content import FRAMES_JSON, JSON, MULTIPART, OCTETS, TEXT, choose, request_body, response_body
+from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, Poll
+from polydomo.protocols.model import Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.session import Session
+from polydomo.wire.http import HttpError, RequestHead, quote
+from polydomo.wire.link import Handler, Hub, Link
+
+OFFERED: Final = (OCTETS, TEXT, MULTIPART, JSON, FRAMES_JSON)
+NAME_BYTES: Final = 9  # of a worker's name, which must not be guessable: it lets its holder act as the worker
+
+POLL_OVER, LEASE_OVER, IDLE_OVER = "poll over", "lease over", "idle over"  # timers
+
+
+class DetachedLink(Link):
+    """The link of a session without a connection of its own: nothing is sent there, and nobody owns it."""
+
+    wire = "http"
+
+    def notify_owner(self) -> None:
+        pass
+
+
+class WorkPoll(Poll):
+    """An open ``POST /v1/work``."""
+
+    def __init__(self, session: HttpSession, worker: "HttpWorker", media: str) -> None:
+        self.session = session
+        self.worker = worker
+        self.media = media
+
+    def abandoned(self) -> None:
+        self.worker.poll_ended(self)
+
+
+class HttpWorkers:
+    """All HTTP workers of a broker, by name and by the token of what they hold."""
+
+    def __init__(self, broker: BrokerApi) -> None:
+        self.broker = broker
+        self.hub = Hub()
+        self.by_name: dict[str, HttpWorker] = {}
+        self.by_token: dict[str, HttpWorker] = {}
+
+    def new(self, service: bytes, peer: str) -> "HttpWorker":
+        """Raises HttpError."""
+        if len(self.by_name) >= MAX_HTTP_WORKERS:
+            raise HttpError(503, f"there are {MAX_HTTP_WORKERS} HTTP workers already", close=False)
+        name = self.broker.random_bytes(NAME_BYTES).hex()
+        worker = HttpWorker(self, name, peer)
+        self.by_name[name] = worker
+        return worker
+
+
+class HttpWorker(Session):
+    """One HTTP worker."""
+
+    protocol = "http"
+
+    def __init__(self, workers: HttpWorkers, name: str, peer: str) -> None:
+        super().__init__(workers.broker, DetachedLink(workers.hub, Handler(), peer))
+        self.all = workers
+        self.name = name
+        self.worker: Worker | None = None
+        self.poll: WorkPoll | None = None
+        self.token = ""  # of the request it holds
+        self.lease = HTTP_LEASE
+        self._waiting_for: tuple[str, int] = ("", 0)  # the timer that counts: what it ends, and a number
+
+    # --- what the worker says
+
+    def work(self, session: HttpSession, service: bytes, media: str, wait: float) -> None:
+        """A poll: waits for a request. Raises HttpError."""
+        if self.token:
+            raise HttpError(409, "the worker holds a request that it has not answered", close=False)
+        self._end_poll()  # of two polls, the later one counts
+        self.poll = session.carried = WorkPoll(session, self, media)
+        self.set_alarm(POLL_OVER, wait)
+        broker = self.broker
+        if self.worker is None:
+            broker.session_opened(self)
+            self.worker = broker.register_worker(self, [service], None, 0, False, 0.0, 0.0)
+            if self.worker is None:
+                why = broker.refusal
+                self.poll = session.carried = None
+                self.forget()
+                broker.session_closed(self, "refused")
+                raise HttpError(403 if "denied" in why else 503, why, close=False)
+        elif not any(known.name == service for known in self.worker.services):
+            if not broker.add_service(self.worker, service):
+                self.poll = session.carried = None
+                raise HttpError(503, broker.refusal, close=False)
+        self.worker.last_heard = broker.now
+        broker.add_credit(self.worker)
+
+    def poll_ended(self, poll: WorkPoll) -> None:
+        """The poll's connection is gone."""
+        if self.poll is poll:
+            self.poll = None
+            self._no_poll()
+
+    def _no_poll(self) -> None:
+        if self.worker is not None and not self.token:
+            self.broker.clear_credit(self.worker)
+            self.set_alarm(IDLE_OVER, HTTP_WORKER_IDLE)
+
+    def _end_poll(self) -> None:
+        """Answers an open poll with 204: there is no request for it."""
+        poll, self.poll = self.poll, None
+        if poll is not None:
+            poll.session.carried = None
+            poll.session.link.respond(204, b"Polydomo-Worker: %b\r\n" % self.name.encode())
+            self._no_poll()
+
+    def heard(self) -> None:
+        """The worker is still at it."""
+        if self.worker is not None:
+            self.worker.last_heard = self.broker.now
+        if self.token:
+            self.set_alarm(LEASE_OVER, self.lease)
+
+    # --- timers: one counts at a time
+
+    def set_alarm(self, what: str, seconds: float) -> None:
+        self._waiting_for = (what, self._waiting_for[1] + 1)
+        self.broker.set_timer(seconds, self, self._waiting_for)
+
+    def on_timer(self, key: object) -> None:
+        if key != self._waiting_for or self.worker is None:
+            return
+        what = self._waiting_for[0]
+        if what == POLL_OVER:
+            self._end_poll()
+        elif what == LEASE_OVER:
+            self.broker.session_closed(self, f"no answer and no heartbeat for {self.lease:g} s")
+        else:
+            self.broker.session_closed(self, f"has not asked for work for {HTTP_WORKER_IDLE:g} s")
+
+    # --- from the broker
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        poll, self.poll = self.poll, None
+        if poll is None:
+            return  # it has credit only while a poll is open
+        self.token = request.token.decode("latin-1")
+        self.all.by_token[self.token] = self
+        self.set_alarm(LEASE_OVER, self.lease)
+        poll.session.carried = None
+        content_type, content = response_body(poll.media, request.body)
+        service = quote(request.service.name.decode("utf-8", "surrogateescape").encode("utf-8", "replace").decode())
+        headers = [
+            f"Polydomo-Token: {self.token}",
+            f"Polydomo-Worker: {self.name}",
+            f"Polydomo-Service: {service}",
+            f"Polydomo-Request: {self.broker.request_name(request)}",
+        ]
+        if request.deadline:
+            headers.append(f"Polydomo-Timeout: {max(0.0, request.deadline - self.broker.now):.3f}")
+        if isinstance(request.ref, Exchange) and request.ref.trace:
+            headers.append(f"traceparent: {request.ref.trace}")
+        poll.session.reply(200, content_type, content, NO_STORE + "".join(f"{line}\r\n" for line in headers).encode())
+
+    def cancel_request(self, worker: Worker, request: Request) -> bool:
+        return False  # it hears of it when it answers: 409
+
+    def dismiss(self, worker: Worker) -> None:
+        self._end_poll()
+
+    def on_worker_gone(self, worker: Worker) -> None:
+        self._end_poll()
+        self.forget()
+
+    def forget(self) -> None:
+        self.all.by_name.pop(self.name, None)
+        self.release()
+
+    def release(self) -> None:
+        """It holds nothing any more."""
+        self.all.by_token.pop(self.token, None)
+        self.token = ""
+
+
+class WorkEndpoint(Endpoint):
+    """``POST /v1/work/{service}?wait=30&lease=60``"""
+
+    methods = ("POST",)
+
+    def __init__(self, workers: HttpWorkers) -> None:
+        self.workers = workers
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        service_name(path)
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        service = service_name(path)
+        known = head.headers.get("polydomo-worker", "")
+        worker = self.workers.by_name.get(known)
+        if worker is None:
+            worker = self.workers.new(service, session.link.peer)
+            worker.principal = session.principal
+        start_poll(session, head, worker, service)
+
+
+def start_poll(session: HttpSession, head: RequestHead, worker: HttpWorker, service: bytes) -> None:
+    parameters = head.parameters()
+    wait = min(duration(parameters.get("wait", str(HTTP_POLL)), "wait"), HTTP_POLL_MOST)
+    if "lease" in parameters:
+        worker.lease = max(1.0, min(duration(parameters["lease"], "lease"), HTTP_LEASE_MOST))
+    worker.work(session, service, choose(head.headers.get("accept", ""), OFFERED) or OCTETS, wait)
+
+
+class ReplyEndpoint(Endpoint):
+    """``POST /v1/reply`` with ``Polydomo-Token``; ``?partial``, ``?failure=CODE``, ``?heartbeat``, ``?next``."""
+
+    methods = ("POST",)
+
+    def __init__(self, workers: HttpWorkers) -> None:
+        self.workers = workers
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        if "polydomo-token" not in head.headers:
+            raise HttpError(400, "a reply needs the header Polydomo-Token", close=False)
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        token = head.headers["polydomo-token"]
+        holder = self.workers.by_token.get(token)
+        worker = holder.worker if holder is not None else None
+        if holder is None or worker is None:
+            raise HttpError(409, "the broker no longer waits for this reply: the request has ended or went to another worker", close=False)
+        parameters = head.parameters()
+        broker = session.broker
+        request = worker.held.get(token.encode("latin-1"))
+        service = request.service.name if request is not None else b""
+        if "heartbeat" in parameters:
+            holder.heard()
+            session.link.respond(204, b"")
+            return
+        frames = request_body(head.headers.get("content-type", ""), body)
+        if "partial" in parameters:
+            holder.heard()
+            broker.partial(worker, token.encode("latin-1"), frames)
+            session.link.respond(204, b"")
+            return
+        holder.release()
+        holder.set_alarm(IDLE_OVER, HTTP_WORKER_IDLE)
+        worker.last_heard = broker.now
+        if "failure" in parameters:
+            code = parameters["failure"][:MAX_FAILURE_CODE] or "failed"
+            broker.fail(worker, token.encode("latin-1"), code, body[:MAX_FAILURE_TEXT].decode("utf-8", "replace"))
+        else:
+            broker.final(worker, token.encode("latin-1"), frames)
+        if "next" in parameters and worker.alive:
+            start_poll(session, head, holder, service)
+        else:
+            session.link.respond(204, b"")

@@ -1,0 +1,365 @@
+"""``/v1/ws``: calls, subscriptions and workers over one WebSocket, as JSON messages. docs/http.md has the list of them."""
+
+import json
+from collections import deque
+from typing import Final
+
+from polydomo.limits import (
+    MAX_CREDIT,
+    MAX_FAILURE_CODE,
+    MAX_FAILURE_TEXT,
+    MAX_HTTP_TIMEOUT,
+    MAX_SERVICE_NAME,
+    MAX_SUBSCRIPTIONS,
+    MAX_TOPIC,
+    WEBSOCKET_BEAT,
+    WEBSOCKET_BEATS_MISSED,
+)
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.http_content import body_from_json, dump, frames_to_json
+from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, failure_problem
+from polydomo.protocols.model import Publication, Worker
+from polydomo.protocols.request import DONE, Request
+from polydomo.protocols.session import Session
+from polydomo.wire.frames import MORE, Body, bounds
+from polydomo.wire.http import RequestHead
+from polydomo.wire.http_link import HttpLink
+from polydomo.wire.link import PAUSE_NOT_READING
+from polydomo.wire.websocket import BAD_DATA, GOING_AWAY, WebSocket, accept_key
+
+Message = dict[str, object]
+Key = str | int
+
+
+class WebSocketEndpoint(Endpoint):
+    methods = ("GET",)
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        accept_key(head)
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        key = accept_key(head)
+        link = session.link
+        session.hand_over("upgraded to WebSocket")
+        upgraded = WebSocketSession(session.broker, link)
+        upgraded.principal = session.principal
+        upgraded.role = session.role
+        link.handler = upgraded
+        link.upgrade(f"Upgrade: websocket\r\nSec-WebSocket-Accept: {key}\r\n".encode(), upgraded)
+        upgraded.start()
+
+
+class SocketCall(Exchange):
+    """A call over the WebSocket."""
+
+    takes_partials = True
+
+    def __init__(self, session: "WebSocketSession", key: Key) -> None:
+        self.session = session
+        self.key = key
+
+    def partial(self, request: Request, body: Body) -> None:
+        self.session.say({"op": "partial", "id": self.key, "frames": frames_to_json(body)})
+
+    def final(self, request: Request, body: Body) -> None:
+        session = self.session
+        session.calls.pop(self.key, None)
+        name = session.broker.request_name(request)
+        session.say({"op": "final", "id": self.key, "frames": frames_to_json(body), "request": name})
+
+    def failure(self, request: Request, code: str, text: str) -> None:
+        session = self.session
+        session.calls.pop(self.key, None)
+        problem = failure_problem(request, code, text, session.broker.request_name(request))
+        session.say({"op": "failure", "id": self.key, "problem": problem})
+
+
+class MessageError(ValueError):
+    """A message that is answered with {"op": "error"}."""
+
+
+class WebSocketSession(Session):
+    """One WebSocket."""
+
+    protocol = "http"
+    dialect = "websocket"
+    takes_partials = True
+    refuses_at_limit = True
+
+    link: HttpLink
+
+    def __init__(self, broker: BrokerApi, link: HttpLink) -> None:
+        super().__init__(broker, link)
+        self.link = link
+        self.socket = WebSocket(link.reader.max_body)
+        self.calls: dict[Key, Request | None] = {}
+        self.worker: Worker | None = None
+        self.subscriptions: dict[bytes, None] = {}
+        self.backlog: deque[bytes] = deque()  # publications for a client that does not read fast enough
+        self.backlog_bytes = 0
+        self.missed = 0  # publications that were dropped since then
+
+    def start(self) -> None:
+        self.broker.session_opened(self)
+        self.say({"op": "hello", "broker": self.broker.identity().decode(), "client": f"c{self.number}"})
+
+    # --- bytes
+
+    def on_tunnel_data(self, data: bytes) -> None:
+        if self.worker is not None:
+            self.worker.last_heard = self.broker.now
+        for message in self.socket.receive(data):
+            if isinstance(message, bytes):
+                self.socket.fail(BAD_DATA, "messages are JSON in text frames")
+                break
+            self._take(message)
+        self._write()
+
+    def _write(self) -> None:
+        data = self.socket.out()
+        if data:
+            self.link.send(data)
+        if self.socket.finished:
+            self.link.close(self.socket.close_reason or "closed by the WebSocket client")
+
+    def say(self, message: Message) -> None:
+        self._send(dump(message))
+
+    def _send(self, text: bytes) -> None:
+        self.socket.send_encoded(text)
+        self._write()
+
+    # --- messages
+
+    def _take(self, text: str) -> None:
+        key: object = None
+        try:
+            try:
+                message = json.loads(text)
+            except (ValueError, RecursionError):
+                raise MessageError("the message is not JSON") from None
+            if not isinstance(message, dict):
+                raise MessageError("the message is not an object")
+            key = message.get("id")
+            self._obey(message)
+        except MessageError as error:
+            self.say({"op": "error", "text": str(error), **({"id": key} if isinstance(key, str | int) else {})})
+
+    def _obey(self, message: Message) -> None:
+        op = message.get("op")
+        if op == "call":
+            self._call(message)
+        elif op == "cancel":
+            request = self.calls.pop(_key(message), None)
+            if request is not None and request.state != DONE:
+                self.broker.cancel(request, "cancelled by the client")
+        elif op == "subscribe":
+            self._subscribe(message)
+        elif op == "unsubscribe":
+            topic = _bytes(message, "topic", MAX_TOPIC)
+            if topic in self.subscriptions:
+                del self.subscriptions[topic]
+                self.broker.unsubscribe(self, topic)
+        elif op == "publish":
+            self.broker.publish(self, _bytes(message, "topic", MAX_TOPIC), _frames(message))
+        elif op == "work":
+            self._work(message)
+        elif op in ("reply", "fail"):
+            self._reply(message, op == "fail")
+        elif op == "leave":
+            if self.worker is not None:
+                self.broker.worker_left(self.worker, "left")
+        elif op == "ping":
+            self.say({"op": "pong"})
+        else:
+            raise MessageError("unknown op; see docs/http.md")
+
+    def _call(self, message: Message) -> None:
+        key = _key(message)
+        if key in self.calls:
+            raise MessageError("a call with this id is open")
+        service = _bytes(message, "service", MAX_SERVICE_NAME)
+        if not service:
+            raise MessageError("service must not be empty")
+        timeout = _number(message, "timeout")
+        deadline = self.broker.now + timeout if timeout is not None else 0.0
+        needs_worker = _number(message, "wait") is None
+        body = _frames(message)
+        self.calls[key] = None
+        request = self.broker.request(
+            self, service, body, SocketCall(self, key), deadline=deadline, needs_worker=needs_worker
+        )
+        if request is not None and key in self.calls:
+            self.calls[key] = request
+
+    def _subscribe(self, message: Message) -> None:
+        topic = _bytes(message, "topic", MAX_TOPIC)
+        if topic in self.subscriptions:
+            return
+        if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
+            raise MessageError(f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions")
+        self.subscriptions[topic] = None
+        self.broker.subscribe(self, topic)
+
+    # --- as a client
+
+    def send_partial(self, request: Request, body: Body) -> None:
+        if isinstance(request.ref, Exchange):
+            request.ref.partial(request, body)
+
+    def send_final(self, request: Request, body: Body) -> None:
+        if isinstance(request.ref, Exchange):
+            request.ref.final(request, body)
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        if isinstance(request.ref, Exchange):
+            request.ref.failure(request, code, text)
+
+    # --- as a worker
+
+    def _work(self, message: Message) -> None:
+        service = _bytes(message, "service", MAX_SERVICE_NAME)
+        credit = message.get("credit", 1)
+        if not service or isinstance(credit, bool) or not isinstance(credit, int) or not 1 <= credit <= MAX_CREDIT:
+            raise MessageError(f"work needs a service and a credit from 1 to {MAX_CREDIT}")
+        broker = self.broker
+        if self.worker is None:
+            silence = WEBSOCKET_BEAT * WEBSOCKET_BEATS_MISSED
+            self.worker = broker.register_worker(self, [service], None, 0, False, WEBSOCKET_BEAT, silence)
+            if self.worker is None:
+                raise MessageError(broker.refusal)
+            self.worker.beats_while_busy = True  # pings are answered by the browser itself
+            broker.add_credit(self.worker, credit)
+        elif not broker.add_service(self.worker, service):
+            raise MessageError(broker.refusal)
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        message: Message = {
+            "op": "job",
+            "token": request.token.decode("latin-1"),
+            "service": request.service.name.decode("utf-8", "replace"),
+            "frames": frames_to_json(request.body),
+            "request": self.broker.request_name(request),
+        }
+        if request.deadline:
+            message["timeout"] = round(max(0.0, request.deadline - self.broker.now), 3)
+        if isinstance(request.ref, Exchange) and request.ref.trace:
+            message["traceparent"] = request.ref.trace
+        self.say(message)
+
+    def _reply(self, message: Message, failed: bool) -> None:
+        worker = self.worker
+        token = _bytes(message, "token", MAX_SERVICE_NAME)
+        if worker is None:
+            raise MessageError("a reply before work")
+        broker = self.broker
+        if failed:
+            code, text = message.get("code", "failed"), message.get("text", "")
+            if not isinstance(code, str) or not isinstance(text, str):
+                raise MessageError("code and text must be strings")
+            known = broker.fail(worker, token, code[:MAX_FAILURE_CODE], text[:MAX_FAILURE_TEXT])
+        elif message.get("final", True):
+            known = broker.final(worker, token, _frames(message))
+        else:
+            known = broker.partial(worker, token, _frames(message))
+            if known:
+                return
+        if not known:
+            raise MessageError("the broker no longer waits for this reply")
+        if worker.alive:
+            broker.add_credit(worker)
+
+    def send_heartbeat(self, worker: Worker) -> None:
+        self.socket.ping()
+        self._write()
+
+    def dismiss(self, worker: Worker) -> None:
+        self.socket.close(GOING_AWAY, "the broker is shutting down")
+        self._write()
+
+    def on_worker_gone(self, worker: Worker) -> None:
+        if self.worker is worker:
+            self.worker = None
+
+    # --- as a subscriber
+
+    def send_publication(self, publication: Publication) -> None:
+        if self.catching_up or self.backlog or self.link.pauses & PAUSE_NOT_READING:
+            self._hold_back(_published(publication))
+        else:
+            self._send(_published(publication))
+
+    def send_last_value(self, publication: Publication) -> None:
+        self._send(_published(publication))
+
+    def can_send_values(self) -> bool:
+        return not self.link.pauses & PAUSE_NOT_READING
+
+    def on_caught_up(self) -> None:
+        if self.can_send_values():
+            self._release()
+
+    def on_writable(self) -> None:
+        if not self.catching_up:
+            self._release()
+
+    def _hold_back(self, text: bytes) -> None:
+        if self.backlog_bytes + len(text) <= self.broker.tuning.max_backlog:
+            self.backlog.append(text)
+            self.backlog_bytes += len(text)
+        else:
+            self.missed += 1
+            if self.missed == 1:
+                self.broker.report_slow_subscriber(self, f"{self.backlog_bytes} bytes wait for it: it misses messages")
+
+    def _release(self) -> None:
+        while self.backlog:
+            self._send(self.backlog.popleft())
+        self.backlog_bytes = 0
+        if self.missed:
+            self.say({"op": "missed", "count": self.missed})
+            self.missed = 0
+
+
+def _published(publication: Publication) -> bytes:
+    """The message as JSON text; made once for each subscriber."""
+    message = publication.message
+    _, end, flags = bounds(message, 0)
+    body = message[end:] if flags & MORE else b""
+    topic = publication.topic.decode("utf-8", "replace")
+    return dump({"op": "message", "topic": topic, "frames": frames_to_json(body)})
+
+
+def _key(message: Message) -> Key:
+    key = message.get("id")
+    if isinstance(key, bool) or not isinstance(key, str | int) or (isinstance(key, str) and len(key) > MAX_SERVICE_NAME):
+        raise MessageError("id must be a number or a string of at most 255 characters")
+    return key
+
+
+def _bytes(message: Message, name: str, most: int) -> bytes:
+    value = message.get(name)
+    if not isinstance(value, str):
+        raise MessageError(f"{name} must be a string")
+    content = value.encode("utf-8", "replace")
+    if len(content) > most:
+        raise MessageError(f"{name} has at most {most} bytes")
+    return content
+
+
+def _number(message: Message, name: str) -> float | None:
+    value = message.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_HTTP_TIMEOUT:
+        raise MessageError(f"{name} must be a number of seconds")
+    return float(value)
+
+
+def _frames(message: Message) -> bytes:
+    try:
+        if "frames" not in message and "body" in message:
+            return body_from_json([message["body"]])
+        return body_from_json(message.get("frames", []))
+    except ValueError as error:
+        raise MessageError(str(error)) from None

@@ -1,0 +1,190 @@
+"""One HTTP/1.1 connection, the server's end: requests in, one at a time, and responses out.
+
+The handler gets the head of each request first and may reject it by raising ``HttpError``; then it gets the body, and answers with ``respond``,
+or with ``start``, ``write`` and ``finish`` for a body whose size is not known yet. The next request is read after the response: a client that
+sends ahead is not read from meanwhile.
+"""
+
+from typing import Final, Protocol
+
+from polydomo.limits import MAX_MESSAGE
+from polydomo.wire.frames import Body
+from polydomo.wire.http import HEAD, NEED_DATA, REASONS, HttpError, RequestHead, RequestReader
+from polydomo.wire.link import Handler, Hub, Link
+
+PAUSE_PIPELINED: Final = 1024  # a bit of ``Link.pauses``: more has arrived than the request that is being answered
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+LINES: Final = {status: f"HTTP/1.1 {status} {reason}\r\n".encode() for status, reason in REASONS.items()}
+NO_BODY: Final = (204, 304)  # statuses whose responses have neither a body nor a Content-Length
+
+
+class HttpHandler(Protocol):
+    """What answers the requests of one connection; a handler of the link as well."""
+
+    def on_head(self, head: RequestHead) -> None:
+        """The head of a request. Raising HttpError rejects the request before its body is read."""
+
+    def on_request(self, head: RequestHead, body: bytes) -> None:
+        """A whole request: answer it, now or later. Raising HttpError rejects it."""
+
+    def on_bad_request(self, head: RequestHead | None, error: HttpError) -> None:
+        """Answer a request that was rejected; ``head`` is None where it could not be read."""
+
+    def on_linger(self) -> None:
+        """The response is sent, the rest of the request is not read: close the link soon."""
+
+
+class TunnelHandler(Protocol):
+    """What takes the bytes of a connection that was upgraded."""
+
+    def on_tunnel_data(self, data: bytes) -> None:
+        """Bytes, as they come."""
+
+
+class HttpLink(Link):
+    """One HTTP connection."""
+
+    wire = "http"
+
+    http: HttpHandler  # set with ``attach`` before the first byte
+
+    def __init__(self, hub: Hub, peer: str, *, max_message: int = MAX_MESSAGE) -> None:
+        super().__init__(hub, Handler(), peer)
+        self.reader = RequestReader(max_message)
+        self.busy = False  # a request is being answered
+        self.tunnel: TunnelHandler | None = None  # upgraded: bytes go there as they come
+        self.common = b""  # header lines that every response has
+        self.since = hub.now  # when the current state began: waiting for a request, or receiving one
+        self._open = False
+        self._discard = False  # an error was answered: what still comes is not read
+        self._chunked = False  # the current response
+
+    @property
+    def open(self) -> bool:
+        return self._open and not self.closed
+
+    def attach(self, handler: Handler, http: HttpHandler) -> None:
+        """The two are the same object, known by two types."""
+        self.handler = handler
+        self.http = http
+
+    # --- from the peer
+
+    def receive(self, data: bytes) -> None:
+        self.hub.received += len(data)
+        if self.tunnel is not None:
+            if data and not self.closed:
+                self.tunnel.on_tunnel_data(data)
+            return
+        if self._discard or self.closed or self.closing is not None:
+            return
+        if data:
+            if not self.busy and not self.reader.partway:
+                self.since = self.hub.now
+            self.reader.feed(data)
+        self._read()
+
+    def _read(self) -> None:
+        reader = self.reader
+        while not self.busy and not self.halted and not self._discard and self.tunnel is None:
+            try:
+                event = reader.next()
+                if event == NEED_DATA:
+                    return
+                head = reader.head
+                assert head is not None
+                if event == HEAD:
+                    self._open = True
+                    self.http.on_head(head)
+                    if head.expects_continue and reader.unread() and not reader.buffered:
+                        self.send(CONTINUE)
+                else:
+                    self.busy = True
+                    self.http.on_request(head, reader.body)
+                    reader.body = b""
+            except HttpError as error:
+                self._reject(error)
+        if self.tunnel is not None:
+            rest = reader.rest()
+            if rest:
+                self.tunnel.on_tunnel_data(rest)
+        elif self.busy and reader.buffered:
+            self.pause(PAUSE_PIPELINED)
+
+    def _reject(self, error: HttpError) -> None:
+        """After a request whose end is not known, or not reached, nothing more can be read."""
+        head = self.reader.head
+        unread = self.reader.unread()
+        self._open = True
+        if error.close or unread:
+            self._discard = True
+            if head is not None:
+                head.keep_alive = False
+        self.busy = True
+        self.http.on_bad_request(head, error)
+        if self._discard:
+            self.http.on_linger()
+
+    # --- to the peer
+
+    def respond(self, status: int, headers: bytes, body: Body = b"") -> None:
+        """A whole response. ``headers`` are lines that end with CRLF, without those that frame the message."""
+        size = len(body)
+        if status in NO_BODY:
+            head = b"".join((LINES[status], self.common, headers, self._connection(), b"\r\n"))
+            body = b""
+        else:
+            head = b"".join(
+                (LINES[status], self.common, headers, b"Content-Length: %d\r\n" % size, self._connection(), b"\r\n")
+            )
+            request = self.reader.head
+            if request is not None and request.method == "HEAD":
+                body = b""
+        self.send(head, body)
+        self._answered()
+
+    def start(self, status: int, headers: bytes) -> None:
+        """Begins a response of unknown size: chunked, or for HTTP/1.0 ended by closing the connection."""
+        request = self.reader.head
+        self._chunked = request is not None and request.minor == 1
+        if request is not None and not self._chunked:
+            request.keep_alive = False
+        framing = b"Transfer-Encoding: chunked\r\n" if self._chunked else b""
+        self.send(b"".join((LINES[status], self.common, headers, framing, self._connection(), b"\r\n")))
+
+    def write(self, data: Body) -> None:
+        """A piece of the response that ``start`` began."""
+        size = len(data)
+        if size and self._chunked:
+            self.send_pieces((b"%x\r\n" % size, data, b"\r\n"), size)
+        elif size:
+            self.send(b"", data)
+
+    def finish(self) -> None:
+        if self._chunked:
+            self.send(b"0\r\n\r\n")
+        self._answered()
+
+    def upgrade(self, headers: bytes, tunnel: TunnelHandler) -> None:
+        """Switches to another protocol: from here on bytes go to ``tunnel``, and are sent with ``send``."""
+        self.send(b"".join((LINES[101], headers, b"Connection: Upgrade\r\n\r\n")))
+        self.tunnel = tunnel
+        self.busy = False
+
+    def _connection(self) -> bytes:
+        head = self.reader.head
+        if head is None or not head.keep_alive:
+            return b"Connection: close\r\n"
+        return b"" if head.minor else b"Connection: keep-alive\r\n"
+
+    def _answered(self) -> None:
+        self.busy = False
+        self.since = self.hub.now
+        head = self.reader.head
+        if self._discard:
+            return  # the handler closes it when the client has had time to read the response
+        if head is None or not head.keep_alive:
+            self.close("answered")
+        elif self.pauses & PAUSE_PIPELINED:
+            self.resume(PAUSE_PIPELINED)

@@ -1,0 +1,257 @@
+"""Typed services: a function's annotations become JSON Schemas, and its arguments are checked before it runs.
+
+```python
+@worker.service("add")
+def add(a: int, b: int = 1) -> int:
+    '''Adds two numbers.'''
+    return a + b
+```
+
+The request is a JSON object of arguments by name, the reply is the result as JSON. Annotations may be builtins, ``Annotated`` with ``msgspec.Meta``,
+dataclasses, TypedDicts, msgspec structs, enums, dates, and pydantic models where pydantic is installed. A parameter annotated with ``Call``
+gets the call itself. A function of one parameter without an annotation (or with ``Call``) is not typed: it gets the frames as they are.
+"""
+
+import inspect
+import sys
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from polydomo.errors import CallFailed, SettingError
+from polydomo.worker.call import Call
+
+INVALID = "invalid-arguments"
+STREAMS = (AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator)
+
+Row = dict[str, Any]
+
+
+def is_typed(function: Callable[..., Any]) -> bool:
+    """Whether the function takes arguments by name instead of one ``Call``."""
+    target = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
+        return False
+    if len(parameters) == 1:
+        try:
+            hints = get_type_hints(target, include_extras=True)
+        except Exception:
+            return False
+        annotation = hints.get(parameters[0].name, Call)
+        return not _is_call(annotation) and annotation is not Any
+    return bool(parameters) and all(parameter.annotation is not parameter.empty for parameter in parameters)
+
+
+def _is_call(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Call)
+
+
+class Typed:
+    """A typed function: its schema, and a function of one ``Call`` that checks the arguments and encodes the result."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name = name
+        self.function = function
+        target = function if inspect.isroutine(function) else type(function).__call__
+        try:
+            hints = get_type_hints(target, include_extras=True)
+        except NameError as error:
+            raise SettingError(f"service: an annotation of {name!r} cannot be resolved: {error}") from None
+        self.call_parameters: list[str] = []
+        fields: list[Any] = []
+        for parameter in inspect.signature(function).parameters.values():
+            annotation = hints.get(parameter.name, parameter.annotation)
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                raise SettingError(f"service: {name!r} has the positional-only parameter {parameter.name!r}; arguments go by name")
+            if _is_call(annotation):
+                self.call_parameters.append(parameter.name)
+            elif parameter.default is parameter.empty:
+                fields.append((parameter.name, annotation))
+            else:
+                fields.append((parameter.name, annotation, _default(parameter.default)))
+        self.arguments = msgspec.defstruct(_identifier(name), fields, forbid_unknown_fields=True, kw_only=True)
+        result = hints.get("return", Any)
+        self.streams = inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
+        if self.streams and get_origin(result) in STREAMS:
+            result = get_args(result)[0]
+        self.encoding = "bytes" if result is bytes else "json"
+        try:
+            self.input = _root(schema_of(self.arguments))
+            self.output = {} if self.encoding == "bytes" or result is Any else _root(schema_of(result))
+        except TypeError as error:
+            raise SettingError(f"service: the annotations of {name!r} have no JSON Schema: {error}") from None
+        self.input.pop("title", None)
+
+    def schema(self) -> Row:
+        return {
+            "description": inspect.getdoc(self.function) or "",
+            "input": self.input,
+            "output": self.output,
+            "encoding": self.encoding,
+            "streams": self.streams,
+        }
+
+    def read(self, call: Call) -> Row:
+        """The arguments of a call. Raises CallFailed."""
+        try:
+            value = msgspec.json.decode(call.body or b"{}")
+            arguments = msgspec.convert(value, self.arguments, dec_hook=_decode_other)
+        except msgspec.ValidationError as error:
+            raise CallFailed(INVALID, f"{self.name}: {error}") from None
+        except (msgspec.DecodeError, RecursionError):
+            raise CallFailed(INVALID, f"{self.name}: the request is not a JSON object of arguments") from None
+        found: Row = {name: getattr(arguments, name) for name in self.arguments.__struct_fields__}
+        for name in self.call_parameters:
+            found[name] = call
+        return found
+
+    def write(self, value: object) -> bytes:
+        if isinstance(value, bytes | bytearray | memoryview) and self.encoding == "bytes":
+            return bytes(value)
+        return msgspec.json.encode(value, enc_hook=_encode_other)
+
+    def plain(self) -> Callable[[Call], Any]:
+        """A function of one Call, of the same kind as the typed one."""
+        function, read, write = self.function, self.read, self.write
+        target = function if inspect.isroutine(function) else type(function).__call__
+        if inspect.isasyncgenfunction(target):
+
+            async def stream_on_loop(call: Call) -> AsyncIterator[bytes]:
+                async for part in function(**read(call)):
+                    yield write(part)
+
+            return stream_on_loop
+        if inspect.iscoroutinefunction(target):
+
+            async def run_on_loop(call: Call) -> bytes:
+                return write(await function(**read(call)))
+
+            return run_on_loop
+        if inspect.isgeneratorfunction(target):
+
+            def stream(call: Call) -> Generator[bytes, None, bytes | None]:
+                last = yield from _written(function(**read(call)), write)
+                return write(last) if last is not None else None
+
+            return stream
+
+        def run(call: Call) -> object:
+            value = function(**read(call))
+            return _awaited(value, write) if inspect.isawaitable(value) else write(value)
+
+        return run
+
+
+def _written(parts: Generator[Any, None, Any], write: Callable[[object], bytes]) -> Generator[bytes, None, Any]:
+    """The parts of a generator, encoded; returns what it returns."""
+    try:
+        while True:
+            try:
+                part = next(parts)
+            except StopIteration as stop:
+                return stop.value
+            yield write(part)
+    finally:
+        parts.close()
+
+
+async def _awaited(value: Awaitable[object], write: Callable[[object], bytes]) -> bytes:
+    return write(await value)
+
+
+def _default(value: object) -> object:
+    if isinstance(value, list | dict | set) and value:
+        return msgspec.field(default_factory=lambda: type(value)(value))  # type: ignore[call-arg]
+    return value
+
+
+def _identifier(name: str) -> str:
+    text = "".join(char if char.isalnum() else "_" for char in name)
+    return text if text.isidentifier() else f"_{text}"
+
+
+# --- schemas -----------------------------------------------------------------------------------------------------------
+
+
+def schema_of(annotation: Any) -> Row:
+    """The JSON Schema of an annotation. Raises TypeError where there is none."""
+    schema: Row = msgspec.json.schema(annotation, schema_hook=_schema_of_other)
+    return schema
+
+
+def _root(schema: Row) -> Row:
+    """The schema with its outermost reference replaced by what it refers to: MCP wants "type": "object" at the top."""
+    definitions = schema.get("$defs", {})
+    found = dict(schema)
+    reference = schema.get("$ref", "")
+    name = reference.rpartition("/")[2]
+    if reference and name in definitions:
+        found = dict(definitions[name])
+    _hoist(found, definitions)
+    rest = {key: value for key, value in definitions.items() if key != name or _refers(found, definitions, name)}
+    if rest:
+        found["$defs"] = rest
+    return found
+
+
+def _refers(schema: Row, definitions: Row, name: str) -> bool:
+    """Whether anything refers to this definition (a type that contains itself)."""
+    mark = f"'#/$defs/{name}'"
+    others = {key: value for key, value in definitions.items() if key != name}
+    return mark in repr(schema) or mark in repr(others) or mark in repr(definitions.get(name))
+
+
+def _hoist(value: object, definitions: Row) -> None:
+    """Moves the definitions that pydantic puts into each model's schema to the top, where the references look for them."""
+    if isinstance(value, dict):
+        for key, item in list(value.items()):
+            if key == "$defs" and item is not definitions:
+                definitions.update(item)
+                for inner in list(item.values()):
+                    _hoist(inner, definitions)
+                del value[key]
+            else:
+                _hoist(item, definitions)
+    elif isinstance(value, list):
+        for item in value:
+            _hoist(item, definitions)
+
+
+def _is_model(annotation: object) -> bool:
+    """A pydantic model; pydantic is not imported for it."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel)
+
+
+def _schema_of_other(annotation: Any) -> Row:
+    if _is_model(annotation):
+        schema: Row = annotation.model_json_schema()
+        return schema
+    raise NotImplementedError
+
+
+def _decode_other(annotation: Any, value: Any) -> Any:
+    if _is_model(annotation):
+        try:
+            return annotation.model_validate(value)
+        except ValueError as error:
+            raise ValueError(_first_line(error)) from None
+    raise NotImplementedError
+
+
+def _encode_other(value: Any) -> Any:
+    if _is_model(type(value)):
+        return value.model_dump(mode="json")
+    raise NotImplementedError(f"the result has a {type(value).__name__}, which has no JSON form")
+
+
+def _first_line(error: Exception) -> str:
+    errors = getattr(error, "errors", None)
+    if callable(errors):
+        return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in errors())
+    return str(error)
