@@ -67,6 +67,15 @@ MAX_SCHEMA: Final = 64 * KIB  # The schema of one service; a large one has a few
 MAX_SCHEMA_BYTES: Final = 16 * MIB  # ... and of all services together.
 MAX_SCHEMA_TEXT: Final = 4_096  # Characters of its description.
 MAX_PROGRESS_TEXT: Final = 1_000  # Characters of a partial reply that MCP progress shows; the result has it whole.
+MEMO_KEEP_BYTES: Final = 1024 * MIB  # Replies of memoised services in all; the least recently used make room.
+MEMO_KEEP_AGE: Final = 7 * 86_400.0  # ... and for how long.
+MEMO_TRIM: Final = 0.9  # ... down to this part of it, so that not every new reply has to look for room.
+MEMO_CHECKPOINT: Final = 1_000  # Commits after which the write-ahead log is moved into the file: a few MiB.
+MAX_EVALUATIONS: Final = 100_000  # MemoDB calls being evaluated; its document speaks of thousands.
+MAX_FAILED_EVALUATIONS: Final = 10_000  # ... and failures that are kept until a client asks again.
+MEMODB_TIMEOUT: Final = 600.0  # How long a MemoDB call may run, unless it says otherwise (seen).
+MEMODB_POLL: Final = 60.0  # How long POST /worker waits for a call (seen).
+MAX_MEMODB_LISTED: Final = 100_000  # Calls or heads in one list.
 HTTP_RETRY_AFTER: Final = 1  # Whole seconds in Retry-After: queues drain within a second or not soon.
 
 MAX_NODE_DEPTH: Final = (

@@ -219,7 +219,7 @@ def line(name: str, value: Row) -> bytes:
 def problem(status: int, type_: str, detail: str, **more: object) -> Row:
     """``type_`` is an outcome, or the short name of another problem."""
     return {
-        "type": f"urn:polydomo:{type_}",
+        "type": type_ if type_.startswith("/") else f"urn:polydomo:{type_}",
         "title": REASONS.get(status, "Error"),
         "status": status,
         "detail": detail,

@@ -236,7 +236,7 @@ class HttpSession(Session):
             headers = b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         elif error.status == 503:
             headers = b"Retry-After: %d\r\n" % HTTP_RETRY_AFTER
-        self.problem(error.status, TYPES.get(error.status, "error"), error.detail, headers)
+        self.problem(error.status, error.type or TYPES.get(error.status, "error"), error.detail, headers)
         if error.close:
             self.broker.report_violation(self, f"HTTP {error.status}: {error.detail}")
 
@@ -246,6 +246,8 @@ class HttpSession(Session):
     def on_timer(self, key: object) -> None:
         if key == LINGER:
             self.link.close("closed after an error response")
+        elif isinstance(key, Poll) and key is self.carried:
+            key.on_poll_over()
 
     def on_close(self, reason: str) -> None:
         self.site.sessions.pop(self, None)
@@ -349,6 +351,9 @@ class Poll(Exchange):
 
     def abandoned(self) -> None:
         """The connection is gone."""
+
+    def on_poll_over(self) -> None:
+        """The timer that was set with the poll as its key is over."""
 
 
 def failure_problem(request: Request, code: str, text: str, name: str) -> "dict[str, object]":

@@ -18,6 +18,7 @@ from polydomo.limits import (
     MAX_HTTP_WORKERS,
 )
 from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.detached import DetachedLink
 from polydomo.protocols.http_call import NO_STORE, duration, service_name
 from polydomo.protocols.http_content import FRAMES_JSON, JSON, MULTIPART, OCTETS, TEXT, choose, request_body, response_body
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, Poll
@@ -25,21 +26,12 @@ from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.wire.http import HttpError, RequestHead, quote
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Handler, Hub
 
 OFFERED: Final = (OCTETS, TEXT, MULTIPART, JSON, FRAMES_JSON)
 NAME_BYTES: Final = 9  # of a worker's name, which must not be guessable: it lets its holder act as the worker
 
 POLL_OVER, LEASE_OVER, IDLE_OVER = "poll over", "lease over", "idle over"  # timers
-
-
-class DetachedLink(Link):
-    """The link of a session without a connection of its own: nothing is sent there, and nobody owns it."""
-
-    wire = "http"
-
-    def notify_owner(self) -> None:
-        pass
 
 
 class WorkPoll(Poll):

@@ -74,8 +74,9 @@ CHUNKED: Final = -1  # RequestHead.body_size of a chunked body
 class HttpError(Exception):
     """The request is answered with this status. ``close``: what follows on the connection cannot be trusted to be a request."""
 
-    def __init__(self, status: int, detail: str, close: bool = True) -> None:
+    def __init__(self, status: int, detail: str, close: bool = True, type_: str = "") -> None:
         super().__init__(detail)
+        self.type = type_  # of the problem, where the status alone does not say it
         self.status = status
         self.detail = detail
         self.close = close

@@ -1,0 +1,407 @@
+"""MemoDB's REST API (docs/memodb/rest-api.md of bcdb): ``/cid``, ``/head``, ``/call`` and ``/worker``."""
+
+from hashlib import blake2b
+from html import escape
+from typing import Final
+
+from polydomo.limits import MAX_HTTP_TIMEOUT, MAX_MEMODB_LISTED, MAX_NODE_DEPTH, MAX_SERVICE_NAME, MEMODB_POLL, MEMODB_TIMEOUT
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.detached import DetachedLink
+from polydomo.protocols.http_call import duration, preferences
+from polydomo.protocols.http_content import JSON, OCTETS, choose
+from polydomo.protocols.http_session import STATUS, Endpoint, HttpSession, Poll
+from polydomo.protocols.memo_cid import Cid, CidError, parse_cid
+from polydomo.protocols.memo_json import from_json, to_json
+from polydomo.protocols.memo_node import Node, NodeError, decode, encode
+from polydomo.protocols.memo_service import Evaluation, MemoService, Waiter, frames_of
+from polydomo.protocols.model import Worker
+from polydomo.protocols.request import FAILED, Request
+from polydomo.protocols.session import Session
+from polydomo.wire.frames import split
+from polydomo.wire.http import HttpError, RequestHead, quote
+from polydomo.wire.link import Handler, Hub
+
+CBOR: Final = "application/cbor"
+HTML: Final = "text/html; charset=utf-8"
+
+IMMUTABLE: Final = b"Cache-Control: max-age=604800, immutable\r\n"
+MUTABLE: Final = b"Cache-Control: no-cache\r\n"
+EPHEMERAL: Final = b"Cache-Control: no-store\r\n"
+
+BAD_CID: Final = "/problems/invalid-or-unsupported-cid"
+EXPECTED_CID: Final = "/problems/expected-cid"
+BAD_STRING: Final = "/problems/invalid-string"
+UNKNOWN_CID: Final = "/problems/unknown-cid"
+BAD_WORKER: Final = "/problems/invalid-worker-info"
+
+# What a Node is shown in for a person: nothing in it is trusted, and the page may load nothing.
+PAGE: Final = (
+    "<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><h1>{title}</h1>"
+    "<pre style='white-space:pre-wrap;overflow-wrap:anywhere'>{text}</pre></html>"
+)
+PAGE_HEADERS: Final = b"Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n"
+
+
+def read_node(head: RequestHead, body: bytes) -> Node:
+    """The Node in a request. Raises HttpError."""
+    media = head.headers.get("content-type", JSON).split(";")[0].strip().lower()
+    try:
+        if media == JSON:
+            return from_json(body)
+        if media == CBOR:
+            return decode(body)
+    except NodeError as error:
+        raise HttpError(400, str(error), close=False) from None
+    if media == OCTETS:
+        return body
+    raise HttpError(415, f"a Node is {JSON}, {CBOR} or {OCTETS}, not {media[:64]}", close=False)
+
+
+def read_cid_text(text: str) -> Cid:
+    try:
+        return parse_cid(text)
+    except CidError as error:
+        raise HttpError(400, f"{text[:100]!r}: {error}", close=False, type_=BAD_CID) from None
+
+
+def read_link(head: RequestHead, body: bytes) -> Cid:
+    node = read_node(head, body)
+    if not isinstance(node, Cid):
+        raise HttpError(400, 'the body must be a link, such as {"cid": "uAXEAAfY"}', close=False, type_=EXPECTED_CID)
+    return node
+
+
+def read_string(text: str) -> str:
+    if not text or "\0" in text:
+        raise HttpError(400, "a name must not be empty", close=False, type_=BAD_STRING)
+    return text
+
+
+class NodeEndpoint(Endpoint):
+    """What the endpoints share: Nodes in the form that the client prefers."""
+
+    def __init__(self, memo: MemoService) -> None:
+        self.memo = memo
+
+    def send_node(self, session: HttpSession, head: RequestHead, node: Node, cache: bytes, status: int = 200) -> None:
+        offered = (JSON, CBOR, OCTETS, HTML) if isinstance(node, bytes) else (JSON, CBOR, HTML)
+        media = choose(head.headers.get("accept", ""), offered)
+        if not media:
+            raise HttpError(406, f"the Node can be sent as {', '.join(offered)}", close=False)
+        if media == CBOR:
+            content = encode(node)
+        elif isinstance(node, bytes) and media == OCTETS:
+            content = node
+        else:
+            text = to_json(node, self.memo.get, self._depth(head))
+            if media == HTML:
+                text = PAGE.format(title=escape(head.path), text=escape(text))
+                cache += PAGE_HEADERS
+            content = text.encode("utf-8", "surrogatepass")
+        tag = f'"{blake2b(content, digest_size=16).hexdigest()}"'
+        cache += f"ETag: {tag}\r\nVary: Accept\r\n".encode()
+        known = [item.strip().removeprefix("W/") for item in head.headers.get("if-none-match", "").split(",")]
+        if status == 200 and (tag in known or "*" in known) and head.method in ("GET", "HEAD"):
+            session.link.respond(304, cache)
+        else:
+            session.reply(status, media, content, cache)
+
+    def _depth(self, head: RequestHead) -> int:
+        text = head.parameters().get("depth", "0")
+        if not (text.isascii() and text.isdigit()) or len(text) > 3 or int(text) > MAX_NODE_DEPTH:
+            raise HttpError(400, f"depth must be a number up to {MAX_NODE_DEPTH}", close=False)
+        return int(text)
+
+
+class CidEndpoint(NodeEndpoint):
+    methods = ("GET", "HEAD", "POST")
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        if path in ([], [""]):
+            if head.method != "POST":
+                raise HttpError(405, "POST a Node here, or GET /cid/CID", close=False)
+            cid = self.memo.put(read_node(head, body))
+            session.link.respond(201, f"Location: /cid/{cid.text()}\r\n".encode())
+            return
+        if head.method == "POST" or len(path) > 1:
+            raise HttpError(405 if head.method == "POST" else 404, "GET /cid/CID", close=False)
+        cid = read_cid_text(path[0])
+        known, node = self.memo.get(cid)
+        if not known:
+            raise HttpError(404, f"{cid.text()} is not in the store", close=False)
+        self.send_node(session, head, node, IMMUTABLE)
+
+
+class HeadEndpoint(NodeEndpoint):
+    methods = ("GET", "HEAD", "PUT")
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        store = self.memo.store
+        if path in ([], [""]):
+            if head.method == "PUT":
+                raise HttpError(405, "PUT /head/NAME", close=False)
+            uris: list[Node] = [f"/head/{quote(name, '/')}" for name in store.heads()[:MAX_MEMODB_LISTED]]
+            self.send_node(session, head, uris, MUTABLE)
+            return
+        name = read_string("/".join(path))
+        if head.method == "PUT":
+            store.set_head(name, read_link(head, body))
+            session.link.respond(201, b"")
+            return
+        cid = store.head(name)
+        if cid is None:
+            raise HttpError(404, f"there is no head {name[:100]!r}", close=False)
+        self.send_node(session, head, cid, MUTABLE)
+
+
+class EvaluatePoll(Waiter):
+    """A ``POST .../evaluate`` that waits for the result (``Prefer: wait``)."""
+
+    def __init__(self, session: HttpSession, endpoint: "MemoCallEndpoint", head: RequestHead, evaluation: Evaluation) -> None:
+        self.session = session
+        self.endpoint = endpoint
+        self.head = head
+        self.evaluation = evaluation
+        evaluation.waiters[self] = None
+
+    def done(self) -> None:
+        self.evaluation.waiters.pop(self, None)
+        self.session.carried = None
+
+    def abandoned(self) -> None:
+        self.done()
+
+    def on_poll_over(self) -> None:
+        self.done()
+        self.session.link.respond(202, EPHEMERAL)
+
+    def evaluated(self, result: Cid) -> None:
+        self.done()
+        self.endpoint.send_node(self.session, self.head, result, MUTABLE)
+
+    def failed(self, code: str, text: str) -> None:
+        self.done()
+        send_failure(self.session, code, text)
+
+
+def send_failure(session: HttpSession, code: str, text: str) -> None:
+    session.problem(STATUS.get(code, 502), code if code in STATUS else FAILED, text, code="" if code in STATUS else code)
+
+
+class MemoCallEndpoint(NodeEndpoint):
+    methods = ("GET", "HEAD", "PUT", "POST", "DELETE")
+
+    def __init__(self, memo: MemoService, workers: "MemoWorkers") -> None:
+        super().__init__(memo)
+        self.workers = workers
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        method = head.method
+        reads = method in ("GET", "HEAD")
+        if path in ([], [""]):
+            self._allow(reads, "GET, HEAD")
+            self.send_node(session, head, [f"/call/{quote(func)}" for func in self.memo.store.funcs()], MUTABLE)
+            return
+        func = read_string(path[0])
+        if len(func.encode()) > MAX_SERVICE_NAME:
+            raise HttpError(400, f"a function's name has at most {MAX_SERVICE_NAME} bytes", close=False, type_=BAD_STRING)
+        if len(path) == 1:
+            self._allow(reads or method == "DELETE", "DELETE, GET, HEAD")
+            self._func(session, head, func)
+            return
+        args = [read_cid_text(text) for text in path[1].split(",")]
+        if len(path) == 2:
+            self._allow(reads or method == "PUT", "GET, HEAD, PUT")
+            self._result(session, head, func, args, body)
+        elif path[2:] == ["evaluate"]:
+            self._allow(method == "POST", "POST")
+            self._evaluate(session, head, func, args, body)
+        else:
+            raise HttpError(404, "after the arguments there is only /evaluate", close=False)
+
+    def _allow(self, allowed: bool, methods: str) -> None:
+        if not allowed:
+            raise HttpError(405, f"{methods} is allowed here", close=False)
+
+    def _func(self, session: HttpSession, head: RequestHead, func: str) -> None:
+        if head.method == "DELETE":
+            self.memo.store.delete_calls(func)
+            session.link.respond(204, b"")
+            return
+        calls = self.memo.store.calls(func)[:MAX_MEMODB_LISTED]
+        uris = sorted(f"/call/{quote(func)}/{','.join(cid.text() for cid in args)}" for args in calls)
+        self.send_node(session, head, list(uris), MUTABLE)
+
+    def _result(self, session: HttpSession, head: RequestHead, func: str, args: "list[Cid]", body: bytes) -> None:
+        if head.method == "PUT":
+            result = read_link(head, body)
+            self.memo.settle(func, args, result)
+            self.workers.settle(func, args, result)
+            session.link.respond(201, b"")
+            return
+        found = self.memo.store.call(func, args)
+        if found is None:
+            raise HttpError(404, "the call has no result in the store", close=False)
+        self.send_node(session, head, found, MUTABLE)
+
+    def _evaluate(self, session: HttpSession, head: RequestHead, func: str, args: "list[Cid]", body: bytes) -> None:
+        found = self.memo.store.call(func, args)
+        if found is not None:
+            self.send_node(session, head, found, MUTABLE)
+            return
+        evaluation = self.memo.evaluate(func, args, self._timeout(head, body))
+        if isinstance(evaluation, tuple):
+            send_failure(session, *evaluation)
+            return
+        found = self.memo.store.call(func, args)  # it may have ended at once
+        if found is not None:
+            self.send_node(session, head, found, MUTABLE)
+            return
+        wait = preferences(head).get("wait")
+        if wait is None:
+            session.link.respond(202, EPHEMERAL)
+        else:
+            session.carried = EvaluatePoll(session, self, head, evaluation)
+            session.broker.set_timer(min(duration(wait, "Prefer: wait"), MEMODB_POLL), session, session.carried)
+
+    def _timeout(self, head: RequestHead, body: bytes) -> float:
+        if not body:
+            return MEMODB_TIMEOUT
+        options = read_node(head, body)
+        timeout = options.get("timeout", MEMODB_TIMEOUT) if isinstance(options, dict) else None
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= MAX_HTTP_TIMEOUT:
+            raise HttpError(400, 'the body must be a map; its "timeout" is a number of seconds', close=False)
+        return float(timeout)
+
+
+# --- POST /worker ------------------------------------------------------------------------------------------------------------
+
+
+class MemoWorkers:
+    """The workers that poll with ``POST /worker``, and which call each of them has."""
+
+    def __init__(self, broker: BrokerApi, memo: MemoService) -> None:
+        self.broker = broker
+        self.memo = memo
+        self.hub = Hub()
+        self.holding: dict[tuple[str, tuple[Cid, ...]], list[MemoWorker]] = {}
+
+    def settle(self, func: str, args: "list[Cid]", result: Cid) -> None:
+        """A result was put: it answers the requests that workers hold for this call."""
+        for worker in self.holding.pop((func, tuple(args)), []):
+            worker.answer(result)
+
+
+class MemoWorker(Session):
+    """One ``POST /worker``: it gets one call, and ends when the result was put."""
+
+    protocol = "memodb"
+
+    def __init__(self, workers: MemoWorkers, poll: "WorkerPoll", peer: str) -> None:
+        super().__init__(workers.broker, DetachedLink(workers.hub, Handler(), peer))
+        self.all = workers
+        self.poll: WorkerPoll | None = poll
+        self.worker: Worker | None = None
+        self.token = b""
+        self.key: tuple[str, tuple[Cid, ...]] | None = None
+
+    def start(self, funcs: "list[bytes]") -> str:
+        """Registers; returns the reason where that is refused."""
+        broker = self.broker
+        broker.session_opened(self)
+        self.worker = broker.register_worker(self, funcs, None, 0, False, 0.0, 0.0)
+        if self.worker is None:
+            why = broker.refusal
+            broker.session_closed(self, "refused")
+            return why
+        broker.add_credit(self.worker)
+        return ""
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        poll, self.poll = self.poll, None
+        self.token = request.token
+        func = request.service.name.decode("utf-8", "replace")
+        evaluation = request.ref
+        if isinstance(evaluation, Evaluation):
+            args = evaluation.key[1]
+        else:  # a client of another protocol: each frame is an argument
+            args = tuple(self.all.memo.put(frame) for frame in split(request.body))
+        self.key = (func, args)
+        self.all.holding.setdefault(self.key, []).append(self)
+        self.broker.set_timer(request.max_run or MEMODB_TIMEOUT, self, self)
+        if poll is not None:
+            poll.session.carried = None
+            poll.endpoint.send_node(poll.session, poll.head, {"func": func, "args": list(args)}, EPHEMERAL)
+
+    def on_timer(self, key: object) -> None:
+        if key is self:
+            self.broker.session_closed(self, "no result in time")
+        elif key is self.poll:
+            self._end_poll()
+            self.broker.session_closed(self, "no call for it")
+
+    def _end_poll(self) -> None:
+        """Answers the poll with null: there is no call for it."""
+        poll, self.poll = self.poll, None
+        if poll is not None:
+            poll.session.carried = None
+            poll.endpoint.send_node(poll.session, poll.head, None, EPHEMERAL)
+
+    def answer(self, result: Cid) -> None:
+        known, node = self.all.memo.get(result)
+        if self.worker is not None:
+            if known:
+                self.broker.final(self.worker, self.token, frames_of(node))
+            else:
+                self.broker.fail(self.worker, self.token, FAILED, "the result is not in the store")
+        self.broker.session_closed(self, "answered")
+
+    def dismiss(self, worker: Worker) -> None:
+        self._end_poll()
+
+    def on_worker_gone(self, worker: Worker) -> None:
+        if self.key is not None:
+            held = self.all.holding.get(self.key, [])
+            if self in held:
+                held.remove(self)
+                if not held:
+                    del self.all.holding[self.key]
+
+
+class WorkerPoll(Poll):
+    def __init__(self, session: HttpSession, endpoint: "MemoWorkerEndpoint", head: RequestHead) -> None:
+        self.session = session
+        self.endpoint = endpoint
+        self.head = head
+        self.worker: MemoWorker | None = None
+
+    def abandoned(self) -> None:
+        if self.worker is not None:
+            self.worker.poll = None
+            self.worker.broker.session_closed(self.worker, "the poll's connection was closed")
+
+
+class MemoWorkerEndpoint(NodeEndpoint):
+    methods = ("POST",)
+
+    def __init__(self, memo: MemoService, workers: MemoWorkers) -> None:
+        super().__init__(memo)
+        self.workers = workers
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        cid = read_link(head, body)
+        known, info = self.memo.get(cid)
+        if not known:
+            raise HttpError(400, f"{cid.text()} is not in the store", close=False, type_=UNKNOWN_CID)
+        funcs = info.get("funcs") if isinstance(info, dict) else None
+        if not isinstance(funcs, list) or not all(isinstance(func, str) and func for func in funcs) or not funcs:
+            raise HttpError(400, 'the worker info must be a map with "funcs", a list of names', close=False, type_=BAD_WORKER)
+        poll = WorkerPoll(session, self, head)
+        worker = poll.worker = MemoWorker(self.workers, poll, session.link.peer)
+        worker.principal = session.principal
+        session.carried = poll
+        worker.broker.set_timer(MEMODB_POLL, worker, poll)
+        why = worker.start([func.encode() for func in funcs if isinstance(func, str)])
+        if why:
+            session.carried = None
+            raise HttpError(503, why, close=False)

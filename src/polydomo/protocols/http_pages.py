@@ -1,0 +1,62 @@
+"""Pages that are what they are: files of the broker's web directory, and what a function renders."""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Final
+
+from polydomo.protocols.http_content import TEXT
+from polydomo.protocols.http_session import Endpoint, HttpSession
+from polydomo.wire.http import HttpError, RequestHead
+
+# Pages load nothing from elsewhere, run no script of their own text, and are shown in no frame.
+PAGE_HEADERS: Final = (
+    b"Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    b"connect-src 'self' ws: wss:; font-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'\r\n"
+    b"X-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\nCross-Origin-Opener-Policy: same-origin\r\n"
+)
+
+TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+    "ts": "text/plain; charset=utf-8",
+    "json": "application/json",
+}
+
+
+class FileEndpoint(Endpoint):
+    """One file, in memory."""
+
+    def __init__(self, name: str, content: bytes, shared: bool = False) -> None:
+        self.type = TYPES.get(name.rpartition(".")[2], TEXT)
+        self.content = content
+        self.tag = f'"{blake2b(content, digest_size=16).hexdigest()}"'
+        # a module may be imported by pages of other origins; what it may then do is decided by http.origins
+        more = b"Access-Control-Allow-Origin: *\r\nCross-Origin-Resource-Policy: cross-origin\r\n" if shared else b""
+        self.headers = PAGE_HEADERS + b"Cache-Control: no-cache\r\n" + f"ETag: {self.tag}\r\n".encode() + more
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        if path not in ([], [""]):
+            raise HttpError(404, f"nothing is served at {head.path[:200]}; see docs/http.md", close=False)
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        if self.tag in head.headers.get("if-none-match", ""):
+            session.link.respond(304, self.headers)
+        else:
+            session.reply(200, self.type, self.content, self.headers)
+
+
+class RenderedEndpoint(Endpoint):
+    """A page that a function makes anew each time: (status, content type, content)."""
+
+    def __init__(self, render: "Callable[[], tuple[int, str, bytes]]") -> None:
+        self.render = render
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        if path not in ([], [""]):
+            raise HttpError(404, f"nothing is served at {head.path[:200]}; see docs/http.md", close=False)
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        status, content_type, content = self.render()
+        session.reply(status, content_type, content, b"Cache-Control: no-store\r\n")

@@ -1,0 +1,154 @@
+"""MemoDB's calls on the broker: a call is a request for the service of that name, evaluated once by a worker of any protocol.
+
+The session has no connection: it is a client of the broker on behalf of everybody who wants the same result, and goes on when they have left. A
+worker gets one frame for each argument: a byte string or a text as it is, any other Node as MemoDB JSON. What it replies is a byte string Node,
+or a list of them if the reply has several frames.
+"""
+
+from typing import Final
+
+from polydomo.limits import MAX_EVALUATIONS, MAX_FAILED_EVALUATIONS
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.detached import DetachedLink
+from polydomo.protocols.http_session import Poll
+from polydomo.protocols.memo_cid import Cid
+from polydomo.protocols.memo_json import to_json
+from polydomo.protocols.memo_node import Node, NodeError, node_cid, node_from
+from polydomo.protocols.memo_values import MemoValues
+from polydomo.protocols.request import Request
+from polydomo.protocols.session import Session
+from polydomo.wire.frames import Body, join, split
+from polydomo.wire.link import Handler, Hub
+
+Key = tuple[str, tuple[Cid, ...]]
+
+MISSING: Final = "an argument is not in the store: "
+
+
+class Waiter(Poll):
+    """Wants to hear of the end of an evaluation."""
+
+    def evaluated(self, result: Cid) -> None:
+        raise NotImplementedError
+
+    def failed(self, code: str, text: str) -> None:
+        raise NotImplementedError
+
+
+class Evaluation:
+    """A call that is being evaluated; ``Request.ref`` of its request."""
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.waiters: dict[Waiter, None] = {}
+
+
+class MemoService(Session):
+    """See the module's text."""
+
+    protocol = "memodb"
+    refuses_at_limit = True
+
+    def __init__(self, broker: BrokerApi, store: MemoValues) -> None:
+        super().__init__(broker, DetachedLink(Hub(), Handler(), "the broker's memo store"))
+        self.store = store
+        self.running: dict[Key, Evaluation] = {}
+        self.failures: dict[Key, tuple[str, str]] = {}  # of the last evaluation, until somebody has heard of it
+        self._opened = False
+
+    # --- Nodes
+
+    def put(self, node: Node) -> Cid:
+        cid, data = node_cid(node)
+        self.store.put_node(cid, data)
+        return cid
+
+    def get(self, cid: Cid) -> "tuple[bool, Node]":
+        """(known, Node). A CID may contain bytes that are no Node: it is not known."""
+        data = self.store.node(cid)
+        if data is None:
+            return False, None
+        try:
+            return True, node_from(cid, data)
+        except NodeError:
+            return False, None
+
+    # --- calls
+
+    def evaluate(self, func: str, args: "list[Cid]", timeout: float) -> "Evaluation | tuple[str, str]":
+        """Starts the evaluation of a call that has no result, or finds it running. Otherwise the code and text of a failure."""
+        key = (func, tuple(args))
+        evaluation = self.running.get(key)
+        if evaluation is not None:
+            return evaluation
+        failure = self.failures.pop(key, None)
+        if failure is not None:
+            return failure
+        if len(self.running) >= MAX_EVALUATIONS:
+            return "refused", f"{MAX_EVALUATIONS} calls are being evaluated"
+        frames: list[bytes] = []
+        for cid in args:
+            known, node = self.get(cid)
+            if not known:
+                return "invalid-arguments", MISSING + cid.text()
+            frames.append(frame_of(node))
+        if not self._opened:
+            self._opened = True
+            self.broker.session_opened(self)
+        evaluation = self.running[key] = Evaluation(key)
+        self.broker.request(self, func.encode(), join(frames), evaluation, max_run=timeout)
+        return evaluation
+
+    def settle(self, func: str, args: "list[Cid]", result: Cid) -> None:
+        """The result of a call is known."""
+        self.store.set_call(func, args, result)
+        key = (func, tuple(args))
+        self.failures.pop(key, None)
+        evaluation = self.running.pop(key, None)
+        if evaluation is not None:
+            for waiter in list(evaluation.waiters):
+                waiter.evaluated(result)
+
+    # --- as a client
+
+    def send_final(self, request: Request, body: Body) -> None:
+        evaluation = request.ref
+        if isinstance(evaluation, Evaluation) and self.running.get(evaluation.key) is evaluation:
+            func, args = evaluation.key
+            self.settle(func, list(args), self.put(node_of(body)))
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        evaluation = request.ref
+        if isinstance(evaluation, Evaluation) and self.running.get(evaluation.key) is evaluation:
+            del self.running[evaluation.key]
+            if evaluation.waiters:
+                for waiter in list(evaluation.waiters):
+                    waiter.failed(code, text)
+            else:
+                self.failures[evaluation.key] = code, text
+                if len(self.failures) > MAX_FAILED_EVALUATIONS:
+                    del self.failures[next(iter(self.failures))]
+
+
+def frame_of(node: Node) -> bytes:
+    """An argument as workers get it."""
+    if isinstance(node, bytes):
+        return node
+    if isinstance(node, str):
+        return node.encode()
+    return to_json(node).encode()
+
+
+def node_of(body: Body) -> Node:
+    """A worker's reply as a Node."""
+    frames = split(body)
+    if len(frames) == 1:
+        return frames[0]
+    return list(frames)
+
+
+def frames_of(node: Node) -> bytes:
+    """A Node as a reply to a client of another protocol: a list of byte strings has one frame for each."""
+    if isinstance(node, list) and node and all(isinstance(item, bytes) for item in node):
+        return join([item for item in node if isinstance(item, bytes)])
+    return join([frame_of(node)])

@@ -1,0 +1,76 @@
+"""What the memo store does, as the pure core sees it: MemoDB's Nodes, heads and calls, and replies of memoised services by their key.
+
+``stores.memo.MemoStore`` keeps them on disk; this class keeps them in memory, for tests and the simulator.
+"""
+
+from polydomo.protocols.memo_cid import Cid
+
+
+class MemoValues:
+    """In memory, without limits."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[Cid, bytes] = {}
+        self._heads: dict[str, Cid] = {}
+        self._calls: dict[str, dict[tuple[Cid, ...], Cid]] = {}
+        self._replies: dict[bytes, tuple[str, bytes]] = {}
+
+    def node(self, cid: Cid) -> bytes | None:
+        """The bytes that the CID stands for."""
+        content = cid.content()
+        return content if content is not None else self._nodes.get(cid)
+
+    def put_node(self, cid: Cid, data: bytes) -> None:
+        if cid.content() is None:
+            self._nodes[cid] = data
+
+    def head(self, name: str) -> Cid | None:
+        return self._heads.get(name)
+
+    def heads(self) -> "list[str]":
+        return sorted(self._heads)
+
+    def set_head(self, name: str, cid: Cid) -> None:
+        self._heads[name] = cid
+
+    def call(self, func: str, args: "list[Cid]") -> Cid | None:
+        """The result of a call, if it is known."""
+        return self._calls.get(func, {}).get(tuple(args))
+
+    def funcs(self) -> "list[str]":
+        return sorted(self._calls)
+
+    def calls(self, func: str) -> "list[list[Cid]]":
+        return [list(args) for args in self._calls.get(func, {})]
+
+    def set_call(self, func: str, args: "list[Cid]", result: Cid) -> None:
+        self._calls.setdefault(func, {})[tuple(args)] = result
+
+    def delete_calls(self, func: str) -> int:
+        return len(self._calls.pop(func, {}))
+
+    def reply(self, key: bytes) -> bytes | None:
+        """The reply that is kept under this key, as a body of frames."""
+        found = self._replies.get(key)
+        return found[1] if found is not None else None
+
+    def put_reply(self, key: bytes, service: str, version: str, body: bytes) -> None:
+        self._replies[key] = service, body
+
+    def remove_replies(self, service: str) -> int:
+        """Of one service, or of all whose name begins with what stands before a ``*`` at the end."""
+        star = service.endswith("*")
+        gone = [
+            key
+            for key, (name, _) in self._replies.items()
+            if name == service or (star and name.startswith(service[:-1]))
+        ]
+        for key in gone:
+            del self._replies[key]
+        return len(gone)
+
+    def replies(self) -> "list[dict[str, object]]":
+        return []
+
+    def stats(self) -> "dict[str, object]":
+        return {"replies": len(self._replies)}

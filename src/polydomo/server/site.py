@@ -1,0 +1,42 @@
+"""What the broker serves over HTTP: which endpoint at which path. docs/http.md describes them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polydomo.protocols.http_call import CallEndpoint
+from polydomo.protocols.http_inspect import PAGES, InspectEndpoint, QueryEndpoint
+from polydomo.protocols.http_pages import FileEndpoint, RenderedEndpoint
+from polydomo.protocols.http_session import Site
+from polydomo.protocols.http_work import HttpWorkers, ReplyEndpoint, WorkEndpoint
+from polydomo.protocols.websocket_session import WebSocketEndpoint
+from polydomo.server import metrics
+
+if TYPE_CHECKING:
+    from polydomo.server.server import BrokerServer
+
+WEB = Path(__file__).parent / "web"
+
+PLAIN = "text/plain; charset=utf-8"
+
+
+def build_site(server: "BrokerServer") -> Site:
+    """The site of a broker."""
+    broker = server.broker
+    site = Site(broker)
+    workers = HttpWorkers(broker)
+    site.mount("/v1/call", CallEndpoint())
+    site.mount("/v1/work", WorkEndpoint(workers))
+    site.mount("/v1/reply", ReplyEndpoint(workers))
+    site.mount("/v1/ws", WebSocketEndpoint())
+    for page in PAGES:
+        site.mount(f"/v1/{page}", InspectEndpoint(b"polydomo." + page.encode()))
+    site.mount("/v1/logs", QueryEndpoint(b"polydomo.logs"))
+    for name in ("polydomo.js", "polydomo.d.ts"):
+        site.mount(f"/v1/{name}", FileEndpoint(name, (WEB / name).read_bytes(), shared=True))
+    site.mount("/metrics", RenderedEndpoint(lambda: (200, metrics.CONTENT_TYPE, metrics.render(server).encode())))
+    site.mount("/healthz", RenderedEndpoint(lambda: health(server)))
+    return site
+
+
+def health(server: "BrokerServer") -> tuple[int, str, bytes]:
+    return (503, PLAIN, b"stopping\n") if server.broker.draining else (200, PLAIN, b"ok\n")

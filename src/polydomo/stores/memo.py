@@ -1,0 +1,241 @@
+"""The memo store: MemoDB's Nodes, heads and calls, and the replies of memoised services, in one SQLite file.
+
+It is read and written by the event loop's thread: a lookup takes some 10 us. With a write-ahead log a commit writes but does not wait for the disk,
+so a killed process loses nothing and a power failure at most the last moments; the file is never corrupted. What waits for the disk, moving the
+log into the file, is done by a thread.
+"""
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from polydomo.errors import SettingError
+from polydomo.limits import MEMO_CHECKPOINT, MEMO_KEEP_AGE, MEMO_KEEP_BYTES, MEMO_TRIM
+from polydomo.protocols.memo_cid import Cid, read_cid
+from polydomo.protocols.memo_values import MemoValues
+
+VERSION = 1
+TABLES = """
+CREATE TABLE node (cid BLOB PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE head (name TEXT PRIMARY KEY, cid BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE call (func TEXT, args BLOB, result BLOB NOT NULL, PRIMARY KEY (func, args)) WITHOUT ROWID;
+CREATE TABLE reply (
+    key BLOB PRIMARY KEY, service TEXT NOT NULL, version TEXT NOT NULL, body BLOB NOT NULL, size INTEGER NOT NULL,
+    created REAL NOT NULL, used REAL NOT NULL, hits INTEGER NOT NULL
+);
+CREATE INDEX reply_service ON reply (service);
+CREATE INDEX reply_used ON reply (used);
+"""
+
+
+class MemoStore(MemoValues):
+    """See the module's text. ``clock`` gives seconds since the epoch."""
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float],
+        keep_bytes: int = MEMO_KEEP_BYTES,
+        keep_age: float = MEMO_KEEP_AGE,
+    ) -> None:
+        self.path = path
+        self.clock = clock
+        self.keep_bytes = keep_bytes
+        self.keep_age = keep_age
+        self._db = _open(path)
+        self._bytes: int = self._db.execute("SELECT coalesce(sum(size), 0) FROM reply").fetchone()[0]
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._written = 0  # commits since the last checkpoint
+
+    # --- Nodes
+
+    def node(self, cid: Cid) -> bytes | None:
+        content = cid.content()
+        if content is not None:
+            return content
+        row = self._db.execute("SELECT data FROM node WHERE cid = ?", (cid.raw,)).fetchone()
+        return row[0] if row is not None else None
+
+    def put_node(self, cid: Cid, data: bytes) -> None:
+        if cid.content() is None:
+            with self._writing() as db:
+                db.execute("INSERT OR IGNORE INTO node VALUES (?, ?)", (cid.raw, data))
+
+    # --- heads
+
+    def head(self, name: str) -> Cid | None:
+        row = self._db.execute("SELECT cid FROM head WHERE name = ?", (name,)).fetchone()
+        return read_cid(row[0]) if row is not None else None
+
+    def heads(self) -> list[str]:
+        return [name for (name,) in self._db.execute("SELECT name FROM head ORDER BY name")]
+
+    def set_head(self, name: str, cid: Cid) -> None:
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO head VALUES (?, ?)", (name, cid.raw))
+
+    # --- calls
+
+    def call(self, func: str, args: list[Cid]) -> Cid | None:
+        row = self._db.execute("SELECT result FROM call WHERE func = ? AND args = ?", (func, _pack(args))).fetchone()
+        return read_cid(row[0]) if row is not None else None
+
+    def funcs(self) -> list[str]:
+        return [func for (func,) in self._db.execute("SELECT DISTINCT func FROM call ORDER BY func")]
+
+    def calls(self, func: str) -> list[list[Cid]]:
+        rows = self._db.execute("SELECT args FROM call WHERE func = ? ORDER BY args", (func,))
+        return [_unpack(args) for (args,) in rows]
+
+    def set_call(self, func: str, args: list[Cid], result: Cid) -> None:
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO call VALUES (?, ?, ?)", (func, _pack(args), result.raw))
+
+    def delete_calls(self, func: str) -> int:
+        with self._writing() as db:
+            return db.execute("DELETE FROM call WHERE func = ?", (func,)).rowcount
+
+    # --- replies of memoised services
+
+    def reply(self, key: bytes) -> bytes | None:
+        row = self._db.execute("SELECT body, created FROM reply WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        body, created = row
+        now = self.clock()
+        if now - created > self.keep_age:
+            self._drop("key = ?", (key,))
+            return None
+        with self._writing() as db:
+            db.execute("UPDATE reply SET used = ?, hits = hits + 1 WHERE key = ?", (now, key))
+        found: bytes = body
+        return found
+
+    def put_reply(self, key: bytes, service: str, version: str, body: bytes) -> None:
+        if len(body) > self.keep_bytes // 10:
+            return  # one large reply must not push out everything else
+        now = self.clock()
+        with self._writing() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO reply VALUES (?, ?, ?, ?, ?, ?, ?, 0)", (key, service, version, body, len(body), now, now)
+            )
+        self._bytes += len(body)
+        if self._bytes > self.keep_bytes:
+            self.trim()
+
+    def trim(self) -> int:
+        """Removes replies that are too old, and the least recently used ones beyond the size; returns how many."""
+        removed = self._drop("created < ?", (self.clock() - self.keep_age,))
+        over = self._bytes - int(self.keep_bytes * MEMO_TRIM)
+        if self._bytes > self.keep_bytes:
+            keys: list[tuple[bytes]] = []
+            for key, size in self._db.execute("SELECT key, size FROM reply ORDER BY used"):
+                keys.append((key,))
+                over -= size
+                if over <= 0:
+                    break
+            with self._writing() as db:
+                db.executemany("DELETE FROM reply WHERE key = ?", keys)
+            removed += len(keys)
+            self._bytes = self._db.execute("SELECT coalesce(sum(size), 0) FROM reply").fetchone()[0]
+        return removed
+
+    def remove_replies(self, service: str) -> int:
+        """Of one service, or of all whose name begins with what stands before a ``*`` at the end."""
+        if service.endswith("*"):
+            return self._drop("substr(service, 1, ?) = ?", (len(service) - 1, service[:-1]))
+        return self._drop("service = ?", (service,))
+
+    def replies(self) -> list[dict[str, object]]:
+        """What is kept, service by service."""
+        rows = self._db.execute(
+            "SELECT service, version, count(*), sum(size), sum(hits), min(created), max(used) FROM reply "
+            "GROUP BY service, version ORDER BY service, version"
+        )
+        names = ("service", "version", "replies", "size_bytes", "hits", "oldest", "last_used")
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def stats(self) -> dict[str, object]:
+        nodes, size = self._db.execute("SELECT count(*), coalesce(sum(length(data)), 0) FROM node").fetchone()
+        (calls,) = self._db.execute("SELECT count(*) FROM call").fetchone()
+        (heads,) = self._db.execute("SELECT count(*) FROM head").fetchone()
+        replies, kept = self._db.execute("SELECT count(*), coalesce(sum(size), 0) FROM reply").fetchone()
+        return {
+            "nodes": nodes, "nodes_bytes": size, "calls": calls, "heads": heads,
+            "replies": replies, "replies_bytes": kept, "max_bytes": self.keep_bytes,
+        }  # fmt: skip
+
+    def _drop(self, condition: str, parameters: tuple[object, ...]) -> int:
+        with self._writing() as db:
+            (size,) = db.execute(f"SELECT coalesce(sum(size), 0) FROM reply WHERE {condition}", parameters).fetchone()
+            count = db.execute(f"DELETE FROM reply WHERE {condition}", parameters).rowcount
+        self._bytes -= size
+        return count
+
+    # --- the file
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._db:
+            yield self._db
+        self._written += 1
+        if self._written >= MEMO_CHECKPOINT:
+            self._written = 0
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=_checkpoint, args=(self.path,), name="polydomo-memo", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        self._db.close()
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """Raises SettingError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        db = sqlite3.connect(path)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA wal_autocheckpoint = 0")  # a thread does it
+        db.execute("PRAGMA mmap_size = 268435456")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            with db:
+                db.executescript(TABLES + f"PRAGMA user_version = {VERSION};")
+        elif version != VERSION:
+            raise SettingError(f"memo: {path} has version {version}; this polydomo reads version {VERSION}. Move the file away")
+        return db
+    except sqlite3.DatabaseError as error:
+        raise SettingError(f"memo: cannot open {path}: {error}. If it is damaged, move it away") from None
+    except OSError as error:
+        raise SettingError(f"memo: cannot open {path}: {error.strerror}") from None
+
+
+def _checkpoint(path: Path) -> None:
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+
+def _pack(args: list[Cid]) -> bytes:
+    return b"".join(bytes((len(cid.raw),)) + cid.raw for cid in args)
+
+
+def _unpack(packed: bytes) -> list[Cid]:
+    found: list[Cid] = []
+    at = 0
+    while at < len(packed):
+        end = at + 1 + packed[at]
+        found.append(read_cid(packed[at + 1 : end]))
+        at = end
+    return found
