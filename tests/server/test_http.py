@@ -1,203 +1,353 @@
-"""HTTP on the broker's port: what is read, what is refused, and the two pages."""
+"""HTTP on the broker's port, over real sockets: calls, failures, streams, limits, slow senders and smuggled requests."""
 
-import asyncio
 import contextlib
+import json
 import socket
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
 
+import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from polydomo.client.aio import AsyncClient
-from polydomo.limits import MAX_HTTP_HEAD
-from polydomo.server import http
-from polydomo.server.http import Refused, answer, read_head
-from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Settings
+import polydomo
+from polydomo import limits, testing
+from polydomo.protocols.http_content import FRAMES_JSON, request_body
+from polydomo.wire.frames import split
 
 WAIT = 30.0
 
 
-def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, WAIT))
+class Site:
+    """A broker with a few services, and where it is."""
+
+    def __init__(self, broker: testing.Broker) -> None:
+        self.broker = broker
+        self.url = broker.url.replace("tcp", "http")
+        self.port = int(self.url.rpartition(":")[2])
+        self.release = threading.Event()
+        self.started = threading.Event()
+
+    def raw(self, data: bytes) -> bytes:
+        """Sends bytes and reads until the broker closes the connection."""
+        with socket.create_connection(("127.0.0.1", self.port), WAIT) as sock:
+            sock.sendall(data)
+            return drain(sock)
 
 
-@contextlib.asynccontextmanager
-async def serving(settings: Settings | None = None) -> AsyncIterator[BrokerServer]:
-    settings = settings or Settings()
-    settings.listen = ["tcp://127.0.0.1:0"]
-    server = BrokerServer(settings)
-    await server.start()
+def drain(sock: socket.socket) -> bytes:
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while data := sock.recv(65536):
+            found += data
+    return found
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with testing.broker() as broker:
+        site = Site(broker)
+        worker = polydomo.Worker(broker.url, concurrency=2)
+        old = polydomo.Worker(broker.url, "mdp1")
+
+        @old.service("upper")
+        def upper(call: polydomo.Call) -> str:
+            return call.text.upper()
+
+        @old.service("frames")
+        def frames(call: polydomo.Call) -> list[bytes]:
+            return [b"%d" % len(call), *call]
+
+        @worker.service("count")
+        def count(call: polydomo.Call) -> Iterator[str]:
+            for number in range(int(call.text)):
+                yield str(number)
+
+        @worker.service("halfway")
+        def halfway(call: polydomo.Call) -> Iterator[str]:
+            yield "one"
+            raise polydomo.CallFailed("broken", "it broke")
+
+        @worker.service("broken")
+        def broken(call: polydomo.Call) -> str:
+            raise polydomo.CallFailed("no-luck", "not today")
+
+        @worker.service("slow")
+        def slow(call: polydomo.Call) -> str:
+            site.started.set()
+            site.release.wait(WAIT)
+            return "done"
+
+        with worker, old:
+            yield site
+
+
+@pytest.fixture
+def http(site: Site) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=site.url, timeout=WAIT) as client:
+        yield client
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_with_curl_reaches_an_mdp_worker(site: Site) -> None:
+    found = subprocess.run(
+        ["curl", "-sS", "-d", "hello", f"{site.url}/v1/call/upper"], capture_output=True, timeout=WAIT
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, b"HELLO", b"")
+
+
+def test_a_call_keeps_the_connection(http: httpx.Client) -> None:
+    for _ in range(3):
+        response = http.post("/v1/call/upper", content=b"x")
+        assert (response.status_code, response.content) == (200, b"X")
+        assert response.headers["content-type"] == "application/octet-stream" and response.headers["polydomo-request"]
+        assert "connection" not in response.headers and "GMT" in response.headers["date"]
+
+
+def test_bodies_are_chunked_or_large_or_empty(http: httpx.Client) -> None:
+    body = b"abc" * 1_000_000
+    assert http.post("/v1/call/upper", content=iter([body[:7], body[7:]])).content == body.upper()
+    assert http.post("/v1/call/upper").content == b""
+
+
+def test_frames_are_kept_apart_where_asked(http: httpx.Client) -> None:
+    body = {"frames": ["a", {"base64": "/w=="}, ""]}
+    headers = {"content-type": FRAMES_JSON, "accept": "application/json"}
+    response = http.post("/v1/call/frames", content=json.dumps(body), headers=headers)
+    assert response.json() == {"frames": ["3", "a", {"base64": "/w=="}, ""]}
+    sent = b"--B\r\n\r\none\r\n--B\r\n\r\ntwo\r\n--B--"
+    response = http.post(
+        "/v1/call/frames",
+        content=sent,
+        headers={"content-type": "multipart/mixed; boundary=B", "accept": "multipart/mixed"},
+    )
+    assert split(request_body(response.headers["content-type"], response.content)) == [b"2", b"one", b"two"]
+
+
+def test_partials_are_joined_unless_asked_for(http: httpx.Client) -> None:
+    assert http.post("/v1/call/count", content="3").content == b"012"
+    events = http.post("/v1/call/count", content="2", headers={"accept": "text/event-stream"}).text
+    assert events == (
+        'event: partial\ndata: {"frames":["0"]}\n\nevent: partial\ndata: {"frames":["1"]}\n\nevent: final\ndata: {"frames":[]}\n\n'
+    )
+    lines = http.post("/v1/call/count", content="1", headers={"accept": "application/x-ndjson"}).text.splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"event": "partial", "frames": ["0"]},
+        {"event": "final", "frames": []},
+    ]
+    with http.stream("POST", "/v1/call/count", content="3", headers={"polydomo-stream": "chunked"}) as response:
+        assert response.headers["transfer-encoding"] == "chunked" and b"".join(response.iter_raw()) == b"012"
+
+
+def test_a_stream_that_fails_halfway(http: httpx.Client) -> None:
+    events = http.post("/v1/call/halfway", headers={"accept": "application/x-ndjson"}).text.splitlines()
+    assert json.loads(events[0])["event"] == "partial"
+    last = json.loads(events[1])
+    assert (last["event"], last["type"], last["code"]) == ("failure", "urn:polydomo:failed", "broken")
+    with pytest.raises(httpx.RemoteProtocolError):
+        http.post("/v1/call/halfway", headers={"polydomo-stream": "chunked"})
+
+
+# --- failures -----------------------------------------------------------------------------------------------------------------
+
+
+def problem(response: httpx.Response, status: int, type_: str) -> dict[str, object]:
+    assert response.status_code == status and response.headers["content-type"] == "application/problem+json"
+    found: dict[str, object] = response.json()
+    assert (found["type"], found["status"]) == (f"urn:polydomo:{type_}", status)
+    return found
+
+
+def test_failures_are_problems(http: httpx.Client, site: Site) -> None:
+    found = problem(http.post("/v1/call/nobody"), 404, "no-worker")
+    assert found["service"] == "nobody" and found["request"]
+    assert problem(http.post("/v1/call/broken"), 502, "failed")["code"] == "no-luck"
+    site.release.clear()
+    problem(http.post("/v1/call/slow", headers={"polydomo-timeout": "50ms"}), 504, "timeout")
+    site.release.set()
+    problem(http.post("/v1/call/"), 404, "not-found")
+    problem(http.post("/v1/call/" + "x" * 256), 404, "not-found")
+    problem(http.post("/v1/call/upper", headers={"polydomo-timeout": "soon"}), 400, "bad-request")
+    problem(http.post("/v1/call/upper", content="{", headers={"content-type": FRAMES_JSON}), 400, "bad-request")
+    problem(http.get("/v1/call/upper"), 405, "method-not-allowed")
+    problem(http.get("/nothing"), 404, "not-found")
+    problem(http.get("/v1/call/%zz"), 400, "bad-request")
+
+
+def test_a_call_waits_for_a_worker_where_asked(http: httpx.Client, site: Site) -> None:
+    late = polydomo.Worker(site.broker.url)
+    late.add("late", lambda call: "there")
+
+    def start() -> None:
+        time.sleep(0.2)
+        late.start()
+
+    thread = threading.Thread(target=start)
+    thread.start()
     try:
-        yield server
+        assert http.post("/v1/call/late", headers={"prefer": "wait=20"}).text == "there"
     finally:
-        await server.stop()
+        thread.join()
+        late.stop()
 
 
-async def fetch(server: BrokerServer, request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Sends the bytes, and reads the answer until the broker closes."""
-    port = int(server.urls[0].rpartition(":")[2])
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(request)
-        data = await reader.read()
-    finally:
-        writer.close()
-    head, _, body = data.partition(b"\r\n\r\n")
-    first, *fields = head.decode().split("\r\n")
-    return int(first.split()[1]), {k.lower(): v for k, _, v in (field.partition(": ") for field in fields)}, body
+def test_a_limit_is_503_with_retry_after() -> None:
+    with testing.broker(settings={"limits.max_queue": 1}) as broker:
+        site = Site(broker)
+        with (
+            httpx.Client(base_url=site.url, timeout=WAIT) as http,
+            socket.create_connection(("127.0.0.1", site.port)) as first,
+        ):
+            first.sendall(
+                b"POST /v1/call/full HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=60\r\nContent-Length: 0\r\n\r\n"
+            )
+            deadline = time.monotonic() + WAIT
+            while not http.get("/v1/requests").json():
+                assert time.monotonic() < deadline
+            response = http.post("/v1/call/full", headers={"prefer": "wait=60"})
+            problem(response, 503, "refused")
+            assert response.headers["retry-after"] == str(limits.HTTP_RETRY_AFTER)
 
 
-def get(path: str, method: str = "GET") -> bytes:
-    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+def test_a_client_that_disconnects_cancels_its_request(site: Site, http: httpx.Client) -> None:
+    site.release.clear()
+    site.started.clear()
+    with socket.create_connection(("127.0.0.1", site.port), WAIT) as sock:
+        sock.sendall(b"POST /v1/call/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+        assert site.started.wait(WAIT)
+    deadline = time.monotonic() + WAIT
+    while http.get("/v1/status").json()["open_requests"]:
+        assert time.monotonic() < deadline
+    site.release.set()
 
 
-# --- reading ------------------------------------------------------------------------------------------------------------------
+# --- inspection -----------------------------------------------------------------------------------------------------------------
+
+
+def test_inspection_mirrors_the_reserved_services(http: httpx.Client, site: Site) -> None:
+    with polydomo.Client(site.broker.url) as client:
+        names = {row["name"] for row in client.call("polydomo.services").json()}
+    assert {row["name"] for row in http.get("/v1/services").json()} == names >= {"upper", "count"}
+    assert {row["protocol"] for row in http.get("/v1/workers").json()} == {"mdp1", "mdx"}
+    assert any(row["protocol"] == "http" for row in http.get("/v1/clients").json())
+    for page in ("status", "gone", "figures", "requests", "logs?count=1"):
+        assert http.get(f"/v1/{page}").status_code == 200
+    assert http.get("/v1/services/x").status_code == 404
+
+
+def test_metrics_and_health(http: httpx.Client) -> None:
+    response = http.get("/metrics")
+    assert (
+        response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        and "polydomo_connections" in response.text
+    )
+    head = http.head("/metrics")
+    assert head.content == b"" and int(head.headers["content-length"]) > 1000
+    assert http.get("/healthz?full").text == "ok\n"
+    options = http.options("/v1/call/upper")
+    assert (options.status_code, options.headers["allow"]) == (204, "POST, OPTIONS")
+    assert http.options("/healthz").headers["allow"] == "GET, HEAD, OPTIONS"
+
+
+def test_expect_continue(site: Site) -> None:
+    with socket.create_connection(("127.0.0.1", site.port), WAIT) as sock:
+        sock.sendall(
+            b"POST /v1/call/upper HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+        )
+        assert sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(b"ab")
+        assert drain(sock).endswith(b"AB")
+    refused = site.raw(
+        b"POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+    )
+    assert refused.startswith(b"HTTP/1.1 404") and b"100 Continue" not in refused
+
+
+def test_pipelined_requests_are_answered_in_order(site: Site) -> None:
+    one = b"POST /v1/call/upper HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n"
+    last = one.replace(b"Content", b"Connection: close\r\nContent")
+    found = site.raw(b"".join(one + b"a%02d" % number for number in range(50)) + last + b"end")
+    bodies = [piece.partition(b"\r\n\r\n")[2] for piece in found.split(b"HTTP/1.1 200 OK")[1:]]
+    assert bodies == [*(b"A%02d" % number for number in range(50)), b"END"]
+
+
+def test_http_1_0(site: Site) -> None:
+    found = site.raw(b"POST /v1/call/count HTTP/1.0\r\nContent-Length: 1\r\nAccept: text/event-stream\r\n\r\n1")
+    assert (
+        b"Connection: close" in found
+        and b"chunked" not in found
+        and found.endswith(b'event: final\ndata: {"frames":[]}\n\n')
+    )
+
+
+# --- attacks ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "head",
+    ("data", "status"),
     [
-        b"GET /metrics HTTP/1.1\r\nHost: x",
-        b"GET /metrics HTTP/1.1\r\nhOsT:x\r\nAccept: */*\r\nX-Empty:",
-        b"GET /metrics HTTP/1.0",
-        b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0",
-    ],
-)
-def test_heads_that_are_read(head: bytes) -> None:
-    assert read_head(head) == (b"GET", b"/metrics")
-
-
-@pytest.mark.parametrize(
-    ("head", "status"),
-    [
-        (b"GET /metrics", 400),
-        (b"GET  /metrics HTTP/1.1\r\nHost: x", 400),
-        (b"GET /metrics HTTP/1.1", 400),
-        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nHost: y", 400),
-        (b"GET /metrics HTTP/1.1\r\nHost: x\r\n folded", 400),
-        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nno colon", 400),
-        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nSpace : y", 400),
-        (b"GET /metrics HTTP/1.1\nHost: x", 400),
-        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nA: \x00", 400),
-        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 5", 400),
-        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked", 400),
-        (b"GET http://x/metrics HTTP/1.1\r\nHost: x", 400),
-        (b"GET /\x80 HTTP/1.1\r\nHost: x", 400),
-        (b"GET /metrics HTTP/2.0\r\nHost: x", 505),
-        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nA: " + b"a" * MAX_HTTP_HEAD, 431),
-    ],
-)
-def test_heads_that_are_refused(head: bytes, status: int) -> None:
-    with pytest.raises(Refused) as refused:
-        read_head(head)
-    assert refused.value.status == status
-
-
-@given(st.binary(max_size=300))
-def test_any_head_is_read_or_refused(head: bytes) -> None:
-    with contextlib.suppress(Refused):
-        method, target = read_head(head)
-        assert method and target.startswith(b"/")
-
-
-# --- answering ----------------------------------------------------------------------------------------------------------------
-
-
-def test_metrics_and_health_over_a_real_socket() -> None:
-    async def scenario() -> None:
-        async with serving() as server:
-            status, fields, body = await fetch(server, get("/metrics"))
-            assert status == 200
-            assert fields["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-            assert (fields["content-length"], fields["connection"]) == (str(len(body)), "close")
-            assert b"polydomo_connections 1\n" in body
-            assert (await fetch(server, get("/healthz?full")))[::2] == (200, b"ok\n")
-            status, head_fields, body = await fetch(server, get("/metrics", "HEAD"))
-            assert (status, body) == (200, b"")
-            assert int(head_fields["content-length"]) > 1000
-
-    run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("request_bytes", "status"),
-    [
-        (get("/"), 404),
-        (get("/metrics/"), 404),
-        (get("/metrics", "POST"), 405),
-        (get("/metrics", "OPTIONS"), 405),
+        (
+            b"POST /v1/call/upper HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled",
+            400,
+        ),
+        (
+            b"POST /v1/call/upper HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 9\r\n\r\nxGET /smug",
+            400,
+        ),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (limits.MAX_HTTP_HEAD + 1), 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 101 + b"\r\n", 431),
+        (b"POST /v1/call/upper HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999\r\n\r\n", 413),
         (b"GET nothing at all\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 2 * MAX_HTTP_HEAD, 431),
+        (b"TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n", 501),
+        (b"GET /healthz HTTP/1.1\r\nHost: rebound.example\r\n\r\n", 421),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n", 403),
+        (b"POST /v1/call/upper HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\nContent-Length: 0\r\n\r\n", 403),
     ],
 )
-def test_everything_else_is_told_no_and_the_broker_goes_on(request_bytes: bytes, status: int) -> None:
-    async def scenario() -> None:
-        async with serving() as server:
-            found, fields, _ = await fetch(server, request_bytes)
-            assert found == status
-            assert ("allow" in fields) == (status == 405)
-            assert (await fetch(server, get("/healthz")))[0] == 200
-
-    run(scenario())
-
-
-def test_a_head_in_any_split_is_answered_once_it_is_whole() -> None:
-    async def scenario() -> None:
-        async with serving() as server:
-            whole = get("/healthz")
-            for at in range(1, len(whole)):
-                assert answer(server, whole[:at]) is None
-            assert answer(server, whole) is not None
-            port = int(server.urls[0].rpartition(":")[2])
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            sock = writer.get_extra_info("socket")
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for at in range(len(whole)):
-                writer.write(whole[at : at + 1])
-                await writer.drain()
-                await asyncio.sleep(0)
-            assert (await reader.read()).endswith(b"\r\n\r\nok\n")
-            writer.close()
-
-    run(scenario())
+def test_a_bad_request_is_answered_once_and_its_connection_closed(
+    site: Site, http: httpx.Client, data: bytes, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polydomo.protocols.http_session.HTTP_LINGER", 0.1)
+    found = site.raw(data)
+    assert found.startswith(b"HTTP/1.1 %d " % status) and found.count(b"HTTP/1.1 %d " % status) == 1
+    assert b"Connection: close" in found and b"application/problem+json" in found
+    assert http.get("/healthz").status_code == 200
 
 
-def test_a_head_that_never_ends_is_cut_when_a_handshake_would_be() -> None:
-    async def scenario() -> None:
-        settings = Settings()
-        settings.limits.handshake_time = 0.1
-        async with serving(settings) as server:
-            port = int(server.urls[0].rpartition(":")[2])
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET /metrics HTTP/1.1\r\nHost: ")
-            with contextlib.suppress(ConnectionResetError):
-                assert await reader.read() == b""
-            writer.close()
-
-    run(scenario())
-
-
-def test_a_stopping_broker_is_not_healthy() -> None:
-    async def scenario() -> None:
-        async with serving() as server:
-            server.broker.drain()
-            assert (await fetch(server, get("/healthz")))[::2] == (503, b"stopping\n")
-
-    run(scenario())
+def test_pages_of_the_same_origin_and_of_listed_ones_are_served() -> None:
+    settings = {"http.origins": ["https://lab.example"], "http.hosts": ["broker.example"]}
+    with testing.broker(settings=settings) as broker, httpx.Client(base_url=broker.url.replace("tcp", "http")) as http:
+        own = str(http.base_url).rstrip("/")
+        assert http.get("/healthz", headers={"origin": own}).status_code == 200
+        assert http.get("/healthz", headers={"host": "broker.example"}).status_code == 200
+        response = http.get("/healthz", headers={"origin": "https://lab.example"})
+        assert response.headers["access-control-allow-origin"] == "https://lab.example"
+        preflight = {"origin": "https://lab.example", "access-control-request-method": "POST"}
+        response = http.options("/v1/call/x", headers=preflight)
+        assert response.status_code == 204 and "POST" in response.headers["access-control-allow-methods"]
+        assert http.options("/v1/call/x", headers=preflight | {"origin": "https://evil.example"}).status_code == 403
 
 
-def test_a_scrape_between_calls_disturbs_nobody() -> None:
-    async def scenario() -> None:
-        async with serving() as server, AsyncClient(server.urls[0], "mdp1") as client:
-            for _ in range(20):
-                assert (await client.call("mmi.service", "x")).body == b"404"
-                assert (await fetch(server, get("/metrics")))[0] == 200
-
-    run(scenario())
-
-
-def test_every_status_has_its_words() -> None:
-    assert set(http.REASONS) == {200, 400, 404, 405, 431, 503, 505}
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /healthz HTTP/1.1\r\nHost: ",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea",
+        b"POST /v1/call/upper HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_slow_senders_and_idle_connections_are_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_HEAD_TIME", "HTTP_BODY_TIME", "HTTP_IDLE_TIME"):
+        monkeypatch.setattr(f"polydomo.protocols.http_session.{name}", 0.1)
+    with testing.broker(settings={"limits.handshake_time": "100ms"}) as broker:
+        site = Site(broker)
+        with socket.create_connection(("127.0.0.1", site.port), WAIT) as sock:
+            sock.sendall(sent)
+            found = drain(sock)
+            if b"\r\n\r\nGET" in sent or b"abc" in sent:
+                assert b"HTTP/1.1 408" in found
+        assert httpx.get(f"{site.url}/healthz").status_code == 200

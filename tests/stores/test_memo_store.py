@@ -25,7 +25,9 @@ class Clock:
 
 
 @contextlib.contextmanager
-def opened(path: Path, clock: Clock | None = None, keep_bytes: int = 10_000, keep_age: float = 100.0) -> Iterator[MemoStore]:
+def opened(
+    path: Path, clock: Clock | None = None, keep_bytes: int = 10_000, keep_age: float = 100.0
+) -> Iterator[MemoStore]:
     store = MemoStore(path, clock or Clock(), keep_bytes, keep_age)
     try:
         yield store
@@ -58,7 +60,9 @@ def test_what_is_put_is_found(kind: str, tmp_path: Path) -> None:
         store.put_reply(b"k1", "lint.a", "", b"\x00\x01x")
         store.put_reply(b"k2", "lint.b", "", b"")
         assert store.reply(b"k1") == b"\x00\x01x" and store.reply(b"k2") == b"" and store.reply(b"k3") is None
-        assert store.remove_replies("lint.a") == 1 and store.remove_replies("lint.*") == 1 and store.reply(b"k2") is None
+        assert (
+            store.remove_replies("lint.a") == 1 and store.remove_replies("lint.*") == 1 and store.reply(b"k2") is None
+        )
 
 
 def test_it_is_there_after_a_restart(tmp_path: Path) -> None:

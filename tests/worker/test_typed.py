@@ -55,7 +55,14 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
-def rich(point: Point, size: Size, order: Order, colour: Colour, mode: Literal["a", "b"], n: Annotated[int, msgspec.Meta(ge=1)]) -> Order:
+def rich(
+    point: Point,
+    size: Size,
+    order: Order,
+    colour: Colour,
+    mode: Literal["a", "b"],
+    n: Annotated[int, msgspec.Meta(ge=1)],
+) -> Order:
     assert isinstance(point, Point) and isinstance(order, Order) and colour is Colour.RED
     return order
 
@@ -123,7 +130,14 @@ def test_annotations_of_every_kind() -> None:
     typed = Typed("rich", rich)
     assert typed.input["type"] == "object" and typed.output["type"] == "object"
     assert set(typed.input["$defs"]) >= {"Point", "Size", "Order", "Colour"}
-    arguments = {"point": {"x": 1}, "size": {"width": 2}, "order": {"id": 7, "points": [{"x": 0.5, "y": 2.0}]}, "colour": "red", "mode": "a", "n": 1}
+    arguments = {
+        "point": {"x": 1},
+        "size": {"width": 2},
+        "order": {"id": 7, "points": [{"x": 0.5, "y": 2.0}]},
+        "colour": "red",
+        "mode": "a",
+        "n": 1,
+    }
     assert json.loads(typed.plain()(call(**arguments))) == {"id": 7, "points": [{"x": 0.5, "y": 2.0}]}
     with pytest.raises(CallFailed, match="n"):
         typed.plain()(call(**(arguments | {"n": 0})))

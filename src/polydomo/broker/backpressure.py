@@ -36,7 +36,7 @@ class Backpressure:
 
     def pause(self, session: Session, service: Service) -> None:
         """The client filled a limit, with requests for this service."""
-        if not session.worker_count:
+        if not session.worker_count and not session.refuses_at_limit:
             self.paused[session] = service
             session.link.pause(PAUSE_AT_LIMIT)
 

@@ -165,6 +165,7 @@ class Broker(BrokerApi):
         max_run: float = 0.0,
         attempts: int = 0,
         fallback: bytes = b"",
+        needs_worker: bool = False,
     ) -> Request | None:
         target = self.services.get(service)
         self.newest_request += 1
@@ -175,7 +176,7 @@ class Broker(BrokerApi):
             target = request.service
         else:
             request = new_request(self.newest_request, session, target, body, ref, self.now)
-        if session.worker_count and self.backpressure.at_limit(session, target):
+        if (session.worker_count or session.refuses_at_limit) and self.backpressure.at_limit(session, target):
             outcomes.refuse(self, request, TOO_MUCH)
             service_table.forget_unused(self, target)
             return None
@@ -203,9 +204,9 @@ class Broker(BrokerApi):
             if not target.workers:
                 if target.remote:
                     self.bridging.send_queued(target)
-                elif session.is_bridge:
+                elif session.is_bridge or needs_worker:
                     queues.remove(target, request)
-                    outcomes.fail(self, request, NO_WORKER, "no worker offers it here any more")
+                    outcomes.fail(self, request, NO_WORKER, "no worker offers it")
                     return request
                 elif not target.timer:
                     deadlines.watch_service(self, target)

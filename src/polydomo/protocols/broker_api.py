@@ -32,6 +32,7 @@ class BrokerApi:
         max_run: float = 0.0,
         attempts: int = 0,
         fallback: bytes = b"",
+        needs_worker: bool = False,
     ) -> Request | None:
         """Accepts a request, or refuses it: None, and ``send_failure`` has been called where a Request could be made.
 

@@ -121,10 +121,7 @@ class CallExchange(Exchange):
 
     def final(self, request: Request, body: Body) -> None:
         session = self.session
-        if self.media is OCTETS or self.media is TEXT:
-            content_type, content = self.media, flat(body)
-        else:
-            content_type, content = response_body(self.media, body)
+        content_type, content = response_body(self.media, body)
         session.reply(200, content_type, content, NO_STORE + named(session, request))
 
     def failure(self, request: Request, code: str, text: str) -> None:

@@ -12,7 +12,18 @@ from polydomo.protocols.request import Request
 from polydomo.wire.frames import Body, flat, join
 from polydomo.wire.http import HttpError, RequestHead
 
-PAGES: Final = ("status", "services", "workers", "clients", "requests", "gone", "figures", "topics", "catalog", "journal")
+PAGES: Final = (
+    "status",
+    "services",
+    "workers",
+    "clients",
+    "requests",
+    "gone",
+    "figures",
+    "topics",
+    "catalog",
+    "journal",
+)
 
 
 class InspectExchange(Exchange):

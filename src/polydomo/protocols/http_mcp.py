@@ -50,7 +50,11 @@ class McpEndpoint(Endpoint):
         except (ValueError, RecursionError):
             _answer(session, error(None, PARSE_ERROR, "the body is not JSON"), 400)
             return
-        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0" or not isinstance(message.get("method"), str):
+        if (
+            not isinstance(message, dict)
+            or message.get("jsonrpc") != "2.0"
+            or not isinstance(message.get("method"), str)
+        ):
             if isinstance(message, dict) and "method" not in message and "id" in message:
                 session.link.respond(202, b"")  # a response to a request that this server never makes
             else:
@@ -66,7 +70,9 @@ class McpEndpoint(Endpoint):
         method = message["method"]
         params = message.get("params") or {}
         if isinstance(key, bool) or not isinstance(key, str | int) or not isinstance(params, dict):
-            _answer(session, error(None, INVALID_REQUEST, "id must be a string or an integer, and params an object"), 400)
+            _answer(
+                session, error(None, INVALID_REQUEST, "id must be a string or an integer, and params an object"), 400
+            )
         elif method == "initialize":
             asked = params.get("protocolVersion")
             version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]

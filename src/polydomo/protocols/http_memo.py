@@ -4,7 +4,14 @@ from hashlib import blake2b
 from html import escape
 from typing import Final
 
-from polydomo.limits import MAX_HTTP_TIMEOUT, MAX_MEMODB_LISTED, MAX_NODE_DEPTH, MAX_SERVICE_NAME, MEMODB_POLL, MEMODB_TIMEOUT
+from polydomo.limits import (
+    MAX_HTTP_TIMEOUT,
+    MAX_MEMODB_LISTED,
+    MAX_NODE_DEPTH,
+    MAX_SERVICE_NAME,
+    MEMODB_POLL,
+    MEMODB_TIMEOUT,
+)
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.detached import DetachedLink
 from polydomo.protocols.http_call import duration, preferences
@@ -157,7 +164,9 @@ class HeadEndpoint(NodeEndpoint):
 class EvaluatePoll(Waiter):
     """A ``POST .../evaluate`` that waits for the result (``Prefer: wait``)."""
 
-    def __init__(self, session: HttpSession, endpoint: "MemoCallEndpoint", head: RequestHead, evaluation: Evaluation) -> None:
+    def __init__(
+        self, session: HttpSession, endpoint: "MemoCallEndpoint", head: RequestHead, evaluation: Evaluation
+    ) -> None:
         self.session = session
         self.endpoint = endpoint
         self.head = head
@@ -185,7 +194,9 @@ class EvaluatePoll(Waiter):
 
 
 def send_failure(session: HttpSession, code: str, text: str) -> None:
-    session.problem(STATUS.get(code, 502), code if code in STATUS else FAILED, text, code="" if code in STATUS else code)
+    session.problem(
+        STATUS.get(code, 502), code if code in STATUS else FAILED, text, code="" if code in STATUS else code
+    )
 
 
 class MemoCallEndpoint(NodeEndpoint):
@@ -204,7 +215,9 @@ class MemoCallEndpoint(NodeEndpoint):
             return
         func = read_string(path[0])
         if len(func.encode()) > MAX_SERVICE_NAME:
-            raise HttpError(400, f"a function's name has at most {MAX_SERVICE_NAME} bytes", close=False, type_=BAD_STRING)
+            raise HttpError(
+                400, f"a function's name has at most {MAX_SERVICE_NAME} bytes", close=False, type_=BAD_STRING
+            )
         if len(path) == 1:
             self._allow(reads or method == "DELETE", "DELETE, GET, HEAD")
             self._func(session, head, func)
@@ -395,10 +408,11 @@ class MemoWorkerEndpoint(NodeEndpoint):
             raise HttpError(400, f"{cid.text()} is not in the store", close=False, type_=UNKNOWN_CID)
         funcs = info.get("funcs") if isinstance(info, dict) else None
         if not isinstance(funcs, list) or not all(isinstance(func, str) and func for func in funcs) or not funcs:
-            raise HttpError(400, 'the worker info must be a map with "funcs", a list of names', close=False, type_=BAD_WORKER)
+            raise HttpError(
+                400, 'the worker info must be a map with "funcs", a list of names', close=False, type_=BAD_WORKER
+            )
         poll = WorkerPoll(session, self, head)
         worker = poll.worker = MemoWorker(self.workers, poll, session.link.peer)
-        worker.principal = session.principal
         session.carried = poll
         worker.broker.set_timer(MEMODB_POLL, worker, poll)
         why = worker.start([func.encode() for func in funcs if isinstance(func, str)])

@@ -1,13 +1,20 @@
 """HTTP, the broker's end: one session per connection, which is a client (and the carrier of workers' polls).
 
-What a path means is decided by the ``Endpoint`` that the site has for it. An endpoint answers at once, or makes a request with an ``Exchange``
-as its ``ref``, to which the reply is handed when it comes. docs/http.md describes the API.
+What a path means is decided by the ``Endpoint`` that the site has for it. An endpoint answers at once, or makes a request with an
+``Exchange`` as its ``ref``, to which the reply is handed when it comes. docs/http.md describes the API.
 """
 
 from datetime import UTC, datetime
 from typing import Final
 
-from polydomo.limits import HTTP_BODY_RATE, HTTP_BODY_TIME, HTTP_HEAD_TIME, HTTP_IDLE_TIME, HTTP_LINGER, HTTP_RETRY_AFTER
+from polydomo.limits import (
+    HTTP_BODY_RATE,
+    HTTP_BODY_TIME,
+    HTTP_HEAD_TIME,
+    HTTP_IDLE_TIME,
+    HTTP_LINGER,
+    HTTP_RETRY_AFTER,
+)
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.http_content import JSON, PROBLEM, dump, problem
 from polydomo.protocols.request import (
@@ -105,7 +112,9 @@ class Site:
         self.broker = broker
         self.endpoints: dict[tuple[str, ...], Endpoint] = {}
         self.sessions: dict[HttpSession, None] = {}
-        self.hosts: frozenset[str] = frozenset()  # names in Host that are accepted besides addresses and localhost; "*": all
+        self.hosts: frozenset[str] = (
+            frozenset()
+        )  # names in Host that are accepted besides addresses and localhost; "*": all
         self.origins: frozenset[str] = frozenset()  # origins of other pages that may use the API
         self._date = b""
         self._date_at = -1.0
@@ -141,7 +150,11 @@ class Site:
         if host and "*" not in self.hosts and not is_address(name) and name not in self.hosts:
             raise HttpError(421, f"the host {name[:100]!r} is not served here; list it in http.hosts")
         origin = head.headers.get("origin")
-        if origin is None or origin in self.origins or origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower()):
+        if (
+            origin is None
+            or origin in self.origins
+            or origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower())
+        ):
             return
         if "*" in self.origins:
             return
@@ -245,7 +258,7 @@ class HttpSession(Session):
 
     def on_timer(self, key: object) -> None:
         if key == LINGER:
-            self.link.close("closed after an error response")
+            self.link.close("closed after an error response", orderly=True)
         elif isinstance(key, Poll) and key is self.carried:
             key.on_poll_over()
 
@@ -293,7 +306,7 @@ class HttpSession(Session):
             if waited > HTTP_HEAD_TIME:
                 self._too_slow("the head")
         elif waited > HTTP_IDLE_TIME:
-            link.close("idle")
+            link.close("idle", orderly=True)
 
     def _too_slow(self, what: str) -> None:
         link = self.link
@@ -312,7 +325,9 @@ class HttpSession(Session):
         self.reply(status, JSON, dump(value), b"Cache-Control: no-store\r\n" + headers)
 
     def problem(self, status: int, type_: str, detail: str, headers: bytes = b"", **more: object) -> None:
-        self.reply(status, PROBLEM, dump(problem(status, type_, detail, **more)), b"Cache-Control: no-store\r\n" + headers)
+        self.reply(
+            status, PROBLEM, dump(problem(status, type_, detail, **more)), b"Cache-Control: no-store\r\n" + headers
+        )
 
     def start(self, status: int, content_type: str, headers: bytes = b"") -> None:
         head = self.link.reader.head
@@ -362,9 +377,7 @@ def failure_problem(request: Request, code: str, text: str, name: str) -> "dict[
     own = code not in STATUS
     type_ = FAILED if own else code
     service = request.service.name.decode("utf-8", "replace")
-    return problem(
-        STATUS[type_], type_, text, service=service, request=name, code=code if own else "", outcome=outcome
-    )
+    return problem(STATUS[type_], type_, text, service=service, request=name, code=code if own else "", outcome=outcome)
 
 
 def problem_headers(status: object) -> bytes:

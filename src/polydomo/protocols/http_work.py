@@ -1,8 +1,8 @@
 """HTTP workers: ``POST /v1/work/{service}`` waits for a request, ``POST /v1/reply`` answers it.
 
-A worker may use a new connection for everything it says, so the worker is a session of its own that no connection belongs to. It is known by the
-name that its first response carries, and by the token of the request that it holds. It has one request at a time, and credit for one only
-while a poll of it is open.
+A worker may use a new connection for everything it says, so the worker is a session of its own that no connection belongs to. It is known
+by the name that its first response carries, and by the token of the request that it holds. It has one request at a time, and credit for
+one only while a poll of it is open.
 """
 
 from typing import Final
@@ -20,7 +20,16 @@ from polydomo.limits import (
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.detached import DetachedLink
 from polydomo.protocols.http_call import NO_STORE, duration, service_name
-from polydomo.protocols.http_content import FRAMES_JSON, JSON, MULTIPART, OCTETS, TEXT, choose, request_body, response_body
+from polydomo.protocols.http_content import (
+    FRAMES_JSON,
+    JSON,
+    MULTIPART,
+    OCTETS,
+    TEXT,
+    choose,
+    request_body,
+    response_body,
+)
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, Poll
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
@@ -155,7 +164,8 @@ class HttpWorker(Session):
         poll, self.poll = self.poll, None
         if poll is None:
             return  # it has credit only while a poll is open
-        self.token = request.token.decode("latin-1")
+        # the broker's own tokens can be guessed: the worker's name, which cannot, makes the token a secret of this worker
+        self.token = f"{self.name}-{request.token.decode('latin-1')}"
         self.all.by_token[self.token] = self
         self.set_alarm(LEASE_OVER, self.lease)
         poll.session.carried = None
@@ -210,7 +220,6 @@ class WorkEndpoint(Endpoint):
         worker = self.workers.by_name.get(known)
         if worker is None:
             worker = self.workers.new(service, session.link.peer)
-            worker.principal = session.principal
         start_poll(session, head, worker, service)
 
 
@@ -239,10 +248,15 @@ class ReplyEndpoint(Endpoint):
         holder = self.workers.by_token.get(token)
         worker = holder.worker if holder is not None else None
         if holder is None or worker is None:
-            raise HttpError(409, "the broker no longer waits for this reply: the request has ended or went to another worker", close=False)
+            raise HttpError(
+                409,
+                "the broker no longer waits for this reply: the request has ended or went to another worker",
+                close=False,
+            )
         parameters = head.parameters()
         broker = session.broker
-        request = worker.held.get(token.encode("latin-1"))
+        attempt = token.removeprefix(f"{holder.name}-").encode("latin-1")
+        request = worker.held.get(attempt)
         service = request.service.name if request is not None else b""
         if "heartbeat" in parameters:
             holder.heard()
@@ -251,7 +265,7 @@ class ReplyEndpoint(Endpoint):
         frames = request_body(head.headers.get("content-type", ""), body)
         if "partial" in parameters:
             holder.heard()
-            broker.partial(worker, token.encode("latin-1"), frames)
+            broker.partial(worker, attempt, frames)
             session.link.respond(204, b"")
             return
         holder.release()
@@ -259,9 +273,9 @@ class ReplyEndpoint(Endpoint):
         worker.last_heard = broker.now
         if "failure" in parameters:
             code = parameters["failure"][:MAX_FAILURE_CODE] or "failed"
-            broker.fail(worker, token.encode("latin-1"), code, body[:MAX_FAILURE_TEXT].decode("utf-8", "replace"))
+            broker.fail(worker, attempt, code, body[:MAX_FAILURE_TEXT].decode("utf-8", "replace"))
         else:
-            broker.final(worker, token.encode("latin-1"), frames)
+            broker.final(worker, attempt, frames)
         if "next" in parameters and worker.alive:
             start_poll(session, head, holder, service)
         else:

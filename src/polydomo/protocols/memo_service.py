@@ -1,8 +1,8 @@
 """MemoDB's calls on the broker: a call is a request for the service of that name, evaluated once by a worker of any protocol.
 
-The session has no connection: it is a client of the broker on behalf of everybody who wants the same result, and goes on when they have left. A
-worker gets one frame for each argument: a byte string or a text as it is, any other Node as MemoDB JSON. What it replies is a byte string Node,
-or a list of them if the reply has several frames.
+The session has no connection: it is a client of the broker on behalf of everybody who wants the same result, and goes on when they have
+left. A worker gets one frame for each argument: a byte string or a text as it is, any other Node as MemoDB JSON. What it replies is a
+byte string Node, or a list of them if the reply has several frames.
 """
 
 from typing import Final

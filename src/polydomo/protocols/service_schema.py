@@ -24,7 +24,9 @@ class ServiceSchema:
 
     __slots__ = ("description", "encoding", "input", "output", "streams")
 
-    def __init__(self, description: str, input_: Row, output: Row, encoding: str = JSON_ENCODING, streams: bool = False) -> None:
+    def __init__(
+        self, description: str, input_: Row, output: Row, encoding: str = JSON_ENCODING, streams: bool = False
+    ) -> None:
         self.description = description
         self.input = input_  # of an object: the arguments by name
         self.output = output  # {} where the reply is not JSON

@@ -24,6 +24,9 @@ class Session(Handler):
 
     polls = False  # its workers ask for each request (memo01): one is delivered only while ``worker.polling``
     windowed = False  # it was granted a window of requests (a bridge): they are accepted even where a queue is full
+    refuses_at_limit = (
+        False  # a request at a limit is refused, since the protocol can say so; others are not read meanwhile
+    )
     is_bridge = False  # the peer is another broker: the methods of the last group are implemented
 
     role: Role = SHARED  # of the listener that accepted the connection

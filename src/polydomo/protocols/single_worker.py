@@ -81,4 +81,4 @@ class SingleWorkerSession(Session):
             if self.requests:  # it is a client too, and waits for an answer
                 self.broker.set_timer(ZOMBIE_TIME, self, ZOMBIE)
             else:
-                self.link.close("closed after DISCONNECT")
+                self.link.close("closed after DISCONNECT", orderly=True)

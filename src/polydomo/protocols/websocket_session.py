@@ -2,7 +2,6 @@
 
 import json
 from collections import deque
-from typing import Final
 
 from polydomo.limits import (
     MAX_CREDIT,
@@ -42,7 +41,6 @@ class WebSocketEndpoint(Endpoint):
         link = session.link
         session.hand_over("upgraded to WebSocket")
         upgraded = WebSocketSession(session.broker, link)
-        upgraded.principal = session.principal
         upgraded.role = session.role
         link.handler = upgraded
         link.upgrade(f"Upgrade: websocket\r\nSec-WebSocket-Accept: {key}\r\n".encode(), upgraded)
@@ -120,7 +118,8 @@ class WebSocketSession(Session):
         if data:
             self.link.send(data)
         if self.socket.finished:
-            self.link.close(self.socket.close_reason or "closed by the WebSocket client")
+            reason = self.socket.close_reason
+            self.link.close(reason or "closed by the WebSocket client", orderly=not reason)
 
     def say(self, message: Message) -> None:
         self._send(dump(message))
@@ -332,7 +331,11 @@ def _published(publication: Publication) -> bytes:
 
 def _key(message: Message) -> Key:
     key = message.get("id")
-    if isinstance(key, bool) or not isinstance(key, str | int) or (isinstance(key, str) and len(key) > MAX_SERVICE_NAME):
+    if (
+        isinstance(key, bool)
+        or not isinstance(key, str | int)
+        or (isinstance(key, str) and len(key) > MAX_SERVICE_NAME)
+    ):
         raise MessageError("id must be a number or a string of at most 255 characters")
     return key
 

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, cast
 
 from polydomo.limits import CLOSE_TIME
 from polydomo.protocols.detect import Detector
+from polydomo.protocols.http_session import HttpSession
 from polydomo.protocols.roles import SHARED, Role
-from polydomo.server import http, logs
+from polydomo.server import logs
 from polydomo.server.logs import say, trouble
+from polydomo.wire.http import BEGINNINGS
+from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import PAUSE_NOT_READING, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
@@ -96,8 +99,8 @@ class Connection(asyncio.Protocol):
             self._speak(link, detector, data)
         elif len(data) < 4 and (data == b"\x00SP\x00"[: len(data)] or data[0] == 0x16 or data[:1].isalpha()):
             self._first = data
-        elif data[:4] in http.METHODS and self.role is SHARED:
-            self._serve_http(data)
+        elif data[:4] in BEGINNINGS and self.role is SHARED:
+            self._speak_http(HttpLink(server.hub, self.peer, max_message=server.bounds.max_message), data)
         elif data[:2] == b"\x16\x03":
             self._turn_away("TLS is not served here", NO_TLS)
         else:
@@ -110,14 +113,12 @@ class Connection(asyncio.Protocol):
         detector.attach(link)
         link.receive(data)
 
-    def _serve_http(self, data: bytes) -> None:
-        answer = http.answer(self.server, data)
-        if answer is None:
-            self._first = data
-        elif not self.transport.is_closing():
-            self.server.bytes_sent += len(answer)
-            self.transport.write(answer)
-            self.transport.close()  # one that does not read its answer is cut when its handshake would be over
+    def _speak_http(self, link: HttpLink, data: bytes) -> None:
+        HttpSession(self.server.broker, link, self.server.site)
+        self.link = link
+        link.owner = self
+        self._first = b""
+        link.receive(data)
 
     def _turn_away(self, why: str, answer: bytes, level: int = logging.WARNING) -> None:
         self.server.broker.monitor.connections_refused += 1
@@ -150,7 +151,7 @@ class Connection(asyncio.Protocol):
         self.server.closing[self] = time.monotonic() + CLOSE_TIME
         if link.closing is not None and link.closing.startswith("protocol violation"):
             self.server.broker.monitor.violations += 1
-        level = logging.DEBUG if link.closing == "closed after DISCONNECT" else logging.WARNING
+        level = logging.DEBUG if link.orderly else logging.WARNING
         session = link.handler
         say(
             LOG,
@@ -182,7 +183,7 @@ class Connection(asyncio.Protocol):
         self.choked = True
         if self.link is not None:
             self.link.needs_full_flush = True
-        if self.link is not None and not getattr(self.link.handler, "workers", 0):
+        if self.link is not None and not getattr(self.link.handler, "worker_count", 0):
             self.link.pause(PAUSE_NOT_READING)
             self.server.wake()
 
@@ -193,7 +194,12 @@ class Connection(asyncio.Protocol):
             self.server.wake()
 
     def eof_received(self) -> bool:
-        """No protocol here closes one direction only: the peer has gone, and what it has not read yet it will not read."""
+        """The peer has gone, and what it has not read yet it will not read. Only an HTTP client may say that it has no more requests and
+        still read the response that is on its way."""
+        link = self.link
+        if link is not None and link.wire == "http" and link.out and not link.closed:
+            link.close("the client closed its side", orderly=True)
+            return True
         self.transport.abort()
         return False
 

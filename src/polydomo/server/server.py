@@ -25,6 +25,7 @@ from polydomo.server.metrics import MetricsPage
 from polydomo.server.outgoing import Call, Publishers, bridge_to
 from polydomo.server.resources import MORE_FILES, open_files, remedy, shortage
 from polydomo.server.settings import Settings
+from polydomo.server.site import build_site
 from polydomo.server.udp import Heartbeats
 from polydomo.wire.address import IPC, TCP, Address, is_loopback
 from polydomo.wire.link import Hub, Link
@@ -71,6 +72,7 @@ class BrokerServer:
         self.publishers = Publishers(self)
         self.bridges: list[Call] = []  # to other brokers
         self.metrics = MetricsPage(self)
+        self.site = build_site(self)  # what is served over HTTP
         self.urls: list[str] = []
         self.places: dict[str, str] = {}  # the listeners with a role, by its name
         self.beacon: beacon.Beacon | None = None
@@ -384,6 +386,7 @@ class BrokerServer:
         self._check_files()
         self.wake()
         try:
+            self.site.sweep(now)
             self.count()
             self.broker.monitor.tick()
         except Exception:

@@ -250,6 +250,23 @@ class Table(Kind[dict[str, str]]):
         return ",".join(f"{name}={word}" for name, word in value.items())
 
 
+class Texts(Kind[dict[str, str]]):
+    """Names to texts: a TOML table, or ``name=text; name=text``."""
+
+    def read(self, value: object) -> dict[str, str]:
+        if isinstance(value, str):
+            pairs = [pair.partition("=") for pair in value.split(";") if pair.strip()]
+            value = {name.strip(): text.strip() for name, _, text in pairs}
+        if not isinstance(value, dict) or not all(
+            isinstance(name, str) and name and isinstance(text, str) and text for name, text in value.items()
+        ):
+            raise ValueError('must be a table of names and texts, such as { upper = "Converts a text to capitals" }')
+        return dict(value)
+
+    def show(self, value: dict[str, str]) -> str:
+        return "; ".join(f"{name}={text}" for name, text in value.items())
+
+
 def _measure(value: object, units: dict[str, int] | dict[str, float]) -> float | None:
     """A number, or a text of a number and one of ``units``; None if it is neither."""
     if isinstance(value, bool):

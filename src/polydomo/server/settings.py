@@ -36,6 +36,7 @@ from polydomo.server.setting_types import (
     Table,
     Targets,
     Text,
+    Texts,
     Urls,
     Words,
 )
@@ -154,6 +155,17 @@ class Memo:
 
 
 @dataclass
+class Http:
+    hosts: list[str] = setting(
+        [], Words(), "host names that HTTP clients may use besides addresses and localhost; * is any"
+    )
+    origins: list[str] = setting([], Words(), "origins of web pages that may use the broker besides its own; * is any")
+    tools: dict[str, str] = setting(
+        {}, Texts(), "services without a schema that OpenAPI and MCP show as text in, text out, each with a description"
+    )
+
+
+@dataclass
 class Bridge:
     to: list[str] = setting([], Targets(), "other brokers to connect to: each learns the other's services")
     topics: list[str] = setting(
@@ -258,6 +270,7 @@ class Settings:
     dbp: Dbp = field(default_factory=Dbp)
     emqp: Emqp = field(default_factory=Emqp)
     memo: Memo = field(default_factory=Memo)
+    http: Http = field(default_factory=Http)
     values: Values = field(default_factory=Values)
     bridge: Bridge = field(default_factory=Bridge)
     journal: Journal = field(default_factory=Journal)

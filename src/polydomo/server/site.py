@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from polydomo.protocols.http_call import CallEndpoint
 from polydomo.protocols.http_inspect import PAGES, InspectEndpoint, QueryEndpoint
@@ -9,7 +10,7 @@ from polydomo.protocols.http_pages import FileEndpoint, RenderedEndpoint
 from polydomo.protocols.http_session import Site
 from polydomo.protocols.http_work import HttpWorkers, ReplyEndpoint, WorkEndpoint
 from polydomo.protocols.websocket_session import WebSocketEndpoint
-from polydomo.server import metrics
+from polydomo.server.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -23,6 +24,8 @@ def build_site(server: "BrokerServer") -> Site:
     """The site of a broker."""
     broker = server.broker
     site = Site(broker)
+    site.hosts = frozenset(name.lower() for name in [*server.settings.http.hosts, *own_names(server)])
+    site.origins = frozenset(server.settings.http.origins)
     workers = HttpWorkers(broker)
     site.mount("/v1/call", CallEndpoint())
     site.mount("/v1/work", WorkEndpoint(workers))
@@ -33,9 +36,15 @@ def build_site(server: "BrokerServer") -> Site:
     site.mount("/v1/logs", QueryEndpoint(b"polydomo.logs"))
     for name in ("polydomo.js", "polydomo.d.ts"):
         site.mount(f"/v1/{name}", FileEndpoint(name, (WEB / name).read_bytes(), shared=True))
-    site.mount("/metrics", RenderedEndpoint(lambda: (200, metrics.CONTENT_TYPE, metrics.render(server).encode())))
+    site.mount("/metrics", RenderedEndpoint(lambda: (200, CONTENT_TYPE, server.metrics.get())))
     site.mount("/healthz", RenderedEndpoint(lambda: health(server)))
     return site
+
+
+def own_names(server: "BrokerServer") -> list[str]:
+    """Names that the listeners were given."""
+    hosts = (urlsplit(url).hostname for url in server.settings.listen)
+    return [host for host in hosts if host]
 
 
 def health(server: "BrokerServer") -> tuple[int, str, bytes]:

@@ -1,8 +1,8 @@
 """The memo store: MemoDB's Nodes, heads and calls, and the replies of memoised services, in one SQLite file.
 
-It is read and written by the event loop's thread: a lookup takes some 10 us. With a write-ahead log a commit writes but does not wait for the disk,
-so a killed process loses nothing and a power failure at most the last moments; the file is never corrupted. What waits for the disk, moving the
-log into the file, is done by a thread.
+It is read and written by the event loop's thread: a lookup takes some 10 us. With a write-ahead log a commit writes but does not wait for
+the disk, so a killed process loses nothing and a power failure at most the last moments; the file is never corrupted. What waits for the
+disk, moving the log into the file, is done by a thread.
 """
 
 import contextlib
@@ -121,7 +121,8 @@ class MemoStore(MemoValues):
         now = self.clock()
         with self._writing() as db:
             db.execute(
-                "INSERT OR REPLACE INTO reply VALUES (?, ?, ?, ?, ?, ?, ?, 0)", (key, service, version, body, len(body), now, now)
+                "INSERT OR REPLACE INTO reply VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+                (key, service, version, body, len(body), now, now),
             )
         self._bytes += len(body)
         if self._bytes > self.keep_bytes:
@@ -213,7 +214,9 @@ def _open(path: Path) -> sqlite3.Connection:
             with db:
                 db.executescript(TABLES + f"PRAGMA user_version = {VERSION};")
         elif version != VERSION:
-            raise SettingError(f"memo: {path} has version {version}; this polydomo reads version {VERSION}. Move the file away")
+            raise SettingError(
+                f"memo: {path} has version {version}; this polydomo reads version {VERSION}. Move the file away"
+            )
         return db
     except sqlite3.DatabaseError as error:
         raise SettingError(f"memo: cannot open {path}: {error}. If it is damaged, move it away") from None

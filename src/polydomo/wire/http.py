@@ -48,6 +48,7 @@ REASONS: Final = {
     414: "URI Too Long",
     415: "Unsupported Media Type",
     417: "Expectation Failed",
+    421: "Misdirected Request",
     422: "Unprocessable Content",
     426: "Upgrade Required",
     429: "Too Many Requests",
@@ -448,4 +449,8 @@ class RequestReader:
 
     def unread(self) -> bool:
         """The body of the current request has not arrived completely."""
-        return self._reading_body
+        return self._reading_body and self.head is not None and self.head.body_size != 0
+
+    def drop(self) -> None:
+        """The current request, which has no body, is done with."""
+        self._reading_body = False

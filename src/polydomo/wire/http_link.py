@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection, the server's end: requests in, one at a time, and responses out.
 
-The handler gets the head of each request first and may reject it by raising ``HttpError``; then it gets the body, and answers with ``respond``,
-or with ``start``, ``write`` and ``finish`` for a body whose size is not known yet. The next request is read after the response: a client that
-sends ahead is not read from meanwhile.
+The handler gets the head of each request first and may reject it by raising ``HttpError``; then it gets the body, and answers with
+``respond``, or with ``start``, ``write`` and ``finish`` for a body whose size is not known yet. The next request is read after the
+response: a client that sends ahead is not read from meanwhile.
 """
 
 from typing import Final, Protocol
@@ -121,6 +121,8 @@ class HttpLink(Link):
             self._discard = True
             if head is not None:
                 head.keep_alive = False
+        else:
+            self.reader.drop()
         self.busy = True
         self.http.on_bad_request(head, error)
         if self._discard:
@@ -185,6 +187,6 @@ class HttpLink(Link):
         if self._discard:
             return  # the handler closes it when the client has had time to read the response
         if head is None or not head.keep_alive:
-            self.close("answered")
+            self.close("answered", orderly=True)
         elif self.pauses & PAUSE_PIPELINED:
             self.resume(PAUSE_PIPELINED)

@@ -76,6 +76,7 @@ class Link:
         self.mute = False  # closed or closing: nothing more is sent
         self.halted = False  # mute or paused: nothing more is taken in
         self.closing: str | None = None  # why the owner must close the connection, once ``out`` is written
+        self.orderly = False  # with ``closing``: nothing is wrong, and nothing is logged
         self.abort = False  # with ``closing``: close at once, do not wait until ``out`` is written
         self.closed = False  # the connection is gone
         self.pauses = (
@@ -115,10 +116,11 @@ class Link:
         if not self.out:
             self.hub.dirty.append(self)
 
-    def close(self, reason: str, abort: bool = False) -> None:
+    def close(self, reason: str, abort: bool = False, orderly: bool = False) -> None:
         """Asks the owner to close the connection after what was sent has been written."""
         if not self.mute:
             self.closing = reason
+            self.orderly = orderly
             self.mute = self.halted = True
         if abort:
             self.abort = True

@@ -7,14 +7,24 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 ```
 
-The request is a JSON object of arguments by name, the reply is the result as JSON. Annotations may be builtins, ``Annotated`` with ``msgspec.Meta``,
-dataclasses, TypedDicts, msgspec structs, enums, dates, and pydantic models where pydantic is installed. A parameter annotated with ``Call``
-gets the call itself. A function of one parameter without an annotation (or with ``Call``) is not typed: it gets the frames as they are.
+The request is a JSON object of arguments by name, the reply is the result as JSON. Annotations may be builtins, ``Annotated`` with
+``msgspec.Meta``, dataclasses, TypedDicts, msgspec structs, enums, dates, and pydantic models where pydantic is installed. A parameter
+annotated with ``Call`` gets the call itself. A function of one parameter without an annotation (or with ``Call``) is not typed: it gets
+the frames as they are.
 """
 
 import inspect
 import sys
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+)
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -67,7 +77,9 @@ class Typed:
         for parameter in inspect.signature(function).parameters.values():
             annotation = hints.get(parameter.name, parameter.annotation)
             if parameter.kind is parameter.POSITIONAL_ONLY:
-                raise SettingError(f"service: {name!r} has the positional-only parameter {parameter.name!r}; arguments go by name")
+                raise SettingError(
+                    f"service: {name!r} has the positional-only parameter {parameter.name!r}; arguments go by name"
+                )
             if _is_call(annotation):
                 self.call_parameters.append(parameter.name)
             elif parameter.default is parameter.empty:
@@ -166,7 +178,7 @@ async def _awaited(value: Awaitable[object], write: Callable[[object], bytes]) -
 
 def _default(value: object) -> object:
     if isinstance(value, list | dict | set) and value:
-        return msgspec.field(default_factory=lambda: type(value)(value))  # type: ignore[call-arg]
+        return msgspec.field(default_factory=lambda: type(value)(value))
     return value
 
 
