@@ -141,6 +141,7 @@ OWN_ANSWER: Final = (
     1 * KIB
 )  # An answer counts as at least this much: 64 short ones are a share, under a millisecond of work.
 MAX_LISTED: Final = 1_000  # Rows that ``polydomo requests`` shows at most: an answer must not stall the loop.
+TOPIC_PREVIEW: Final = 256  # Characters of a last value that a list of topics shows.
 MAX_CHAIN: Final = (
     32  # Services one request may be passed on to (DCP): two workers that pass it to each other must come to an end.
 )

@@ -272,9 +272,10 @@ def test_a_message_that_is_none_is_answered_with_an_error(broker: testing.Broker
 
 
 def test_frame_abuse_closes_the_websocket_and_nothing_else(broker: testing.Broker, http: httpx.Client) -> None:
-    with opened(broker) as socket, pytest.raises(ConnectionClosed) as caught:
+    with opened(broker) as socket:
         socket.connection.send(b"binary")
-        socket.hear()
+        with pytest.raises(ConnectionClosed) as caught:
+            socket.hear()
     assert caught.value.rcvd is not None and caught.value.rcvd.code == 1003
     assert http.get("/v1/ws").status_code == 426
     headers = {

@@ -11,6 +11,7 @@ is divided among the modules of this package, which are the only ones to change 
     backpressure              clients at a limit
     bridging, publishing      other brokers; topics
     catalog, monitor          services that register themselves; states, events and figures
+    schemas                   what typed services take and give
 
 Time is ``now``, which the owner of the loop sets before anything else. ``next_deadline`` says when ``run_timers`` must be called, and
 ``end_turn`` is called once per turn of the loop.
@@ -39,6 +40,7 @@ from polydomo.broker.monitor import Monitor
 from polydomo.broker.policy import Policy
 from polydomo.broker.publishing import Publishing
 from polydomo.broker.recorder import Recorder
+from polydomo.broker.schemas import Schemas
 from polydomo.broker.timers import Timers
 from polydomo.broker.tokens import Tokens
 from polydomo.limits import SMALL_BODY
@@ -93,6 +95,7 @@ class Broker(BrokerApi):
         "records_requests",
         "refusal",
         "schedulers",
+        "schemas",
         "services",
         "session_workers",
         "sessions",
@@ -144,6 +147,7 @@ class Broker(BrokerApi):
         self.publishing = Publishing(self)
         self.catalog = Catalog(self.tuning)
         self.monitor = Monitor(self)
+        self.schemas = Schemas(self)
 
     def record_to(self, recorder: Recorder) -> None:
         """From now on this recorder is told what happens."""

@@ -12,6 +12,9 @@
 ``polydomo.figures``   rates, latencies and states as a JSON object: what ``monitor.figures`` publishes
 ``polydomo.logs``      a JSON list of log records; the body may be a JSON object that says which (see ``broker/log_records.py``)
 ``polydomo.journal``   how the journal is, as a JSON object; with the body ``flush``, what is in memory goes to the disk
+``polydomo.schema``    a JSON object: the schemas of typed services by name; with a name as the body, its schema
+``polydomo.catalog``   a JSON list: the services of the catalog, of all protocols
+``polydomo.topics``    a JSON list: topics with the size and the beginning of their last value; the body may be a prefix
 ``polydomo.window``    how many requests this client may usefully have outstanding for the service named in the body
 """
 
@@ -19,11 +22,11 @@ import json
 from typing import TYPE_CHECKING
 
 from polydomo.broker import figures, states
-from polydomo.limits import MAX_LISTED
+from polydomo.limits import MAX_LISTED, TOPIC_PREVIEW
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, HELD, QUEUED, Request
 from polydomo.protocols.session import Session
-from polydomo.wire.frames import Body, flat, frame
+from polydomo.wire.frames import Body, flat, frame, split
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -34,7 +37,8 @@ STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # of a request 
 
 OWN = b"polydomo."
 NAMES = {
-    OWN + name for name in b"status services workers requests clients gone figures logs journal window".split()
+    OWN + name
+    for name in b"status services workers requests clients gone figures logs journal window schema topics catalog".split()
 } | {b"mmi.service"}
 
 
@@ -67,6 +71,12 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
         rows = figures.figures(broker)
     elif name == b"polydomo.logs":
         rows = broker.publishing.log_records.answer(flat(body))
+    elif name == b"polydomo.schema":
+        rows = broker.schemas.answer(flat(body))
+    elif name == b"polydomo.catalog":
+        rows = list(broker.catalog_entries().values())
+    elif name == b"polydomo.topics":
+        rows = topics(broker, flat(body))
     elif name == b"polydomo.journal":
         rows = broker.recorder.journal(flat(body) == b"flush")
     else:
@@ -206,6 +216,24 @@ def _holder(worker: Worker) -> str:
     return f"{'the broker behind' if worker.session.protocol == 'bridge' else 'worker'} w{worker.number}"
 
 
+def topics(broker: "Broker", prefix: bytes) -> list[Row]:
+    """Topics with their last value, of which a text shows its beginning."""
+    found: list[Row] = []
+    for value in broker.publishing.last_values.under(prefix, MAX_LISTED):
+        topic, *frames = split(value.message)
+        content = b"".join(frames)
+        row: Row = {"topic": text(topic), "frames": len(frames), "size_bytes": len(content)}
+        try:
+            shown = content[: 4 * TOPIC_PREVIEW].decode(
+                "utf-8", "strict" if len(content) <= 4 * TOPIC_PREVIEW else "ignore"
+            )
+            row["value"] = shown[:TOPIC_PREVIEW]
+        except UnicodeDecodeError:
+            row["value"] = None
+        found.append(row)
+    return found
+
+
 def foreign(broker: "Broker") -> dict[str, Row]:
     """Services of the request-carrying protocols, as the catalog shows them. A name that is not UTF-8 is not visible there."""
     found: dict[str, Row] = {}
@@ -222,6 +250,12 @@ def foreign(broker: "Broker") -> dict[str, Row]:
             "address": broker.address,
             "workers": len(service.workers),
         }
+        schema = broker.schemas.find(service.name)
+        if schema is not None:
+            found[name] |= {
+                "description": schema.description,
+                "schema": {"input": schema.input, "output": schema.output},
+            }
     return found
 
 

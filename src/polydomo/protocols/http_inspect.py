@@ -59,3 +59,14 @@ class QueryEndpoint(InspectEndpoint):
         for name, value in head.parameters().items():
             query[name] = int(value) if value.isascii() and value.isdigit() and len(value) < 16 else value
         session.ask(self.service, join([dump(query)]) if query else b"", InspectExchange(session))
+
+
+class SchemaEndpoint(InspectEndpoint):
+    """``/v1/schema`` and ``/v1/schema/{service}``."""
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        pass
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        name = "/".join(path).encode()
+        session.ask(self.service, join([name]) if name and not name.startswith(b"{") else b"", InspectExchange(session))

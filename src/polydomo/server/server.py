@@ -15,6 +15,7 @@ from polydomo.broker.broker import Broker, Entropy
 from polydomo.broker.policy import Policy
 from polydomo.broker.recorder import Recorder
 from polydomo.errors import SettingError
+from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.server import beacon, listening, logs
 from polydomo.server.connection import Connection
@@ -49,8 +50,11 @@ class BrokerServer:
     ...     await server.stop()
     """
 
-    def __init__(self, settings: Settings, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self, settings: Settings, recorder: Recorder | None = None, memo_store: MemoValues | None = None
+    ) -> None:
         self.settings = settings
+        self.memo_store = memo_store if memo_store is not None else MemoValues()  # in memory, unless there is a file
         bounds = settings.limits
         self.hub = Hub()
         self.bounds = Bounds(bounds.max_frame, bounds.max_frames, bounds.max_message, bounds.max_handshake)

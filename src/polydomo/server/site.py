@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from polydomo.protocols.http_call import CallEndpoint
-from polydomo.protocols.http_inspect import PAGES, InspectEndpoint, QueryEndpoint
+from polydomo.protocols.http_inspect import PAGES, InspectEndpoint, QueryEndpoint, SchemaEndpoint
+from polydomo.protocols.http_mcp import McpEndpoint
+from polydomo.protocols.http_memo import CidEndpoint, HeadEndpoint, MemoCallEndpoint, MemoWorkerEndpoint, MemoWorkers
+from polydomo.protocols.http_openapi import OpenApiEndpoint
 from polydomo.protocols.http_pages import FileEndpoint, RenderedEndpoint
 from polydomo.protocols.http_session import Site
 from polydomo.protocols.http_work import HttpWorkers, ReplyEndpoint, WorkEndpoint
+from polydomo.protocols.memo_service import MemoService
 from polydomo.protocols.websocket_session import WebSocketEndpoint
 from polydomo.server.metrics import CONTENT_TYPE
 
@@ -27,10 +31,20 @@ def build_site(server: "BrokerServer") -> Site:
     site.hosts = frozenset(name.lower() for name in [*server.settings.http.hosts, *own_names(server)])
     site.origins = frozenset(server.settings.http.origins)
     workers = HttpWorkers(broker)
+    broker.schemas.declare(server.settings.http.tools)
     site.mount("/v1/call", CallEndpoint())
     site.mount("/v1/work", WorkEndpoint(workers))
     site.mount("/v1/reply", ReplyEndpoint(workers))
     site.mount("/v1/ws", WebSocketEndpoint())
+    site.mount("/mcp", McpEndpoint(lambda session: broker.schemas.all()))
+    site.mount("/openapi.json", OpenApiEndpoint(lambda session: broker.schemas.all()))
+    site.mount("/v1/schema", SchemaEndpoint(b"polydomo.schema"))
+    memo = MemoService(broker, server.memo_store)
+    memo_workers = MemoWorkers(broker, memo)
+    site.mount("/cid", CidEndpoint(memo))
+    site.mount("/head", HeadEndpoint(memo))
+    site.mount("/call", MemoCallEndpoint(memo, memo_workers))
+    site.mount("/worker", MemoWorkerEndpoint(memo, memo_workers))
     for page in PAGES:
         site.mount(f"/v1/{page}", InspectEndpoint(b"polydomo." + page.encode()))
     site.mount("/v1/logs", QueryEndpoint(b"polydomo.logs"))

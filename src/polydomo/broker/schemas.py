@@ -1,0 +1,80 @@
+"""The schemas of typed services: what workers say of their arguments and results, and what settings say for workers that cannot."""
+
+import json
+from typing import TYPE_CHECKING
+
+from polydomo.limits import MAX_SCHEMA_BYTES
+from polydomo.protocols.service_schema import Row, ServiceSchema, described, read_schema
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+class Schemas:
+    """By service. A worker's schema counts for as long as a worker offers the service; one from settings always does."""
+
+    __slots__ = ("_broker", "_learned", "_sizes", "declared")
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.declared: dict[bytes, ServiceSchema] = {}
+        self._learned: dict[bytes, ServiceSchema] = {}
+        self._sizes: dict[bytes, int] = {}
+
+    def declare(self, descriptions: "dict[str, str]") -> None:
+        """Services that were described by settings."""
+        self.declared = {name.encode(): described(text) for name, text in descriptions.items()}
+
+    def learn(self, name: bytes, row: object, size: int) -> None:
+        """A worker describes its service. Raises ValueError with a reason."""
+        if not self._broker.has_worker(name):
+            raise ValueError("no worker offers the service")
+        schema = read_schema(row, size)
+        self._forget_unused()
+        if sum(self._sizes.values()) - self._sizes.get(name, 0) + size > MAX_SCHEMA_BYTES:
+            raise ValueError(f"the schemas of all services exceed {MAX_SCHEMA_BYTES} bytes")
+        self._learned[name] = schema
+        self._sizes[name] = size
+
+    def find(self, name: bytes) -> ServiceSchema | None:
+        """What is known of a service that a worker offers now."""
+        if not self._broker.has_worker(name):
+            return None
+        return self._learned.get(name) or self.declared.get(name)
+
+    def all(self) -> "dict[str, ServiceSchema]":
+        """Of every service that a worker offers now, by name; a name that is not UTF-8 is left out."""
+        found: dict[str, ServiceSchema] = {}
+        for name, schema in {**self.declared, **self._learned}.items():
+            if self._broker.has_worker(name):
+                try:
+                    found[name.decode()] = schema
+                except UnicodeDecodeError:
+                    pass
+        return found
+
+    def _forget_unused(self) -> None:
+        for name in [name for name in self._learned if not self._broker.has_worker(name)]:
+            del self._learned[name]
+            del self._sizes[name]
+
+    # --- polydomo.schema
+
+    def answer(self, asked: bytes) -> object:
+        """An empty body: all schemas by name. A name: its schema, or null. An object with service and schema: a worker's own."""
+        if not asked:
+            return {name: schema.row(name) for name, schema in sorted(self.all().items())}
+        if not asked.startswith(b"{"):
+            schema = self.find(asked)
+            return schema.row(asked.decode("utf-8", "replace")) if schema is not None else None
+        answer: Row
+        try:
+            row = json.loads(asked)
+            name = row.get("service")
+            if not isinstance(name, str):
+                raise ValueError("service must be a text")
+            self.learn(name.encode(), row.get("schema"), len(asked))
+            answer = {"service": name, "registered": True}
+        except (ValueError, RecursionError) as error:
+            answer = {"registered": False, "reason": str(error)}
+        return answer
