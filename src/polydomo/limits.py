@@ -69,6 +69,7 @@ MAX_SCHEMA_TEXT: Final = 4_096  # Characters of its description.
 MAX_PROGRESS_TEXT: Final = 1_000  # Characters of a partial reply that MCP progress shows; the result has it whole.
 MEMO_KEEP_BYTES: Final = 1024 * MIB  # Replies of memoised services in all; the least recently used make room.
 MEMO_KEEP_AGE: Final = 7 * 86_400.0  # ... and for how long.
+MAX_MEMO_NAMES: Final = 10_000  # Service names whose match with memo.services is remembered.
 MEMO_TRIM: Final = 0.9  # ... down to this part of it, so that not every new reply has to look for room.
 MEMO_CHECKPOINT: Final = 1_000  # Commits after which the write-ahead log is moved into the file: a few MiB.
 MAX_EVALUATIONS: Final = 100_000  # MemoDB calls being evaluated; its document speaks of thousands.

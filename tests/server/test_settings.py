@@ -147,7 +147,17 @@ def test_every_protocol_key_reaches_the_tuning() -> None:
         "limits.max_client_bytes": 54321,
     }
     sections = {"mdp", "mdx", "dcp", "dbp", "emqp", "memo"}
-    sockets = {*ROLES, "dbp.beacon", "dbp.beacon_interval", "dbp.udp", "dbp.broadcast"}  # the server's own
+    sockets = {
+        *ROLES,
+        "memo.services",
+        "memo.versions",
+        "memo.max_bytes",
+        "memo.max_age",
+        "dbp.beacon",
+        "dbp.beacon_interval",
+        "dbp.udp",
+        "dbp.broadcast",
+    }  # the server's own
     assert {key for key in KINDS if key.partition(".")[0] in sections and key not in sockets} <= set(flags)
     tuning, plain = load(flags=flags).tuning(), Tuning()
     unchanged = [name for name in vars(plain) if getattr(tuning, name) == getattr(plain, name)]

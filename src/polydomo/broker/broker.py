@@ -11,7 +11,7 @@ is divided among the modules of this package, which are the only ones to change 
     backpressure              clients at a limit
     bridging, publishing      other brokers; topics
     catalog, monitor          services that register themselves; states, events and figures
-    schemas                   what typed services take and give
+    schemas, memoising        what typed services take and give; replies that are kept
 
 Time is ``now``, which the owner of the loop sets before anything else. ``next_deadline`` says when ``run_timers`` must be called, and
 ``end_turn`` is called once per turn of the loop.
@@ -36,6 +36,7 @@ from polydomo.broker import (
 from polydomo.broker.backpressure import Backpressure
 from polydomo.broker.bridging import Bridging
 from polydomo.broker.catalog import Catalog, Entry
+from polydomo.broker.memoising import Memoiser
 from polydomo.broker.monitor import Monitor
 from polydomo.broker.policy import Policy
 from polydomo.broker.publishing import Publishing
@@ -82,6 +83,7 @@ class Broker(BrokerApi):
         "max_outstanding",
         "max_queue",
         "memo_workers",
+        "memoiser",
         "monitor",
         "newest_request",
         "newest_session",
@@ -148,6 +150,7 @@ class Broker(BrokerApi):
         self.catalog = Catalog(self.tuning)
         self.monitor = Monitor(self)
         self.schemas = Schemas(self)
+        self.memoiser: Memoiser | None = None  # where services are memoised
 
     def record_to(self, recorder: Recorder) -> None:
         """From now on this recorder is told what happens."""
@@ -199,7 +202,9 @@ class Broker(BrokerApi):
         queued = target.queue_length > 0 or not (target.idle or target.partly_busy)
         if self.records_messages:
             admission.admitted(self, request, queued, target.queue_length)
-        if not queued:
+        if self.memoiser is not None and session is not self.memoiser and self.memoiser.takes(service):
+            self.memoiser.serve(request, needs_worker)
+        elif not queued:
             dispatch.assign(self, target, request)
         else:
             queues.push(target, request)
@@ -234,6 +239,7 @@ class Broker(BrokerApi):
             and session.held_bytes + size < self.policy.max_client_bytes
             and session.may_request
             and not session.worker_count
+            and self.memoiser is None
         ):
             number = self.newest_request
             now = self.now

@@ -13,6 +13,7 @@
 ``polydomo.logs``      a JSON list of log records; the body may be a JSON object that says which (see ``broker/log_records.py``)
 ``polydomo.journal``   how the journal is, as a JSON object; with the body ``flush``, what is in memory goes to the disk
 ``polydomo.schema``    a JSON object: the schemas of typed services by name; with a name as the body, its schema
+``polydomo.memo``      what is kept of memoised services, as JSON; the body may be a JSON object with ``op``: ls, rm, stats
 ``polydomo.catalog``   a JSON list: the services of the catalog, of all protocols
 ``polydomo.topics``    a JSON list: topics with the size and the beginning of their last value; the body may be a prefix
 ``polydomo.window``    how many requests this client may usefully have outstanding for the service named in the body
@@ -38,7 +39,7 @@ STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # of a request 
 OWN = b"polydomo."
 NAMES = {
     OWN + name
-    for name in b"status services workers requests clients gone figures logs journal window schema topics catalog".split()
+    for name in b"status services workers requests clients gone figures logs journal window schema topics catalog memo".split()
 } | {b"mmi.service"}
 
 
@@ -73,6 +74,8 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
         rows = broker.publishing.log_records.answer(flat(body))
     elif name == b"polydomo.schema":
         rows = broker.schemas.answer(flat(body))
+    elif name == b"polydomo.memo":
+        rows = memo(broker, flat(body))
     elif name == b"polydomo.catalog":
         rows = list(broker.catalog_entries().values())
     elif name == b"polydomo.topics":
@@ -214,6 +217,16 @@ def why(request: Request) -> str:
 
 def _holder(worker: Worker) -> str:
     return f"{'the broker behind' if worker.session.protocol == 'bridge' else 'worker'} w{worker.number}"
+
+
+def memo(broker: "Broker", asked: bytes) -> object:
+    if broker.memoiser is None:
+        return {"services": []}
+    try:
+        command = json.loads(asked or b"{}")
+    except (ValueError, RecursionError):
+        command = {}
+    return broker.memoiser.answer(command if isinstance(command, dict) else {})
 
 
 def topics(broker: "Broker", prefix: bytes) -> list[Row]:

@@ -82,6 +82,10 @@ def _service(broker: "Broker", service: Service) -> None:
         assert not service.timer, f"{who} has a timer without a reason"
 
 
+def _memoises(broker: "Broker", worker: Worker) -> bool:
+    return broker.memoiser is not None and broker.memoiser.worker is worker
+
+
 def _worker(broker: "Broker", worker: Worker) -> None:
     who = f"worker {worker.number}"
     assert worker.alive, f"{who} is listed and not alive"
@@ -98,7 +102,7 @@ def _worker(broker: "Broker", worker: Worker) -> None:
         if request.state != DONE:
             assert request.state == HELD, f"{who} holds request {request.number}, which is queued"
             assert request.worker is worker, f"{who} holds request {request.number}, which another worker has"
-            offers = request.service in worker.services or worker in broker.bridging.learned
+            offers = request.service in worker.services or worker in broker.bridging.learned or _memoises(broker, worker)
             assert offers, f"{who} holds a request for a service it does not offer"
     if worker.orphaned_until:
         assert not worker.credit, f"{who} has lost its connection and is still given requests"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from polydomo import limits
 from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.memoising import Memoiser
 from polydomo.broker.policy import Policy
 from polydomo.broker.recorder import Recorder
 from polydomo.errors import SettingError
@@ -76,6 +77,10 @@ class BrokerServer:
         self.publishers = Publishers(self)
         self.bridges: list[Call] = []  # to other brokers
         self.metrics = MetricsPage(self)
+        if settings.memo.services:
+            self.broker.memoiser = Memoiser(
+                self.broker, self.memo_store, settings.memo.services, settings.memo.versions
+            )
         self.site = build_site(self)  # what is served over HTTP
         self.urls: list[str] = []
         self.places: dict[str, str] = {}  # the listeners with a role, by its name

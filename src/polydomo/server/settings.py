@@ -152,6 +152,12 @@ class Memo:
     idle: float = setting(limits.MEMO_IDLE, _BEAT, "an idle memo01 worker hears a HEARTBEAT after this")
     queue_expiry: float = setting(limits.MEMO_QUEUE_EXPIRY, Seconds(), "how long a memo01 job waits for a worker")
     reconnect: float = setting(limits.MEMO_RECONNECT, Seconds(), "how long a lost memo01 worker may take to reappear")
+    services: list[str] = setting([], Words(), "services whose replies are kept and used again; * matches anything")
+    versions: dict[str, str] = setting({}, Texts(), "versions of memoised services: another one makes old replies void")
+    max_bytes: int = setting(
+        limits.MEMO_KEEP_BYTES, Size(), "size of all kept replies; the least recently used make room"
+    )
+    max_age: float = setting(limits.MEMO_KEEP_AGE, Seconds(most=3650 * 86400.0), "how long a reply is kept")
 
 
 @dataclass

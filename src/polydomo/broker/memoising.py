@@ -1,0 +1,170 @@
+"""Memoised services: replies are kept and used again, and identical requests that are open at the same time run once.
+
+Two requests are identical if service, version and body are.
+
+To the rest of the broker the memoiser is a worker that holds the clients' requests, and a client that makes one request of its own for
+each distinct body. So deadlines, cancellation, the journal and the one outcome are what they are for every request. Partial replies of a
+memoised service are joined.
+"""
+
+from fnmatch import fnmatchcase
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from polydomo.broker import dispatch, outcomes, replies
+from polydomo.limits import MAX_MEMO_NAMES
+from polydomo.protocols.detached import DetachedLink
+from polydomo.protocols.memo_values import MemoValues
+from polydomo.protocols.model import Service, Worker
+from polydomo.protocols.request import DONE, FAILED, OUTCOMES, Request
+from polydomo.protocols.session import Session
+from polydomo.wire.frames import Body
+from polydomo.wire.link import Handler, Hub
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+KEY_SIZE: Final = 32
+
+
+class Shared:
+    """A request of the memoiser's own, and the clients' requests that wait for its reply. ``Request.ref`` of the former."""
+
+    __slots__ = ("key", "request", "service", "waiting")
+
+    def __init__(self, key: bytes, service: Service) -> None:
+        self.key = key
+        self.service = service
+        self.request: Request | None = None
+        self.waiting: dict[bytes, Request] = {}  # token -> request
+
+
+class Memoiser(Session):
+    """See the module's text."""
+
+    protocol = "memoised"
+
+    def __init__(self, broker: "Broker", store: MemoValues, patterns: "list[str]", versions: "dict[str, str]") -> None:
+        super().__init__(broker, DetachedLink(Hub(), Handler(), "the broker's memo store"))
+        self.core = broker
+        self.store = store
+        self.patterns = patterns
+        self.versions = {name.encode(): version for name, version in versions.items()}
+        self.hits = 0  # answered from the store
+        self.misses = 0  # run by a worker
+        self.joined = 0  # answered with the reply to an identical request
+        self.open: dict[bytes, Shared] = {}  # by key
+        self._holds: dict[Request, Shared] = {}  # a client's open request -> what it waits for
+        self._names: dict[bytes, bool] = {}
+        broker.session_opened(self)
+        worker = broker.register_worker(self, [], None, 0, False, 0.0, 0.0)
+        assert worker is not None
+        self.worker: Worker = worker
+
+    def takes(self, service: bytes) -> bool:
+        """Whether requests for this service are memoised."""
+        known = self._names.get(service)
+        if known is None:
+            if len(self._names) >= MAX_MEMO_NAMES:
+                self._names.clear()
+            name = service.decode("utf-8", "replace")
+            known = self._names[service] = any(fnmatchcase(name, pattern) for pattern in self.patterns)
+        return known
+
+    def key_of(self, service: bytes, body: Body) -> bytes:
+        digest = blake2b(digest_size=KEY_SIZE)
+        for part in (service, self.versions.get(service, "").encode()):
+            digest.update(len(part).to_bytes(4, "big") + part)
+        digest.update(body)
+        return digest.digest()
+
+    # --- requests of clients
+
+    def serve(self, request: Request, needs_worker: bool) -> None:
+        """An accepted request of a client."""
+        service = request.service
+        broker = self.core
+        body = request.body
+        key = self.key_of(service.name, body)
+        dispatch.dispatch(broker, request, self.worker)
+        shared = self.open.get(key)
+        if shared is None:
+            kept = self.store.reply(key)
+            if kept is not None:
+                self.hits += 1
+                replies.final(broker, self.worker, request.token, kept)
+                return
+            self.misses += 1
+            shared = self.open[key] = Shared(key, service)
+            shared.waiting[request.token] = request
+            self._holds[request] = shared
+            own = broker.request(self, service.name, body, shared, needs_worker=needs_worker)
+            if self.open.get(key) is shared:
+                shared.request = own
+            return
+        self.joined += 1
+        shared.waiting[request.token] = request
+        self._holds[request] = shared
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        """``serve`` does it."""
+
+    def cancel_request(self, worker: Worker, request: Request) -> bool:
+        """The client has gone. What nobody waits for any more is not run."""
+        shared = self._holds.pop(request, None)
+        if shared is not None:
+            shared.waiting.pop(request.token, None)
+            if not shared.waiting and self.open.get(shared.key) is shared:
+                del self.open[shared.key]
+                if shared.request is not None and shared.request.state != DONE:
+                    outcomes.cancel(self.core, shared.request, "no client waits for it any more")
+        return True
+
+    # --- replies of workers
+
+    def send_final(self, request: Request, body: Body) -> None:
+        shared = request.ref
+        if not isinstance(shared, Shared):
+            return
+        kept = bytes(body)
+        name = shared.service.name
+        self.store.put_reply(shared.key, name.decode("utf-8", "replace"), self.versions.get(name, ""), kept)
+        for token in self._settle(shared):
+            replies.final(self.core, self.worker, token, kept)
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        """Failures are not kept: the next request tries again."""
+        shared = request.ref
+        if not isinstance(shared, Shared):
+            return
+        for token in self._settle(shared):
+            waiting = self.worker.held.pop(token, None)
+            if waiting is None or waiting.state == DONE:
+                continue
+            if code in OUTCOMES and code != FAILED:
+                outcomes.fail(self.core, waiting, code, text)
+            else:
+                replies.failed(self.core, waiting, code, text)
+
+    def _settle(self, shared: Shared) -> "list[bytes]":
+        """The tokens of the requests that waited for it."""
+        if self.open.get(shared.key) is shared:
+            del self.open[shared.key]
+        waiting, shared.waiting = shared.waiting, {}
+        for request in waiting.values():
+            self._holds.pop(request, None)
+        return list(waiting)
+
+    # --- polydomo.memo
+
+    def answer(self, command: "dict[str, object]") -> object:
+        """What ``polydomo memo ls|rm|stats`` asks."""
+        op, service = command.get("op", "stats"), command.get("service")
+        if op == "ls":
+            return self.store.replies()
+        if op == "rm" and isinstance(service, str) and service:
+            return {"removed": self.store.remove_replies(service)}
+        if op == "stats":
+            counts = {"hits": self.hits, "misses": self.misses, "joined": self.joined, "running": len(self.open)}
+            return {"services": self.patterns, **counts, **self.store.stats()}
+        return {"error": 'op must be "ls", "stats", or "rm" with a service'}
