@@ -77,6 +77,7 @@ MAX_FAILED_EVALUATIONS: Final = 10_000  # ... and failures that are kept until a
 MEMODB_TIMEOUT: Final = 600.0  # How long a MemoDB call may run, unless it says otherwise (seen).
 MEMODB_POLL: Final = 60.0  # How long POST /worker waits for a call (seen).
 MAX_MEMODB_LISTED: Final = 100_000  # Calls or heads in one list.
+HTTP_SAME_HEAD: Final = 1 * KIB  # A head up to this size is kept: most requests of a connection have the same.
 HTTP_RETRY_AFTER: Final = 1  # Whole seconds in Retry-After: queues drain within a second or not soon.
 
 MAX_NODE_DEPTH: Final = (

@@ -102,7 +102,9 @@ def _worker(broker: "Broker", worker: Worker) -> None:
         if request.state != DONE:
             assert request.state == HELD, f"{who} holds request {request.number}, which is queued"
             assert request.worker is worker, f"{who} holds request {request.number}, which another worker has"
-            offers = request.service in worker.services or worker in broker.bridging.learned or _memoises(broker, worker)
+            offers = (
+                request.service in worker.services or worker in broker.bridging.learned or _memoises(broker, worker)
+            )
             assert offers, f"{who} holds a request for a service it does not offer"
     if worker.orphaned_until:
         assert not worker.credit, f"{who} has lost its connection and is still given requests"

@@ -7,6 +7,7 @@ A body inside polydomo is a list of frames. As JSON, a frame that is UTF-8 is a 
 
 import json
 from base64 import b64decode, b64encode
+from functools import lru_cache
 from typing import Final
 
 from polydomo.limits import MAX_BODY_FRAMES, MAX_MULTIPART_HEAD
@@ -67,6 +68,7 @@ def weight_of(ranges: "list[tuple[str, float]]", media: str) -> float:
     return weight
 
 
+@lru_cache(maxsize=512)
 def choose(accept: str, offered: "tuple[str, ...]") -> str:
     """The offered media type that the client prefers; among equals the first offered. "" if it accepts none."""
     if not accept:

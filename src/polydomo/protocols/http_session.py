@@ -5,6 +5,7 @@ What a path means is decided by the ``Endpoint`` that the site has for it. An en
 """
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from polydomo.limits import (
@@ -207,6 +208,8 @@ class HttpSession(Session):
         self.known = False  # the broker knows this session: not one that only scrapes metrics
         self.carried: Exchange | None = None  # what waits for something other than a request's reply: a worker's poll
         self._found: tuple[Endpoint, list[str]] | None = None  # of the request whose body is being read
+        self._last_head: RequestHead | None = None
+        self._last_found: tuple[Endpoint, list[str]] | None = None
         site.sessions[self] = None
 
     def announce(self) -> None:
@@ -220,6 +223,9 @@ class HttpSession(Session):
     def on_head(self, head: RequestHead) -> None:
         site = self.site
         self.link.common = site.date()
+        if head is self._last_head:  # the same bytes as before, with the same result
+            self._found = self._last_found
+            return
         site.check_browser(head)
         if head.method == "OPTIONS":
             return
@@ -228,7 +234,8 @@ class HttpSession(Session):
         if head.method not in endpoint.methods:
             raise HttpError(405, f"{head.method} is not allowed here; {', '.join(endpoint.methods)} is", close=False)
         endpoint.check(self, head, found[1])
-        self._found = found
+        self._found = self._last_found = found
+        self._last_head = head
 
     def on_request(self, head: RequestHead, body: bytes) -> None:
         if head.method == "OPTIONS":
@@ -318,8 +325,7 @@ class HttpSession(Session):
     def reply(self, status: int, content_type: str, body: Body, headers: bytes = b"") -> None:
         head = self.link.reader.head
         cors = self.site.cors(head) if head is not None and "origin" in head.headers else b""
-        lines = b"Content-Type: %b\r\nX-Content-Type-Options: nosniff\r\n" % content_type.encode("latin-1")
-        self.link.respond(status, lines + headers + cors, body)
+        self.link.respond(status, content_lines(content_type) + headers + cors, body)
 
     def reply_json(self, status: int, value: object, headers: bytes = b"") -> None:
         self.reply(status, JSON, dump(value), b"Cache-Control: no-store\r\n" + headers)
@@ -369,6 +375,11 @@ class Poll(Exchange):
 
     def on_poll_over(self) -> None:
         """The timer that was set with the poll as its key is over."""
+
+
+@lru_cache(maxsize=64)
+def content_lines(content_type: str) -> bytes:
+    return f"Content-Type: {content_type}\r\nX-Content-Type-Options: nosniff\r\n".encode("latin-1")
 
 
 def failure_problem(request: Request, code: str, text: str, name: str) -> "dict[str, object]":

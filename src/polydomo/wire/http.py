@@ -15,6 +15,7 @@ from typing import Final
 import httptools
 
 from polydomo.limits import (
+    HTTP_SAME_HEAD,
     MAX_CHUNK_LINE,
     MAX_HTTP_HEAD,
     MAX_HTTP_HEADERS,
@@ -84,7 +85,7 @@ class HttpError(Exception):
 
 
 class RequestHead:
-    """The request line and the headers."""
+    """The request line and the headers. Not changed after it was read: several requests may have the same."""
 
     __slots__ = (
         "body_size",
@@ -355,6 +356,8 @@ class RequestReader:
         self._missing = 0
         self._chunks: ChunkReader | None = None
         self._reading_body = False
+        self._last_raw = b""  # the last head as bytes: most requests of a connection have the same
+        self._last_head: RequestHead | None = None
 
     def feed(self, data: bytes) -> None:
         if self._gather is not None and self._at == len(self._data):
@@ -400,8 +403,15 @@ class RequestReader:
         end += 4
         if end - self._at > MAX_HTTP_HEAD:
             raise HttpError(431, f"the request head has {end - self._at} bytes; the limit is {MAX_HTTP_HEAD}")
+        raw = data[self._at : end]
         self.head = None
-        head = read_head(data[self._at : end])
+        if raw == self._last_raw and self._last_head is not None:
+            head = self._last_head
+        else:
+            head = read_head(raw)
+            if len(raw) <= HTTP_SAME_HEAD:
+                self._last_raw = raw
+                self._last_head = head
         self.head = head
         self._at = self._scanned = end
         self.body = b""

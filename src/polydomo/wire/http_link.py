@@ -59,6 +59,7 @@ class HttpLink(Link):
         self._open = False
         self._discard = False  # an error was answered: what still comes is not read
         self._chunked = False  # the current response
+        self._keep_alive = False  # after the current request
 
     @property
     def open(self) -> bool:
@@ -96,6 +97,7 @@ class HttpLink(Link):
                 assert head is not None
                 if event == HEAD:
                     self._open = True
+                    self._keep_alive = head.keep_alive
                     self.http.on_head(head)
                     if head.expects_continue and reader.unread() and not reader.buffered:
                         self.send(CONTINUE)
@@ -119,8 +121,7 @@ class HttpLink(Link):
         self._open = True
         if error.close or unread:
             self._discard = True
-            if head is not None:
-                head.keep_alive = False
+            self._keep_alive = False
         else:
             self.reader.drop()
         self.busy = True
@@ -150,8 +151,8 @@ class HttpLink(Link):
         """Begins a response of unknown size: chunked, or for HTTP/1.0 ended by closing the connection."""
         request = self.reader.head
         self._chunked = request is not None and request.minor == 1
-        if request is not None and not self._chunked:
-            request.keep_alive = False
+        if not self._chunked:
+            self._keep_alive = False
         framing = b"Transfer-Encoding: chunked\r\n" if self._chunked else b""
         self.send(b"".join((LINES[status], self.common, headers, framing, self._connection(), b"\r\n")))
 
@@ -176,7 +177,7 @@ class HttpLink(Link):
 
     def _connection(self) -> bytes:
         head = self.reader.head
-        if head is None or not head.keep_alive:
+        if head is None or not self._keep_alive:
             return b"Connection: close\r\n"
         return b"" if head.minor else b"Connection: keep-alive\r\n"
 
@@ -186,7 +187,7 @@ class HttpLink(Link):
         head = self.reader.head
         if self._discard:
             return  # the handler closes it when the client has had time to read the response
-        if head is None or not head.keep_alive:
+        if head is None or not self._keep_alive:
             self.close("answered", orderly=True)
         elif self.pauses & PAUSE_PIPELINED:
             self.resume(PAUSE_PIPELINED)
