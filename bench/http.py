@@ -1,7 +1,7 @@
 """CPU per HTTP call: the broker with an MDX worker beside uvicorn and starlette with the same echo, in one run.
 
-``python bench/http.py [--calls 20000]`` prints microseconds of CPU per call of the server process alone, and the ratio. The load comes from raw
-sockets with one request at a time each, so that it costs the same for both.
+``python bench/http.py [--calls 20000]`` prints microseconds of CPU per call of the server process alone, and the ratio. The load comes from
+raw sockets with one request at a time each, so that it costs the same for both. The journal is off: uvicorn keeps none either.
 """
 
 import argparse
@@ -103,9 +103,11 @@ def main() -> None:
         try:
             port, other = free_port(), free_port()
             url = f"tcp://127.0.0.1:{port}"
-            broker = start("-m", "polydomo", "up", "--listen", url, "--data", directory)
+            broker = start("-m", "polydomo", "up", "--listen", url, "--data", directory, "--journal", "off")
             start("-m", "polydomo", "work", "echo", "--echo", "--to", url, "--concurrency", "4")
-            uvicorn = start("-m", "uvicorn", "--port", str(other), "--log-level", "error", "--no-access-log", "echo:app")
+            uvicorn = start(
+                "-m", "uvicorn", "--port", str(other), "--log-level", "error", "--no-access-log", "echo:app"
+            )
             ours: list[float] = []
             theirs: list[float] = []
             for _ in range(3):

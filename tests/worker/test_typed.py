@@ -69,21 +69,28 @@ def rich(
 
 def test_which_functions_are_typed() -> None:
     def plain(call):  # type: ignore[no-untyped-def]
-        ...
+        raise NotImplementedError
 
-    def annotated(call: Call) -> str: ...
+    def annotated(call: Call) -> str:
+        raise NotImplementedError
 
-    def loose(call: Any) -> str: ...
+    def loose(call: Any) -> str:
+        raise NotImplementedError
 
-    def variadic(*frames: bytes) -> str: ...
+    def variadic(*frames: bytes) -> str:
+        raise NotImplementedError
 
-    def partly(a: int, b) -> int: ...  # type: ignore[no-untyped-def]
+    def partly(a: int, b) -> int:  # type: ignore[no-untyped-def]
+        raise NotImplementedError
 
-    def none() -> str: ...
+    def none() -> str:
+        raise NotImplementedError
 
-    def one(text: str) -> str: ...
+    def one(text: str) -> str:
+        raise NotImplementedError
 
-    def both(call: Call, text: str) -> str: ...
+    def both(call: Call, text: str) -> str:
+        raise NotImplementedError
 
     assert [is_typed(f) for f in (plain, annotated, loose, variadic, partly, none, len)] == [False] * 7
     assert [is_typed(f) for f in (add, one, both, rich)] == [True] * 4
@@ -206,11 +213,14 @@ def test_kinds_of_functions() -> None:
 
 
 def test_what_has_no_schema_is_refused() -> None:
-    def strange(thing: "socket") -> int: ...  # type: ignore[name-defined]  # noqa: F821
+    def strange(thing: "socket") -> int:  # type: ignore[name-defined]  # noqa: F821
+        raise NotImplementedError
 
-    def stranger(thing: pytest.MonkeyPatch) -> int: ...
+    def stranger(thing: pytest.MonkeyPatch) -> int:
+        raise NotImplementedError
 
-    def positional(a: int, /) -> int: ...
+    def positional(a: int, /) -> int:
+        raise NotImplementedError
 
     for function in (strange, stranger, positional):
         with pytest.raises(SettingError, match="service"):

@@ -62,4 +62,5 @@ def own_names(server: "BrokerServer") -> list[str]:
 
 
 def health(server: "BrokerServer") -> tuple[int, str, bytes]:
+    server.health.asked()
     return (503, PLAIN, b"stopping\n") if server.broker.draining else (200, PLAIN, b"ok\n")
