@@ -41,8 +41,13 @@ def up(
         str | None, typer.Option(metavar="DIR", help="Directory for what the broker keeps.  [default: ./polydomo-data]")
     ] = None,
     config: Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")] = None,
+    access: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Access file: who may connect, and what each may do (`polydomo access init`)."),
+    ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow listeners that other machines can reach.")
+        bool,
+        typer.Option("--insecure", help="Allow listeners that other machines can reach, without access control."),
     ] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Write logs as JSON lines.")] = False,
     log_level: Annotated[
@@ -83,6 +88,7 @@ def up(
     - `polydomo up --config /etc/polydomo.toml --log-json`
     - `polydomo up --beacon`: tells by UDP where it is; `--beacon HOST:PORT`: there
     - `polydomo up --bridge tcp://other.example:5246`
+    - `polydomo up --listen tcp://0.0.0.0:5246 --access access.toml`
     """
     from polydomo.server import resources
 
@@ -98,6 +104,7 @@ def up(
             "listen": listen or None,
             "bridge.to": bridge or None,
             "data": data,
+            "access": access,
             "insecure": insecure or None,
             "log_json": log_json or None,
             "log_level": log_level,

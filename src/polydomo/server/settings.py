@@ -250,7 +250,8 @@ class Settings:
 
     listen: list[str] = setting(["tcp://127.0.0.1:5246"], Urls(), "addresses to listen on")
     data: str = setting("./polydomo-data", Text(), "directory for what the broker keeps")
-    insecure: bool = setting(False, Flag(), "allow listeners that other machines can reach, without authentication")
+    access: str = setting("", Text(empty=True), "access file: who may connect, and what each may do; empty: no access control")
+    insecure: bool = setting(False, Flag(), "allow listeners that other machines can reach, without access control")
     log_json: bool = setting(False, Flag(), "write logs as JSON lines")
     log_level: str = setting("info", Choice("debug", "info", "warning", "error"), "the least important lines to log")
     grace: float = setting(
@@ -480,10 +481,12 @@ def _check(settings: Settings) -> None:
         if url in seen and not url.endswith(":0"):
             raise SettingError(f"{key} ({source}): {url} is the address of {seen[url]}")
         seen[url] = key
-        if not settings.insecure and not is_loopback(listener.address):
+        if not settings.insecure and not settings.access and not is_loopback(listener.address):
             raise SettingError(
-                f"{key} ({source}): {url} can be reached from other machines, and there is no authentication; "
-                "listen on 127.0.0.1, [::1] or ipc://, or allow it with --insecure"
+                f"{key} ({source}): {url} can be reached from other machines, and there is no access control; run "
+                f"`polydomo access init`, `polydomo keys new server`, `polydomo keys new alice`, then "
+                f"`polydomo up --listen {url} --access access.toml`; or listen on 127.0.0.1, [::1] or ipc://; "
+                "or trust the network with --insecure"
             )
 
 
