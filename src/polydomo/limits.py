@@ -23,6 +23,8 @@ MAX_JSON_DEPTH: Final = (
 SP_MAX_STACK: Final = 8  # Words of an SP request id that came through devices: NNG's own default bound on hops.
 HANDSHAKE_TIME: Final = 10.0  # libzmq's own handshake interval is 30 s; a slow link needs 1 s.
 COOKIE_TIME: Final = 60.0  # "The server MUST discard ... the cookie key after a short interval, for example 60 seconds"
+HANDSHAKES_PER_SECOND: Final = 2_000.0  # Key agreements that peers may cause: at 50 µs each, a tenth of a core.
+HANDSHAKE_BURST: Final = 32  # ... and at once: 2 ms.
 ACCESS_ANSWERS: Final = (
     10_000  # Answers of the access rules that are remembered: clients choose the names they ask for.
 )

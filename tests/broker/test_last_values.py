@@ -287,5 +287,8 @@ def test_last_values_may_be_asked_for() -> None:
     hall = Hall()
     for topic in (b"b", b"a.2", b"a.1"):
         hall.publish(topic, topic)
-    assert [split(m) for m in hall.broker.last_values(b"a", 10)] == [[b"a.1", b"a.1"], [b"a.2", b"a.2"]]
-    assert len(hall.broker.last_values(b"", 2)) == 2
+    assert [split(m) for m in hall.broker.last_values(hall.subscriber().session, b"a", 10)] == [
+        [b"a.1", b"a.1"],
+        [b"a.2", b"a.2"],
+    ]
+    assert len(hall.broker.last_values(hall.subscriber().session, b"", 2)) == 2

@@ -48,7 +48,7 @@ def long_frame(size: int, flags: int = 2) -> bytes:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (TLS_HELLO, "TLS is not served here"),
+        (TLS_HELLO, "TLS is not served here; the access file needs server.tls"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "not ZMTP, not SP: first bytes 53 53 48 2d"),
         (b"\x00SQ\x00", "not ZMTP, not SP: first bytes 00 53 51 00"),
         (b"\x05MDPC01", "not ZMTP, not SP"),

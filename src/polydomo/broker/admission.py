@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.broker import builtin_services, outcomes, service_table
+from polydomo.broker.access import CALL, INSPECT
 from polydomo.broker.workers import SHUTTING_DOWN
 from polydomo.protocols.model import Service
 from polydomo.protocols.request import DONE, OK, SHUTDOWN, Request, new_request
@@ -28,6 +29,9 @@ def resolve(
         outcomes.refuse(broker, refused, f"no requests are taken at {session.role.name}")
         return None
     if builtin_services.is_reserved(name):
+        if not broker.access.may(session, INSPECT, name):
+            outcomes.deny(broker, new_request(number, session, Service(name), body, ref, broker.now))
+            return None
         return _answer(broker, new_request(number, session, Service(name), body, ref, broker.now))
     target = broker.services.get(name)
     if fallback and (target is None or not (target.workers or target.remote)):
@@ -38,6 +42,13 @@ def resolve(
     if broker.draining:
         outcomes.refuse(broker, request, SHUTTING_DOWN, SHUTDOWN)
         return None
+    if session.principal:
+        if not broker.access.may(session, CALL, request.service.name):
+            outcomes.deny(broker, request)
+            return None
+        if not broker.access.spend(session, request.service):
+            outcomes.refuse(broker, request, f"{session.principal} is over its quota")
+            return None
     if target is None:
         if len(name) > limits.MAX_SERVICE_NAME:
             outcomes.refuse(broker, request, f"service name of {len(name)} bytes")

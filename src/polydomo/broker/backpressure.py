@@ -69,6 +69,7 @@ class Backpressure:
                 session.link.resume(PAUSE_SHARE_USED)
         if not self.paused:
             return
+        self._broker.access.resume_at = 0.0
         policy = self._broker.policy
         low = RESUME_FRACTION
         if self._broker.held_bytes > policy.max_held_bytes * low:
@@ -78,6 +79,7 @@ class Backpressure:
                 len(session.requests) <= policy.max_outstanding * low
                 and service.queue_length <= policy.max_queue * low
                 and session.held_bytes <= policy.max_client_bytes * low
+                and (not session.principal or self._broker.access.has_room(session))
             ):
                 del self.paused[session]
                 session.link.resume(PAUSE_AT_LIMIT)

@@ -9,6 +9,7 @@ is divided among the modules of this package, which are the only ones to change 
     service_table             services by name
     deadlines, liveness       time limits of requests; silence of workers
     backpressure              clients at a limit
+    access, access_rules      what a principal may do
     bridging, publishing      other brokers; topics
     catalog, monitor          services that register themselves; states, events and figures
     schemas, memoising        what typed services take and give; replies that are kept
@@ -33,6 +34,7 @@ from polydomo.broker import (
     service_table,
     workers,
 )
+from polydomo.broker.access import BRIDGE, REGISTER, Access
 from polydomo.broker.backpressure import Backpressure
 from polydomo.broker.bridging import Bridging
 from polydomo.broker.catalog import Catalog, Entry
@@ -73,6 +75,7 @@ class Alarm:
 class Broker(BrokerApi):
     __slots__ = (  # instances with this many attributes are slow to read otherwise, and the hot path reads them all the time
         "_entropy",
+        "access",
         "address",
         "backpressure",
         "bridging",
@@ -142,6 +145,7 @@ class Broker(BrokerApi):
         self.max_queue = self.policy.max_queue
         self.max_outstanding = self.policy.max_outstanding
         self.max_held_bytes = self.policy.max_held_bytes
+        self.access = Access(self)
         self.tokens = Tokens()
         self.timers = Timers()
         self.backpressure = Backpressure(self)
@@ -158,6 +162,9 @@ class Broker(BrokerApi):
         self.records_requests = recorder.wants_requests
         self.records_messages = recorder.wants_messages
         self.records_bodies = recorder.wants_bodies
+
+    def may(self, session: Session, right: str, name: str) -> bool:
+        return self.access.may(session, right, name)
 
     # --- requests of clients
 
@@ -329,8 +336,8 @@ class Broker(BrokerApi):
     def session_opened(self, session: Session) -> None:
         self.newest_session += 1
         session.number = self.newest_session
-        if self.draining:
-            session.may_request = False
+        if self.draining or session.principal:
+            session.may_request = False  # each of its requests goes through ``admission.resolve``
         self.sessions[session] = None
         self.monitor.opened(session)
         self.recorder.opened(session)
@@ -393,6 +400,9 @@ class Broker(BrokerApi):
     def next_deadline(self) -> float | None:
         """When ``run_timers`` must be called, if nothing else happens before."""
         own = self.timers.next()
+        resume = self.access.resume_at
+        if resume and (own is None or resume < own):
+            own = resume
         catalog = self.catalog.next_deadline()
         if own is None or (catalog is not None and catalog < own):
             return catalog
@@ -463,8 +473,9 @@ class Broker(BrokerApi):
     def publish(self, session: Session, topic: bytes, body: Body) -> int:
         return self.publishing.publish(session, topic, body)
 
-    def last_values(self, prefix: bytes, limit: int) -> "list[bytes]":
-        return [value.message for value in self.publishing.last_values.under(prefix, limit)]
+    def last_values(self, session: Session, prefix: bytes, limit: int) -> "list[bytes]":
+        values = self.publishing.last_values.under(prefix, limit)
+        return [value.message for value in values if self.access.hears(session, value.topic)]
 
     def subscribe(self, session: Session, prefix: bytes) -> None:
         self.publishing.subscribe(session, prefix)
@@ -475,6 +486,8 @@ class Broker(BrokerApi):
     # --- bridges
 
     def open_bridge(self, session: Session, peer: bytes, window: int) -> Worker | None:
+        if not self.access.may(session, BRIDGE, ""):
+            return None
         return self.bridging.open(session, peer, window)
 
     def bridge_offers(self, worker: Worker, service: bytes, path: Path) -> None:
@@ -500,11 +513,15 @@ class Broker(BrokerApi):
     def catalog_register(
         self, session: Session, name: str, address: str, info: "dict[str, object]", interval: float
     ) -> str:
+        if not self.access.may(session, REGISTER, name):
+            return self.refusal
         refusal = self.catalog.register(self.now, name, address, info, interval, session)
         self._report_catalog_changes()
         return refusal
 
     def catalog_update(self, session: Session, name: str, address: str, changes: "dict[str, object]") -> str:
+        if not self.access.may(session, REGISTER, name):
+            return self.refusal
         refusal = self.catalog.update(self.now, name, address, changes, session)
         self._report_catalog_changes()
         return refusal

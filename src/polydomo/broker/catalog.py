@@ -185,6 +185,10 @@ class Catalog:
 
     # --- time ----------------------------------------------------------------------------------------------------------------
 
+    def registered_by(self, session: Session) -> list[str]:
+        """The names that a connection registered and that are active."""
+        return [name for name, entry in self.entries.items() if entry.session is session]
+
     def next_deadline(self) -> "float | None":
         """When ``advance`` may have something to do. It may be early: an entry's beats only count when it is looked at."""
         watch = self._watch

@@ -6,6 +6,7 @@ whose turn has not come yet is represented by its newest value, and what is publ
 """
 
 from bisect import bisect_right
+from collections.abc import Callable
 from itertools import islice
 
 from polydomo.broker.subscriptions import Subscriptions
@@ -45,7 +46,10 @@ class CatchUp:
 class LastValues:
     """Bounded in topics and bytes: at either bound the value that has not changed for the longest is forgotten."""
 
-    def __init__(self, max_topics: int, max_bytes: int) -> None:
+    def __init__(
+        self, max_topics: int, max_bytes: int, hears: "Callable[[Session, bytes], bool] | None" = None
+    ) -> None:
+        self._hears = hears  # whether a session with a principal may be sent a topic
         self.max_topics = max_topics
         self.max_bytes = max_bytes
         self.size = 0  # bytes of all topics and messages
@@ -158,6 +162,8 @@ class LastValues:
                 catch_up.cursor = value.topic
                 budget -= 1
                 if not catch_up.has_had(prefix, value.topic):
+                    if session.principal and self._hears is not None and not self._hears(session, value.topic):
+                        continue
                     session.send_last_value(value)
                     budget -= len(value.message) // VALUE_PIECE
             catch_up.cursor = None

@@ -48,6 +48,7 @@ class Monitor:
         # counted by the broker
         self.violations = 0
         self.refused = 0
+        self.denied: dict[str, int] = {}  # right, or "handshake" -> how often it was denied
         self.stale = 0
         # counted by the owner of the sockets
         self.connections_accepted = 0

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import deadlines, dispatch, queues, service_table
 from polydomo.limits import SMALL_BODY
-from polydomo.protocols.request import CANCELLED, DONE, NO_HISTORY, OK, QUEUED, REFUSED, Request
+from polydomo.protocols.request import CANCELLED, DENIED, DONE, NO_HISTORY, OK, QUEUED, REFUSED, Request
 from polydomo.wire.frames import Body
 
 if TYPE_CHECKING:
@@ -65,6 +65,14 @@ def refuse(broker: "Broker", request: Request, text: str, outcome: str = REFUSED
     broker.monitor.refused += 1
     broker.recorder.refused(request.session, text)
     request.session.send_failure(request, outcome, text)
+
+
+def deny(broker: "Broker", request: Request) -> None:
+    """The request is not accepted, since its client has not the right; ``broker.access`` has said and recorded so."""
+    request.state = DONE
+    request.outcome = DENIED
+    request.own_history().reason = broker.refusal
+    request.session.send_failure(request, DENIED, broker.refusal)
 
 
 def cancel(broker: "Broker", request: Request, why: str) -> None:

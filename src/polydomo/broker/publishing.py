@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from polydomo.broker import log_records
+from polydomo.broker.access import PUBLISH
 from polydomo.broker.last_values import LastValues
 from polydomo.broker.log_records import LogRecord, LogRecords
 from polydomo.broker.subscriptions import Subscriptions
@@ -20,8 +21,8 @@ RESERVED_TOPIC = b"monitor."  # only the broker publishes there
 class Publishing:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.subscriptions = Subscriptions()
-        self.last_values = LastValues(broker.policy.max_values, broker.policy.max_value_bytes)
+        self.subscriptions = Subscriptions(broker.access.hears)
+        self.last_values = LastValues(broker.policy.max_values, broker.policy.max_value_bytes, broker.access.hears)
         self.log_records = LogRecords()
         self.published = 0  # messages, ever
 
@@ -29,6 +30,8 @@ class Publishing:
         broker = self._broker
         if topic.startswith(RESERVED_TOPIC):
             broker.recorder.refused(session, f"topics under {RESERVED_TOPIC.decode()} are the broker's own")
+            return 0
+        if not broker.access.may(session, PUBLISH, topic):
             return 0
         if topic.startswith(log_records.TOPIC):
             record = self._read_log_record(session, topic, body)
@@ -101,6 +104,8 @@ class Publishing:
         return len(subscribers)
 
     def subscribe(self, session: Session, prefix: bytes) -> None:
+        if not self._broker.access.may_subscribe(session, prefix):
+            return
         if self.subscriptions.add(session, prefix):
             self._broker.monitor.send_current(session, prefix)
             self.last_values.subscribed(session, prefix, self.subscriptions)

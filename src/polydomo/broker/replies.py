@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.broker import deadlines, dispatch, outcomes, queues, service_table, workers
+from polydomo.broker.access import CALL
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import DONE, FAILED, OK, QUEUED, REFUSED, TOO_LARGE, HeldPartials, Request
 from polydomo.wire.frames import Body, chain, count
@@ -124,6 +125,8 @@ def _may_forward(broker: "Broker", request: Request, name: bytes) -> bool:
         return False
     target = broker.services.get(name)
     session = request.session
+    if not broker.access.may(session, CALL, name):
+        return False
     full = target is not None and target.queue_length >= broker.max_queue
     if full and session.worker_count and not session.windowed:
         broker.refusal = "the queue of the service is full, and a connection that carries workers cannot be paused"

@@ -1,13 +1,16 @@
 """Who wants which topics. A topic's subscribers are found by walking down a trie; nothing ever walks over the subscriptions."""
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 
 from polydomo.broker.trie import Trie
 from polydomo.protocols.session import Session
 
 
 class Subscriptions:
-    def __init__(self) -> None:
+    def __init__(self, hears: "Callable[[Session, bytes], bool] | None" = None) -> None:
+        self._hears = hears  # whether a session with a principal may be sent a topic
+        self._checked = 0  # sessions with a principal
         self._by_prefix: Trie[dict[Session, int]] = Trie()  # prefix -> session -> how often it asked
         self._of: dict[Session, list[bytes]] = {}  # each session's prefixes, sorted
         self._count = 0
@@ -22,6 +25,8 @@ class Subscriptions:
         sessions[session] = count + 1
         if count:
             return False
+        if session.principal and session not in self._of:
+            self._checked += 1
         insort(self._of.setdefault(session, []), prefix)
         self._count += 1
         return True
@@ -38,12 +43,17 @@ class Subscriptions:
             del mine[bisect_left(mine, prefix)]
             if not mine:
                 del self._of[session]
+                if session.principal:
+                    self._checked -= 1
         return True
 
     def drop(self, session: Session) -> None:
         """The session is gone."""
-        for prefix in self._of.pop(session, ()):
+        prefixes = self._of.pop(session, ())
+        for prefix in prefixes:
             self._forget(session, prefix)
+        if prefixes and session.principal:
+            self._checked -= 1
 
     def _forget(self, session: Session, prefix: bytes) -> None:
         sessions = self._by_prefix.get(prefix)
@@ -63,11 +73,20 @@ class Subscriptions:
         if not found:
             return []
         if len(found) == 1:
-            return list(found[0])
-        merged: dict[Session, int] = {}
-        for sessions in found:
-            merged.update(sessions)
-        return list(merged)
+            matched = list(found[0])
+        else:
+            merged: dict[Session, int] = {}
+            for sessions in found:
+                merged.update(sessions)
+            matched = list(merged)
+        if self._checked and self._hears is not None:
+            hears = self._hears
+            return [session for session in matched if not session.principal or hears(session, topic)]
+        return matched
+
+    def prefixes(self, session: Session) -> list[bytes]:
+        """What the session subscribed to."""
+        return list(self._of.get(session, ()))
 
     def under(self, prefix: bytes) -> list[Session]:
         """Every session with a prefix that itself begins with ``prefix``, each once."""

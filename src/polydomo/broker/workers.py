@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.broker import builtin_services, deadlines, dispatch, liveness, outcomes, queues, service_table
+from polydomo.broker.access import OFFER
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, GAVE_UP, INTERRUPTED, QUEUED, SHUTDOWN, Request
 from polydomo.protocols.session import Session
@@ -29,7 +30,7 @@ def register(
         broker.refusal = f"no workers are taken at {session.role.name}"
         return None
     for name in services:
-        if not name_allowed(broker, name):
+        if not name_allowed(broker, name) or not broker.access.may(session, OFFER, name):
             return None
     if len(services) > limits.MAX_SERVICES_PER_WORKER:
         broker.refusal = f"a worker of {len(services)} services"
@@ -79,7 +80,7 @@ def _enroll(broker: "Broker", worker: Worker, name: bytes, weight: int) -> None:
 
 
 def add_service(broker: "Broker", worker: Worker, name: bytes, weight: int) -> bool:
-    if not worker.alive or not name_allowed(broker, name):
+    if not worker.alive or not name_allowed(broker, name) or not broker.access.may(worker.session, OFFER, name):
         return False
     if len(worker.services) >= limits.MAX_SERVICES_PER_WORKER:
         broker.refusal = f"a worker of more than {limits.MAX_SERVICES_PER_WORKER} services"

@@ -43,7 +43,9 @@ def up(
     config: Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")] = None,
     access: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Access file: who may connect, and what each may do (`polydomo access init`)."),
+        typer.Option(
+            metavar="FILE", help="Access file: who may connect, and what each may do (`polydomo access init`)."
+        ),
     ] = None,
     insecure: Annotated[
         bool,
@@ -205,6 +207,8 @@ async def serve(server: "BrokerServer", kept: "Keeper", stage: Stage) -> None:
     loop.set_exception_handler(logs.uncaught)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    if server.access is not None:
+        loop.add_signal_handler(signal.SIGHUP, server.reload)
     kept.begin(server)
     await server.start()
     kept.tell()

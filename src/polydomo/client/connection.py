@@ -173,12 +173,21 @@ class Connection(asyncio.Protocol, Handler):
         link = self._link
         self._hub.dirty.clear()
         if link.out and not link.abort:
-            if link.needs_full_flush:
-                transport.writelines(link.out)
-                link.needs_full_flush = False
+            large = link.needs_full_flush
+            link.needs_full_flush = False
+            out = link.take()
+            if self._tls is not None:
+                self._tls.send(out)
+            elif large:
+                transport.writelines(out)
             else:
-                transport.write(b"".join(link.out))
-            link.out.clear()
+                transport.write(b"".join(out))
+        if self._tls is not None:
+            if link.closing is not None:
+                self._tls.close()
+            data = self._tls.take()
+            if data and not transport.is_closing():
+                transport.write(data)
         if link.closing is not None and not transport.is_closing():
             if link.abort:
                 transport.abort()
@@ -207,10 +216,11 @@ class Connection(asyncio.Protocol, Handler):
 
     def on_close(self, reason: str) -> None:
         error: PolydomoError
-        if self._violation is not None:
-            error = ProtocolViolation(f"{self.address}: {self._violation}")
-        elif reason.startswith("protocol violation: "):  # the link's own
-            error = ProtocolViolation(f"{self.address}: {reason.removeprefix('protocol violation: ')}")
+        fault = self._violation or self._link.fault
+        if isinstance(fault, AccessDenied):
+            error = AccessDenied(fault.status, f"{self.address}: {fault}")
+        elif fault is not None:
+            error = ProtocolViolation(f"{self.address}: {fault}")
         else:
             error = ConnectionLost(f"{self.address}: {reason}")
         if not self.opened.done():

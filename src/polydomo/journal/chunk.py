@@ -292,8 +292,7 @@ def capped(run: Run, body: bytes) -> tuple[bytes, int]:
 
 
 def peer_of(session: Session) -> Peer:
-    principal = getattr(session, "principal", None)
-    return Peer(session.link.peer, session.protocol, session.dialect, principal.name if principal is not None else "")
+    return Peer(session.link.peer, session.protocol, session.dialect, session.principal)
 
 
 def services_of(worker: Worker) -> bytes:

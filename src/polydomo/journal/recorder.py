@@ -446,6 +446,23 @@ class JournalRecorder(Recorder):
         self.inner.refused(session, what)
         self._step(schema.REFUSED, connection=session.number, client=session.number, outcome="refused", reason=what)
 
+    def denied(self, session: Session, right: str, name: str, what: str) -> None:
+        self.inner.denied(session, right, name, what)
+        service = name.encode(errors="surrogateescape")
+        self._step(
+            schema.REFUSED,
+            connection=session.number,
+            client=session.number,
+            service=service,
+            outcome="denied",
+            reason=what,
+        )
+
+    def access(self, principal: str, right: str, name: str, allowed: bool) -> None:
+        self.inner.access(principal, right, name, allowed)
+        service = name.encode(errors="surrogateescape")
+        self._step(schema.ACCESS, service=service, outcome=right, principal=principal, allowed=1 if allowed else 2)
+
     def violated(self, session: Session, what: str) -> None:
         self.inner.violated(session, what)
         self._step(schema.VIOLATED, connection=session.number, reason=what)

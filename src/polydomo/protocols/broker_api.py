@@ -19,6 +19,10 @@ class BrokerApi:
     schedulers: "dict[Session, None]"  # eMQP's connected schedulers, the longest connected first
     refusal = ""  # why the last ``register_worker``, ``add_service`` or ``open_bridge`` was refused
 
+    def may(self, session: "Session", right: str, name: str) -> bool:
+        """Whether the peer has a right; False with ``refusal`` set if it has not. Rights are words of the access file."""
+        raise NotImplementedError
+
     # --- requests of a client
 
     def request(
@@ -155,8 +159,9 @@ class BrokerApi:
         log records are not published."""
         raise NotImplementedError
 
-    def last_values(self, prefix: bytes, limit: int) -> "list[bytes]":
-        """The last published message of each topic under ``prefix``, in the order of the topics, at most ``limit``."""
+    def last_values(self, session: "Session", prefix: bytes, limit: int) -> "list[bytes]":
+        """The last published message of each topic under ``prefix`` that the peer may hear, in the order of the topics, at most
+        ``limit``."""
         raise NotImplementedError
 
     def subscribe(self, session: "Session", prefix: bytes) -> None:

@@ -30,6 +30,7 @@ REGISTRATION = b"UwU"
 UPDATE = b"UoU"
 APPROVED = b"OwO"
 DENIED = b"(O_O)"
+CATALOG = "polydomo.catalog"  # what the right to ask for services is called
 DENIED_SEEN = b"OmO"  # what the published code says for denied
 HEARTBEAT = b"<3"
 DISCONNECT = b"</3"
@@ -149,6 +150,10 @@ class DbpSession(Session):
             self._invalid(f"an info request of {len(asked)} characters")
             return
         names = dict.fromkeys(name.strip() for name in asked.split(",") if name.strip())
+        if any(not name.startswith(VALUES) for name in names) or not names:
+            if not self.broker.may(self, "inspect", CATALOG):
+                self._say(DENIED, self.broker.refusal.encode("utf-8", "replace"))
+                return
         if not names:
             self._say(INFO_REPLY, json.dumps(self.broker.catalog_entries()).encode())
             return
@@ -156,7 +161,7 @@ class DbpSession(Session):
         for name in [name for name in names if name.startswith(VALUES)]:
             del names[name]
             prefix = name.removeprefix(VALUES).encode(errors="replace")
-            found[name] = told_values(self.broker.last_values(prefix, MAX_LISTED))
+            found[name] = told_values(self.broker.last_values(self, prefix, MAX_LISTED))
         missing: list[str] = []
         every = self.broker.catalog_entries() if len(names) > 1 else None
         for name in names:
@@ -228,7 +233,7 @@ class DbpSession(Session):
     def _disconnect(self, body: "list[bytes]") -> None:
         """ "When the broker receives DISCONNECT from a service node it MUST send no further commands to that service node." """
         name = (body[0].decode(errors="replace") if body else "") or self.name
-        if name:
+        if name and (name == self.name or self.broker.may(self, "register", name)):
             self.broker.catalog_remove(name, self.address, "DISCONNECT")
         self._end()
 

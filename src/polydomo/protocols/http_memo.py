@@ -90,6 +90,11 @@ class NodeEndpoint(Endpoint):
     def __init__(self, memo: MemoService) -> None:
         self.memo = memo
 
+    def demand(self, session: HttpSession, right: str, name: str) -> None:
+        """Raises HttpError if the client has not the right."""
+        if not session.broker.may(session, right, name):
+            raise HttpError(403, session.broker.refusal, close=False)
+
     def send_node(self, session: HttpSession, head: RequestHead, node: Node, cache: bytes, status: int = 200) -> None:
         offered = (JSON, CBOR, OCTETS, HTML) if isinstance(node, bytes) else (JSON, CBOR, HTML)
         media = choose(head.headers.get("accept", ""), offered)
@@ -122,6 +127,7 @@ class NodeEndpoint(Endpoint):
 
 class CidEndpoint(NodeEndpoint):
     methods = ("GET", "HEAD", "POST")
+    right = ("call", "memodb")
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         if path in ([], [""]):
@@ -141,6 +147,7 @@ class CidEndpoint(NodeEndpoint):
 
 class HeadEndpoint(NodeEndpoint):
     methods = ("GET", "HEAD", "PUT")
+    right = ("call", "memodb")
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         store = self.memo.store
@@ -211,6 +218,7 @@ class MemoCallEndpoint(NodeEndpoint):
         reads = method in ("GET", "HEAD")
         if path in ([], [""]):
             self._allow(reads, "GET, HEAD")
+            self.demand(session, "call", "memodb")
             self.send_node(session, head, [f"/call/{quote(func)}" for func in self.memo.store.funcs()], MUTABLE)
             return
         func = read_string(path[0])
@@ -218,6 +226,8 @@ class MemoCallEndpoint(NodeEndpoint):
             raise HttpError(
                 400, f"a function's name has at most {MAX_SERVICE_NAME} bytes", close=False, type_=BAD_STRING
             )
+        # who may put or delete results speaks for the workers
+        self.demand(session, "offer" if method in ("PUT", "DELETE") else "call", func)
         if len(path) == 1:
             self._allow(reads or method == "DELETE", "DELETE, GET, HEAD")
             self._func(session, head, func)
@@ -412,7 +422,10 @@ class MemoWorkerEndpoint(NodeEndpoint):
                 400, 'the worker info must be a map with "funcs", a list of names', close=False, type_=BAD_WORKER
             )
         poll = WorkerPoll(session, self, head)
+        for func in funcs:
+            self.demand(session, "offer", str(func))
         worker = poll.worker = MemoWorker(self.workers, poll, session.link.peer)
+        worker.principal = session.principal
         session.carried = poll
         worker.broker.set_timer(MEMODB_POLL, worker, poll)
         why = worker.start([func.encode() for func in funcs if isinstance(func, str)])

@@ -4,6 +4,7 @@ What a path means is decided by the ``Endpoint`` that the site has for it. An en
 ``Exchange`` as its ``ref``, to which the reply is handed when it comes. docs/http.md describes the API.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
@@ -97,6 +98,10 @@ class Endpoint:
     """What is served below one path."""
 
     methods: "tuple[str, ...]" = ("GET", "HEAD")
+    public = False  # served without credentials, also where there is access control
+    right: "tuple[str, str] | None" = (
+        None  # right and name that are checked before it is served; others are checked on the way
+    )
 
     def check(self, session: "HttpSession", head: RequestHead, path: "list[str]") -> None:
         """Called with the head alone. Raises HttpError to reject the request before its body is read."""
@@ -117,6 +122,8 @@ class Site:
             frozenset()
         )  # names in Host that are accepted besides addresses and localhost; "*": all
         self.origins: frozenset[str] = frozenset()  # origins of other pages that may use the API
+        # With access control: the principal that a request's credentials stand for; "" if it has none that are accepted.
+        self.identify: Callable[[HttpSession, RequestHead], str] | None = None
         self._date = b""
         self._date_at = -1.0
 
@@ -225,6 +232,8 @@ class HttpSession(Session):
         self.link.common = site.date()
         if head is self._last_head:  # the same bytes as before, with the same result
             self._found = self._last_found
+            if site.identify is not None and self._found is not None:
+                self._check_access(head, self._found[0])
             return
         site.check_browser(head)
         if head.method == "OPTIONS":
@@ -233,9 +242,25 @@ class HttpSession(Session):
         endpoint = found[0]
         if head.method not in endpoint.methods:
             raise HttpError(405, f"{head.method} is not allowed here; {', '.join(endpoint.methods)} is", close=False)
+        if site.identify is not None:
+            self._check_access(head, endpoint)
         endpoint.check(self, head, found[1])
         self._found = self._last_found = found
         self._last_head = head
+
+    def _check_access(self, head: RequestHead, endpoint: Endpoint) -> None:
+        """Who sends this request, and may it use the endpoint? Asked for every request: a token may have been revoked since the last."""
+        assert self.site.identify is not None
+        principal = self.site.identify(self, head)
+        if not principal:
+            if endpoint.public:
+                return
+            raise HttpError(401, "credentials are needed; send Authorization: Bearer with a token", close=False)
+        if self.known and principal != self.principal:
+            raise HttpError(401, f"this connection is {self.principal}'s; use another one for {principal}")
+        self.principal = self.link.principal = principal
+        if endpoint.right is not None and not self.broker.may(self, *endpoint.right):
+            raise HttpError(403, self.broker.refusal, close=False)
 
     def on_request(self, head: RequestHead, body: bytes) -> None:
         if head.method == "OPTIONS":

@@ -93,6 +93,12 @@ class HttpWorker(Session):
 
     def work(self, session: HttpSession, service: bytes, media: str, wait: float) -> None:
         """A poll: waits for a request. Raises HttpError."""
+        if session.principal != self.principal:
+            raise HttpError(403, "the worker belongs to another principal", close=False)
+        if not self.broker.may(self, "offer", service.decode("utf-8", "backslashreplace")):
+            if self.worker is None:
+                self.forget()
+            raise HttpError(403, self.broker.refusal, close=False)
         if self.token:
             raise HttpError(409, "the worker holds a request that it has not answered", close=False)
         self._end_poll()  # of two polls, the later one counts
@@ -107,7 +113,7 @@ class HttpWorker(Session):
                 self.poll = session.carried = None
                 self.forget()
                 broker.session_closed(self, "refused")
-                raise HttpError(403 if "denied" in why else 503, why, close=False)
+                raise HttpError(503, why, close=False)
         elif not any(known.name == service for known in self.worker.services):
             if not broker.add_service(self.worker, service):
                 self.poll = session.carried = None
@@ -220,6 +226,7 @@ class WorkEndpoint(Endpoint):
         worker = self.workers.by_name.get(known)
         if worker is None:
             worker = self.workers.new(service, session.link.peer)
+            worker.principal = session.principal
         start_poll(session, head, worker, service)
 
 
@@ -247,7 +254,7 @@ class ReplyEndpoint(Endpoint):
         token = head.headers["polydomo-token"]
         holder = self.workers.by_token.get(token)
         worker = holder.worker if holder is not None else None
-        if holder is None or worker is None:
+        if holder is None or worker is None or holder.principal != session.principal:
             raise HttpError(
                 409,
                 "the broker no longer waits for this reply: the request has ended or went to another worker",

@@ -204,7 +204,9 @@ class MemoSession(Session):
     def _known(self, rid: bytes, worker_id: bytes) -> Worker | None:
         """The worker with this id, on this connection from now on. None, and DISCONNECT sent, if there is none."""
         worker = self.broker.memo_workers.get(worker_id)
-        if worker is None:
+        if (
+            worker is None or worker.session.principal != self.principal
+        ):  # an id alone gives nobody the rights of another
             self._answer(rid, memo.disconnect(worker_id))
             return None
         if worker.session is not self:

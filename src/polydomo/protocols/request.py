@@ -21,7 +21,9 @@ CANCELLED = "cancelled"  # the client has gone, or took it back
 REFUSED = "refused"  # a bound was reached, or the name is not allowed
 SHUTDOWN = "shutdown"  # the broker is leaving
 
-OUTCOMES = (OK, NO_WORKER, TIMEOUT, GAVE_UP, INTERRUPTED, FAILED, TOO_LARGE, CANCELLED, REFUSED, SHUTDOWN)
+DENIED = "denied"  # the client's principal has not the right
+
+OUTCOMES = (OK, NO_WORKER, TIMEOUT, GAVE_UP, INTERRUPTED, FAILED, TOO_LARGE, CANCELLED, REFUSED, SHUTDOWN, DENIED)
 
 FAILURE_MARK = b"polydomo-failure"  # second frame of a failure where a protocol can carry one: "" mark code text
 

@@ -30,12 +30,17 @@ class Session(Handler):
     is_bridge = False  # the peer is another broker: the methods of the last group are implemented
 
     role: Role = SHARED  # of the listener that accepted the connection
+    principal = ""  # who the peer proved to be; empty without access control, and then nothing is checked
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         self.broker = broker
         self.link = link
         # the broker's own bookkeeping
-        self.may_request = True  # False on a listener for workers, and while the broker shuts down
+        if link.principal:
+            self.principal = link.principal
+        self.may_request = (
+            True  # False: each request needs a closer look (a listener for workers, access control, shutdown)
+        )
         self.counted_as = self.protocol  # a copy on the instance, which is faster to read
         self.number = 0
         self.since = 0.0  # when it was opened

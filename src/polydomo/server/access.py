@@ -170,10 +170,8 @@ class CheckedNull(Null):
         self.identity_of = identity
         self.principal = ""
 
-    def command(self, name: bytes, data: bytes) -> bytes:
-        if name == b"READY":
-            self.principal = self.identity_of.principal()
-        return super().command(name, data)
+    def admit(self) -> None:
+        self.principal = self.identity_of.principal()
 
 
 def digest_of(token: str) -> bytes:

@@ -6,12 +6,17 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import CLOSE_TIME
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.http_session import HttpSession
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.server import logs
+from polydomo.server.access import Identity
 from polydomo.server.logs import say, trouble
+from polydomo.tls import TlsBytes
+from polydomo.wire.address import is_loopback, parse_url
+from polydomo.wire.frames import Body
 from polydomo.wire.http import BEGINNINGS
 from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import PAUSE_NOT_READING, Link
@@ -35,6 +40,9 @@ class Connection(asyncio.Protocol):
     reading = True
     choked = False
     outgoing = False  # we made it
+    identity: Identity | None = None  # with access control: who the peer is
+    tls: TlsBytes | None = None
+    principal = ""  # who it was counted as
     watched = -1  # its file descriptor, while the server watches it for closing
     _first = b""
 
@@ -42,7 +50,8 @@ class Connection(asyncio.Protocol):
         self.server = server
         self.ipc = ipc
         self.role = role  # of the listener
-        self._take: Callable[[bytes], None] = self._shake  # who takes what comes
+        self._take: Callable[[bytes], None] = self._shake  # what takes the bytes that come
+        self._take_inside: Callable[[bytes], None] = self._shake  # ... and those that come inside TLS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -51,6 +60,12 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
             return
         self.transport.set_write_buffer_limits(high=self.server.choke, low=self.server.choke // 4)
+        access = self.server.access
+        if access is not None and not self.outgoing:
+            private = self.ipc or is_private(self.peer)
+            self.identity = Identity(access, private, self.server.bounds.max_frame)
+            if self.ipc:
+                self.identity.by_socket(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
         server = self.server
@@ -69,8 +84,53 @@ class Connection(asyncio.Protocol):
         else:
             self.link.receive(data)
         if self.link is not None and self.link.open:
-            self._take = self.link.receive
+            if self.tls is None:
+                self._take = self.link.receive
+            else:
+                self._take_inside = self.link.receive
             self.server.shaking.pop(self, None)
+            if self.identity is not None and not self.principal:
+                self.principal = self.link.principal
+                self.identity.access.connections[self.principal] += 1
+
+    def _decrypt(self, data: bytes) -> None:
+        """TLS: what comes from the socket goes through here."""
+        tls = self.tls
+        assert tls is not None
+        shaken = tls.shaken
+        try:
+            inside = tls.receive(data)
+        except ProtocolViolation as error:
+            self._write_tls(tls)  # the alert
+            self._turn_away(str(error), b"")
+            return
+        if tls.shaken and not shaken and self.identity is not None:
+            self.identity.by_tls(tls)
+        self._write_tls(tls)
+        if inside:
+            self._take_inside(inside)
+        if tls.ended:
+            self.eof_received()
+
+    def _write_tls(self, tls: TlsBytes) -> None:
+        data = tls.take()
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def write(self, pieces: "list[Body]") -> None:
+        """Writes what a wire has to say."""
+        if self.tls is None:
+            self.transport.writelines(pieces)
+        else:
+            self.tls.send(pieces)
+            self._write_tls(self.tls)
+
+    def close_transport(self) -> None:
+        """Closes the connection after what was written has been sent."""
+        if self.tls is not None and not self.transport.is_closing():
+            self.tls.close()
+            self._write_tls(self.tls)
+        self.transport.close()
 
     def go_on(self, link: Link) -> None:
         """The peer may be heard again: first what it had said already."""
@@ -92,21 +152,43 @@ class Connection(asyncio.Protocol):
             self._turn_away("the broker is shutting down", b"", logging.DEBUG)
         elif data[0] == 0xFF:
             detector = Detector(server.broker, self.role)
-            self._speak(ZmtpLink(server.hub, detector, self.peer, bounds=server.bounds), detector, data)
+            select = self.identity.select if self.identity is not None else None
+            self._speak(ZmtpLink(server.hub, detector, self.peer, bounds=server.bounds, select=select), detector, data)
         elif data[:4] == b"\x00SP\x00":
             detector = Detector(server.broker, self.role)
             link = SpLink(server.hub, detector, self.peer, ipc=self.ipc, max_message=server.bounds.max_message)
-            self._speak(link, detector, data)
+            if self._identified(link):
+                self._speak(link, detector, data)
         elif len(data) < 4 and (data == b"\x00SP\x00"[: len(data)] or data[0] == 0x16 or data[:1].isalpha()):
             self._first = data
         elif data[:4] in BEGINNINGS and self.role is SHARED:
             self._speak_http(HttpLink(server.hub, self.peer, max_message=server.bounds.max_message), data)
-        elif data[:2] == b"\x16\x03":
-            self._turn_away("TLS is not served here", NO_TLS)
+        elif data[:2] == b"\x16\x03" and self.tls is None:
+            context = server.access.tls_context if server.access is not None else None
+            if context is None:
+                self._turn_away("TLS is not served here; the access file needs server.tls", NO_TLS)
+                return
+            self._first = b""
+            self.tls = TlsBytes(context, True)
+            self._take = self._decrypt
+            self._decrypt(data)
         else:
             self._turn_away(f"not ZMTP, not SP: first bytes {data[:8].hex(' ')}", b"")
 
+    def _identified(self, link: Link) -> bool:
+        """For a wire without a handshake of its own: the peer is known by TLS or by its socket, or is turned away."""
+        if self.identity is not None:
+            try:
+                link.principal = self.identity.principal()
+            except AccessDenied as error:
+                self.server.denied("handshake")
+                self._turn_away(str(error), b"")
+                return False
+        return True
+
     def _speak(self, link: Link, detector: Detector, data: bytes) -> None:
+        if self.tls is not None:
+            link.needs_full_flush = True
         self.link = link
         link.owner = self
         self._first = b""
@@ -115,6 +197,8 @@ class Connection(asyncio.Protocol):
 
     def _speak_http(self, link: HttpLink, data: bytes) -> None:
         HttpSession(self.server.broker, link, self.server.site)
+        if self.tls is not None:
+            link.needs_full_flush = True
         self.link = link
         link.owner = self
         self._first = b""
@@ -125,19 +209,19 @@ class Connection(asyncio.Protocol):
         say(LOG, level, "connection refused", peer=self.peer, why=why)
         if answer:
             self.transport.write(answer)
-        self.transport.close()
+        self.close_transport()
 
     def flush(self, link: Link) -> None:
         """At the end of a turn, for a link that is ``special``: writes what it gathered and obeys its flags."""
         if link.closed:
             return
-        link.needs_full_flush = self.choked  # as long as it is, how much is unsent is looked at each time
+        # while it is choked, how much is unsent is looked at each time; what is sealed cannot be written as it is
+        link.needs_full_flush = self.choked or link.seals or self.tls is not None
         transport = self.transport
-        out = link.out
-        if out:
-            link.out = []
+        if link.out:
+            out = link.take()
             self.server.bytes_sent += sum(map(len, out))
-            transport.writelines(out)
+            self.write(out)
             if self.choked and transport.get_write_buffer_size() > self.server.max_unsent:
                 link.close(f"left over {self.server.max_unsent} bytes unread", abort=True)
         if link.closing is not None:
@@ -149,7 +233,9 @@ class Connection(asyncio.Protocol):
         if self in self.server.closing:
             return
         self.server.closing[self] = time.monotonic() + CLOSE_TIME
-        if link.closing is not None and link.closing.startswith("protocol violation"):
+        if isinstance(link.fault, AccessDenied):
+            self.server.denied("handshake")
+        elif link.fault is not None:
             self.server.broker.monitor.violations += 1
         level = logging.DEBUG if link.orderly else logging.WARNING
         session = link.handler
@@ -164,7 +250,7 @@ class Connection(asyncio.Protocol):
         if link.abort:
             self.transport.abort()
         else:
-            self.transport.close()
+            self.close_transport()
 
     def _set_reading(self, reading: bool) -> None:
         self.reading = reading
@@ -207,11 +293,18 @@ class Connection(asyncio.Protocol):
         server = self.server
         server.wake()
         server.forget(self)
+        if self.principal and self.identity is not None:
+            self.identity.access.connections[self.principal] -= 1
         if self.link is not None:
             try:
                 self.link.lost("connection closed" if exc is None else f"connection lost: {exc}")
             except Exception:
                 trouble(LOG, "internal error", peer=self.peer, during="the end of a connection")
+
+
+def is_private(peer: str) -> bool:
+    """Whether nobody but this machine sees what goes to a peer."""
+    return is_loopback(parse_url(peer)) if peer != "tcp://unknown" else False
 
 
 def _name(transport: asyncio.BaseTransport, server: "BrokerServer", ipc: bool) -> str:

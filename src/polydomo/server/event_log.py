@@ -63,6 +63,9 @@ class EventLog(Recorder):
     def refused(self, session: Session, what: str) -> None:
         say(LOG, logging.WARNING, "refused", peer=session.link.peer, protocol=session.protocol, why=what)
 
+    def denied(self, session: Session, right: str, name: str, what: str) -> None:
+        say(LOG, logging.WARNING, "denied", peer=session.link.peer, protocol=session.protocol, why=what)
+
     def routed(self, request: Request, route: "list[str]") -> None:
         name = text(request.service.name)
         say(

@@ -249,6 +249,8 @@ def _traffic(page: Page, server: "BrokerServer") -> None:
     accepted, refused = monitor.connections_accepted, monitor.connections_refused
     page.family("polydomo_connections_total", COUNTER, "Connections that were accepted.", [({}, accepted)])
     page.family("polydomo_refused_connections_total", COUNTER, "Connections that were not.", [({}, refused)])
+    denied = [({"what": what}, number) for what, number in sorted(monitor.denied.items())]
+    page.family("polydomo_denied_total", COUNTER, "Handshakes and uses that access control denied.", denied)
     page.family("polydomo_violations_total", COUNTER, "Times a peer broke its protocol.", [({}, monitor.violations)])
     datagrams = [({"kind": kind}, count) for kind, count in sorted(monitor.datagrams.items())]
     page.family("polydomo_datagrams_total", COUNTER, "UDP datagrams, by what they were.", datagrams)

@@ -6,12 +6,15 @@ Each is tried again with backoff for as long as it is wanted; once its handshake
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import socket
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from polydomo.errors import SettingError
+from polydomo.keys import read_pair, read_public
 from polydomo.limits import BACKOFF_FIRST, BACKOFF_MOST, CONNECT_TIME, SETTLED
 from polydomo.protocols.bridge import BridgeSession
 from polydomo.protocols.dbp_info import Publisher
@@ -21,12 +24,17 @@ from polydomo.server import logs
 from polydomo.server.connection import Connection
 from polydomo.server.listening import KEEP_ALIVE
 from polydomo.server.logs import say
+from polydomo.tls import TlsBytes, client_context
 from polydomo.wire.address import IPC, TCP, Address, parse_url
+from polydomo.wire.curve import CurveClient, KeyPair
 from polydomo.wire.link import Handler, Link
 from polydomo.wire.zmtp import ZmtpLink
 
 if TYPE_CHECKING:
+    import ssl
+
     from polydomo.server.server import BrokerServer
+    from polydomo.server.settings import Bridge
 
 LOG = logs.get("server")
 
@@ -73,10 +81,22 @@ class Caller(Connection):
         server = self.server
         server.wake()
         opening = Opening(server, self.call.make_session)
+        security = self.call.security
         self.link = opening.link = ZmtpLink(
-            server.hub, opening, self.peer, listener=False, socket_type=self.call.socket_type, bounds=server.bounds
+            server.hub,
+            opening,
+            self.peer,
+            listener=False,
+            socket_type=self.call.socket_type,
+            bounds=server.bounds,
+            mechanism=security.mechanism(self.call.socket_type, server.bounds.max_frame) if security else None,
         )
         self.link.owner = self
+        if security is not None and security.tls_context is not None:
+            self.tls = TlsBytes(security.tls_context, False, self.call.address.host)
+            self.link.needs_full_flush = True
+            self._take = self._decrypt
+            self._write_tls(self.tls)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -95,9 +115,16 @@ class Call:
     """One place that is connected to, again and again, until ``stop``."""
 
     def __init__(
-        self, server: "BrokerServer", address: Address, socket_type: bytes, what: str, make_session: MakeSession
+        self,
+        server: "BrokerServer",
+        address: Address,
+        socket_type: bytes,
+        what: str,
+        make_session: MakeSession,
+        security: "BridgeSecurity | None" = None,
     ) -> None:
         self.server = server
+        self.security = security
         self.address = address
         self.socket_type = socket_type
         self.what = what  # for people
@@ -150,13 +177,41 @@ class Call:
                 caller.transport.close()
 
 
+class BridgeSecurity:
+    """How this broker proves to another one who it is."""
+
+    def __init__(self, keys: KeyPair | None, server_key: bytes, tls_context: "ssl.SSLContext | None") -> None:
+        self.keys = keys
+        self.server_key = server_key
+        self.tls_context = tls_context
+
+    @classmethod
+    def of(cls, settings: "Bridge", address: Address) -> "BridgeSecurity | None":
+        """Raises SettingError."""
+        if bool(settings.key) != bool(settings.server_key):
+            raise SettingError("bridge.key and bridge.server_key belong together: CURVE needs both")
+        if not settings.key and not address.tls:
+            return None
+        keys = read_pair(settings.key, "bridge.key") if settings.key else None
+        server_key = read_public(settings.server_key, "bridge.server_key") if settings.key else b""
+        return cls(keys, server_key, client_context(settings.ca, settings.cert) if address.tls else None)
+
+    def mechanism(self, socket_type: bytes, max_frame: int) -> CurveClient | None:
+        if self.keys is None:
+            return None
+        return CurveClient(self.keys, self.server_key, os.urandom, socket_type, max_frame=max_frame)
+
+
 def bridge_to(server: "BrokerServer", url: str) -> Call:
     """A bridge to another broker, which learns of this one by being called."""
 
     def session(link: Link) -> Session:
         return BridgeSession(server.broker, link, caller=True)
 
-    return Call(server, parse_url(url, connect=True), b"DEALER", "the other broker", session)
+    address = parse_url(url, connect=True)
+    return Call(
+        server, address, b"DEALER", "the other broker", session, BridgeSecurity.of(server.settings.bridge, address)
+    )
 
 
 class Publishers:
@@ -199,6 +254,12 @@ class Publishers:
         broker = self.server.broker
 
         def session(link: Link) -> Session:
-            return PublisherSession(broker, link, target.topics)
+            made = PublisherSession(broker, link, target.topics)
+            entry = broker.catalog.entries.get(name)
+            if entry is not None and entry.session is not None:
+                made.principal = (
+                    entry.session.principal
+                )  # it publishes with the rights of the service that registered it
+            return made
 
         return Call(self.server, Address(TCP, target.host, target.port), b"SUB", f"the publisher {name}", session)

@@ -18,9 +18,12 @@ from polydomo.broker.recorder import Recorder
 from polydomo.errors import SettingError
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.roles import SHARED, Role
+from polydomo.protocols.session import Session
 from polydomo.server import beacon, listening, logs
+from polydomo.server.access import AccessControl
 from polydomo.server.connection import Connection
 from polydomo.server.event_log import EventLog
+from polydomo.server.handshakes import HandshakePacer
 from polydomo.server.health import Health
 from polydomo.server.logs import say, trouble
 from polydomo.server.metrics import MetricsPage
@@ -70,6 +73,12 @@ class BrokerServer:
             recorder if recorder is not None else EventLog(),
             wall=time.time() - time.monotonic(),
         )
+        self.access: AccessControl | None = None
+        self.pacer = HandshakePacer()
+        if settings.access:
+            self.access = AccessControl(settings.access, now=time.monotonic())
+            self.hub.pacer = self.pacer
+            self.broker.access.replace(self.access.file.rules)
         self.connections: dict[Connection, None] = {}
         self.max_connections = bounds.max_connections
         self.shaking: dict[Connection, float] = {}  # handshakes under way, oldest first, and when each is over
@@ -231,7 +240,7 @@ class BrokerServer:
             call.stop()
         self.flush()
         for connection in list(self.connections):
-            connection.transport.close()
+            connection.close_transport()
         if not await self._emptied(
             max(limits.CLOSE_TIME, end - time.monotonic())
         ):  # a large last reply on a slow link takes time
@@ -241,6 +250,7 @@ class BrokerServer:
         for timer in (self._timer, self._sweeper):
             if timer is not None:
                 timer.cancel()
+        self.pacer.stop()
         self._close_epoll()
 
     def _close_epoll(self) -> None:
@@ -394,6 +404,10 @@ class BrokerServer:
         logs.sweep()
         self._check_files()
         self.wake()
+        if self.access is not None:
+            self.access.tick(now)
+            if self.access.changed():
+                self.reload()
         try:
             self.site.sweep(now)
             self.count()
@@ -415,6 +429,41 @@ class BrokerServer:
         """Tells the monitor what was counted at the sockets."""
         self.broker.monitor.bytes_received = self.hub.received
         self.broker.monitor.bytes_sent = self.bytes_sent
+
+    # --- access control -----------------------------------------------------------------------------------------------------
+
+    def denied(self, what: str) -> None:
+        """Counts a peer that was turned away."""
+        denied = self.broker.monitor.denied
+        denied[what] = denied.get(what, 0) + 1
+
+    def reload(self) -> None:
+        """Reads the access file again, and applies it to everybody. A mistake in it is one log line, and changes nothing."""
+        if self.access is None:
+            return
+        try:
+            self.access.reload()
+        except SettingError as error:
+            say(LOG, logging.ERROR, "the access file was not taken; the old rules stay in force", why=str(error))
+            return
+        self.wake()
+        for warning in self.access.file.warnings:
+            say(LOG, logging.WARNING, "access file", why=warning)
+        self.broker.access.replace(self.access.file.rules)
+        cut = 0
+        for connection in list(self.connections):
+            identity, link = connection.identity, connection.link
+            if identity is None or link is None or not link.open:
+                continue
+            why = ""
+            if self.access.lookup(identity.proof) != connection.principal:
+                why = "its credentials were revoked"
+            elif isinstance(link.handler, Session):
+                why = self.broker.access.lost_right(link.handler)
+            if why:
+                link.close(f"access denied: {why}")
+                cut += 1
+        say(LOG, logging.INFO, "access file reloaded", file=self.access.path, disconnected=cut)
 
     # --- connections --------------------------------------------------------------------------------------------------------
 

@@ -177,6 +177,16 @@ class Bridge:
     topics: list[str] = setting(
         [], Words(), "prefixes of topics that cross, both ways: last values, and logs under log."
     )
+    key: str = setting(
+        "", Text(empty=True), "CURVE: certificate file with this broker's secret key, as the other brokers' principal"
+    )
+    server_key: str = setting(
+        "", Text(empty=True), "CURVE: the other brokers' public key, or a certificate file with it"
+    )
+    ca: str = setting(
+        "", Text(empty=True), "tls+tcp://: PEM file with the authority that signs the other brokers' certificates"
+    )
+    cert: str = setting("", Text(empty=True), "tls+tcp://: PEM file with this broker's client certificate and its key")
     beat: float = setting(limits.BRIDGE_BEAT, _BEAT, "heartbeat interval between brokers")
     hops: int = setting(
         limits.MAX_HOPS, Count(most=limits.MAX_HOPS), "brokers on the way to a service that is still learned"
@@ -250,7 +260,9 @@ class Settings:
 
     listen: list[str] = setting(["tcp://127.0.0.1:5246"], Urls(), "addresses to listen on")
     data: str = setting("./polydomo-data", Text(), "directory for what the broker keeps")
-    access: str = setting("", Text(empty=True), "access file: who may connect, and what each may do; empty: no access control")
+    access: str = setting(
+        "", Text(empty=True), "access file: who may connect, and what each may do; empty: no access control"
+    )
     insecure: bool = setting(False, Flag(), "allow listeners that other machines can reach, without access control")
     log_json: bool = setting(False, Flag(), "write logs as JSON lines")
     log_level: str = setting("info", Choice("debug", "info", "warning", "error"), "the least important lines to log")

@@ -4,17 +4,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from polydomo.broker.access import CALL, INSPECT
+from polydomo.errors import AccessDenied
 from polydomo.protocols.http_call import CallEndpoint
 from polydomo.protocols.http_inspect import PAGES, InspectEndpoint, QueryEndpoint, SchemaEndpoint
 from polydomo.protocols.http_mcp import McpEndpoint
 from polydomo.protocols.http_memo import CidEndpoint, HeadEndpoint, MemoCallEndpoint, MemoWorkerEndpoint, MemoWorkers
 from polydomo.protocols.http_openapi import OpenApiEndpoint
 from polydomo.protocols.http_pages import FileEndpoint, RenderedEndpoint
-from polydomo.protocols.http_session import Site
+from polydomo.protocols.http_session import HttpSession, Site
 from polydomo.protocols.http_work import HttpWorkers, ReplyEndpoint, WorkEndpoint
 from polydomo.protocols.memo_service import MemoService
+from polydomo.protocols.service_schema import ServiceSchema
 from polydomo.protocols.websocket_session import WebSocketEndpoint
+from polydomo.server.access import LATER, Identity
 from polydomo.server.metrics import CONTENT_TYPE
+from polydomo.wire.http import HttpError, RequestHead
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -36,8 +41,8 @@ def build_site(server: "BrokerServer") -> Site:
     site.mount("/v1/work", WorkEndpoint(workers))
     site.mount("/v1/reply", ReplyEndpoint(workers))
     site.mount("/v1/ws", WebSocketEndpoint())
-    site.mount("/mcp", McpEndpoint(lambda session: broker.schemas.all()))
-    site.mount("/openapi.json", OpenApiEndpoint(lambda session: broker.schemas.all()))
+    site.mount("/mcp", McpEndpoint(lambda session: callable_by(server, session)))
+    site.mount("/openapi.json", OpenApiEndpoint(lambda session: callable_by(server, session)))
     site.mount("/v1/schema", SchemaEndpoint(b"polydomo.schema"))
     memo = MemoService(broker, server.memo_store)
     memo_workers = MemoWorkers(broker, memo)
@@ -50,9 +55,44 @@ def build_site(server: "BrokerServer") -> Site:
     site.mount("/v1/logs", QueryEndpoint(b"polydomo.logs"))
     for name in ("polydomo.js", "polydomo.d.ts"):
         site.mount(f"/v1/{name}", FileEndpoint(name, (WEB / name).read_bytes(), shared=True))
-    site.mount("/metrics", RenderedEndpoint(lambda: (200, CONTENT_TYPE, server.metrics.get())))
-    site.mount("/healthz", RenderedEndpoint(lambda: health(server)))
+    metrics = RenderedEndpoint(lambda: (200, CONTENT_TYPE, server.metrics.get()))
+    metrics.right = (INSPECT, "metrics")
+    site.mount("/metrics", metrics)
+    healthz = RenderedEndpoint(lambda: health(server))
+    healthz.public = True  # load balancers have no credentials, and learn nothing but that it runs
+    site.mount("/healthz", healthz)
+    if server.access is not None:
+        site.identify = identify
     return site
+
+
+def identify(session: HttpSession, head: RequestHead) -> str:
+    """The principal of a bearer token, or of the connection where a request has none. "" if there is none, or it is not accepted."""
+    identity: Identity | None = session.link.owner.identity
+    if identity is None:
+        return ""
+    scheme, _, token = head.headers.get("authorization", "").partition(" ")
+    if scheme:
+        name = identity.by_token(token.strip()) if scheme.lower() == "bearer" else None
+        if name is None:
+            identity.access.denials["token"] += 1
+            return ""
+        return name
+    try:
+        return identity.principal()
+    except AccessDenied as error:
+        if error.status == LATER:
+            raise HttpError(503, str(error), close=False) from None
+        return ""
+
+
+def callable_by(server: "BrokerServer", session: HttpSession) -> "dict[str, ServiceSchema]":
+    """The schemas of the services that a client may call."""
+    found = server.broker.schemas.all()
+    rules = server.broker.access.rules
+    if not session.principal or rules is None:
+        return found
+    return {name: schema for name, schema in found.items() if rules.allows(session.principal, CALL, name)}
 
 
 def own_names(server: "BrokerServer") -> list[str]:

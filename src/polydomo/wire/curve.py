@@ -74,7 +74,7 @@ class CurveServer(Mechanism):
     name = b"CURVE"
     as_server = True
     transforms = True
-    principal = ""
+    agrees = True
     traffic: CurveTraffic | None = None
 
     def __init__(
@@ -177,7 +177,6 @@ class CurveClient(Mechanism):
     """The connecting end of one connection."""
 
     name = b"CURVE"
-    as_server = False
     transforms = True
     traffic: CurveTraffic | None = None
 

@@ -8,7 +8,7 @@ sent is gathered in ``out``. It does no I/O: whoever owns the socket (the server
 from collections.abc import Sized
 from typing import Any
 
-from polydomo.errors import ProtocolViolation
+from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import BIG_BODY
 from polydomo.wire.frames import Body
 
@@ -50,6 +50,14 @@ class Handler:
         """The connection is gone, from either side. Called once; nothing may be sent any more."""
 
 
+class Pacer:
+    """Bounds the CPU that handshakes take. The owner of the loop provides one."""
+
+    def start(self, link: "Link") -> bool:
+        """A key agreement is to be made. False if the link must wait: it has been paused, and is resumed when its turn comes."""
+        return True
+
+
 class Hub:
     """Shared by all links of one loop: which of them need their owner's attention, and what time it is."""
 
@@ -58,23 +66,27 @@ class Hub:
         self.dirty: list[Link] = []  # links with bytes to write or a changed flag
         self.resumed: list[Link] = []  # links to be asked for what they had put aside, with ``receive(b"")``
         self.received = 0  # bytes, ever
+        self.pacer = Pacer()
 
 
 class Link:
     """One connection. Subclasses: ``zmtp.ZmtpLink`` and ``sp.SpLink``."""
 
     wire = ""  # "zmtp" or "sp", for people
+    seals = False  # ``out`` must not be written as it is: it goes through ``take``
 
     def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:
         self.hub = hub
         self.handler = handler
         self.peer = peer  # the peer's address, for people
+        self.principal = ""  # who the peer proved to be; empty without access control
         self.out: list[Body] = []  # while there is anything, the link stands in ``hub.dirty``, or its owner keeps it
         self.needs_full_flush = (
             False  # there is more to do than to write ``out``: a changed flag, or a piece too large to join
         )
         self.mute = False  # closed or closing: nothing more is sent
         self.halted = False  # mute or paused: nothing more is taken in
+        self.fault: ProtocolViolation | None = None  # with ``closing``: what the peer did wrong
         self.closing: str | None = None  # why the owner must close the connection, once ``out`` is written
         self.orderly = False  # with ``closing``: nothing is wrong, and nothing is logged
         self.abort = False  # with ``closing``: close at once, do not wait until ``out`` is written
@@ -110,6 +122,12 @@ class Link:
         if largest >= BIG_BODY:
             self.needs_full_flush = True
 
+    def take(self) -> "list[Body]":
+        """What is to be written now, as it goes over the connection. Where ``seals`` is False, the owner may take ``out`` itself."""
+        out = self.out
+        self.out = []
+        return out
+
     def notify_owner(self) -> None:
         """Puts the link in front of its owner, who looks at its flags."""
         self.needs_full_flush = True
@@ -128,7 +146,9 @@ class Link:
 
     def violation(self, error: ProtocolViolation) -> None:
         """Bad bytes end at the connection that sent them."""
-        self.close(f"protocol violation: {error}")
+        if self.fault is None:
+            self.fault = error
+        self.close(f"access denied: {error}" if isinstance(error, AccessDenied) else f"protocol violation: {error}")
 
     def pause(self, cause: int) -> None:
         """``cause`` is PAUSE_AT_LIMIT, PAUSE_NOT_READING or PAUSE_SHARE_USED: each is lifted by itself."""

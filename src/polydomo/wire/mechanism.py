@@ -1,11 +1,12 @@
 """Security handshakes of ZMTP 3: the commands between the greeting and the traffic.
 
-``Mechanism`` is what a ``ZmtpLink`` needs of one; ``Null`` is the only one so far. A mechanism is per connection and pure: bytes of
-commands in, bytes of commands out.
+``Mechanism`` is what a ``ZmtpLink`` needs of one. ``Null`` is here, the others are in ``plain`` and ``curve``. A mechanism belongs to one
+connection and is pure: bytes of commands in, bytes of commands out.
 """
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_IDENTITY
+from polydomo.wire.frames import Body
 
 SERVES = {  # what a listener answers to the socket type that a peer says it is
     b"DEALER": b"ROUTER",
@@ -69,6 +70,10 @@ class Mechanism:
     peer_type = b""  # the peer's Socket-Type, once done
     our_type = b""
     identity = b""
+    as_server = False  # what the greeting says of us
+    principal = ""  # who the peer proved to be, once done; empty where nothing is proved
+    transforms = False  # traffic goes through ``decode`` and ``encode``
+    agrees = False  # each command of the peer's costs a key agreement
 
     def begin(self) -> bytes:
         """Commands to send as soon as the greetings have been exchanged."""
@@ -77,6 +82,17 @@ class Mechanism:
     def command(self, name: bytes, data: bytes) -> bytes:
         """A command of the peer's; returns commands to send. Raises ProtocolViolation."""
         raise NotImplementedError
+
+    def admit(self) -> None:
+        """The peer is about to be let in without having proved anything. Raises AccessDenied."""
+
+    def decode(self, data: bytes) -> bytes:
+        """Bytes of traffic, in any split, to whole plain frames. Raises ProtocolViolation."""
+        return data
+
+    def encode(self, pieces: "list[Body]") -> "list[Body]":
+        """Whole plain frames, in pieces, to bytes of traffic."""
+        return pieces
 
 
 class Null(Mechanism):
@@ -102,6 +118,7 @@ class Null(Mechanism):
         self.identity = found.get(b"identity", b"")
         if len(self.identity) > MAX_IDENTITY:
             raise ProtocolViolation("identity longer than 255 bytes")
+        self.admit()
         self.our_type = fitting(self.listener, self.our_type, self.peer_type)
         self.done = True
         return self._ready() if self.listener else b""

@@ -24,7 +24,6 @@ class PlainServer(Mechanism):
 
     name = b"PLAIN"
     as_server = True
-    principal = ""
 
     def __init__(self, check: Check) -> None:
         self._check = check
@@ -50,7 +49,6 @@ class PlainClient(Mechanism):
     """The connecting end of one connection."""
 
     name = b"PLAIN"
-    as_server = False
 
     def __init__(self, user: str, password: str, socket_type: bytes, identity: bytes = b"") -> None:
         self._user = user.encode()

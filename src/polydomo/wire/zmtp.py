@@ -4,10 +4,12 @@
 finds the end of each message, keeps the bounds, and hands over positions; it makes no object per frame.
 """
 
+from collections.abc import Callable
 from io import BytesIO
 
 from polydomo import limits
-from polydomo.errors import ProtocolViolation
+from polydomo.errors import AccessDenied, ProtocolViolation
+from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.mechanism import Mechanism, Null, command, fitting, parse_command
 
@@ -18,6 +20,8 @@ MINOR = b"\x01"
 GREETING_SIZE = 64
 ORDINARY_ENVELOPE = 2048  # more than the short frames in front of any ordinary message's body
 GATHER = 4096  # an unfinished message longer than this is gathered, not concatenated
+
+Select = Callable[[bytes], Mechanism]  # raises ProtocolViolation if there is no such mechanism
 
 SIGNING, GREETING, SECURING, GREETING_2, TRAFFIC = range(5)
 
@@ -59,6 +63,7 @@ class ZmtpLink(Link):
         socket_type: bytes = b"ROUTER",
         bounds: Bounds = DEFAULT_BOUNDS,
         mechanism: Mechanism | None = None,
+        select: Select | None = None,
     ) -> None:
         super().__init__(hub, handler, peer)
         self._state = SIGNING
@@ -68,7 +73,9 @@ class ZmtpLink(Link):
         self.listener = listener
         self.bounds = bounds
         self.fast_path_size = max(0, min(limits.BIG_BODY, bounds.max_frame, bounds.max_message) - ORDINARY_ENVELOPE)
+        self._select = select  # gives a listener's end of the mechanism that the peer's greeting names
         self.mechanism: Mechanism | None = mechanism if mechanism is not None else Null(listener, socket_type)
+        self._plain = 0  # pieces of ``out`` that belong to the handshake, and are not sealed
         self.version = (3, 1)
         self.our_type = socket_type
         self.peer_type = b""
@@ -89,6 +96,10 @@ class ZmtpLink(Link):
         self.hub.received += size
         start = 0
         try:
+            if self.seals:
+                assert self.mechanism is not None
+                data = self.mechanism.decode(data)
+                size = len(data)
             if self._hasty and not self.halted:
                 start = self.handler.fast_path(data, 0, size)
                 if start == size:
@@ -101,6 +112,18 @@ class ZmtpLink(Link):
             self.violation(error)
         self._hasty = self._state == TRAFFIC and self.handler.has_fast_path and not self._rest and self._gather is None
 
+    def take(self) -> "list[Body]":
+        out = self.out
+        self.out = []
+        if not self.seals:
+            return out
+        assert self.mechanism is not None
+        plain = self._plain
+        self._plain = 0
+        if plain >= len(out):
+            return out
+        return out[:plain] + self.mechanism.encode(out[plain:])
+
     # --- greeting and handshake -----------------------------------------------------------------------------------------
 
     def _greet(self) -> None:
@@ -110,6 +133,9 @@ class ZmtpLink(Link):
 
     def _shake(self, data: bytes) -> None:
         """Everything before traffic. ``data`` is what is left of the peer's bytes; each step takes its part or waits for more."""
+        if self.halted:
+            self._rest = data
+            return
         if data and data[0] != 0xFF and self._state == SIGNING:
             raise ProtocolViolation("not a ZMTP greeting")
         if data:
@@ -130,6 +156,10 @@ class ZmtpLink(Link):
                 self._rest = data
                 return
         self._rest = b""
+        if self.seals:
+            assert self.mechanism is not None
+            self._plain = len(self.out)
+            data = self.mechanism.decode(data)
         self.handler.on_open()
         if data:
             self._traffic(data, 0)
@@ -147,17 +177,25 @@ class ZmtpLink(Link):
             if not self.listener:
                 self.send(bytes((NUMBERS_2[self.our_type],)) + b"\x00\x00")
             return data[11:]
-        assert self.mechanism is not None
-        self.send(MINOR + self.mechanism.name.ljust(20, b"\x00") + bytes(32))
+        if self._select is None:
+            self._name_mechanism()
         self._state = GREETING
         return data[11:]
+
+    def _name_mechanism(self) -> None:
+        assert self.mechanism is not None
+        as_server = b"\x01" if self.mechanism.as_server else b"\x00"
+        self.send(MINOR + self.mechanism.name.ljust(20, b"\x00") + as_server + bytes(31))
 
     def _shake_greeting(self, data: bytes) -> bytes:
         if len(data) < GREETING_SIZE - 11:
             return data
-        assert self.mechanism is not None
         self.version = (3, min(data[0], 1))  # "A peer MUST accept higher protocol versions as valid."
         theirs = data[1:21].rstrip(b"\x00")
+        if self._select is not None:
+            self.mechanism = self._select(theirs)
+            self._name_mechanism()
+        assert self.mechanism is not None
         if theirs != self.mechanism.name:
             # "If the mechanism that the peer received does not exactly match the mechanism it sent, it MUST close the connection."
             raise ProtocolViolation(
@@ -189,12 +227,14 @@ class ZmtpLink(Link):
             return data
         mechanism = self.mechanism
         assert mechanism is not None
+        if mechanism.agrees and not self.hub.pacer.start(self):
+            return data
         name, content = parse_command(data[start:end])
         try:
             answer = mechanism.command(name, content)
         except ProtocolViolation as error:
             if name != b"ERROR":  # "ZMTP allows an explicit fatal error response during the mechanism handshake"
-                reason = str(error).encode()[:255]
+                reason = (error.status if isinstance(error, AccessDenied) else str(error)).encode()[:255]
                 self.send(command(b"ERROR", bytes((len(reason),)) + reason))
             raise
         if answer:
@@ -222,6 +262,9 @@ class ZmtpLink(Link):
         end = 3 + data[2]
         if len(data) < end:
             return data
+        if self._select is not None:  # ZMTP 2.0 has no mechanisms: it is NULL, without the words to refuse it
+            self.mechanism = self._select(b"NULL")
+            self.mechanism.admit()
         self._opened(self.our_type, peer_type, data[3:end])
         return data[end:]
 
@@ -229,7 +272,13 @@ class ZmtpLink(Link):
         self.our_type = our_type
         self.peer_type = peer_type
         self.identity = identity
-        self.mechanism = None  # its work is done, and idle connections are many
+        assert self.mechanism is not None
+        self.principal = self.mechanism.principal
+        if self.mechanism.transforms:
+            self.seals = True
+            self.needs_full_flush = True
+        else:
+            self.mechanism = None  # its work is done, and idle connections are many
         self._state = TRAFFIC
 
     # --- traffic --------------------------------------------------------------------------------------------------------
