@@ -73,7 +73,7 @@ def test_first_bytes_that_come_one_by_one_are_told_all_the_same(broker: Broker, 
         for start in range(0, 6, split):
             send_all(peer, TLS_HELLO[start : start + split])
         peer.closed()
-        assert broker.complaint(peer)["why"] == "TLS is not served here"
+        assert broker.complaint(peer)["why"] == "TLS is not served here; the access file needs server.tls"
 
 
 @pytest.mark.parametrize(
