@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "polydomo"
 
 # A module may import only from its own layer and from those before it.
-LAYERS = ["wire", "protocols", "broker", "stores", "server", "client", "worker", "journal", "pipeline", "cli"]
+LAYERS = ["wire", "protocols", "broker", "stores", "server", "client", "worker", "journal", "pipeline", "spark", "cli"]
 
 OPEN = {"errors", "limits"}  # to everybody
 EDGES = {"keys", "tls"}  # to every layer that does I/O
@@ -19,6 +19,7 @@ NARROWER = {
     "client": {"wire", "protocols", "client"},  # a program that only calls services carries no broker
     "worker": {"wire", "protocols", "client", "worker"},
     "pipeline": {"journal", "pipeline"},
+    "spark": {"protocols", "client", "worker", "spark"},  # executors carry no broker
 }
 
 IMPURE_MODULES = set(

@@ -363,3 +363,14 @@ STORE_RETRY: Final = 0.5  # Seconds between two tries after the store failed.
 STORE_ANSWER: Final = 20.0  # Seconds a client waits for a store that does not answer before it is told so.
 LEASE_TIME: Final = 6.0  # Seconds a broker leads without renewing its lease: how long a failover takes at most.
 LEASE_RENEW: Final = 1.5  # Seconds between two renewals: three may fail.
+
+# --- Spark ----------------------------------------------------------------------------------------------------------------
+
+SPARK_BATCH_ROWS: Final = (
+    1_000  # Rows of one request: 1.5 million rows per second and task, and small enough for any worker.
+)
+SPARK_OUTSTANDING: Final = (
+    64  # Requests that a task has open: a round trip of 5 ms still allows 12,000 requests per second.
+)
+SPARK_RETRIES: Final = 3  # Times that a call of a task is repeated; Spark repeats tasks anyway.
+SPARK_CALL_TIME: Final = 60.0  # Seconds for one call of a task: a batch of rows takes longer than one.

@@ -1,0 +1,98 @@
+"""Many calls at once over one connection, in a task of Spark: requests in, replies out, in the same order."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from polydomo.client.aio import AsyncClient
+from polydomo.client.message import Result
+from polydomo.errors import CallError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Which broker, and how it is called. It is sent to executors: plain values only."""
+
+    to: str
+    protocol: str = "mdx"
+    timeout: float = 60.0
+    retries: int = 3
+    outstanding: int = 64
+    options: dict[str, Any] = field(default_factory=dict)  # further arguments of the client, such as key and server_key
+
+    def client(self) -> AsyncClient:
+        return AsyncClient(self.to, self.protocol, timeout=self.timeout, retries=self.retries, **self.options)
+
+
+class Pump(Generic[T]):
+    """Keeps up to ``outstanding`` calls open. The event loop runs only while a reply is waited for: replies that arrive meanwhile wait in
+    the socket, and the broker sends no more than the task reads."""
+
+    def __init__(
+        self,
+        target: Target,
+        begin: "Callable[[AsyncClient, bytes | list[bytes], T], Coroutine[Any, Any, Result]]",
+    ) -> None:
+        self._target = target
+        self._begin = begin
+        self._open: deque[tuple[T, asyncio.Task[Result]]] = deque()
+
+    def run(self, requests: "Iterable[tuple[bytes | list[bytes], T]]") -> Iterator[list[tuple[T, Result | CallError]]]:
+        """``requests`` are bodies, each with whatever belongs to it; yields lists of that and the reply, or the error of the call."""
+        loop = _new_loop()
+        client = self._target.client()
+        try:
+            source = iter(requests)
+            while done := loop.run_until_complete(self._advance(client, source)):
+                yield done
+        finally:
+            for _, task in self._open:
+                task.cancel()
+            loop.run_until_complete(client.close())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    async def _advance(
+        self, client: AsyncClient, source: "Iterator[tuple[bytes | list[bytes], T]]"
+    ) -> list[tuple[T, Result | CallError]]:
+        """Opens calls as far as allowed, waits for the oldest, and takes every call from there on that has ended. Empty at the end."""
+        opened = self._open
+        while len(opened) < self._target.outstanding:
+            request = next(source, None)
+            if request is None:
+                break
+            body, belongs = request
+            opened.append((belongs, asyncio.ensure_future(self._begin(client, body, belongs))))
+        if not opened:
+            return []
+        await asyncio.wait([opened[0][1]])
+        done: list[tuple[T, Result | CallError]] = []
+        while opened and opened[0][1].done():
+            belongs, task = opened.popleft()
+            error = task.exception()
+            if error is not None and not isinstance(error, CallError):
+                raise error
+            done.append((belongs, error if error is not None else task.result()))
+        return done
+
+
+def caller(service: str) -> "Callable[[AsyncClient, bytes | list[bytes], Any], Coroutine[Any, Any, Result]]":
+    """Calls one service."""
+
+    def begin(client: AsyncClient, body: "bytes | list[bytes]", belongs: object) -> Coroutine[Any, Any, Result]:
+        return client.call(service, *([body] if isinstance(body, bytes) else body))
+
+    return begin
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
