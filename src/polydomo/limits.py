@@ -297,6 +297,9 @@ DBP_LATE: Final = (
 # --- the client and worker libraries ------------------------------------------------------------------------------------
 
 DBP_ANSWER_TIME: Final = 5.0  # The catalog answers at once; what takes longer does not speak DBP.
+SCHEMA_TIME: Final = 5.0  # How long a worker waits for the broker to take a schema.
+SCHEMA_TRIES: Final = 20  # Times it is sent: the registration on the other connection comes first, sooner or later,
+SCHEMA_WAIT: Final = 0.1  # ... and the time between.
 CALL_TIME: Final = 30.0  # A call that names no timeout: a person would have given up by then.
 CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: a broker restarts well within it.
 CONNECT_TIME_LOCAL: Final = (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from polydomo.broker import dispatch, outcomes, replies
 from polydomo.limits import MAX_MEMO_NAMES
 from polydomo.protocols.detached import DetachedLink
-from polydomo.protocols.memo_values import MemoValues
+from polydomo.protocols.memo_values import MemoValues, StoreFault
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, FAILED, OUTCOMES, Request
 from polydomo.protocols.session import Session
@@ -53,6 +53,7 @@ class Memoiser(Session):
         self.hits = 0  # answered from the store
         self.misses = 0  # run by a worker
         self.joined = 0  # answered with the reply to an identical request
+        self.faults = 0  # replies that the store could not keep
         self.open: dict[bytes, Shared] = {}  # by key
         self._holds: dict[Request, Shared] = {}  # a client's open request -> what it waits for
         self._names: dict[bytes, bool] = {}
@@ -89,7 +90,10 @@ class Memoiser(Session):
         dispatch.dispatch(broker, request, self.worker)
         shared = self.open.get(key)
         if shared is None:
-            kept = self.store.reply(key)
+            try:
+                kept = self.store.reply(key)
+            except StoreFault:
+                kept = None  # memoising is not worth a failure
             if kept is not None:
                 self.hits += 1
                 replies.final(broker, self.worker, request.token, kept)
@@ -128,7 +132,10 @@ class Memoiser(Session):
             return
         kept = bytes(body)
         name = shared.service.name
-        self.store.put_reply(shared.key, name.decode("utf-8", "replace"), self.versions.get(name, ""), kept)
+        try:
+            self.store.put_reply(shared.key, name.decode("utf-8", "replace"), self.versions.get(name, ""), kept)
+        except StoreFault:
+            self.faults += 1
         for token in self._settle(shared):
             replies.final(self.core, self.worker, token, kept)
 
@@ -165,6 +172,12 @@ class Memoiser(Session):
         if op == "rm" and isinstance(service, str) and service:
             return {"removed": self.store.remove_replies(service)}
         if op == "stats":
-            counts = {"hits": self.hits, "misses": self.misses, "joined": self.joined, "running": len(self.open)}
+            counts = {
+                "hits": self.hits,
+                "misses": self.misses,
+                "joined": self.joined,
+                "running": len(self.open),
+                "faults": self.faults,
+            }
             return {"services": self.patterns, **counts, **self.store.stats()}
         return {"error": 'op must be "ls", "stats", or "rm" with a service'}

@@ -42,6 +42,11 @@ class Schemas:
             return None
         return self._learned.get(name) or self.declared.get(name)
 
+    def encoding_of(self, name: bytes) -> str:
+        """How the service's one reply is encoded; "" where nothing is known of it, or where it sends several."""
+        schema = self._learned.get(name) or self.declared.get(name)
+        return schema.encoding if schema is not None and not schema.streams else ""
+
     def all(self) -> "dict[str, ServiceSchema]":
         """Of every service that a worker offers now, by name; a name that is not UTF-8 is left out."""
         found: dict[str, ServiceSchema] = {}

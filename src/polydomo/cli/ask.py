@@ -197,13 +197,13 @@ def with_parts(count: int, parts: dict[str, int]) -> str:
     return f"{count} ({shown})" if shown else str(count)
 
 
-def ask(to: str | None, what: str, timeout: float) -> Any:
+def ask(to: str | None, what: str, timeout: float, question: str = "") -> Any:
     """The broker's answer to the reserved service ``polydomo.<what>``."""
     from polydomo.cli.exits import needs_broker
 
     url = options.address(to)
     with needs_broker(url):
-        return asyncio.run(fetch(url, what, timeout))
+        return asyncio.run(fetch(url, what, timeout, question))
 
 
 async def fetch(url: str, what: str, timeout: float, question: str = "") -> Any:

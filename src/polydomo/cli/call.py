@@ -66,11 +66,13 @@ def call(
     **Examples**
 
     - `polydomo call echo hello`
+    - `polydomo call add a=1 b=2`: arguments by name, for a service that has a schema
     - `polydomo call resize - --raw <in.png >out.png`
     - `polydomo call sum 1 2 3 --protocol mdp2 --timeout 5`
     - `polydomo call mail "$letter" --protocol emqp --header retry-count:2`
     - `polydomo call echo hello --protocol dcp --type-size 4 --no-ask --to tcp://127.0.0.1:6000`
     """
+    from polydomo.cli.arguments import frames_of
     from polydomo.cli.exits import needs_broker
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import SettingError
@@ -89,7 +91,10 @@ def call(
     async def run() -> None:
         client = AsyncClient(url, spoken, timeout=timeout, connect_timeout=options.connect_time(url), **more)
         async with client:
-            async for part in replies(client, name, frames, headers, patience, ask, f" --to {to}" if to else ""):
+            typed = await frames_of(client, name, body or [])
+            async for part in replies(
+                client, name, typed or frames, headers, patience, ask, f" --to {to}" if to else ""
+            ):
                 write(part)
 
     with needs_broker(url):

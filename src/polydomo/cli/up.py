@@ -7,11 +7,13 @@ import math
 import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from importlib import import_module
 from importlib.abc import MetaPathFinder
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +23,8 @@ from polydomo.errors import SettingError
 if TYPE_CHECKING:
     from polydomo.cli.keeping import Keeper
     from polydomo.server.server import BrokerServer
+    from polydomo.server.settings import Settings
+    from polydomo.stores.memo import MemoStore
 
 Loop = Callable[[], asyncio.AbstractEventLoop]
 
@@ -124,9 +128,20 @@ def up(
         with keeping.journal(settings) as kept:
             if kept.journal is not None:
                 spare_pandas()
-            run_to_end(serve(BrokerServer(settings, kept.recorder), kept, stage))
+            memo = open_memo(settings)
+            try:
+                run_to_end(serve(BrokerServer(settings, kept.recorder, memo), kept, stage))
+            finally:
+                memo.close()
     except (OSError, MemoryError) as error:
         raise SettingError(f"the broker cannot {stage.name}: {resources.remedy(error)}") from None
+
+
+def open_memo(settings: "Settings") -> "MemoStore":
+    """The store of MemoDB and of memoised services. Raises SettingError."""
+    from polydomo.stores.memo import FILE, MemoStore
+
+    return MemoStore(Path(settings.data) / FILE, time.time, settings.memo.max_bytes, settings.memo.max_age)
 
 
 def run_to_end(broker: Coroutine[None, None, None]) -> None:

@@ -1,6 +1,7 @@
 """``POST /v1/call/{service}``: the reply as one body, as separate frames, or as a stream of partial replies."""
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from polydomo.limits import MAX_HTTP_TIMEOUT, MAX_SERVICE_NAME
@@ -23,6 +24,7 @@ from polydomo.protocols.http_content import (
 )
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, failure_problem, problem_headers
 from polydomo.protocols.request import Request
+from polydomo.protocols.service_schema import JSON_ENCODING
 from polydomo.wire.frames import Body, flat
 from polydomo.wire.http import HttpError, RequestHead
 
@@ -71,6 +73,9 @@ def service_name(path: "list[str]") -> bytes:
 class CallEndpoint(Endpoint):
     methods = ("POST",)
 
+    def __init__(self, encoding_of: "Callable[[bytes], str]" = lambda service: "") -> None:
+        self.encoding_of = encoding_of  # of a typed service: its replies are JSON already
+
     def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
         service_name(path)
         if "polydomo-timeout" in head.headers:
@@ -86,6 +91,8 @@ class CallEndpoint(Endpoint):
             exchange = EventExchange(session, media)
         elif headers.get("polydomo-stream", "").lower() == "chunked":
             exchange = ChunkExchange(session)
+        elif media in (OCTETS, JSON) and self.encoding_of(service) == JSON_ENCODING:
+            exchange = TypedExchange(session, JSON)
         else:
             exchange = CallExchange(session, media)
         deadline = 0.0
@@ -126,6 +133,13 @@ class CallExchange(Exchange):
 
     def failure(self, request: Request, code: str, text: str) -> None:
         fail(self.session, request, code, text)
+
+
+class TypedExchange(CallExchange):
+    """The final reply of a typed service, which is JSON as it is."""
+
+    def final(self, request: Request, body: Body) -> None:
+        self.session.reply(200, JSON, flat(body), NO_STORE + named(self.session, request))
 
 
 class ChunkExchange(Exchange):

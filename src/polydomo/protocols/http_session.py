@@ -19,6 +19,7 @@ from polydomo.limits import (
 )
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.http_content import JSON, PROBLEM, dump, problem
+from polydomo.protocols.memo_values import StoreFault
 from polydomo.protocols.request import (
     CANCELLED,
     FAILED,
@@ -268,7 +269,10 @@ class HttpSession(Session):
             return
         found, self._found = self._found, None
         assert found is not None
-        found[0].serve(self, head, found[1], body)
+        try:
+            found[0].serve(self, head, found[1], body)
+        except StoreFault as error:
+            raise HttpError(503, f"the memo store cannot write: {error}", close=False) from None
 
     def on_bad_request(self, head: RequestHead | None, error: HttpError) -> None:
         self.link.common = self.site.date()

@@ -6,6 +6,10 @@
 from polydomo.protocols.memo_cid import Cid
 
 
+class StoreFault(Exception):
+    """The store cannot write: a full disk, or another process that keeps it locked."""
+
+
 class MemoValues:
     """In memory, without limits."""
 

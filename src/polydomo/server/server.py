@@ -86,10 +86,6 @@ class BrokerServer:
         self.publishers = Publishers(self)
         self.bridges: list[Call] = []  # to other brokers
         self.metrics = MetricsPage(self)
-        if settings.memo.services:
-            self.broker.memoiser = Memoiser(
-                self.broker, self.memo_store, settings.memo.services, settings.memo.versions
-            )
         self.site = build_site(self)  # what is served over HTTP
         self.urls: list[str] = []
         self.places: dict[str, str] = {}  # the listeners with a role, by its name
@@ -117,6 +113,7 @@ class BrokerServer:
     async def start(self) -> None:
         """Opens every listener, or none: raises SettingError with one clear line."""
         self.loop = asyncio.get_running_loop()
+        self._memoise()
         self._count_files()
         try:
             if hasattr(select, "epoll"):  # opened now: later, when a connection must be watched, no file may be left
@@ -175,6 +172,12 @@ class BrokerServer:
                     f"dbp.beacon: cannot send to {place[0]}:{place[1]}: {listening.reason(error)}"
                 ) from None
             self.beacon.start()
+
+    def _memoise(self) -> None:
+        memo = self.settings.memo
+        if memo.services and self.broker.memoiser is None:
+            self.wake()
+            self.broker.memoiser = Memoiser(self.broker, self.memo_store, memo.services, memo.versions)
 
     def _count_files(self) -> None:
         """Every connection is an open file: fewer files mean fewer connections. Raises SettingError if there would be next to none."""

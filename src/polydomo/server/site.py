@@ -37,7 +37,7 @@ def build_site(server: "BrokerServer") -> Site:
     site.origins = frozenset(server.settings.http.origins)
     workers = HttpWorkers(broker)
     broker.schemas.declare(server.settings.http.tools)
-    site.mount("/v1/call", CallEndpoint())
+    site.mount("/v1/call", CallEndpoint(broker.schemas.encoding_of))
     site.mount("/v1/work", WorkEndpoint(workers))
     site.mount("/v1/reply", ReplyEndpoint(workers))
     site.mount("/v1/ws", WebSocketEndpoint())

@@ -15,8 +15,9 @@ from pathlib import Path
 from polydomo.errors import SettingError
 from polydomo.limits import MEMO_CHECKPOINT, MEMO_KEEP_AGE, MEMO_KEEP_BYTES, MEMO_TRIM
 from polydomo.protocols.memo_cid import Cid, read_cid
-from polydomo.protocols.memo_values import MemoValues
+from polydomo.protocols.memo_values import MemoValues, StoreFault
 
+FILE = "memo.db"  # in the data directory
 VERSION = 1
 TABLES = """
 CREATE TABLE node (cid BLOB PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
@@ -181,8 +182,11 @@ class MemoStore(MemoValues):
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._db:
-            yield self._db
+        try:
+            with self._db:
+                yield self._db
+        except sqlite3.Error as error:
+            raise StoreFault(f"{self.path}: {error}") from None
         self._written += 1
         if self._written >= MEMO_CHECKPOINT:
             self._written = 0
@@ -204,7 +208,7 @@ def _open(path: Path) -> sqlite3.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        db = sqlite3.connect(path)
+        db = sqlite3.connect(path, timeout=0.1)  # another process must not hold up the loop
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA wal_autocheckpoint = 0")  # a thread does it

@@ -3,20 +3,24 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from polydomo.client.aio import AsyncClient
 from polydomo.client.security import Security, target
 from polydomo.errors import SettingError
-from polydomo.limits import CONNECT_TIME, GRACE, MAX_SERVICE_NAME
+from polydomo.limits import CONNECT_TIME, GRACE, MAX_SERVICE_NAME, SCHEMA_TIME
 from polydomo.protocols import registry
 from polydomo.protocols.ends import WorkerEnd
 from polydomo.worker.functions import Function, Threads
+from polydomo.worker.schema_sender import SchemaSender
 from polydomo.worker.seat import Seat
+from polydomo.worker.typed import Typed, is_typed
 
 log = logging.getLogger("polydomo.worker")
 
-F = TypeVar("F", bound=Function)
+F = TypeVar("F", bound=Callable[..., Any])  # of one Call, or typed
 
 
 class AsyncWorker:
@@ -43,6 +47,9 @@ class AsyncWorker:
     - ``async def``: runs on the event loop;
     - plain: runs in a thread, so that heartbeats go on meanwhile;
     - a generator of either kind: what it yields are partial replies, and what a plain one returns is the final reply.
+
+    A function with annotated parameters is typed: it gets its arguments by name from a JSON object, and its result is sent as JSON
+    (see ``polydomo.worker.typed``).
 
     A function that raises has failed. Over a protocol with a word for failure (``mdx``) the caller is told, with ``CallFailed``'s own code
     and text if that is what was raised; over the others the worker leaves and registers again, and the broker tries the request
@@ -84,6 +91,10 @@ class AsyncWorker:
         self.concurrency = concurrency
         self.grace = grace
         self._functions: dict[bytes, Function] = {}
+        self._client = partial(
+            AsyncClient, to, key=key, server_key=server_key, context=context, security=security, timeout=SCHEMA_TIME
+        )
+        self._schemas = SchemaSender(self._client)
         self._threads = Threads("polydomo-work")
         self._seats: list[Seat] = []
         self._started = asyncio.Event()
@@ -112,13 +123,17 @@ class AsyncWorker:
 
         return register
 
-    def add(self, name: str | bytes, function: Function) -> None:
+    def add(self, name: str | bytes, function: Callable[..., Any]) -> None:
         """``function`` serves ``name`` from the next ``run`` on."""
         key = self._key(name)
         if not callable(function):
             raise SettingError(f"service: {name!r} is served by a function, not by {type(function).__name__}")
         if key in self._functions:
             raise SettingError(f"service: {name!r} has a function already")
+        if is_typed(function):
+            typed = Typed(key.decode(errors="replace"), function)
+            self._schemas.add(key, typed.schema())
+            function = typed.plain()
         self._functions[key] = function
 
     @staticmethod
@@ -153,6 +168,7 @@ class AsyncWorker:
         finally:
             stop.cancel()
             announcing.cancel()
+            self._schemas.stop()
             for seat in self._seats:
                 seat.drop()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -216,7 +232,7 @@ class AsyncWorker:
                 list(functions)
             )  # raises here, not in the background, if the protocol cannot say the name
         return [
-            Seat(self._address, self._make_end, functions, self._threads)
+            Seat(self._address, self._make_end, functions, self._threads, self._schemas.send)
             for functions in offers
             for _ in range(self.concurrency)
         ]

@@ -7,14 +7,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from polydomo.client.background import Background, new_event_loop
 from polydomo.client.security import Security
 from polydomo.limits import GRACE
 from polydomo.protocols import registry
 from polydomo.worker.aio import AsyncWorker, F
-from polydomo.worker.functions import Function
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -83,7 +82,7 @@ class Worker:
         """Decorates the function that serves ``name``."""
         return self._worker.service(name)
 
-    def add(self, name: str | bytes, function: Function) -> None:
+    def add(self, name: str | bytes, function: Callable[..., Any]) -> None:
         """``function`` serves ``name`` from the next ``run`` or ``start`` on."""
         self._worker.add(name, function)
 

@@ -116,7 +116,9 @@ class Seat:
         make_end: Callable[[], WorkerEnd],
         functions: dict[bytes, Function],
         threads: Threads,
+        on_registered: Callable[[list[bytes]], None] = lambda names: None,
     ) -> None:
+        self.on_registered = on_registered  # told the names each time they were registered
         self.address = address
         self.make_end = make_end
         self.functions = functions
@@ -197,6 +199,7 @@ class Seat:
         if self.ready.is_set():
             log.info("offering %s again at %s", self.name, self.address)
         self.ready.set()
+        self.on_registered(list(self.functions))
         return post
 
     def _on_job(self, post: Post, job: Job) -> None:

@@ -1,0 +1,79 @@
+"""``polydomo call add a=1 b=2``: arguments by name for a service that has a schema."""
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from polydomo.errors import PolydomoError, SettingError
+
+if TYPE_CHECKING:
+    from polydomo.client.aio import AsyncClient
+
+_PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+
+
+def named(words: list[str]) -> dict[str, str] | None:
+    """The arguments as name and text; None if the words are not all ``name=value``.
+
+    >>> named(["a=1", "b=x=y"]), named(["a=1", "b"]), named([])
+    ({'a': '1', 'b': 'x=y'}, None, None)
+    """
+    matches = [_PAIR.fullmatch(word) for word in words]
+    if not words or not all(matches):
+        return None
+    return {match[1]: match[2] for match in matches if match is not None}
+
+
+async def frames_of(client: "AsyncClient", service: bytes, words: list[str]) -> list[bytes] | None:
+    """The request for a typed service; None where the service has no schema, and words are frames as they stand."""
+    arguments = named(words)
+    if arguments is None:
+        return None
+    try:
+        schema = (await client.call("polydomo.schema", service)).json()
+    except (PolydomoError, ValueError):
+        return None  # a broker without schemas
+    if not isinstance(schema, dict) or schema.get("encoding") not in ("json", "bytes"):
+        return None
+    return [encode(arguments, schema["input"])]
+
+
+def encode(arguments: dict[str, str], schema: dict[str, Any]) -> bytes:
+    """The JSON object that the texts stand for. Raises SettingError.
+
+    >>> encode({"a": "1", "b": "1"}, {"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}})
+    b'{"a": 1, "b": "1"}'
+    """
+    properties = schema.get("properties", {})
+    unknown = [name for name in arguments if name not in properties]
+    if unknown and schema.get("additionalProperties") is False:
+        raise SettingError(f"{unknown[0]}: there is no such argument; there are {', '.join(properties)}")
+    missing = [name for name in schema.get("required", []) if name not in arguments]
+    if missing:
+        raise SettingError(f"{', '.join(missing)}: missing; write {' '.join(f'{name}=...' for name in missing)}")
+    return json.dumps({name: value(name, text, properties.get(name, {})) for name, text in arguments.items()}).encode()
+
+
+def value(name: str, text: str, schema: dict[str, Any]) -> Any:
+    """A text as what its schema wants: a string as it stands, anything else as JSON."""
+    kinds = _kinds(schema)
+    if kinds == {"string"}:
+        return text
+    try:
+        found = json.loads(text)
+    except ValueError:
+        if "string" in kinds or not kinds:
+            return text
+        raise SettingError(f"{name}: {text!r} is not {' or '.join(sorted(kinds))}; write it as JSON") from None
+    return text if "string" in kinds and isinstance(found, dict | list) and not kinds & {"object", "array"} else found
+
+
+def _kinds(schema: dict[str, Any]) -> set[str]:
+    """The types of JSON that a schema names; empty where it names none."""
+    kind = schema.get("type")
+    found = {kind} if isinstance(kind, str) else set(kind) if isinstance(kind, list) else set()
+    for part in [*schema.get("anyOf", []), *schema.get("oneOf", [])]:
+        found |= _kinds(part)
+    if "enum" in schema and all(isinstance(item, str) for item in schema["enum"]):
+        found.add("string")
+    return found

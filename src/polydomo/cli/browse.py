@@ -1,0 +1,64 @@
+"""``polydomo open``: the broker's dashboard in a browser."""
+
+import urllib.error
+import urllib.request
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from polydomo.cli import options
+from polydomo.cli.options import To
+from polydomo.errors import NotConnected, SettingError
+
+LOOK_TIME = 3.0  # seconds in which a broker must answer
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(name="open")(open_dashboard)
+
+
+def open_dashboard(
+    to: To = None,
+    show: Annotated[bool, typer.Option("--print", help="Print the address and open nothing.")] = False,
+) -> None:
+    """Open the broker's dashboard in a browser.
+
+    Ends with status 5 if no broker answers.
+
+    **Examples**
+
+    - `polydomo open`
+    - `polydomo open --to tcp://127.0.0.1:6000 --print`
+    """
+    from polydomo.cli.exits import needs_broker
+
+    url = options.address(to)
+    page = page_of(url)
+    with needs_broker(url):
+        check(page)
+    typer.echo(page)
+    if not show and not webbrowser.open(page):
+        typer.echo("no browser could be started here: open the address yourself", err=True)
+
+
+def page_of(url: str) -> str:
+    """
+    >>> page_of("tcp://127.0.0.1:5246"), page_of("tls+tcp://broker.lab:5246")
+    ('http://127.0.0.1:5246/', 'https://broker.lab:5246/')
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("tcp", "tls+tcp"):
+        raise SettingError(f"--to: a browser reaches a broker at tcp:// and tls+tcp:// addresses, not at {url}")
+    return f"{'https' if scheme == 'tls+tcp' else 'http'}://{rest}/"
+
+
+def check(page: str) -> None:
+    """Raises NotConnected if no broker answers there."""
+    try:
+        with urllib.request.urlopen(f"{page}healthz", timeout=LOOK_TIME):
+            pass
+    except urllib.error.HTTPError:
+        pass  # it answers; a certificate or a token is the browser's business
+    except (OSError, ValueError) as error:
+        raise NotConnected(f"{page}: {getattr(error, 'reason', error)}") from None

@@ -1,0 +1,93 @@
+"""``polydomo memo``: what is kept of memoised services."""
+
+import json as jsons
+from typing import Annotated, Any
+
+import typer
+
+from polydomo.cli.options import Json, Timeout, To
+from polydomo.cli.render import Column, show, show_json, size
+
+Row = dict[str, Any]
+
+commands = typer.Typer(help="Show and remove kept replies of memoised services.", no_args_is_help=True)
+
+COLUMNS = [
+    Column("service"),
+    Column("version"),
+    Column("replies", right=True),
+    Column("size", right=True),
+    Column("hits", right=True),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.add_typer(commands, name="memo")
+
+
+@commands.callback()
+def memo() -> None:
+    """Show and remove kept replies of memoised services."""
+
+
+@commands.command()
+def ls(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+    """List the services of which replies are kept.
+
+    **Examples**
+
+    - `polydomo memo ls`
+    """
+    rows: list[Row] = _ask(to, {"op": "ls"}, timeout)
+    if json:
+        show_json(rows)
+        return
+    cells = [
+        [row["service"], row["version"], str(row["replies"]), size(row["size_bytes"]), str(row["hits"])] for row in rows
+    ]
+    show(COLUMNS, cells)
+
+
+@commands.command()
+def rm(
+    service: Annotated[
+        str, typer.Argument(metavar="SERVICE", help="Name of the service; `lint.*` is all that begin so.")
+    ],
+    to: To = None,
+    timeout: Timeout = 5.0,
+) -> None:
+    """Remove the kept replies of a service: its next requests are run again.
+
+    **Examples**
+
+    - `polydomo memo rm resize`
+    - `polydomo memo rm 'lint.*'`
+    """
+    answer: Row = _ask(to, {"op": "rm", "service": service}, timeout)
+    typer.echo(f"removed {answer.get('removed', 0)} replies of {service}")
+
+
+@commands.command()
+def stats(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+    """Show hits and misses, and how much is kept.
+
+    **Examples**
+
+    - `polydomo memo stats`
+    """
+    answer: Row = _ask(to, {"op": "stats"}, timeout)
+    if json:
+        show_json(answer)
+        return
+    if not answer.get("services"):
+        typer.echo("no service is memoised; the setting memo.services names them")
+        return
+    for name, value in answer.items():
+        shown = ", ".join(value) if isinstance(value, list) else size(value) if name.endswith("_bytes") else value
+        typer.echo(f"{name:<16} {shown}")
+
+
+def _ask(to: str | None, command: Row, timeout: float) -> Any:
+    from polydomo.cli.ask import ask
+
+    return ask(to, "memo", timeout, jsons.dumps(command))
