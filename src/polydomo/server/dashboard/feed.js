@@ -1,0 +1,146 @@
+// The connection to the broker: one WebSocket for what changes, fetch for the rest. Only public endpoints are used.
+
+import { token } from "./session.js";
+
+export const HISTORY = 120; // samples kept per service for the sparklines: two minutes
+
+/** What the page knows. `figures` is the newest message of the topic monitor.figures. */
+export const data = { figures: null, connected: false, history: new Map(), total: newSeries() };
+
+const listeners = new Set();
+const topics = new Map(); // prefix -> set of functions that get its messages
+let socket = null;
+let delay = 500;
+let calls = 0;
+const open = new Map(); // id of a call -> {resolve, reject, parts}
+
+function newSeries() {
+  return { rate: [], p99: [], queued: [], failed: [] };
+}
+
+/** Calls `listener` after every change of `data`; returns a function that ends that. */
+export function watch(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function notify() {
+  for (const listener of listeners) listener();
+}
+
+export function connect() {
+  const url = new URL("/v1/ws", location.href);
+  url.protocol = url.protocol.replace("http", "ws");
+  const protocols = ["polydomo"];
+  if (token()) protocols.push(`polydomo.token.${token()}`);
+  socket = new WebSocket(url, protocols);
+  socket.onopen = () => {
+    delay = 500;
+    data.connected = true;
+    send({ op: "subscribe", topic: "monitor.figures" });
+    for (const prefix of topics.keys()) send({ op: "subscribe", topic: prefix });
+    notify();
+  };
+  socket.onmessage = (event) => receive(JSON.parse(event.data));
+  socket.onclose = () => {
+    data.connected = false;
+    for (const call of open.values()) call.reject(new Error("the connection to the broker was lost"));
+    open.clear();
+    notify();
+    setTimeout(connect, delay);
+    delay = Math.min(delay * 2, 8000);
+  };
+}
+
+function send(message) {
+  if (socket !== null && socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+}
+
+function receive(message) {
+  if (message.op === "message") {
+    if (message.topic === "monitor.figures") takeFigures(JSON.parse(text(message.frames)));
+    for (const [prefix, functions] of topics) {
+      if (message.topic.startsWith(prefix)) for (const each of functions) each(message.topic, message.frames);
+    }
+    return;
+  }
+  const call = open.get(message.id);
+  if (call === undefined) return;
+  if (message.op === "partial") call.parts.push(message.frames);
+  else if (message.op === "final") {
+    open.delete(message.id);
+    call.resolve({ parts: call.parts, frames: message.frames, request: message.request });
+  } else if (message.op === "failure") {
+    open.delete(message.id);
+    call.reject(Object.assign(new Error(message.problem.detail || message.problem.title), { problem: message.problem }));
+  }
+}
+
+function takeFigures(figures) {
+  data.figures = figures;
+  push(data.total, figures);
+  const seen = new Set();
+  for (const row of figures.services) {
+    seen.add(row.name);
+    if (!data.history.has(row.name)) data.history.set(row.name, newSeries());
+    push(data.history.get(row.name), row);
+  }
+  for (const name of data.history.keys()) if (!seen.has(name)) data.history.delete(name);
+  notify();
+}
+
+function push(series, row) {
+  for (const [name, value] of [["rate", row.rate], ["p99", row.p99_us], ["queued", row.queued], ["failed", row.failed_rate]]) {
+    series[name].push(value || 0);
+    if (series[name].length > HISTORY) series[name].shift();
+  }
+}
+
+/** Frames as the WebSocket carries them, joined as text. */
+export function text(frames) {
+  return frames.map((frame) => (typeof frame === "string" ? frame : `[${frame.base64.length} characters of base64]`)).join("");
+}
+
+/** Calls `each(topic, frames)` for every message under the prefix, last values first; returns a function that ends that. */
+export function subscribe(prefix, each) {
+  if (!topics.has(prefix)) {
+    topics.set(prefix, new Set());
+    send({ op: "subscribe", topic: prefix });
+  }
+  topics.get(prefix).add(each);
+  return () => {
+    const functions = topics.get(prefix);
+    functions.delete(each);
+    if (!functions.size) {
+      topics.delete(prefix);
+      send({ op: "unsubscribe", topic: prefix });
+    }
+  };
+}
+
+/** Calls a service. Resolves to {parts, frames, request}; rejects with an Error that has the problem. */
+export function call(service, frames, timeout) {
+  const id = ++calls;
+  return new Promise((resolve, reject) => {
+    open.set(id, { resolve, reject, parts: [] });
+    send({ op: "call", id, service, frames, timeout });
+  });
+}
+
+/** GET of an endpoint as JSON. Rejects with an Error whose text can be shown. */
+export async function get(path) {
+  return request("GET", path);
+}
+
+export async function request(method, path, body) {
+  const headers = { Accept: "application/json" };
+  if (token()) headers.Authorization = `Bearer ${token()}`;
+  const response = await fetch(path, { method, headers, body, cache: "no-store" });
+  if (!response.ok) {
+    const problem = await response.json().catch(() => ({}));
+    const error = new Error(problem.detail || problem.title || `${response.status} ${response.statusText}`);
+    error.status = response.status;
+    throw error;
+  }
+  return response.status === 204 ? null : response.json();
+}

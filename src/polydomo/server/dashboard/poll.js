@@ -1,0 +1,44 @@
+// Views that are not pushed are asked for again every few seconds, while the page is visible.
+
+import { empty, put } from "./dom.js";
+import { get } from "./feed.js";
+
+const EVERY = 2000;
+
+/** Calls `take(rows)` with what the endpoint returns, now and every two seconds; shows an error in `place`. Returns the end. */
+export function poll(path, take, place, every = EVERY) {
+  let ended = false;
+  let timer = 0;
+  let failed = false;
+
+  async function ask() {
+    if (document.visibilityState === "visible") {
+      try {
+        const rows = await get(path());
+        if (ended) return;
+        if (failed) put(place);
+        failed = false;
+        take(rows);
+      } catch (error) {
+        if (ended) return;
+        failed = true;
+        put(place, explain(error));
+      }
+    }
+    if (!ended) timer = setTimeout(ask, every);
+  }
+
+  ask();
+  return () => {
+    ended = true;
+    clearTimeout(timer);
+  };
+}
+
+/** What to show for a failed request. */
+export function explain(error) {
+  if (error.status === 401) return empty("This broker asks for a token. Open the dashboard with", "polydomo open");
+  if (error.status === 403) return empty(`Not permitted: ${error.message}`);
+  if (error.status === 404) return empty(error.message);
+  return empty(`Could not load: ${error.message}. Trying again.`);
+}

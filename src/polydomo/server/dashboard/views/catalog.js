@@ -1,0 +1,32 @@
+// The catalog: services that registered themselves over DBP, and the services of all other protocols.
+
+import { h, state } from "../dom.js";
+import { poll } from "../poll.js";
+import { table } from "../table.js";
+
+export const title = "Catalog";
+
+export function show(place) {
+  const errors = h("div");
+  const entries = table({
+    caption: "Catalog",
+    key: (row) => row.name,
+    sort: "name",
+    filter: (row) => `${row.name} ${row.protocol} ${row.address}`,
+    nothing: "The catalog is empty.",
+    columns: [
+      { key: "name", title: "Service" },
+      { key: "state", title: "State", cell: (row) => state(row.state || "ready") },
+      { key: "protocol", title: "Protocol", cell: (row) => row.protocol || "dbp" },
+      { key: "address", title: "Address", wide: true, cell: (row) => row.address || row.ip || "–" },
+      { key: "info", title: "Details", wide: true, cell: (row) => details(row) },
+    ],
+  });
+  place.append(errors, entries.element);
+  return poll(() => "/v1/catalog", (found) => entries.set(Array.isArray(found) ? found : Object.entries(found).map(([name, info]) => ({ name, ...info }))), errors, 5000);
+}
+
+function details(row) {
+  const rest = Object.entries(row).filter(([name]) => !["name", "state", "protocol", "address", "ip"].includes(name));
+  return rest.length ? JSON.stringify(Object.fromEntries(rest)) : "–";
+}

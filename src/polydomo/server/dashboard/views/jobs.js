@@ -1,0 +1,67 @@
+// Durable jobs, dead letters and schedules, with their actions.
+
+import { h, state } from "../dom.js";
+import { cancel, dropDead, removeSchedule, retryDead, runSchedule } from "../actions.js";
+import { clock, count } from "../format.js";
+import { poll } from "../poll.js";
+import { table } from "../table.js";
+
+export const title = "Jobs";
+
+function buttons(...pairs) {
+  return (row) => ({ element: h("span", { class: "actions" }, pairs.map(([text, act]) => h("button", { type: "button", class: "small", onclick: () => act(row) }, text))), update() {} });
+}
+
+export function show(place) {
+  const jobErrors = h("div");
+  const deadErrors = h("div");
+  const scheduleErrors = h("div");
+  const jobs = table({
+    caption: "Jobs",
+    key: (row) => row.job,
+    sort: "submitted",
+    descending: true,
+    filter: (row) => `${row.job} ${row.service} ${row.state} ${row.key || ""}`,
+    nothing: "No jobs. Submit one: polydomo submit SERVICE BODY",
+    columns: [
+      { key: "job", title: "Job" },
+      { key: "service", title: "Service" },
+      { key: "state", title: "State", cell: (row) => state(row.state) },
+      { key: "attempts", title: "Attempts", number: true, wide: true, cell: (row) => count(row.attempts) },
+      { key: "submitted", title: "Submitted", wide: true, cell: (row) => clock(row.submitted) },
+      { key: "key", title: "Key", wide: true, cell: (row) => row.key || "–" },
+      { key: "reason", title: "Reason", wide: true, cell: (row) => row.reason || "" },
+      { key: "action", title: "", make: buttons(["Cancel", (row) => cancel(row.job)]) },
+    ],
+  });
+  const dead = table({
+    caption: "Dead letters",
+    key: (row) => row.job,
+    sort: "job",
+    filter: (row) => `${row.job} ${row.service} ${row.reason || ""}`,
+    nothing: "No dead letters.",
+    columns: [
+      { key: "job", title: "Job" },
+      { key: "service", title: "Service" },
+      { key: "reason", title: "Reason" },
+      { key: "attempts", title: "Attempts", number: true, wide: true, cell: (row) => count(row.attempts) },
+      { key: "action", title: "", make: buttons(["Retry", (row) => retryDead(row.job)], ["Drop", (row) => dropDead(row.job)]) },
+    ],
+  });
+  const schedules = table({
+    caption: "Schedules",
+    key: (row) => row.schedule,
+    sort: "schedule",
+    nothing: "No schedules. Add one: polydomo schedule add NAME SERVICE --cron '0 3 * * *'",
+    columns: [
+      { key: "schedule", title: "Schedule" },
+      { key: "service", title: "Service" },
+      { key: "when", title: "When", cell: (row) => row.cron || (row.interval_us ? `every ${row.interval_us / 1e6} s` : "–") },
+      { key: "next", title: "Next run", cell: (row) => (row.next ? clock(row.next) : "–") },
+      { key: "action", title: "", make: buttons(["Run now", (row) => runSchedule(row.schedule)], ["Remove", (row) => removeSchedule(row.schedule)]) },
+    ],
+  });
+  place.append(h("h1", null, "Jobs"), jobErrors, jobs.element, h("h2", null, "Dead letters"), deadErrors, dead.element, h("h2", null, "Schedules"), scheduleErrors, schedules.element);
+  const ends = [poll(() => "/v1/jobs", (rows) => jobs.set(rows), jobErrors), poll(() => "/v1/dead", (rows) => dead.set(rows), deadErrors, 5000), poll(() => "/v1/schedules", (rows) => schedules.set(rows), scheduleErrors, 5000)];
+  return () => ends.forEach((end) => end());
+}
