@@ -55,6 +55,12 @@ def build_site(server: "BrokerServer") -> Site:
     site.mount("/v1/logs", QueryEndpoint(b"polydomo.logs"))
     for name in ("polydomo.js", "polydomo.d.ts"):
         site.mount(f"/v1/{name}", FileEndpoint(name, (WEB / name).read_bytes(), shared=True))
+    for path in sorted((WEB / "ui").rglob("*")):
+        if path.is_file():
+            name = path.relative_to(WEB).as_posix()
+            page = FileEndpoint(name, path.read_bytes())
+            page.public = True  # the page itself holds no data; what it asks for needs the rights
+            site.mount("/" if path.name == "index.html" else f"/{name}", page)
     metrics = RenderedEndpoint(lambda: (200, CONTENT_TYPE, server.metrics.get()))
     metrics.right = (INSPECT, "metrics")
     site.mount("/metrics", metrics)

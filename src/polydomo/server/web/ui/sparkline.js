@@ -3,7 +3,7 @@
 import { svg } from "./dom.js";
 import { HISTORY } from "./feed.js";
 
-const WIDTH = 96;
+const WIDTH = 72;
 const HEIGHT = 22;
 
 /** A line that `draw(values)` updates in place. `label` describes it to a screen reader. */

@@ -8,6 +8,8 @@ import { table } from "../table.js";
 
 export const title = "Services";
 
+const latency = (us) => (us ? duration(us) : "–"); // nothing was answered in the last second
+
 /** A column with a number and its sparkline. */
 function trend(key, title, series, format, value) {
   return { key, title, number: true, sort: value, make(row) {
@@ -38,13 +40,12 @@ export function show(place) {
       { key: "name", title: "Service" },
       { key: "state", title: "State", cell: (row) => state(row.state) },
       trend("rate", "Requests/s", "rate", rate, (row) => row.rate),
-      trend("p99", "p99", "p99", duration, (row) => row.p99_us),
-      { key: "p50_us", title: "Median", number: true, wide: true, cell: (row) => duration(row.p50_us) },
+      trend("p99", "p99", "p99", latency, (row) => row.p99_us),
+      { key: "p50_us", title: "Median", number: true, wide: true, cell: (row) => latency(row.p50_us) },
       trend("queued", "Queue", "queued", count, (row) => row.queued),
       trend("failed", "Failures/s", "failed", rate, (row) => row.failed_rate),
       { key: "workers", title: "Workers", number: true, cell: (row) => `${count(row.busy)}/${count(row.workers)}` },
       { key: "oldest", title: "Oldest wait", number: true, wide: true, sort: (row) => row.oldest_wait_us, cell: (row) => (row.queued ? duration(row.oldest_wait_us) : "–") },
-      { key: "answered", title: "Answered", number: true, wide: true, cell: (row) => count(row.answered) },
       { key: "protocols", title: "Protocols", wide: true, cell: (row) => row.protocols.join(", ") },
     ],
   });

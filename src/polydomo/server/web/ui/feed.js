@@ -31,9 +31,7 @@ function notify() {
 export function connect() {
   const url = new URL("/v1/ws", location.href);
   url.protocol = url.protocol.replace("http", "ws");
-  const protocols = ["polydomo"];
-  if (token()) protocols.push(`polydomo.token.${token()}`);
-  socket = new WebSocket(url, protocols);
+  socket = new WebSocket(url, token() ? ["polydomo", `polydomo.token.${token()}`] : []);
   socket.onopen = () => {
     delay = 500;
     data.connected = true;
@@ -77,6 +75,7 @@ function receive(message) {
 }
 
 function takeFigures(figures) {
+  shim(figures); figures.services.forEach(shim);
   data.figures = figures;
   push(data.total, figures);
   const seen = new Set();
@@ -144,3 +143,5 @@ export async function request(method, path, body) {
   }
   return response.status === 204 ? null : response.json();
 }
+
+function shim(row) { for (const n of ["p50","p99","max","oldest_wait","uptime"]) if (row[n+"_us"] === undefined && row[n] !== undefined) row[n+"_us"] = row[n]*1e6; }

@@ -54,7 +54,7 @@ function showSummary() {
   const place = document.getElementById("summary");
   const items = [
     ["Requests/s", () => rate(data.figures.rate), () => data.total.rate, "rate", rate],
-    ["p99", () => duration(data.figures.p99_us), () => data.total.p99, "p99", duration],
+    ["p99", () => (data.figures.p99_us ? duration(data.figures.p99_us) : "–"), () => data.total.p99, "p99", duration],
     ["Queued", () => count(data.figures.queued), () => data.total.queued, "queued", count],
     ["Failures/s", () => rate(data.figures.failed_rate), () => data.total.failed, "failed", rate],
     ["Workers", () => count(sum(data.figures.workers))],
