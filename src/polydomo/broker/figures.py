@@ -26,7 +26,7 @@ def figures(broker: "Broker") -> Row:
     rows: list[Row] = []
     for service in services[:MAX_LISTED]:
         seen.add(service.name)
-        rows.append(_service(broker, service, recent.get(service.name, [])))
+        rows.append(_service(broker, service, recent.get(service.name, {})))
     for entry in list(broker.catalog.entries.values())[: MAX_LISTED - len(rows)]:
         if entry.state in (READY, LATE):
             rows.append(
@@ -35,7 +35,7 @@ def figures(broker: "Broker") -> Row:
     everything: Counts = {}
     failed = 0
     for tallies in recent.values():
-        for tally in tallies:
+        for tally in tallies.values():
             add(everything, tally.last)
             failed += tally.last_failures
     return {
@@ -87,12 +87,12 @@ def totals(broker: "Broker") -> Row:
     }
 
 
-def _recent(broker: "Broker") -> "dict[bytes, list[Tally]]":
-    """The tallies in which something ended in the last second, by service."""
-    found: dict[bytes, list[Tally]] = {}
-    for (name, _), tally in broker.monitor.tallies.items():
+def _recent(broker: "Broker") -> "dict[bytes, dict[str, Tally]]":
+    """The tallies in which something ended in the last second, by service and the client's protocol."""
+    found: dict[bytes, dict[str, Tally]] = {}
+    for (name, protocol), tally in broker.monitor.tallies.items():
         if tally.last or tally.last_failures:
-            found.setdefault(name, []).append(tally)
+            found.setdefault(name, {})[protocol] = tally
     return found
 
 
@@ -109,11 +109,13 @@ def traffic(broker: "Broker", service: Service) -> Row:
     }
 
 
-def _service(broker: "Broker", service: Service, tallies: "list[Tally]") -> Row:
+def _service(broker: "Broker", service: Service, tallies: "dict[str, Tally]") -> Row:
     state = states.of_service(broker, service)
     counts: Counts = {}
-    for tally in tallies:
+    for tally in tallies.values():
         add(counts, tally.last)
+    span = broker.monitor.span
+    callers = {protocol: round(sum(tally.last.values()) / span, 1) for protocol, tally in tallies.items() if span}
     return {
         "name": service.name.decode(errors="backslashreplace"),
         "protocols": sorted({worker.session.protocol for worker in service.workers}),
@@ -122,7 +124,8 @@ def _service(broker: "Broker", service: Service, tallies: "list[Tally]") -> Row:
         "workers": len(service.workers),
         "busy": sum(1 for worker in service.workers if worker.held),
         **traffic(broker, service),
-        **_rates(counts, sum(tally.last_failures for tally in tallies), broker.monitor.span),
+        **_rates(counts, sum(tally.last_failures for tally in tallies.values()), span),
+        "callers": callers,  # answered requests per second by the client's protocol
     }
 
 
@@ -130,7 +133,7 @@ def _nothing(name: str) -> Row:
     """A row for a service that others reach without us."""
     row: Row = {"name": name, "protocols": [], "state": REGISTERING, "cause": "", "workers": 0, "busy": 0, "queued": 0}
     row.update({"oldest_wait": 0.0, "accepted": 0, "answered": 0, "failed": 0, "requeued": 0})
-    return {**row, **_rates({}, 0, 0.0)}
+    return {**row, **_rates({}, 0, 0.0), "callers": {}}
 
 
 def _rates(counts: Counts, failed: int, span: float) -> Row:

@@ -75,7 +75,6 @@ function receive(message) {
 }
 
 function takeFigures(figures) {
-  shim(figures); figures.services.forEach(shim);
   data.figures = figures;
   push(data.total, figures);
   const seen = new Set();
@@ -143,5 +142,3 @@ export async function request(method, path, body) {
   }
   return response.status === 204 ? null : response.json();
 }
-
-function shim(row) { for (const n of ["p50","p99","max","oldest_wait","uptime"]) if (row[n+"_us"] === undefined && row[n] !== undefined) row[n+"_us"] = row[n]*1e6; }

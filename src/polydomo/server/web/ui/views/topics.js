@@ -2,7 +2,7 @@
 
 import { h, put } from "../dom.js";
 import { subscribe, text } from "../feed.js";
-import { bytes, duration } from "../format.js";
+import { bytes } from "../format.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 
@@ -29,8 +29,8 @@ export function show(place) {
     nothing: "No topic has a value. Publish one: polydomo publish weather.oslo snow",
     columns: [
       { key: "topic", title: "Topic" },
-      { key: "bytes", title: "Size", number: true, sort: (row) => row.size_bytes ?? row.bytes, cell: (row) => bytes(row.size_bytes ?? row.bytes) },
-      { key: "age", title: "Age", number: true, wide: true, sort: (row) => row.age_us, cell: (row) => duration(row.age_us) },
+      { key: "bytes", title: "Size", number: true, sort: (row) => row.size_bytes, cell: (row) => bytes(row.size_bytes) },
+      { key: "value", title: "Last value", wide: true, cell: (row) => row.value ?? "not text" },
       { key: "look", title: "", make: (row) => ({ element: h("button", { type: "button", class: "small", onclick: () => look(row.topic) }, "Follow"), update() {} }) },
     ],
   });

@@ -1,0 +1,230 @@
+"""The dashboard in a real browser: every view in light, dark and on a phone, a worker that dies while the page is open, a call made
+from the page, and names that try to inject markup.
+
+Screenshots are written to build/screenshots, to be looked at.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from polydomo import AsyncWorker, Call, Client, Worker, testing
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+ROOT = Path(__file__).parents[2]
+SHOTS = ROOT / "build" / "screenshots"
+VIEWS = "services workers clients requests flow jobs logs topics catalog bridges".split()
+LOOKS = {"light": (1300, 900, "light"), "dark": (1300, 900, "dark"), "phone": (390, 840, "light")}
+HOSTILE = '<img src=x onerror="document.title=1">'
+QUIET = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+WAIT = 30_000  # milliseconds
+
+
+def chromium() -> str:
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        found = shutil.which(name)
+        if found:
+            return found
+    pytest.skip("no chromium is installed (on Debian: apt install chromium)")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    program = chromium()
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=QUIET)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.Broker]:
+    with testing.broker() as broker:
+        worker = Worker(broker.url, concurrency=2)
+        worker.add("upper", lambda call: call.text.upper())
+        worker.add(HOSTILE, lambda call: call.body)
+        with worker, Client(broker.url) as client:
+            for number in range(20):
+                client.call("upper", f"call {number}")
+            client.call(HOSTILE, "<script>document.title=2</script>")
+            yield broker
+
+
+def address(broker: testing.Broker) -> str:
+    return broker.url.replace("tcp://", "http://") + "/"
+
+
+class Page:
+    """One page, which fails its test if the browser reports an error or asks another host for anything."""
+
+    def __init__(self, browser: object, broker: testing.Broker, look: str) -> None:
+        width, height, scheme = LOOKS[look]
+        self.context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})  # type: ignore[attr-defined]
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(WAIT)
+        self.home = address(broker)
+        self.errors: list[str] = []
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", self._console)
+        self.page.on("request", self._request)
+
+    def _console(self, message: object) -> None:
+        text = str(getattr(message, "text", ""))
+        if (
+            getattr(message, "type", "") == "error" and "404" not in text
+        ):  # a service without a schema, a part that is off
+            self.errors.append(text)
+
+    def _request(self, request: object) -> None:
+        url = str(getattr(request, "url", ""))
+        if not url.startswith((self.home, self.home.replace("http", "ws"))):
+            self.errors.append(f"asked for {url}")
+
+    def open(self, view: str) -> None:
+        self.page.goto(f"{self.home}#/{view}")
+        self.page.wait_for_selector("#connection.live")
+        self.page.wait_for_selector(f'nav a[data-view="{view}"][aria-current="page"]')
+        self.page.wait_for_selector("main :is(table, figure, p, ol, form)", state="attached")
+
+    def __enter__(self) -> "Page":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+        assert self.errors == []
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_view_opens(browser: object, broker: testing.Broker, look: str) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    with Page(browser, broker, look) as one:
+        for view in VIEWS:
+            one.open(view)
+            one.page.wait_for_function("document.querySelector('#summary dd').textContent !== '–'")
+            wide = one.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+            assert not wide, f"{view} does not fit the width of the screen"
+            one.page.screenshot(path=str(SHOTS / f"{view}-{look}.png"))
+
+
+def test_a_call_made_from_the_page(browser: object, broker: testing.Broker) -> None:
+    with Page(browser, broker, "light") as one:
+        one.open("services")
+        one.page.click("text=upper")
+        one.page.fill("textarea", "hello from the page")
+        one.page.click("form.call button")
+        one.page.wait_for_selector("output pre")
+        assert one.page.inner_text("output pre") == "HELLO FROM THE PAGE"
+
+
+def test_a_worker_that_dies_while_the_page_is_open(browser: object, broker: testing.Broker) -> None:
+    code = (
+        "import sys; from polydomo import Worker; w = Worker(sys.argv[1]); "
+        "w.add('fragile', lambda call: call.body); w.run()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, broker.url], env={**os.environ}, stderr=subprocess.DEVNULL)
+    try:
+        broker.wait_for("fragile")
+        with Page(browser, broker, "light") as one:
+            one.open("services")
+            row = one.page.locator("tr", has_text="fragile")
+            row.wait_for()
+            process.kill()
+            row.wait_for(state="detached")  # the service has gone with its last worker
+            one.open("bridges")
+            one.page.wait_for_selector("text=/fragile.*lost|its last worker/")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_names_and_bodies_cannot_inject_markup(browser: object, broker: testing.Broker) -> None:
+    with Page(browser, broker, "light") as one:
+        for view in ("services", "workers", "flow"):
+            one.open(view)
+            one.page.wait_for_selector("main >> text=onerror", state="attached")
+            assert one.page.locator("main img").count() == 0
+        one.open("services")
+        one.page.click("text=onerror")
+        one.page.fill("textarea", "<script>document.title=2</script>")
+        one.page.click("form.call button")
+        one.page.wait_for_selector("output pre")
+        assert one.page.locator("main script").count() == 0
+        assert one.page.title() not in ("1", "2")
+
+
+def test_the_keyboard_reaches_every_view(browser: object, broker: testing.Broker) -> None:
+    with Page(browser, broker, "light") as one:
+        one.open("services")
+        one.page.keyboard.press("g")
+        one.page.keyboard.press("w")
+        one.page.wait_for_selector('nav a[data-view="workers"][aria-current="page"]')
+        one.page.keyboard.press("/")
+        assert one.page.evaluate("document.activeElement.type") == "search"
+        one.page.evaluate("document.activeElement.blur()")
+        one.page.keyboard.press("?")
+        one.page.wait_for_selector("dialog[open] >> text=Keyboard")
+
+
+def test_the_page_says_when_the_broker_is_gone(browser: object) -> None:
+    with testing.broker() as broker, Page(browser, broker, "light") as one:
+        one.open("services")
+        broker.stop()
+        one.page.wait_for_selector("#connection.lost")
+        broker.start()
+        one.page.wait_for_selector("#connection.live")
+        one.errors = [
+            error for error in one.errors if "ERR_CONNECTION_REFUSED" not in error and "WebSocket" not in error
+        ]
+
+
+@pytest.mark.long
+def test_a_thousand_services_and_ten_thousand_workers_stay_smooth(browser: object) -> None:
+    """Updating the page takes less than a tenth of a second of its main thread."""
+    import asyncio
+
+    async def serve(broker: testing.Broker) -> None:
+        async def echo(call: Call) -> bytes:
+            return call.body
+
+        workers = []
+        for first in range(0, 10_000, 1_000):
+            worker = AsyncWorker(broker.url, "dcp", concurrency=100)
+            for number in range(first // 10, first // 10 + 100):
+                worker.add(f"service-{number:04}", echo)
+            workers.append(worker)
+        for worker in workers:
+            await worker.__aenter__()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, look, broker)
+        for worker in workers:
+            await worker.__aexit__(None, None, None)
+
+    def look(broker: testing.Broker) -> None:
+        program = chromium()
+        with playwright.sync_playwright() as driver:
+            mine = driver.chromium.launch(executable_path=program, args=QUIET)
+            with Page(mine, broker, "light") as one:
+                one.open("services")
+                one.page.wait_for_selector("tbody tr")
+                script = """() => new Promise((done) => {
+                  const long = [];
+                  const note = (list) => long.push(...list.getEntries().map((entry) => entry.duration));
+                  new PerformanceObserver(note).observe({entryTypes: ["longtask"]});
+                  setTimeout(() => done(Math.max(0, ...long)), 5000);
+                })"""
+                assert one.page.evaluate(script) < 250
+            mine.close()
+
+    with testing.broker() as broker:
+        asyncio.run(serve(broker))
