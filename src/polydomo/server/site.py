@@ -58,9 +58,9 @@ def build_site(server: "BrokerServer") -> Site:
     for path in sorted((WEB / "ui").rglob("*")):
         if path.is_file():
             name = path.relative_to(WEB).as_posix()
-            page = FileEndpoint(name, path.read_bytes())
-            page.public = True  # the page itself holds no data; what it asks for needs the rights
-            site.mount("/" if path.name == "index.html" else f"/{name}", page)
+            file = FileEndpoint(name, path.read_bytes())
+            file.public = True  # the page itself holds no data; what it asks for needs the rights
+            site.mount("/" if path.name == "index.html" else f"/{name}", file)
     metrics = RenderedEndpoint(lambda: (200, CONTENT_TYPE, server.metrics.get()))
     metrics.right = (INSPECT, "metrics")
     site.mount("/metrics", metrics)
