@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from polydomo.protocols.detect import Detector
+from polydomo.protocols.registry import Protocol
 from polydomo.protocols.session import Session
 from polydomo.wire.link import Link
 from sim import dialogs
@@ -181,6 +182,7 @@ class TappedDetector(Detector):
 
     tap: Tap
 
-    def _become(self, session: Session) -> bool:
+    def make_session(self, protocol: Protocol, link: Link) -> Session:
+        session = super().make_session(protocol, link)
         self.tap.listen(session)
-        return super()._become(session)
+        return session

@@ -4,6 +4,7 @@ import pytest
 
 from polydomo.errors import SettingError
 from polydomo.protocols import registry
+from polydomo.protocols.tuning import Tuning
 
 
 @pytest.mark.parametrize("name", registry.names())
@@ -36,3 +37,30 @@ def test_options_reach_the_end() -> None:
 def test_unknown() -> None:
     with pytest.raises(SettingError, match="protocol: 'amqp' is not one of"):
         registry.find("amqp")
+
+
+def test_every_entry_is_named_like_its_session() -> None:
+    for protocol in registry.PROTOCOLS:
+        assert protocol.session.__dict__["protocol"] == protocol.name  # a class
+    assert len({protocol.name for protocol in registry.PROTOCOLS}) == len(registry.PROTOCOLS)
+
+
+def test_no_beginning_hides_another() -> None:
+    found = [(beginning, protocol) for protocol in registry.PROTOCOLS for beginning in protocol.beginnings]
+    for beginning, protocol in found:
+        assert registry.for_message(Tuning(), beginning + b"rest", 0) is protocol
+        assert not [other for other, _ in found if other != beginning and beginning.startswith(other)]
+
+
+def test_a_socket_that_has_one_protocol() -> None:
+    named = {
+        (wire, kind): found.name if found is not None else None
+        for wire, kind in (("sp", b""), ("zmtp", b"ROUTER"), ("zmtp", b"XPUB"), ("zmtp", b"XSUB"))
+        for found in [registry.for_socket(wire, kind)]
+    }
+    assert named == {
+        ("sp", b""): "memo",
+        ("zmtp", b"ROUTER"): None,
+        ("zmtp", b"XPUB"): "sub",
+        ("zmtp", b"XSUB"): "pub",
+    }

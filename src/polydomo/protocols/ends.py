@@ -78,8 +78,8 @@ class ClientEnd:
         self.out = []
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
-        """Sends a request. ``key`` is the caller's and comes back with its replies. ``timeout`` is told to the broker where the protocol
-        can. ``headers`` are the caller's own, as the protocol writes them (``registry.Dialer.headers``): one without any is given none."""
+        """Sends a request. ``key`` is the caller's and comes back with its replies. ``timeout`` is sent to the broker if the protocol can.
+        ``headers`` are the caller's own, written by ``registry.Protocol.headers``; b"" for a protocol without headers."""
         raise NotImplementedError
 
     def receive(self, message: Frames) -> list[Event]:

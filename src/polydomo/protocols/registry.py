@@ -1,44 +1,106 @@
-"""The protocols by name, for whoever dials: which end speaks which.
+"""The protocols: one entry each, for both sides of the wire.
 
-Broker sessions are not listed here: a broker learns a peer's protocol from its first message.
+The broker learns a peer's protocol from its socket type and its first message (``protocols.detect``). Clients and
+workers choose theirs by name.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from polydomo.errors import SettingError
-from polydomo.protocols import emqp_headers
+from polydomo.protocols import bridge, dbp, emqp_headers
+from polydomo.protocols.bridge import BridgeSession
+from polydomo.protocols.dbp import DbpSession
+from polydomo.protocols.dcp import DcpSession
 from polydomo.protocols.dcp_ends import DcpClientEnd, DcpWorkerEnd
+from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.emqp_ends import EmqpClientEnd, EmqpWorkerEnd
 from polydomo.protocols.ends import ClientEnd, WorkerEnd
+from polydomo.protocols.mdp1 import Mdp1Session
+from polydomo.protocols.mdp2 import Mdp2Session
 from polydomo.protocols.mdp_ends import Mdp1ClientEnd, Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd
+from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.mdx_ends import MdxClientEnd, MdxWorkerEnd
 from polydomo.protocols.memo_ends import MemoClientEnd, MemoWorkerEnd
+from polydomo.protocols.memo_session import MemoSession
+from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
+from polydomo.protocols.session import Session
+from polydomo.protocols.tuning import Tuning
+from polydomo.wire.frames import DELIMITER, frame, head
 
 DEFAULT = "mdx"  # it has ids, so one connection carries many requests, and partials
 
 
+def _no_client(**options: object) -> ClientEnd:
+    raise SettingError("protocol: this one has no client library")
+
+
+def _no_worker(**options: object) -> WorkerEnd:
+    raise SettingError("protocol: this one has no worker library")
+
+
 @dataclass(frozen=True)
-class Dialer:
-    """What there is to know of a protocol before its first connection."""
+class Protocol:
+    """A protocol. One that clients and workers do not choose by name (bridges, DBP, topics) has no ends."""
 
     name: str
     title: str  # for people
-    client: Callable[..., ClientEnd]
-    worker: Callable[..., WorkerEnd]
+    session: Callable[..., Session]  # the broker's side
+    beginnings: "tuple[bytes, ...]" = ()  # how its first message begins on a ROUTER socket
+    wire: str = "zmtp"  # on "sp" there is one protocol
+    socket_type: bytes = b"ROUTER"  # ours towards its peers; XPUB and XSUB have one protocol each
+    client: Callable[..., ClientEnd] = _no_client
+    worker: Callable[..., WorkerEnd] = _no_worker
     several: bool = False  # one worker connection may offer several services
-    headers: "Callable[[Mapping[str, str | float | None]], bytes] | None" = (
-        None  # writes those of a request, where it can have any
-    )
+    headers: "Callable[[Mapping[str, str | float | None]], bytes] | None" = None  # writes those of a request
 
 
-DIALERS = (
-    Dialer("mdx", "MDX/0.1", MdxClientEnd, MdxWorkerEnd),
-    Dialer("mdp1", "MDP/0.1", Mdp1ClientEnd, Mdp1WorkerEnd),
-    Dialer("mdp2", "MDP/0.2", Mdp2ClientEnd, Mdp2WorkerEnd),
-    Dialer("dcp", "DCP v1", DcpClientEnd, DcpWorkerEnd, several=True),
-    Dialer("memo", "memo01", MemoClientEnd, MemoWorkerEnd, several=True),
-    Dialer("emqp", "eMQP/1.0", EmqpClientEnd, EmqpWorkerEnd, several=True, headers=emqp_headers.write),
+def _after_empty(name: bytes) -> bytes:
+    return DELIMITER + frame(name, True)
+
+
+PROTOCOLS = (
+    Protocol("mdx", "MDX/0.1", MdxSession, client=MdxClientEnd, worker=MdxWorkerEnd),  # its headers are settings
+    Protocol(
+        "mdp1",
+        "MDP/0.1",
+        Mdp1Session,
+        (_after_empty(b"MDPC01"), _after_empty(b"MDPW01")),
+        client=Mdp1ClientEnd,
+        worker=Mdp1WorkerEnd,
+    ),
+    Protocol(
+        "mdp2",
+        "MDP/0.2",
+        Mdp2Session,
+        (frame(b"MDPC02", True), frame(b"MDPW02", True), _after_empty(b"MDPC02"), _after_empty(b"MDPW02")),
+        client=Mdp2ClientEnd,
+        worker=Mdp2WorkerEnd,
+    ),
+    Protocol(
+        "dcp",
+        "DCP v1",
+        DcpSession,
+        (DELIMITER + head(5, True) + b"DGBX",),  # and a version of one byte
+        client=DcpClientEnd,
+        worker=DcpWorkerEnd,
+        several=True,
+    ),
+    Protocol("memo", "memo01", MemoSession, wire="sp", client=MemoClientEnd, worker=MemoWorkerEnd, several=True),
+    Protocol(
+        "emqp",
+        "eMQP/1.0",
+        EmqpSession,
+        (_after_empty(b"eMQP/1.0"),),
+        client=EmqpClientEnd,
+        worker=EmqpWorkerEnd,
+        several=True,
+        headers=emqp_headers.write,
+    ),
+    Protocol("dbp", "DBP", DbpSession, tuple(_after_empty(command) for command in sorted(dbp.COMMANDS))),
+    Protocol("bridge", "the bridge between brokers", BridgeSession, (bridge.BEGINNING,)),
+    Protocol("sub", "subscribers", SubscriberSession, socket_type=b"XPUB"),
+    Protocol("pub", "publishers", PublisherSession, socket_type=b"XSUB"),
 )
 
 ALIASES = {
@@ -58,24 +120,26 @@ ALIASES = {
     "eventmq": "emqp",
 }
 
-_BY_NAME = {dialer.name: dialer for dialer in DIALERS}
+_BY_NAME = {protocol.name: protocol for protocol in PROTOCOLS}
+_CHOSEN = {protocol.name: protocol for protocol in PROTOCOLS if protocol.client is not _no_client}
 
 
-def find(protocol: str) -> Dialer:
-    """The protocol of that name, in any case and under any of its usual spellings. Raises SettingError.
+def find(protocol: str) -> Protocol:
+    """The protocol of that name for a client or worker, in any case and under any of its usual spellings. Raises SettingError.
 
     >>> find("MDP/0.2").name
     'mdp2'
     """
     name = protocol.strip().lower()
-    dialer = _BY_NAME.get(ALIASES.get(name, name))
-    if dialer is None:
-        raise SettingError(f"protocol: {protocol!r} is not one of {', '.join(_BY_NAME)}")
-    return dialer
+    found = _CHOSEN.get(ALIASES.get(name, name))
+    if found is None:
+        raise SettingError(f"protocol: {protocol!r} is not one of {', '.join(_CHOSEN)}")
+    return found
 
 
 def names() -> list[str]:
-    return list(_BY_NAME)
+    """The protocols that clients and workers can choose."""
+    return list(_CHOSEN)
 
 
 def client_end(protocol: str, **options: object) -> ClientEnd:
@@ -86,3 +150,23 @@ def client_end(protocol: str, **options: object) -> ClientEnd:
 def worker_end(protocol: str, **options: object) -> WorkerEnd:
     """A worker of ``protocol`` for one new connection."""
     return find(protocol).worker(**options)
+
+
+def for_socket(wire: str, our_type: bytes) -> Protocol | None:
+    """The one protocol of a wire and socket type; None on a ROUTER socket, where the first message decides."""
+    for protocol in PROTOCOLS:
+        if protocol.wire == wire and not protocol.beginnings and protocol.name != "mdx":
+            if wire != "zmtp" or protocol.socket_type == our_type:
+                return protocol
+    return None
+
+
+def for_message(tuning: Tuning, data: bytes, start: int) -> Protocol | None:
+    """The protocol of a first message. MDX is tried first: its headers are settings and may be anything."""
+    for header in (tuning.mdx_client_header, tuning.mdx_worker_header):
+        if data.startswith(frame(header, True), start):
+            return _BY_NAME["mdx"]
+    for protocol in PROTOCOLS:
+        if protocol.beginnings and data.startswith(protocol.beginnings, start):
+            return protocol
+    return None
