@@ -64,13 +64,14 @@ def peak_of(pid: int) -> int:
 
 def by_spark(journals: list[str], tables: str, heap: str) -> dict[str, Any]:
     from polydomo.pipeline import batch, session
+    from polydomo.pipeline.executors import OnSpark
 
     spark = session.build("local[2]", conf={"spark.driver.memory": heap})
     spark.range(1000).selectExpr("sum(id)").collect()
     gateway: Any = spark._jvm
     jvm = int(gateway.java.lang.ProcessHandle.current().pid())
     cpu, began = cpu_of(jvm) + time.process_time(), time.monotonic()
-    summary = batch.run(spark, journals, tables)
+    summary = batch.run(journals, tables, executor=OnSpark(lambda: spark))
     told = {
         "seconds": time.monotonic() - began,
         "cpu": cpu_of(jvm) + time.process_time() - cpu,

@@ -221,6 +221,12 @@ TAP_ROWS: Final = (
 )
 JOURNAL_NAMES: Final = 20  # Services of one worker that its rows name.
 
+# The pipeline.
+PIPELINE_TASK_ROWS: Final = 2_000_000  # Rows of one run and hour that one task handles; more are divided among several.
+PIPELINE_IN_PROCESS_ROWS: Final = (
+    2_000_000  # Rows of a batch below which starting Spark costs more than computing without it.
+)
+
 MAX_LOG_RECORD: Final = 16 * KIB  # One record that a peer publishes, as JSON; a traceback fits.
 MAX_LOG_RECORDS: Final = 10_000  # Records the broker remembers, the oldest make room,
 MAX_LOG_BYTES: Final = 16 * MIB  # ... and their size in all.

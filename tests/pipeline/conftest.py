@@ -23,7 +23,6 @@ def spark() -> "Iterator[SparkSession]":
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.sql.adaptive.enabled": "false",  # nothing to adapt to in a few rows, and every stage would be planned anew
-            **session.INTERPRETED,
             "spark.local.dir": scratch,
             "spark.sql.warehouse.dir": str(Path(scratch) / "warehouse"),
         }
@@ -38,6 +37,8 @@ SMALL = (
     "test_java.py",
     "test_report.py",
     "test_local_query.py",
+    "test_same_rows.py",
+    "test_commit.py",
 )  # in every run; the others are long forms
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,9 +12,6 @@ from polydomo.journal.audit import kind_of
 from polydomo.journal.ids import RequestId
 from polydomo.journal.runs import segment_name
 from polydomo.journal.schema import MESSAGES, REQUESTS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Row = dict[str, Any]
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -36,7 +33,7 @@ def record(seq: int, number: int, accepted: float, began: float | None, ended: f
     given: Row = {
         "time": at(ended), "broker": f"b{run}", "run": run, "seq": seq, "number": number, "accepted": at(accepted), "service": "echo",
         "request": str(RequestId(int(at(accepted).timestamp() * 1000), run, number)), "client": 1, "client_peer": "tcp://10.0.0.1:5000",
-        "client_protocol": "mdp01", "outcome": "ok", "wait_us": wait, "run_us": run_us, "total_us": total,
+        "client_protocol": "mdp1", "outcome": "ok", "wait_us": wait, "run_us": run_us, "total_us": total,
         "request_bytes": 10, "reply_bytes": 20,
     }  # fmt: skip
     if began is not None:
@@ -47,21 +44,6 @@ def record(seq: int, number: int, accepted: float, began: float | None, ended: f
     for name in ("wait", "run", "total"):
         given[f"{name}_bucket"] = histogram.bucket(given[f"{name}_us"])
     return schema.row(REQUESTS, **given)
-
-
-def frame(spark: "SparkSession", kind: str, rows: Iterable[Row]) -> "DataFrame":
-    """Rows as Spark reads them from a journal."""
-    names = schema.names(kind)
-    return spark.createDataFrame([tuple(row[name] for name in names) for row in rows], schema.ddl(kind))
-
-
-def frames(spark: "SparkSession", rows: Iterable[Row]) -> "tuple[DataFrame, DataFrame]":
-    """Messages and requests."""
-    rows = list(rows)
-    return (
-        frame(spark, MESSAGES, [row for row in rows if kind_of(row) == MESSAGES]),
-        frame(spark, REQUESTS, [row for row in rows if kind_of(row) == REQUESTS]),
-    )
 
 
 def write(directory: Path, rows: Iterable[Row], drop: tuple[str, ...] = ()) -> list[Path]:
@@ -83,8 +65,3 @@ def write(directory: Path, rows: Iterable[Row], drop: tuple[str, ...] = ()) -> l
                 )
                 made.append(path)
     return made
-
-
-def collected(frame: "DataFrame", *names: str) -> list[tuple[Any, ...]]:
-    """The rows' columns of these names, in order."""
-    return sorted((tuple(row) for row in frame.select(*names).collect()), key=repr)

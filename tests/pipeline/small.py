@@ -42,13 +42,13 @@ def arrow(kind: str) -> tuple[Any, Any]:
 
 def write(directory: Path, table: str, rows: Iterable[Row]) -> None:
     """A table with these rows; what a row does not say is nothing."""
-    columns = [column for column in TABLES[table].columns if column.name != "date"]
+    columns = TABLES[table].stored
     made = [{column.name: row.get(column.name, arrow(column.type)[1]) for column in columns} for row in rows]
-    place = directory / table / f"date={BEGIN:%Y-%m-%d}"
+    place = directory / table / f"date={BEGIN:%Y-%m-%d}" / f"hour={BEGIN:%H}"
     place.mkdir(parents=True)
     pq.write_table(
         pa.Table.from_pylist(made, pa.schema([(column.name, arrow(column.type)[0]) for column in columns])),
-        place / "07-0.parquet",
+        place / "0.parquet",
     )
 
 

@@ -1,18 +1,17 @@
 """Runs over journals on disk: what is new is taken in, what is late corrects what it touches, what cannot be read is named."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from polydomo.journal import schema
+from tests.pipeline.comparing import comparable, table_rows
 from tests.pipeline.journals import Row, at, message, record, write
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytest.importorskip("pyspark")
+pytest.importorskip("duckdb")
 from polydomo.pipeline import batch, segments
+from polydomo.pipeline.batch import Options
 from polydomo.pipeline.tables import TABLES
 
 HOUR = 3600.0
@@ -30,28 +29,27 @@ LATE: list[Row] = [record(5, 9, 10.0, 10.1, 10.2, attempts=9, max_attempts=3)]  
 
 
 def state(tables: Path, table: str) -> list[tuple[Any, ...]]:
-    import pyarrow.dataset as ds
+    return comparable(table, table_rows(tables, table))
 
-    if not (tables / table).exists():
-        return []
-    found = ds.dataset(tables / table, format="parquet", partitioning="hive").to_table().to_pylist()
-    return sorted((tuple(row[name] for name in TABLES[table].names) for row in found), key=repr)
+
+def named(tables: Path, table: str) -> list[dict[str, Any]]:
+    return table_rows(tables, table)
 
 
 def files(tables: Path) -> dict[str, int]:
     return {str(path.relative_to(tables)): path.stat().st_mtime_ns for path in tables.rglob("*.parquet")}
 
 
-def test_bit_by_bit_and_all_at_once_give_the_same(spark: "SparkSession", tmp_path: Path) -> None:
+def test_bit_by_bit_and_all_at_once_give_the_same(tmp_path: Path) -> None:
     journal, bits, whole = tmp_path / "journal", tmp_path / "bits", tmp_path / "whole"
     write(journal, EARLY)
-    first = batch.run(spark, [str(journal)], str(bits))
+    first = batch.run([str(journal)], str(bits))
     assert (first.segments, first.units, first.problems) == (4, ["2026-01-31/12"], [])
     assert first.breaches == {} and first.runs == 2
-    assert "no rule was broken in 2 runs" in first.verdict() and "one-holder" in first.verdict()
+    assert "no rule was broken in 2 broker runs" in first.verdict() and "one-holder" in first.verdict()
 
     before = files(bits)
-    again = batch.run(spark, [str(journal), str(journal)], str(bits))
+    again = batch.run([str(journal), str(journal)], str(bits))
     assert (again.segments, again.units) == (0, [])
     assert files(bits) == before
 
@@ -60,98 +58,32 @@ def test_bit_by_bit_and_all_at_once_give_the_same(spark: "SparkSession", tmp_pat
     torn = journal / "kind=requests" / "date=2026-01-31" / "hour=13" / "00000001-000000000009-000000000009.parquet"
     torn.write_bytes(b"PAR1 and no more")
     (torn.parent / "notes.txt").write_text("what is this")
-    second = batch.run(spark, [str(journal)], str(bits))
+    second = batch.run([str(journal)], str(bits))
     assert second.units == ["2026-01-31/12", "2026-01-31/13"]
     assert second.breaches == {"attempts-bounded": 1}
     assert [line.split(": ")[0].rsplit("/", 1)[1] for line in second.problems] == ["notes.txt", torn.name]
     assert all("left out" in line for line in second.problems)
 
     torn.unlink()
-    batch.run(spark, [str(journal)], str(whole))
+    batch.run([str(journal)], str(whole))
     for table in TABLES:
         assert state(bits, table) == state(whole, table), table
-    requests = [dict(zip(TABLES["requests"].names, row, strict=True)) for row in state(whole, "requests")]
+    requests = named(whole, "requests")
     assert {(row["number"], row["bridged"], row["hour"]) for row in requests} == {(1, 0, 12), (2, 1, 13), (9, 0, 12)}
 
 
-def test_an_empty_directory_and_none(spark: "SparkSession", tmp_path: Path) -> None:
+def test_an_empty_directory_and_none(tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
-    summary = batch.run(spark, [str(tmp_path / "journal")], str(tmp_path / "tables"))
+    summary = batch.run([str(tmp_path / "journal")], str(tmp_path / "tables"))
     assert (summary.segments, summary.verdict()) == (0, "Audit: there is nothing to check yet.")
     with pytest.raises(segments.NoJournal, match="no such directory"):
-        batch.run(spark, [str(tmp_path / "nowhere")], str(tmp_path / "tables"))
+        batch.run([str(tmp_path / "nowhere")], str(tmp_path / "tables"))
 
 
-def test_the_same_segment_in_two_places_is_one(spark: "SparkSession", tmp_path: Path) -> None:
+def test_the_same_segment_in_two_places_is_one(tmp_path: Path) -> None:
     write(tmp_path / "a", EARLY)
     write(tmp_path / "copy", EARLY)
-    assert len(segments.find(spark, [str(tmp_path / "a"), str(tmp_path / "copy")]).segments) == 4
-
-
-def test_through_sparks_own_eyes(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is done for hdfs:// and s3a://, on files of this machine."""
-    paths = write(tmp_path, EARLY)
-    paths[0].write_bytes(b"PAR1 and no more")
-    monkeypatch.setattr(segments, "has_scheme", lambda path: True)
-    found = segments.find(spark, [tmp_path.as_uri()])
-    assert sorted(Path(segment.path).name for segment in found.segments) == sorted(path.name for path in paths)
-    problems: list[str] = []
-    assert len(segments.whole(spark, found.segments, problems)) == len(paths) - 1
-    assert len(problems) == 1 and "left out" in problems[0]
-
-
-def test_a_segment_of_an_earlier_version(
-    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A column that came later is nothing in the rows that lack it."""
-    later = tuple(
-        schema.Column(c.name, c.type, 2, c.says) if c.name in ("trace", "parent", "partials") else c
-        for c in schema.COLUMNS[schema.REQUESTS]
-    )
-    monkeypatch.setitem(schema.COLUMNS, schema.REQUESTS, later)
-    write(tmp_path, [record(1, 1, 0.0, 0.1, 0.2)], drop=("trace", "parent", "partials"))
-    write(tmp_path, [record(2, 2, 0.0, 0.1, 0.2, partials=3)])
-    found = segments.find(spark, [str(tmp_path)]).segments
-    rows = segments.read(spark, schema.REQUESTS, found).select("number", "trace", "parent", "partials").collect()
-    assert sorted(map(tuple, rows)) == [(1, "", "", 0), (2, "", "", 3)]
-
-
-def test_an_odd_journal_is_told_of_in_a_line_each(
-    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A segment of an earlier version, a torn one, and a hole: all of the rest is in the tables."""
-    journal = tmp_path / "journal"
-    write(
-        journal,
-        [message(1, schema.STARTED, 0.0, level="requests"), record(2, 1, 0.0, 0.1, 0.2)],
-        drop=("trace", "parent"),
-    )
-    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
-    write(journal, [record(3, 2, 1.0, 1.1, 1.2)])[0].unlink()
-    torn = write(journal, [record(4, 3, 2.0, 2.1, 2.2)])[0]
-    torn.write_bytes(torn.read_bytes()[:-20])
-    write(journal, [record(5, 4, 3.0, 3.1, 3.2)])
-    summary = batch.run(spark, [str(journal)], str(tmp_path / "tables"))
-    assert summary.segments == 3
-    (older, unread) = summary.problems
-    assert (
-        older
-        == f"some segments are of version {schema.VERSION - 1} of the schema: columns that came later are nothing in their rows"
-    )
-    assert unread.startswith(f"{torn}: left out: cannot be read: ") and "\n" not in unread
-    assert summary.verdict().startswith("Audit: 1 breach of the rules in 1 run of brokers: no-hole 1.")
-    (hole,) = [dict(zip(TABLES["audit"].names, row, strict=True)) for row in state(tmp_path / "tables", "audit")]
-    assert (hole["rule"], hole["proof"]) == ("no-hole", [2, 5])  # the rows on both sides
-    kept = [dict(zip(TABLES["requests"].names, row, strict=True)) for row in state(tmp_path / "tables", "requests")]
-    assert {row["number"] for row in kept} == {1, 4}
-
-
-def test_since_and_until(spark: "SparkSession", tmp_path: Path) -> None:
-    write(tmp_path, [record(n, n, n * 600.0, n * 600.0 + 1, n * 600.0 + 2) for n in range(1, 20)])
-    found = segments.find(spark, [str(tmp_path)], at(3700), at(7000))
-    assert {segment.unit for segment in found.segments} == {"2026-01-31/13"}
-    rows = segments.read(spark, schema.REQUESTS, found.segments, at(3700), at(7000)).collect()
-    assert sorted(row.number for row in rows) == [7, 8, 9, 10, 11]
+    assert len(segments.find([str(tmp_path / "a"), str(tmp_path / "copy")]).segments) == 4
 
 
 def merge_all(journal: Path) -> int:
@@ -164,7 +96,7 @@ def merge_all(journal: Path) -> int:
     return len(groups)
 
 
-def test_merged_segments_are_not_new_and_what_is_new_in_them_is_taken_in(spark: "SparkSession", tmp_path: Path) -> None:
+def test_merged_segments_are_not_new_and_what_is_new_in_them_is_taken_in(tmp_path: Path) -> None:
     journal, bits, whole = tmp_path / "journal", tmp_path / "bits", tmp_path / "whole"
     pieces: list[list[Row]] = [
         [message(1, schema.STARTED, 0.0, level="requests")],
@@ -174,19 +106,91 @@ def test_merged_segments_are_not_new_and_what_is_new_in_them_is_taken_in(spark: 
     ]
     for piece in pieces[:2]:
         write(journal, piece)
-    first = batch.run(spark, [str(journal)], str(bits))
+    first = batch.run([str(journal)], str(bits))
     assert first.segments == 3
     before = files(bits)
     assert merge_all(journal) == 1
-    again = batch.run(spark, [str(journal)], str(bits))
+    again = batch.run([str(journal)], str(bits))
     assert (again.segments, again.units, again.problems, files(bits)) == (0, [], [], before)
 
     for piece in pieces[2:]:
         write(journal, piece)
     assert merge_all(journal) == 1  # segments that are in the tables, and some that are not
-    last = batch.run(spark, [str(journal)], str(bits))
+    last = batch.run([str(journal)], str(bits))
     assert (last.segments, last.units, last.problems) == (2, ["2026-01-31/12"], [])
-    batch.run(spark, [str(journal)], str(whole))
+    batch.run([str(journal)], str(whole))
     for table in TABLES:
         assert state(bits, table) == state(whole, table), table
     assert len(state(whole, "requests")) == 2
+
+
+def test_through_arrows_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done for s3:// and hdfs://, on files of this machine."""
+    from polydomo.pipeline import storage
+
+    write(tmp_path / "journal", EARLY)
+    batch.run([str(tmp_path / "journal")], str(tmp_path / "here"))
+    for module in (storage, segments):
+        monkeypatch.setattr(module, "has_scheme", lambda path: path.startswith("file://"))
+    for name in ("duck", "hour"):
+        module_ = __import__(f"polydomo.pipeline.engine.{name}", fromlist=["x"])
+        if hasattr(module_, "has_scheme"):
+            monkeypatch.setattr(module_, "has_scheme", lambda path: path.startswith("file://"))
+    from polydomo.pipeline import commit
+
+    monkeypatch.setattr(commit, "has_scheme", lambda path: path.startswith("file://"))
+    there = (tmp_path / "there").as_uri()
+    summary = batch.run([(tmp_path / "journal").as_uri()], there)
+    assert (summary.segments, summary.problems) == (4, [])
+    assert batch.run([(tmp_path / "journal").as_uri()], there).segments == 0
+    for table in TABLES:
+        assert state(tmp_path / "there", table) == state(tmp_path / "here", table), table
+
+
+def test_an_odd_journal_is_reported_in_a_line_each(tmp_path: Path) -> None:
+    """A segment of an earlier version, a torn one, and a hole: all of the rest is in the tables."""
+    journal = tmp_path / "journal"
+    write(
+        journal,
+        [message(1, schema.STARTED, 0.0, level="requests"), record(2, 1, 0.0, 0.1, 0.2)],
+        drop=("principal", "worker_principal", "allowed"),
+    )
+    write(journal, [record(3, 2, 1.0, 1.1, 1.2)])[0].unlink()
+    torn = write(journal, [record(4, 3, 2.0, 2.1, 2.2)])[0]
+    torn.write_bytes(torn.read_bytes()[:-20])
+    write(journal, [record(5, 4, 3.0, 3.1, 3.2, principal="ada")])
+    summary = batch.run([str(journal)], str(tmp_path / "tables"))
+    assert summary.segments == 3
+    (unread,) = summary.problems
+    assert unread.startswith(f"{torn}: left out: cannot be read: ") and "\n" not in unread
+    assert summary.verdict().startswith("Audit: 1 breach of the rules in 1 broker run: no-hole 1.")
+    (hole,) = named(tmp_path / "tables", "audit")
+    assert (hole["rule"], hole["proof"]) == ("no-hole", [2, 5])  # the rows on both sides
+    assert {(row["number"], row["principal"]) for row in named(tmp_path / "tables", "requests")} == {
+        (1, ""),
+        (4, "ada"),
+    }
+
+
+def test_since_and_until(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    write(journal, [record(n, n, n * 600.0, n * 600.0 + 1, n * 600.0 + 2) for n in range(1, 20)])
+    found = segments.find([str(journal)], at(3700), at(7000))
+    assert {segment.unit for segment in found.segments} == {"2026-01-31/13"}
+    batch.run([str(journal)], str(tmp_path / "tables"), Options(at(3700), at(7000)))
+    assert {row["number"] for row in named(tmp_path / "tables", "requests")} == {7, 8, 9, 10, 11}
+    batch.run([str(journal)], str(tmp_path / "tables"))
+    assert {row["number"] for row in named(tmp_path / "tables", "requests")} == set(range(1, 20))
+
+
+def test_a_large_hour_is_divided_among_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench.generate_journal import generate
+    from polydomo import limits
+
+    facts = generate(tmp_path / "journal", 3000, seed=3, breaches=1, seconds=600)
+    paths = [str(tmp_path / "journal" / name) for name in facts["brokers"]]
+    batch.run(paths, str(tmp_path / "whole"))
+    monkeypatch.setattr(limits, "PIPELINE_TASK_ROWS", 700)
+    assert batch.run(paths, str(tmp_path / "divided")).tasks > 10
+    for table in TABLES:
+        assert state(tmp_path / "divided", table) == state(tmp_path / "whole", table), table

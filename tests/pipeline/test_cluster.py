@@ -14,7 +14,7 @@ from typing import IO
 import pytest
 
 from bench.generate_journal import generate
-from tests.pipeline.test_stream import content
+from tests.pipeline.comparing import content
 
 pytest.importorskip("pyspark")
 from polydomo.pipeline import java

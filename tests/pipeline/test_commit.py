@@ -1,17 +1,15 @@
 """A commit that is killed at any step leaves the tables as they were or as they are to be, once the next run has looked at them."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytest.importorskip("pyspark")
-from polydomo.pipeline.commit import Store, TablesBusy
+from polydomo.pipeline.commit import EMPTY, Store, TablesBusy
 from polydomo.pipeline.tables import TABLES
 
 UNITS = ["2026-01-31/07", "2026-01-31/08"]
@@ -21,71 +19,74 @@ class Killed(BaseException):
     """Nothing catches this: what follows it is not done."""
 
 
-def log_rows(spark: "SparkSession", text: str, hours: dict[int, int]) -> Any:
-    """Rows of the table ``logs`` that say ``text``: so many in each hour."""
-    empty = {column.name: None for column in TABLES["logs"].columns}
-    import datetime
-
-    day = datetime.date(2026, 1, 31)
-    made = [
-        {**empty, "message": text, "seq": seq, "hour": hour, "date": day}
-        for hour, n in hours.items()
-        for seq in range(n)
-    ]
-    return spark.createDataFrame([tuple(row.values()) for row in made], TABLES["logs"].ddl)
+def stage(store: Store, table: str, text: str, hours: dict[int, int], name: str = "part") -> None:
+    """Rows of a table whose texts are ``text``: so many in each hour."""
+    for hour, count in hours.items():
+        empty: dict[str, Any] = {column.name: None for column in TABLES[table].stored}
+        column = "message" if table == "logs" else "says"
+        rows = pa.Table.from_pylist([{**empty, column: text, "seq": seq} for seq in range(count)], TABLES[table].arrow)
+        store.storage.write_table(f"{store.staging}/{table}/date=2026-01-31/hour={hour:02d}/{name}.parquet", rows)
 
 
-def told(root: Path, table: str = "logs") -> list[tuple[int, str]]:
+def texts(root: Path, table: str = "logs", column: str = "message") -> list[tuple[int, str]]:
     """What a reader of plain Parquet sees."""
     if not (root / table).exists():
         return []
-    rows = (
-        ds.dataset(root / table, format="parquet", exclude_invalid_files=False)
-        .to_table(columns=["hour", "message"])
-        .to_pylist()
-    )
-    return sorted((row["hour"], row["message"]) for row in rows)
+    found = ds.dataset(root / table, format="parquet", partitioning="hive", exclude_invalid_files=False)
+    return sorted((row["hour"], row[column]) for row in found.to_table(columns=["hour", column]).to_pylist())
 
 
-def change(spark: "SparkSession", root: Path, text: str, hours: dict[int, int], step: Any = lambda name: None) -> None:
-    with Store(spark, str(root), step=step) as store:
-        for table in ("logs", "values"):
-            frame = log_rows(spark, text, hours) if table == "logs" else spark.createDataFrame([], TABLES["values"].ddl)
-            store.stage(table, frame, UNITS)
+def change(root: Path, text: str, hours: dict[int, int], step: Callable[[str], None] = lambda name: None) -> None:
+    with Store(str(root), step) as store:
+        stage(store, "logs", text, hours)
+        stage(store, "audit", text, {7: 1}, "00000001")
         store.commit({unit: {"segments": [text]} for unit in UNITS})
 
 
 @pytest.fixture(scope="module")
-def steps(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A directory with an old state, and the steps that lead to the new one."""
-    old = tmp_path_factory.mktemp("old")
-    change(spark, old, "old", {7: 3, 8: 2})
+    old: Path = tmp_path_factory.mktemp("old")
+    change(old, "old", {7: 3, 8: 2})
     trial = tmp_path_factory.mktemp("trial") / "tables"
     shutil.copytree(old, trial)
     names: list[str] = []
-    change(spark, trial, "new", {7: 2}, names.append)
-    assert told(trial) == [(7, "new")] * 2
+    change(trial, "new", {7: 2}, names.append)
+    assert texts(trial) == [(7, "new")] * 2
     return old, names
 
 
-def test_a_commit_replaces_its_units_and_nothing_else(spark: "SparkSession", tmp_path: Path) -> None:
-    change(spark, tmp_path, "old", {7: 3, 8: 2})
-    with Store(spark, str(tmp_path)) as store:
-        store.stage("logs", log_rows(spark, "new", {8: 1}), ["2026-01-31/08"])
+def test_a_commit_replaces_its_units_and_nothing_else(tmp_path: Path) -> None:
+    change(tmp_path, "old", {7: 3, 8: 2})
+    with Store(str(tmp_path)) as store:
+        stage(store, "logs", "new", {8: 1})
         store.commit({"2026-01-31/08": {"segments": ["new"]}})
-        assert told(tmp_path) == [(7, "old")] * 3 + [(8, "new")]
+        assert texts(tmp_path) == [(7, "old")] * 3 + [(8, "new")]
         assert {unit: known["segments"] for unit, known in store.units().items()} == {
             "2026-01-31/07": ["old"],
             "2026-01-31/08": ["new"],
         }
-        read = store.read("logs")
-        assert read is not None and read.count() == 4
-        assert store.read("audit") is None
     assert not (tmp_path / "_polydomo" / "intent.json").exists()
     assert not list((tmp_path / "_polydomo").glob("staging/*"))
 
 
-def test_killed_at_every_step(spark: "SparkSession", steps: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_the_audit_is_replaced_run_by_run(tmp_path: Path) -> None:
+    for run, text in (("00000001", "one"), ("00000002", "two"), ("00000001", "one again")):
+        with Store(str(tmp_path)) as store:
+            stage(store, "audit", text, {7: 1}, run)
+            store.commit({"2026-01-31/09": {"segments": []}})
+    assert texts(tmp_path, "audit", "says") == [(7, "one again"), (7, "two")]
+
+
+def test_every_table_can_be_read_from_the_first_commit_on(tmp_path: Path) -> None:
+    change(tmp_path, "old", {7: 3})
+    for name, table in TABLES.items():
+        found = ds.dataset(tmp_path / name, format="parquet", partitioning="hive").to_table()
+        assert set(found.schema.names) == set(table.names), name
+        assert (tmp_path / name / EMPTY).exists() == (name not in ("logs", "audit"))
+
+
+def test_killed_at_every_step(steps: tuple[Path, list[str]], tmp_path: Path) -> None:
     old, names = steps
     assert {"before the intent", "after the intent", "forgot the intent", "done"} <= set(names)
     assert any(name.startswith("moved /logs") for name in names)
@@ -101,16 +102,17 @@ def test_killed_at_every_step(spark: "SparkSession", steps: tuple[Path, list[str
                 raise Killed
 
         with pytest.raises(Killed):
-            change(spark, root, "new", {7: 2}, stop)
-        with Store(spark, str(root)) as store:
+            change(root, "new", {7: 2}, stop)
+        with Store(str(root)) as store:
             taken = {unit: known["segments"] for unit, known in store.units().items()}
         new = place > names.index("before the intent")
-        assert told(root) == ([(7, "new")] * 2 if new else [(7, "old")] * 3 + [(8, "old")] * 2), name
+        assert texts(root) == ([(7, "new")] * 2 if new else [(7, "old")] * 3 + [(8, "old")] * 2), name
+        assert texts(root, "audit", "says") == [(7, "new" if new else "old")], name
         assert taken == {unit: ["new" if new else "old"] for unit in UNITS}, name
         assert sorted(path.name for path in (root / "_polydomo").iterdir()) == ["lock", "units"], name
 
 
-def test_killed_again_while_it_recovers(spark: "SparkSession", steps: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_killed_again_while_it_recovers(steps: tuple[Path, list[str]], tmp_path: Path) -> None:
     old, _ = steps
     root = tmp_path / "tables"
     shutil.copytree(old, root)
@@ -123,27 +125,23 @@ def test_killed_again_while_it_recovers(spark: "SparkSession", steps: tuple[Path
         return stop
 
     with pytest.raises(Killed):
-        change(spark, root, "new", {7: 2}, at("after the intent"))
+        change(root, "new", {7: 2}, at("after the intent"))
     for wanted in ("moved", "removed", "noted"):
-        with pytest.raises(Killed), Store(spark, str(root), step=at(wanted)):
+        with pytest.raises(Killed), Store(str(root), at(wanted)):
             pass
-    with Store(spark, str(root)):
-        assert told(root) == [(7, "new")] * 2
+    with Store(str(root)) as store:
+        assert texts(root) == [(7, "new")] * 2
+        assert "finished" in store.recovered
 
 
-def test_two_runs_at_once(spark: "SparkSession", tmp_path: Path) -> None:
-    with Store(spark, str(tmp_path)), pytest.raises(TablesBusy, match="another run"), Store(spark, str(tmp_path)):
+def test_two_runs_at_once(tmp_path: Path) -> None:
+    with Store(str(tmp_path)), pytest.raises(TablesBusy, match="another run"), Store(str(tmp_path)):
         pass
 
 
-def test_the_same_through_hadoops_file_systems(spark: "SparkSession", tmp_path: Path) -> None:
-    from polydomo.pipeline.files import HadoopFiles
-
-    for text in ("old", "new"):
-        store = Store(spark, str(tmp_path))
-        store.files = HadoopFiles(spark, tmp_path.as_uri())
-        store.recover()
-        store.stage("logs", log_rows(spark, text, {7: 2, 8: 1}), UNITS)
-        store.commit({UNITS[0]: {"segments": [text]}})
-        assert told(tmp_path) == [(7, text)] * 2 + [(8, text)]
-        assert store.units()[UNITS[0]]["segments"] == [text]
+def test_units_can_be_forgotten(tmp_path: Path) -> None:
+    change(tmp_path, "old", {7: 3, 8: 2})
+    with Store(str(tmp_path)) as store:
+        store.replace([], store.published("logs", UNITS[0]), forget=[UNITS[0]])
+        assert list(store.units()) == [UNITS[1]]
+    assert texts(tmp_path) == [(8, "old")] * 2

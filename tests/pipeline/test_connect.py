@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bench.generate_journal import generate
+from tests.pipeline.comparing import content
 from tests.pipeline.test_cluster import daemon, pipeline
-from tests.pipeline.test_stream import content
 
 pytest.importorskip("pyspark")
 pytest.importorskip("grpc_status", reason="pip install 'pyspark[connect]' brings what this needs")

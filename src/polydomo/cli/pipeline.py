@@ -1,12 +1,18 @@
-"""``polydomo pipeline``: the journal as tables, with an audit."""
+"""``polydomo pipeline``: tables and an audit of the journal."""
 
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polydomo.errors import SettingError
+from polydomo.errors import PolydomoError, SettingError
+
+if TYPE_CHECKING:
+    from polydomo.pipeline.executors import Executor
 
 BROKEN = 6  # exit status: rules were broken, and --strict was given
 
@@ -40,9 +46,22 @@ Conf = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be given several times."),
 ]
-Format = Annotated[str, typer.Option(metavar="NAME", help="parquet; or delta, iceberg where the cluster has them.")]
+Format = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Table format: parquet; or delta, iceberg if the Spark session has their jar."),
+]
+Ui = Annotated[bool, typer.Option("--ui", help="Start Spark's web interface, and print its address.")]
+Progress = Annotated[bool, typer.Option("--progress", help="Show Spark's progress bars.")]
+Payloads = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--payload",
+        metavar="NAME=FORMAT",
+        help="Make a table of the payloads of a service or topic, such as 'sensors.*=json'; json or arrow.",
+    ),
+]
 
-commands = typer.Typer(no_args_is_help=True, help="From the journal to tables, an audit and figures, on Spark.")
+commands = typer.Typer(no_args_is_help=True, help="Make tables, an audit and figures of the journal.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -63,44 +82,73 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="SERVICE=TIME:PERCENT",
-            help="What a service is to keep, such as resize=200ms:99.9; * is any service.",
+            help="Objective of a service, such as resize=200ms:99.9; * is any service.",
         ),
     ] = None,
+    payload: Payloads = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help=f"End with status {BROKEN} if the tables hold breaches of the rules.")
+        bool, typer.Option("--strict", help=f"Exit with status {BROKEN} if the tables hold breaches of the rules.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the verdict and what went wrong.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the verdict and problems.")] = False,
+    ui: Ui = False,
+    progress: Progress = False,
 ) -> None:
-    """Take what is new in the journal into the tables, and tell the audit's verdict.
+    """Take new segments of the journal into the tables, and print the audit's verdict.
+
+    Without --master and --remote, small batches are computed in this process and large ones on a local Spark session.
 
     **Examples**
 
     - `polydomo pipeline run --journal polydomo-data/journal --tables tables`
     - `polydomo pipeline run -j hdfs:///journal -t hdfs:///tables --master yarn --since 2026-01-31`
     """
-    from polydomo.pipeline import session
-
     wanted = objectives(objective or [])
     span = moment(since, "--since"), moment(until, "--until", end=True)
     settings = pairs(conf or [])
-    if format not in ("parquet", "delta", "iceberg"):
-        raise SettingError(f"--format: {format!r} is none of parquet, delta, iceberg")
-    session.require()
-    from polydomo.pipeline import batch, segments
-    from polydomo.pipeline.tables.capacity import Objective
+    tell = (lambda line: None) if quiet else typer.echo
+    with engine(master, remote, settings, ui, progress, tell) as executor:
+        from polydomo.pipeline import batch
+        from polydomo.pipeline.formats import Format as TableFormat
+        from polydomo.pipeline.payloads import parsed
+        from polydomo.pipeline.tables.capacity import Objective
 
-    rows = segments.rows_at_most(journal)
-    spark = session.build(master, remote, settings, progress=not quiet, quick=rows is not None and rows < session.SMALL)
-    try:
+        TableFormat(format)
         made = {name: Objective(seconds, share) for name, (seconds, share) in wanted.items()}
-        summary = batch.run(spark, journal, tables, *span, format, made, (lambda line: None) if quiet else typer.echo)
-    finally:
-        session.close(spark)
+        options = batch.Options(*span, made, [parsed(one) for one in payload or []], format)
+        summary = batch.run(journal, tables, options, executor, tell)
     for problem in summary.problems:
         typer.echo(f"polydomo: {problem}", err=True)
     typer.echo(summary.verdict())
     if strict and summary.breaches:
         sys.exit(BROKEN)
+
+
+@contextmanager
+def engine(
+    master: str, remote: str, conf: dict[str, str], ui: bool, progress: bool, tell: "Callable[[str], None]"
+) -> "Iterator[Executor]":
+    """Where the tasks run. A Spark session is started when the first plan needs one, and ended here."""
+    try:
+        from polydomo.pipeline import session
+        from polydomo.pipeline.executors import BySize, Executor, OnSpark
+    except ImportError as error:
+        raise PolydomoError(f"the pipeline needs {error.name}: pip install 'polydomo[spark]'") from None
+
+    def start() -> Any:
+        began = time.monotonic()
+        made = session.build(master, remote, conf, progress=progress, ui=ui, archive=not master and not remote)
+        tell(f"Spark session at {remote or made.conf.get('spark.master')}: {time.monotonic() - began:.1f} s")
+        if ui and not remote:
+            tell(f"Spark's web interface: {made.sparkContext.uiWebUrl}")
+        return made
+
+    spark = OnSpark(start)
+    executor: Executor = spark if master or remote or ui or progress else BySize(spark)
+    try:
+        yield executor
+    finally:
+        if spark.started is not None:
+            session.close(spark.started)
 
 
 def pairs(given: list[str]) -> dict[str, str]:

@@ -97,7 +97,7 @@ def _by_spark(
     session.require()
     from polydomo.pipeline import query as spark_query
 
-    spark = session.build(master, remote, settings, progress=True, quick=True)
+    spark = session.build(master, remote, settings, progress=True)
     try:
         spark_query.views(spark, tables, format)
         yield spark_query.ask(spark, sql)

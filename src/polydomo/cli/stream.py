@@ -1,11 +1,26 @@
-"""``polydomo pipeline stream``: the tables kept up to date while the journal grows."""
+"""``polydomo pipeline stream``: keeps the tables up to date while the journal grows."""
 
+import signal
+import threading
 from typing import Annotated
 
 import typer
 
 from polydomo.cli.exits import complain
-from polydomo.cli.pipeline import Conf, Format, Journals, Master, Tables, commands, objectives, pairs, seconds
+from polydomo.cli.pipeline import (
+    Conf,
+    Format,
+    Journals,
+    Master,
+    Payloads,
+    Tables,
+    Ui,
+    commands,
+    engine,
+    objectives,
+    pairs,
+    seconds,
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -15,39 +30,48 @@ def add_to(app: typer.Typer) -> None:
 def stream(
     journal: Journals,
     tables: Tables,
-    once: Annotated[bool, typer.Option("--once", help="Take in all that is there, and end: for cron.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Take in all that is there and exit: for cron.")] = False,
     every: Annotated[str, typer.Option(metavar="TIME", help="Time between two looks at the journal.")] = "5s",
-    late: Annotated[str, typer.Option(metavar="TIME", help="How old a segment may be when it comes.")] = "2d",
+    late: Annotated[str, typer.Option(metavar="TIME", help="How late a segment may be.")] = "2d",
     master: Master = "",
     conf: Conf = None,
     format: Format = "parquet",
     objective: Annotated[
         list[str] | None,
-        typer.Option(metavar="SERVICE=TIME:PERCENT", help="What a service is to keep, such as resize=200ms:99.9."),
+        typer.Option(metavar="SERVICE=TIME:PERCENT", help="Objective of a service, such as resize=200ms:99.9."),
     ] = None,
+    payload: Payloads = None,
+    ui: Ui = False,
 ) -> None:
     """Keep the tables up to date while brokers write their journals, until SIGTERM or Ctrl-C.
 
-    Where it stopped, however it stopped, it goes on. The tables are those that `polydomo pipeline run` makes.
+    A stream that was stopped or killed continues where it was. The tables are those that `polydomo pipeline run` makes.
 
     **Examples**
 
     - `polydomo pipeline stream --journal polydomo-data/journal --tables tables`
     - `polydomo pipeline stream -j /data/journal -t /data/tables --once`
     """
-    from polydomo.pipeline import session
-
     wanted = objectives(objective or [])
     settings = pairs(conf or [])
     interval, bound = seconds(every), seconds(late)
-    session.require()
-    from polydomo.pipeline.stream import Streaming, stop_on_signals
-    from polydomo.pipeline.tables.capacity import Objective
+    stop = stop_event()
+    with engine(master, "", settings, ui, False, typer.echo) as executor:
+        from polydomo.pipeline.batch import Options
+        from polydomo.pipeline.formats import Format as TableFormat
+        from polydomo.pipeline.payloads import parsed
+        from polydomo.pipeline.stream import Streaming
+        from polydomo.pipeline.tables.capacity import Objective
 
-    stop = stop_on_signals()
-    spark = session.build(master, "", settings)
-    try:
+        TableFormat(format)
         made = {name: Objective(time, share) for name, (time, share) in wanted.items()}
-        Streaming(spark, journal, tables, format, bound, made, typer.echo, complain).run(once, interval, stop)
-    finally:
-        session.close(spark)
+        options = Options(objectives=made, payloads=[parsed(one) for one in payload or []], format=format)
+        Streaming(journal, tables, options, executor, bound, typer.echo, complain).run(once, interval, stop)
+
+
+def stop_event() -> threading.Event:
+    """Set by SIGTERM or Ctrl-C."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop

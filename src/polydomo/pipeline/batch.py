@@ -1,67 +1,54 @@
-"""``polydomo pipeline run``: from segments that are not in the tables yet to tables that have them."""
+"""``polydomo pipeline run``: takes segments that are not in the tables yet into them.
 
-import threading
+The driver only compares names and makes a plan: which hours are made anew, and from where each run is audited.
+Tasks (``engine``) do the rest.
+"""
+
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import Any
 
+import pyarrow.dataset as ds
+
+from polydomo import limits
 from polydomo.journal import schema
-from polydomo.journal.segments import Ranges
+from polydomo.journal.ids import decode, run_name
 from polydomo.pipeline import segments
 from polydomo.pipeline.commit import PARQUET, Store
-from polydomo.pipeline.segments import Found, Segment
-from polydomo.pipeline.session import SMALL, interpreted
-from polydomo.pipeline.tables import (
-    TABLES,
-    audit,
-    capacity,
-    hops,
-    local,
-    logs,
-    requests,
-    services,
-    topology,
-    values,
-    workers,
-)
+from polydomo.pipeline.engine.plan import HourItem, Payload, Plan, RunItem
+from polydomo.pipeline.engine.run import Facts, load_facts
+from polydomo.pipeline.executors import Executor, InProcess
+from polydomo.pipeline.formats import Format
+from polydomo.pipeline.segments import Found, Segment, Taken, between, shifted, unit_of
+from polydomo.pipeline.tables.audit import CHECKS
 from polydomo.pipeline.tables.capacity import Objective
-from polydomo.pipeline.tables.marks import marked
-from polydomo.pipeline.tables.rare import rare
-from polydomo.pipeline.tables.table import FEW
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-FORMATS = (PARQUET, "delta", "iceberg")
-AT_ONCE = 3  # jobs whose plans are made at the same time; how many tasks run is the cluster's affair
-MOST_BROADCAST = 1_000_000  # rows of about 100 bytes
+Tell = Callable[[str], None]
 
 
 @dataclass
 class Summary:
-    """What a run did, for people and for scripts."""
+    """The result of a run, for people and for scripts."""
 
     segments: int = 0  # taken in by this run
     units: list[str] = field(default_factory=list)  # hours that were made anew
     rows: dict[str, int] = field(default_factory=dict)  # of the tables, in these hours
     breaches: dict[str, int] = field(default_factory=dict)  # by rule, in all of the tables
-    unchecked: list[str] = field(default_factory=list)  # rules that the level of some run did not let check
+    unchecked: list[str] = field(default_factory=list)  # rules that the level of some run did not allow to check
     runs: int = 0  # in all of the tables
     problems: list[str] = field(default_factory=list)
-    recovered: str = ""
-    seconds: dict[str, float] = field(default_factory=dict)  # by table
+    tasks: int = 0
+    seconds: float = 0.0
+    where: str = ""  # where the tasks ran
 
     def verdict(self) -> str:
-        """The audit in plain words."""
+        """The audit's result in a sentence."""
         if not self.runs:
             return "Audit: there is nothing to check yet."
-        some = f"{self.runs} run{'s' if self.runs != 1 else ''} of brokers"
-        left = (
-            f" The journal's level did not show enough to check: {', '.join(self.unchecked)}." if self.unchecked else ""
-        )
+        some = f"{self.runs} broker run{'s' if self.runs != 1 else ''}"
+        left = f" The journal's level did not allow to check: {', '.join(self.unchecked)}." if self.unchecked else ""
         if not self.breaches:
             return f"Audit: no rule was broken in {some}.{left}"
         count = sum(self.breaches.values())
@@ -69,41 +56,53 @@ class Summary:
         return f"Audit: {count} breach{'es' if count != 1 else ''} of the rules in {some}: {each}.{left}"
 
 
-Tell = Callable[[str], None]
+@dataclass
+class Options:
+    since: datetime | None = None
+    until: datetime | None = None
+    objectives: Mapping[str, Objective] = field(default_factory=dict)
+    payloads: Sequence[Payload] = ()
+    format: str = PARQUET
 
 
 def run(
-    spark: "SparkSession",
     journals: Sequence[str],
     tables: str,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    format: str = PARQUET,
-    objectives: Mapping[str, Objective] | None = None,
+    options: Options | None = None,
+    executor: Executor | None = None,
     tell: Tell = lambda line: None,
     step: Callable[[str], None] = lambda name: None,
 ) -> Summary:
-    """Takes in what is new. ``tell`` hears what is being done."""
+    """Takes in what is new. ``tell`` is called with lines about the progress, ``step`` with the steps of the commit."""
     summary = Summary()
-    with Store(spark, tables, format, step) as store:
-        found = segments.find(spark, journals, since, until)
+    chosen = options or Options()
+    found = segments.find(journals, chosen.since, chosen.until)
+    with Store(tables, step) as store:
         summary.problems += found.problems
-        Batch(spark, store, found, since, until, objectives or {}, tell, summary).run()
+        if store.recovered:
+            tell(store.recovered)
+        Batch(store, found, chosen, executor or InProcess(), tell, summary).run()
         conclude(store, summary)
     return summary
 
 
 def conclude(store: Store, summary: Summary) -> None:
     """The verdict over all that the tables hold."""
-    checks = store.read(audit.CHECKS.name)
-    if checks is None:
+    path = store.path(CHECKS.name)
+    if not store.storage.exists(path):
         return
-    for row in checks.groupBy("rule").agg({"breaches": "sum", "checkable": "min", "run": "count"}).collect():
-        summary.runs = max(summary.runs, row["count(run)"])
-        if row["sum(breaches)"]:
-            summary.breaches[row.rule] = row["sum(breaches)"]
-        if not row["min(checkable)"]:
-            summary.unchecked.append(row.rule)
+    system = getattr(store.storage, "system", None)
+    inner = getattr(store.storage, "inner", lambda path: path)
+    checks = ds.dataset(inner(path), format="parquet", filesystem=system).to_table(
+        columns=["rule", "breaches", "checkable", "run"]
+    )
+    grouped = checks.group_by("rule").aggregate([("breaches", "sum"), ("checkable", "min"), ("run", "count_distinct")])
+    for row in grouped.to_pylist():
+        summary.runs = max(summary.runs, row["run_count_distinct"])
+        if row["breaches_sum"]:
+            summary.breaches[row["rule"]] = row["breaches_sum"]
+        if not row["checkable_min"]:
+            summary.unchecked.append(row["rule"])
     summary.unchecked.sort()
 
 
@@ -111,307 +110,342 @@ class Batch:
     """One run over what is new."""
 
     def __init__(
-        self, spark: "SparkSession", store: Store, found: Found, since: datetime | None, until: datetime | None,
-        objectives: Mapping[str, Objective], tell: Tell, summary: Summary,
-    ) -> None:  # fmt: skip
-        self.spark = spark
+        self, store: Store, found: Found, options: Options, executor: Executor, tell: Tell, summary: Summary
+    ) -> None:
         self.store = store
-        self.since = since
-        self.until = until
-        self.objectives = objectives
+        self.options = options
+        self.executor = executor
         self.tell = tell
         self.summary = summary
+        self.roots = found.roots
         self.known = store.units()
         self.there = found.units()
-        self.bounds = [str(since or ""), str(until or "")]
-        self.early = False  # publish the tables that are asked for first before the others are made
-        self.kept: dict[frozenset[str], DataFrame] = {}  # rare messages, by the segments they are of
-        self.keeping = threading.Lock()
+        self.partial = options.since is not None or options.until is not None
+        self.format = Format(options.format)
+        self.notes: list[dict[str, Any]] = []
+        self.states: dict[int, str] = {}  # run -> directory of its saved state
 
     def run(self) -> None:
+        began = time.monotonic()
         fresh = self._fresh()
         if not fresh:
             self.tell("nothing new")
             return
-        dirty = set(fresh)
+        self.format.check(self.executor)
         self.summary.segments = sum(len(found) for found in fresh.values())
-        for unit in sorted(dirty):  # what lies over the edge of an hour
-            if after(unit) in self.known and after(unit) in self.there:
-                dirty.add(after(unit))
-            if self.known.get(before(unit), {}).get("open") and before(unit) in self.there:
-                dirty.add(before(unit))
-        if self.store.format != PARQUET:  # which replace whole dates
-            dates = {unit.split("/")[0] for unit in dirty}
-            dirty |= {unit for unit in self.there if unit.split("/")[0] in dates}
-        units = sorted(dirty)
-        self.summary.units = units
+        units = self._dirty(fresh)
         self.tell(
-            f"{counted(self.summary.segments, 'new segment')}, in {counted(len(units), 'hour')}: {units[0]} to {units[-1]}"
+            f"{counted(self.summary.segments, 'new segment')}; {counted(len(units), 'hour')} to make: {units[0]} to {units[-1]}"
         )
-        runs = {segment.run for unit in units for segment in self.there[unit]}
-        rows = sum(segment.rows for there in self.there.values() for segment in there if segment.run in runs)
-        try:
-            with interpreted(self.spark, rows < SMALL):
-                if self.early and self.store.format == PARQUET:
-                    opened = self._tables(units, lambda: self._audit(runs))
-                else:
-                    opened, _ = self._together([lambda: self._tables(units), lambda: self._audit(runs)])
-        finally:
-            for frame in self.kept.values():
-                frame.unpersist()
-        self.store.commit(
-            {
-                unit: {
-                    "segments": [s.id for s in self.there[unit]],
-                    "bounds": self._bounds(unit),
-                    "open": opened.get(unit, 0),
-                }
-                for unit in units
-            }
+        self._saved_runs()
+        plan = self._plan(units, fresh)
+        self._execute(plan)
+        units = self._again(plan, units)
+        self.summary.units = units
+        self._commit(units)
+        self.summary.seconds = time.monotonic() - began
+        where = f"{self.summary.tasks} tasks on {self.executor.where}"
+        self.tell(
+            f"{where}, {self.summary.seconds:.1f} s; rows: "
+            + ", ".join(f"{t} {n:,}" for t, n in sorted(self.summary.rows.items()))
         )
 
+    # --- what is new ------------------------------------------------------------------------------------------------------
+
     def _fresh(self) -> dict[str, list[Segment]]:
-        """The segments that are not in the tables, by unit. Those that cannot be read are left out of all that follows."""
+        """The segments that are not in the tables, by unit."""
         fresh = {}
         for unit, there in list(self.there.items()):
-            taken = segments.ranges(self.known.get(unit, {}).get("segments", ()))
-            new = [segment for segment in there if not segments.covered(segment, taken)]
-            good = segments.whole(self.spark, new, self.summary.problems)
-            merged = [segment for segment in good if _only_merged(segment, taken)]  # nothing in them is new
-            good = [segment for segment in good if segment not in merged]
-            old = [segment for segment in there if segments.covered(segment, taken)] + merged
-            self.there[unit] = old + good
-            present = segments.ranges(segment.id for segment in self.there[unit])
-            gone = [
-                (key, one)
-                for key, known in taken.items()
-                for one in known
-                if key not in present or not present[key].covers(*one)
-            ]
-            if good and gone:
+            noted = self.known.get(unit, {}).get("segments", ())
+            taken = Taken(noted)
+            new = [segment for segment in there if not taken.has(segment)]
+            present = Taken(segment.id for segment in there)
+            gone = [one for one in noted if not present.has(segments.parse_id(one))]
+            if new and gone:
                 self.summary.problems.append(
-                    f"{unit}: {len(good)} late segments left out: {len(gone)} others of that hour are in the tables "
+                    f"{unit}: {len(new)} late segments left out: {len(gone)} others of that hour are in the tables "
                     "and no longer in the journal"
                 )
-                self.there[unit] = old
-            elif good or (taken and not gone and self.known[unit].get("bounds") != self._bounds(unit)):
-                fresh[unit] = good
-            if not self.there[unit]:
-                del self.there[unit]
+                self.there[unit] = [segment for segment in there if taken.has(segment)]
+            elif new or (noted and not gone and self.known[unit].get("bounds", ["", ""]) != self._bounds(unit)):
+                fresh[unit] = new
+            if gone and not new:
+                del self.there[unit]  # it cannot be made anew
         return fresh
 
     def _bounds(self, unit: str) -> list[str]:
         """Where ``since`` or ``until`` cuts through the hour."""
-        edges = [f"{moment:%Y-%m-%d/%H}" if moment else "" for moment in (self.since, self.until)]
-        return [bound if edge == unit else "" for bound, edge in zip(self.bounds, edges, strict=True)]
+        moments = (self.options.since, self.options.until)
+        return [str(moment) if moment is not None and unit_of(moment) == unit else "" for moment in moments]
 
-    def _read(self, kind: str, units: Iterable[str]) -> "DataFrame":
-        return segments.read(
-            self.spark, kind, [s for unit in units for s in self.there.get(unit, ())], self.since, self.until
+    def _dirty(self, fresh: Mapping[str, Sequence[Segment]]) -> list[str]:
+        """The hours that have to be made anew."""
+        dirty = set(fresh)
+        last_known: dict[int, str] = {}
+        for unit, known in sorted(self.known.items()):
+            for one in known.get("segments", ()):
+                last_known[segments.parse_id(one).run] = unit
+        for unit, new in fresh.items():
+            for run in {segment.run for segment in new}:
+                before = last_known.get(run, unit)
+                if before < unit:  # its workers were present there until the end of the hour, and in the hours between
+                    dirty |= set(between(before, unit))
+            for other, known in self.known.items():  # hours that looked back at this one
+                if other > unit and any(back <= unit for back in known.get("back", {}).values()):
+                    dirty.add(other)
+            if shifted(unit, 1) in self.known:
+                dirty.add(shifted(unit, 1))
+            if self.known.get(shifted(unit, -1), {}).get("open"):
+                dirty.add(shifted(unit, -1))
+        lives = self._lives()
+        for first, last in lives.values():  # hours in which a broker was idle
+            dirty |= {unit for unit in between(first, last) if unit not in self.known and unit not in self.there}
+        return sorted(
+            unit for unit in dirty if unit in self.there or unit not in self.known or not self.known[unit]["segments"]
         )
 
-    def _rare(self, mine: "Sequence[Segment]") -> "DataFrame":
-        """The messages of which there are few. Many look for them: they are read once."""
-        messages = [segment for segment in mine if segment.kind == schema.MESSAGES]
-        with self.keeping:
-            names = frozenset(segment.id for segment in messages)
-            if names not in self.kept:
-                self.kept[names] = rare(
-                    segments.read(self.spark, schema.MESSAGES, messages, self.since, self.until)
-                ).persist()
-            return self.kept[names]
+    def _lives(self) -> dict[int, tuple[str, str]]:
+        """The first and the last hour of each run, by the journal."""
+        made: dict[int, tuple[str, str]] = {}
+        for unit, there in self.there.items():
+            for segment in there:
+                first, last = made.get(segment.run, (unit, unit))
+                made[segment.run] = min(first, unit), max(last, unit)
+        return made
 
-    # --- tables that are made hour by hour --------------------------------------------------------------------------------
+    # --- the plan -----------------------------------------------------------------------------------------------------------
 
-    def _tables(self, units: list[str], later: Callable[[], None] | None = None) -> dict[str, int]:
-        """Stages them all. Returns, by unit, how many requests continue one that is not known yet.
+    def _saved_runs(self) -> None:
+        """The runs of which a state is saved."""
+        folder = f"{self.store.own}/runs"
+        self.states = {decode(name): f"{folder}/{name}" for name in self.store.storage.names(folder)}
 
-        If there is something to be done ``later``, ``requests`` and ``services`` are published before it. The units are not noted then: if
-        the rest is never made, the next run makes all of them anew.
-        """
-        rows = self._read(schema.REQUESTS, units)
-        told = requests.survey(rows).collect()[0]
-        bridged = bool(told.bridge)
-        # hours beside these have to be looked at too: for requests over bridges, and for long ones that had several workers
-        near = {hour for unit in units for hour in (before(unit), after(unit))} if bridged else set()
-        around = sorted({*units, *(near & set(self.there))})
-        if around != units:
-            rows = self._read(schema.REQUESTS, around)
-            told = requests.survey(rows).collect()[0]
-        earliest = f"{told.earliest:%Y-%m-%d/%H}" if told.earliest else ""
-        early = sorted(unit for unit in self.there if earliest and earliest <= unit < units[0]) + units
-        messages = self._read(schema.MESSAGES, units)
-        few = self._rare([segment for unit in units for segment in self.there[unit]])
-        parts = self._parts(rows, told.doubtful)
-        links = self._links(parts) if bridged else None
-        inside = self._inside(units)
-        own = (
-            parts
-            if around == units
-            else parts.where(inside.replace("date", "to_date(time)").replace("hour", "hour(time)"))
-        )
-        keep = inside if around != units else "true"
+    def _plan(self, units: Sequence[str], fresh: Mapping[str, Sequence[Segment]]) -> Plan:
+        plan = Plan(self.roots, self.store.root, self.store.staging, since=self.options.since, until=self.options.until)
+        plan.units = list(units)
+        plan.objectives = dict(self.options.objectives)
+        plan.payloads = list(self.options.payloads)
+        plan.partial = self.partial
+        plan.hours = self._hours(units)
+        plan.spills = self._spills(units)
+        new: dict[int, list[Segment]] = {}
+        for found in fresh.values():
+            for segment in found:
+                new.setdefault(segment.run, []).append(segment)
+        lives = self._lives()
+        for run, (first, last) in lives.items():
+            mine = tuple(unit for unit in units if first <= unit <= last)
+            if mine or run in new:
+                plan.runs[run] = self._run_item(run, mine, new.get(run, []))
+        for run in self.states:
+            if run not in plan.runs:
+                plan.known_runs[run] = self._known_run(run, ())
+        return plan
 
-        def turns() -> None:
-            made = hops.build(parts, links, self._read(schema.MESSAGES, early), lambda few: few.localCheckpoint())
-            self._stage("hops", made.where(keep), units)
-            self._stage(
-                "workers",
-                workers.build(self._staged("hops"), few, lambda done: done.localCheckpoint()).where(inside),
-                units,
-            )
-
-        first: list[Callable[[], None]] = [
-            lambda: self._stage("requests", requests.build(parts, links).where(keep), units),
-            lambda: self._stage("services", services.build(own, few), units),
-        ]
-        then: list[Callable[[], None]] = [
-            lambda: self._stage("logs", logs.build(few, own), units),
-            lambda: self._stage("values", values.build(messages), units),
-        ]
-        if later is None:
-            self._together([turns, *first, *then])
-        else:
-            self._together(first)
-            self.store.commit({})
-            self._together([turns, later, *then])
-        made = {name: self._staged(name, inside) for name in ("requests", "hops", "services", "workers")}
-        self._together(
-            [
-                lambda: self._stage("topology", topology.build(made["requests"], made["hops"]), units),
-                lambda: self._stage(
-                    "capacity", capacity.build(made["services"], made["workers"], self.objectives), units
-                ),
-            ]
-        )
-        return self._open([made["requests"].where("parent != ''")] if bridged else [])
-
-    def _open(self, open: "list[DataFrame]") -> dict[str, int]:
-        """By unit, how many rows have what they lack in the hour after, if anywhere; and log records of requests that had not ended."""
-        logged = self.store.read_staged("logs")
-        open += [logged.where("number != 0 AND request = ''")] if logged is not None else []
-        if not open:
-            return {}
-        rows = [frame.select("date", "hour") for frame in open]
-        waiting = (rows[0] if len(rows) == 1 else rows[0].unionAll(rows[1])).groupBy("date", "hour").count().collect()
-        return {f"{row['date']}/{row['hour']:02d}": row["count"] for row in waiting}
-
-    def _parts(self, rows: "DataFrame", doubtful: list[Any]) -> "DataFrame":
-        """Each request once. Of those on record more than once there are few: they are settled, and read apart from the rest."""
-        if not doubtful:
-            return rows
-        words = local.frame(self.spark, doubtful, (("run", "BIGINT"), ("word", "BIGINT"), ("bits", "BIGINT")))
-        twice = requests.twice(marked(rows.select("run", "number", "seq"), words)).collect()
-        if not twice:
-            return rows
-        if len(twice) <= FEW and all(row.seqs[0] < row.seqs[1] for row in twice):
-            return requests.without(rows, [(row.run, row.number, seq) for row in twice for seq in row.seqs[1:]])
-        keys = [(row.run, row.number) for row in twice]
-        return requests.parts(rows, local.frame(self.spark, keys, (("run", "BIGINT"), ("number", "BIGINT"))))
-
-    def _links(self, parts: "DataFrame") -> "DataFrame":
-        """How requests continue over bridges. Small, and settled, so that no plan holds the way to it."""
-        from pyspark.sql.functions import broadcast
-
-        links = requests.links(parts).localCheckpoint()
-        for _ in range(requests.BRIDGES_DOUBLED):
-            if links.join(links.selectExpr("part AS root"), "root", "left_semi").isEmpty():
-                break  # no root is itself the part of another
-            links = requests.doubled(links).localCheckpoint()
-        return broadcast(links) if links.count() <= MOST_BROADCAST else links
-
-    def _together(self, work: "Sequence[Callable[[], Any]]") -> list[Any]:
-        """Plans of some are made while others run. The first failure is raised when all have ended."""
-        with ThreadPoolExecutor(AT_ONCE, "polydomo") as pool:
-            return [done.result() for done in [pool.submit(do) for do in work]]
-
-    def _inside(self, units: list[str]) -> str:
-        dates: dict[str, list[str]] = {}
+    def _hours(self, units: Sequence[str]) -> list[HourItem]:
+        made = []
         for unit in units:
-            dates.setdefault(unit.split("/")[0], []).append(str(int(unit.split("/")[1])))
-        return " OR ".join(f"(date = DATE '{date}' AND hour IN ({', '.join(hours)}))" for date, hours in dates.items())
+            made += self._items(unit)
+        around = {shifted(unit, by) for unit in units for by in (-1, 1)} - set(units)
+        for unit in sorted(around & set(self.there)):
+            made += self._items(unit, peek=True)
+        return made
 
-    def _staged(self, table: str, inside: str = "true") -> "DataFrame":
-        """What this run has made of a table, staged or published already; of the latter, what is ``inside`` its units."""
-        old = table not in self.store.staged
-        made = self.store.read(table) if old else self.store.read_staged(table)
-        if old and made is not None:
-            made = made.where(inside)
-        return made if made is not None else local.frame(self.spark, [], TABLES[table].pairs)
-
-    def _stage(self, table: str, frame: "DataFrame", units: Iterable[str]) -> None:
-        began = time.monotonic()
-        self.store.stage(table, frame, units)
-        self.summary.seconds[table] = time.monotonic() - began
-        self.tell(f"{table}: {self.summary.seconds[table]:.1f} s")
-
-    # --- the audit, which is made run by run ------------------------------------------------------------------------------
-
-    def _audit(self, runs: set[int]) -> None:
-        """Whole runs are audited: what was found in them before is replaced, but for what stands in segments that are no longer there."""
-        mine = [segment for there in self.there.values() for segment in there if segment.run in runs]
-        # a row of one run may account for what another lost
-        others = [segment for there in self.there.values() for segment in there if segment.run not in runs]
-        messages = segments.read(self.spark, schema.MESSAGES, mine, self.since, self.until)
-        finished = segments.read(self.spark, schema.REQUESTS, mine, self.since, self.until)
-        words = (
-            segments.read(self.spark, schema.MESSAGES, others, self.since, self.until).where(
-                f"covers_run IN ({', '.join(map(str, runs))})"
+    def _items(self, unit: str, peek: bool = False) -> list[HourItem]:
+        runs: dict[int, dict[str, list[Segment]]] = {}
+        for segment in self.there.get(unit, ()):
+            runs.setdefault(segment.run, {kind: [] for kind in schema.KINDS})[segment.kind].append(segment)
+        made = []
+        for run, kinds in runs.items():
+            messages, requests = (tuple(segment.path for segment in kinds[kind]) for kind in schema.KINDS)
+            others = tuple(
+                segment.path for other, more in runs.items() if other != run for segment in more[schema.MESSAGES]
             )
-            if others
-            else None
+            rows = max(sum(segment.rows for segment in kinds[kind]) for kind in schema.KINDS)
+            parts = 1 if peek else max(1, -(-rows // limits.PIPELINE_TASK_ROWS))
+            made += [HourItem(unit, run, messages, requests, others, part, parts, peek) for part in range(parts)]
+        return made
+
+    def _spills(self, units: Iterable[str], staged: Iterable[str] = ()) -> dict[str, list[str]]:
+        """Files in which hours that are not made anew have saved what they found of these."""
+        wanted = set(units)
+        made: dict[str, list[str]] = {}
+        for source, known in self.known.items():
+            if source not in wanted and source not in staged:
+                for target in known.get("spill", {}):
+                    if target in wanted:
+                        made.setdefault(target, []).append(f"{self.store.own}/spill/{source.replace('/', '-')}.parquet")
+        return made
+
+    def _run_item(self, run: int, units: tuple[str, ...], new: Sequence[Segment]) -> RunItem:
+        every = [segment for there in self.there.values() for segment in there if segment.run == run]
+        if self.partial:
+            paths = _paths(every)
+            return RunItem(run, units, *paths, all_messages=paths[0], all_requests=paths[1])
+        known = self._known_run(run, units)
+        if not new:
+            return (
+                known
+                if known.facts
+                else RunItem(run, units, *_paths(every), all_messages=_paths(every)[0], all_requests=_paths(every)[1])
+            )
+        base, state = self._base(run, known, new, every)
+        later = _paths(segment for segment in every if segment.last > base)
+        whole = _paths(every)
+        return RunItem(
+            run, units, *later, base=base, state=state, workers=known.workers, facts=known.facts, breaches=known.breaches,
+            all_messages=whole[0], all_requests=whole[1],
+        )  # fmt: skip
+
+    def _known_run(self, run: int, units: tuple[str, ...]) -> RunItem:
+        """A run without new rows: what is saved of it."""
+        folder = self.states.get(run)
+        if folder is None:
+            return RunItem(run, units, new=False)
+        facts = load_facts(f"{folder}/facts.json", run)
+        state = tuple(f"{folder}/{name}" for seq, _, name in facts.states if seq == facts.last)
+        whole = _paths(segment for there in self.there.values() for segment in there if segment.run == run)
+        return RunItem(
+            run, units, base=facts.last, state=state, workers=f"{folder}/workers.parquet", facts=f"{folder}/facts.json",
+            breaches=f"{folder}/breaches.parquet", all_messages=whole[0], all_requests=whole[1], new=False,
+        )  # fmt: skip
+
+    def _base(
+        self, run: int, known: RunItem, new: Sequence[Segment], every: Sequence[Segment]
+    ) -> tuple[int, tuple[str, ...]]:
+        """The sequence number after which the run is audited, and the state there: the newest one before all new rows."""
+        if not known.facts:
+            return 0, ()
+        facts = load_facts(known.facts, run)
+        first = min(segment.first for segment in new)
+        folder = self.states[run]
+        for seq, _, name in sorted(facts.states, reverse=True):
+            if seq < first:
+                if not self._covered(facts, seq, every):
+                    break
+                return seq, (f"{folder}/{name}",)
+        else:
+            if self._covered(facts, max(0, facts.first - 1), every):
+                return 0, ()
+        self.summary.problems.append(
+            f"run {run_name(run)}: late rows are not audited: rows after them are no longer in the journal, "
+            "so the audit cannot be repeated from there"
         )
-        began = time.monotonic()
-        made = audit.Audit(messages, finished, words, self._together, self._rare(mine)).run()
-        first: dict[int, int] = {}
-        for segment in mine:
-            first[segment.run] = min(segment.first, first.get(segment.run, segment.first))
-        self._replace(audit.TABLE.name, made.breaches, first)
-        self._replace(audit.CHECKS.name, made.checks, dict.fromkeys(runs, 1))
-        self.summary.seconds["audit"] = time.monotonic() - began
-        self.tell(f"audit: {self.summary.seconds['audit']:.1f} s")
+        return facts.last, known.state
 
-    def _frame(self, table: str, rows: Iterable[Any]) -> "DataFrame":
-        return local.frame(self.spark, rows, TABLES[table].pairs).coalesce(1)
+    def _covered(self, facts: Facts, base: int, every: Sequence[Segment]) -> bool:
+        """Whether the journal still has all rows after ``base`` that were audited."""
+        spans = sorted((segment.first, segment.last) for segment in every)
+        for first, last in facts.ranges:
+            at = max(first, base + 1)
+            for start, end in spans:
+                if start <= at <= end:
+                    at = end + 1
+            if at <= last:
+                return False
+        return True
 
-    def _replace(self, table: str, rows: list[Any], first: dict[int, int]) -> None:
-        """Rows of these runs, from the first sequence number of each that is still in the journal, are replaced."""
-        old = self.store.read(table)
-        kept: list[Any] = []
-        units = {_unit(row) for row in rows}
-        if old is not None:
-            before = old.collect()
-            gone = [
-                row for row in before if row.run in first and (table != audit.TABLE.name or row.seq >= first[row.run])
+    # --- the work -----------------------------------------------------------------------------------------------------------
+
+    def _execute(self, plan: Plan) -> None:
+        self.summary.tasks += len(plan.hours) + len(plan.addresses(2)) + len(plan.addresses(3))
+        self.notes += self.executor.run(plan)
+
+    def _noted(self, what: str) -> list[dict[str, Any]]:
+        return [note for note in self.notes if note.get("what") == what]
+
+    def _spill_notes(self) -> dict[str, dict[str, str]]:
+        """By hour, of which earlier hours it has found something, and a digest of what."""
+        made: dict[str, dict[str, str]] = {}
+        for note in self._noted("spill"):
+            target = unit_of(datetime.fromtimestamp(note["hour"] * 3600, UTC))
+            made.setdefault(note["unit"], {})[target] = note["digest"]
+        return made
+
+    def _again(self, plan: Plan, units: list[str]) -> list[str]:
+        """Makes earlier hours anew of which this batch has found something else than the tables know."""
+        changed: set[str] = set()
+        spilled = self._spill_notes()
+        for unit in units:
+            before, now = self.known.get(unit, {}).get("spill", {}), spilled.get(unit, {})
+            changed |= {target for target in {*before, *now} if before.get(target) != now.get(target)}
+        more = sorted(unit for unit in changed - set(units) if unit in self.there)
+        if not more:
+            return units
+        self.tell(f"{len(more)} earlier hours have work that ended later: {more[0]} to {more[-1]}")
+        second = Plan(self.roots, self.store.root, self.store.staging, units=more, hours=self._hours(more))
+        second.objectives, second.payloads = plan.objectives, plan.payloads
+        second.since, second.until, second.partial = plan.since, plan.until, plan.partial
+        second.spills = self._spills(more, units)
+        for source, targets in spilled.items():
+            for target in targets:
+                if target in more:
+                    path = f"{self.store.staging}/_spill/{source.replace('/', '-')}.parquet"
+                    second.spills.setdefault(target, []).append(path)
+        for run, (first, last) in self._lives().items():
+            mine = tuple(unit for unit in more if first <= unit <= last)
+            if mine:
+                second.runs[run] = self._staged_run(plan, run, mine)
+        self._execute(second)
+        return sorted({*units, *more})
+
+    def _staged_run(self, plan: Plan, run: int, units: tuple[str, ...]) -> RunItem:
+        """A run whose presence is asked for once more: its state may be staged already."""
+        folder = f"{self.store.staging}/_runs/{run_name(run)}"
+        if self.store.storage.exists(f"{folder}/facts.json"):
+            return RunItem(run, units, workers=f"{folder}/workers.parquet", facts=f"{folder}/facts.json", new=False)
+        if run in plan.runs and self.partial:
+            return RunItem(**{**plan.runs[run].__dict__, "units": units})
+        return self._known_run(run, units)
+
+    # --- the commit -----------------------------------------------------------------------------------------------------------
+
+    def _commit(self, units: Sequence[str]) -> None:
+        for note in self._noted("rows"):
+            if note["table"] is not None:
+                self.summary.rows[note["table"]] = self.summary.rows.get(note["table"], 0) + note["count"]
+        for note in self._noted("problem"):
+            if note["line"] not in self.summary.problems:
+                self.summary.problems.append(note["line"])
+        read = {note["path"] for note in self._noted("read")}
+        spilled = self._spill_notes()
+        notes: dict[str, dict[str, Any]] = {}
+        for unit in units:
+            good = [segment for segment in self.there.get(unit, ()) if segment.path in read]
+            notes[unit] = {"segments": sorted(segment.id for segment in good), "bounds": self._bounds(unit)}
+            notes[unit]["open"] = sum(note["count"] for note in self._noted("open") if note["unit"] == unit)
+            notes[unit]["back"] = {
+                run_name(note["run"]): note["to"] for note in self._noted("back") if note["unit"] == unit
+            }
+            notes[unit]["spill"] = spilled.get(unit, {})
+        taken = {one for known in self.known.values() for one in known.get("segments", ())}
+        self.summary.segments = len({one for known in notes.values() for one in known["segments"]} - taken)
+        self.format.publish(self.executor, self.store, notes, self._outdated())
+
+    def _outdated(self) -> list[str]:
+        """Published files without a successor: of runs that have no more breaches in an hour, and outdated states."""
+        gone = []
+        for note in self._noted("gone"):
+            date, hour = note["unit"].split("/")
+            gone.append(f"{self.store.path(note['table'])}/date={date}/hour={hour}/{run_name(note['run'])}.parquet")
+        staged = f"{self.store.staging}/_runs"
+        for name in self.store.storage.names(staged):
+            facts = load_facts(f"{staged}/{name}/facts.json", decode(name))
+            kept = {state[2] for state in facts.states}
+            folder = f"{self.store.own}/runs/{name}"
+            gone += [
+                f"{folder}/{file}"
+                for file in self.store.storage.names(folder)
+                if file.startswith("state-") and file not in kept
             ]
-            units |= {_unit(row) for row in gone}
-            kept = [row for row in before if row not in gone and _unit(row) in units]
-        self.store.stage(table, self._frame(table, rows + kept), units)
+        return gone
 
 
-def _only_merged(segment: Segment, taken: Mapping[tuple[str, int], Ranges]) -> bool:
-    """Whether it was merged from segments that are all in the tables."""
-    known = taken.get((segment.kind, segment.run))
-    parts = segments.merged_of(segment) if known is not None else []
-    return known is not None and bool(parts) and all(known.covers(*part) for part in parts)
-
-
-def _unit(row: Any) -> str:
-    hour, date = row[-2:]  # every table ends with these
-    return f"{date}/{hour:02d}"
-
-
-def _shifted(unit: str, hours: int) -> str:
-    moment = datetime.strptime(unit, "%Y-%m-%d/%H").replace(tzinfo=UTC) + timedelta(hours=hours)
-    return f"{moment:%Y-%m-%d/%H}"
-
-
-def before(unit: str) -> str:
-    return _shifted(unit, -1)
-
-
-def after(unit: str) -> str:
-    return _shifted(unit, 1)
+def _paths(found: Iterable[Segment]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Paths of messages and of requests, in the order of their rows."""
+    ordered = sorted(found, key=lambda segment: (segment.unit, segment.first))
+    messages, requests = (tuple(segment.path for segment in ordered if segment.kind == kind) for kind in schema.KINDS)
+    return messages, requests
 
 
 def counted(count: int, what: str) -> str:

@@ -1,37 +1,38 @@
-"""How tables of plain Parquet change all at once: staged, then announced, then published; and what the next start
-makes of a run that was killed.
+"""How tables of plain Parquet change all at once: staged, then announced, then published.
 
-The tables are taken in hour by hour (a *unit*): ``DIR/requests/date=2026-01-31/07-0.parquet`` holds rows of hour 7.
-``DIR/_polydomo`` holds the rest:
+The tables are replaced hour by hour (a *unit*): ``DIR/requests/date=2026-01-31/hour=07/0.parquet`` holds rows of hour 7. ``audit`` and
+``audit_rules`` are replaced run by run: their files are named after the run. ``DIR/_polydomo`` holds the rest:
 
-* ``staging/``: what a run under way has made. Nobody reads it.
-* ``intent.json``: all is staged; these files take the place of those. Written in one piece, it is the moment of the
-  commit.
+* ``staging/``: what a run in progress has written. Readers pass over it.
+* ``intent.json``: everything is staged; these files replace those. Written in one piece, it is the moment of the commit.
 * ``units/2026-01-31-07.json``: the segments that are in the tables of that hour.
+* ``runs/RUN/``: the state of the audit. ``spill/``: what hours have found of earlier ones.
 
-A run killed before the intent is written has changed nothing, and its staging is removed. One killed after it is
-finished by the next start: every step of publishing can be done twice. A file takes the place of the one before it by
-one rename, so that a reader sees an hour of a table as it was or as it is.
+A run that is killed before the intent is written has changed nothing, and its staging is removed. One that is
+killed after it is finished by the next start: every step of publishing can be repeated. On a local disk a file
+replaces the one before it by one rename, so a reader sees an hour of a table before or after the change. Object
+stores have no such rename, and no lock: there a reader may see an hour without some of its files for a moment, and
+two runs at the same time must be prevented by whoever starts them.
 """
 
 import fcntl
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polydomo.errors import PolydomoError
-from polydomo.pipeline.files import Files, LocalFiles, dump, files_for, load
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from polydomo.pipeline.storage import LocalStorage, Storage, dump, has_scheme, load, storage_for
+from polydomo.pipeline.tables import TABLES
+from polydomo.pipeline.tables.table import Table
 
 OWN = "_polydomo"  # Spark passes over names that begin with an underscore
 PARQUET = "parquet"
-STAGED = re.compile(r"/date=([0-9-]{10})/unit=(\d+)/[^/]+\.parquet$")
-PUBLISHED = re.compile(r"/date=([0-9-]{10})/(\d\d)-(\d+)\.parquet$")
+FILE = re.compile(r"/([^/]+)/date=([0-9-]{10})/hour=(\d\d)/([^/]+)\.parquet$")
+BY_RUN = ("audit", "audit_rules")  # tables whose files are named after a run
+EMPTY = "date=1970-01-01/hour=00/0.parquet"  # of a table that has no rows
 
 
 class TablesBusy(PolydomoError):
@@ -41,29 +42,27 @@ class TablesBusy(PolydomoError):
 class Store:
     """A directory of tables. ``step`` is called with the name of every step of a commit: tests stop it there."""
 
-    def __init__(
-        self, spark: "SparkSession", root: str, format: str = PARQUET, step: Callable[[str], None] = lambda name: None
-    ) -> None:
-        self.spark = spark
-        self.root = root.rstrip("/") if "://" in root else str(Path(root).absolute())
-        self.format = format
-        self.files: Files = files_for(spark, self.root)
+    def __init__(self, root: str, step: Callable[[str], None] = lambda name: None) -> None:
+        self.root = root.rstrip("/") if has_scheme(root) else str(Path(root.removeprefix("file://")).absolute())
+        self.storage: Storage = storage_for(self.root)
         self.own = f"{self.root}/{OWN}"
-        self.staged: dict[str, set[str]] = {}  # table -> units that it replaces
+        self.staging = f"{self.own}/staging/{uuid.uuid4().hex[:12]}"
+        self.recovered = ""
         self._step = step
         self._lock = -1
-        self._staging = f"{self.own}/staging/{uuid.uuid4().hex[:12]}"
-        self._direct: list[tuple[str, DataFrame, set[str]]] = []
 
     def __enter__(self) -> "Store":
-        if isinstance(self.files, LocalFiles):
+        if isinstance(self.storage, LocalStorage):
             os.makedirs(self.own, exist_ok=True)
             self._lock = os.open(f"{self.own}/lock", os.O_RDWR | os.O_CREAT, 0o644)
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 os.close(self._lock)
-                raise TablesBusy(f"another run of the pipeline writes the tables in {self.root}") from None
+                self._lock = -1
+                raise TablesBusy(
+                    f"another run of the pipeline writes the tables in {self.root}; wait until it has ended"
+                ) from None
         try:
             self.recover()
         except BaseException:
@@ -82,133 +81,142 @@ class Store:
         return f"{self.root}/{table}"
 
     def units(self) -> dict[str, dict[str, Any]]:
-        """What is known of each unit (``2026-01-31/07``) that has been taken in."""
+        """What is noted of each unit (``2026-01-31/07``) that is in the tables."""
         found = {}
-        for path in self.files.under(f"{self.own}/units"):
-            if path.endswith(".json"):
-                known = load(self.files, path)
+        for name in self.storage.names(f"{self.own}/units"):
+            if name.endswith(".json") and not name.startswith("."):
+                known = load(self.storage, f"{self.own}/units/{name}")
                 found[known["unit"]] = known
         return found
 
-    def read(self, table: str) -> "DataFrame | None":
-        """A table as it stands; None if it has no rows yet."""
-        if self.format != PARQUET:
-            return (
-                self.spark.read.format(self.format).load(self.path(table))
-                if self.files.exists(self.path(table))
-                else None
-            )
-        return self._read(self.path(table), table)
+    def published(self, table: str, unit: str) -> list[str]:
+        """The files of a table in a unit."""
+        date, hour = unit.split("/")
+        folder = f"{self.path(table)}/date={date}/hour={hour}"
+        return [
+            f"{folder}/{name}"
+            for name in self.storage.names(folder)
+            if name.endswith(".parquet") and name[0] not in "._"
+        ]
 
-    def read_staged(self, table: str) -> "DataFrame | None":
-        """What this run has made of a table; rows of its units only."""
-        for name, frame, _ in self._direct:
-            if name == table:
-                return frame
-        return self._read(f"{self._staging}/{table}", table)
+    def has_files(self, table: str) -> bool:
+        """Whether a table has any file with rows."""
+        for date in self.storage.names(self.path(table)):
+            for hour in self.storage.names(f"{self.path(table)}/{date}"):
+                folder = f"{self.path(table)}/{date}/{hour}"
+                if any(
+                    f"{date}/{hour}/{name}" != EMPTY for name in self.storage.names(folder) if name.endswith(".parquet")
+                ):
+                    return True
+        return False
 
-    def _read(self, path: str, table: str) -> "DataFrame | None":
-        from polydomo.pipeline.tables import TABLES
-
-        if not any(file.endswith(".parquet") for file in self.files.under(path)):
-            return None
-        return self.spark.read.schema(TABLES[table].ddl).parquet(path)
+    def staged(self) -> list[str]:
+        return self.storage.under(self.staging)
 
     # --- a change ------------------------------------------------------------------------------------------------------
 
-    def stage(self, table: str, frame: "DataFrame", units: Iterable[str]) -> None:
-        """The rows of ``frame`` are to be all that the table has of these units."""
-        self.staged[table] = set(units)
-        if self.format != PARQUET:
-            self._direct.append((table, frame, set(units)))
-            return
-        frame.selectExpr("*", "hour AS unit").write.partitionBy("date", "unit").parquet(f"{self._staging}/{table}")
-        self._step(f"staged {table}")
+    def commit(
+        self, units: dict[str, dict[str, Any]], removes: Iterable[str] = (), tables: Sequence[Table] = ()
+    ) -> None:
+        """Publishes all that is staged: it replaces everything that the tables have of these units."""
+        moves, gone = self._moves(units)
+        every = [*TABLES.values(), *tables]
+        moves += self._empties(every, {FILE.search(target)[1] for _, target in moves if FILE.search(target)})  # type: ignore[index]
+        self.replace(moves, [*gone, *removes], units)
 
-    def commit(self, units: dict[str, dict[str, Any]]) -> None:
-        """Publishes what was staged, and that these units are taken in. More can be staged then, for another commit."""
-        if self.format != PARQUET:
-            self._write_directly()
-            self._note(units)
-            self._direct.clear()
-            self.staged.clear()
-            return
-        intent = {"staging": self._staging, "units": units, **self._plan()}
+    def replace(
+        self,
+        moves: Sequence[Sequence[str]],
+        removes: Iterable[str],
+        units: dict[str, dict[str, Any]] | None = None,
+        forget: Iterable[str] = (),
+    ) -> None:
+        """Moves staged files to their targets and removes others, as one change. ``forget`` names units that leave the tables."""
+        self.storage.sync([source for source, _ in moves])
+        targets = {target for _, target in moves}
+        intent = {
+            "staging": self.staging, "moves": [list(pair) for pair in moves],
+            "removes": sorted({path for path in removes if path not in targets}), "units": units or {}, "forget": sorted(forget),
+        }  # fmt: skip
         self._step("before the intent")
-        dump(self.files, f"{self.own}/intent.json", intent)
+        dump(self.storage, f"{self.own}/intent.json", intent)
         self._step("after the intent")
         self._publish(intent)
-        self.staged.clear()
 
-    def _plan(self) -> dict[str, Any]:
-        moves = []
-        removes = []
-        for table, units in self.staged.items():
-            count: dict[str, int] = {}
-            made = [path for path in self.files.under(f"{self._staging}/{table}") if STAGED.search(path)]
-            self.files.sync(made)
-            for path in made:
-                match = STAGED.search(path)
-                assert match is not None
-                unit = f"{match[1]}/{int(match[2]):02d}"
+    def _moves(self, units: dict[str, dict[str, Any]]) -> tuple[list[list[str]], list[str]]:
+        """Where the staged files go, and which published ones have no successor."""
+        moves: list[list[str]] = []
+        count: dict[tuple[str, str], int] = {}
+        for path in self.staged():
+            match = FILE.search(path)
+            inside = path.removeprefix(f"{self.staging}/")
+            if inside.startswith("_"):  # _runs/RUN/..., _spill/...
+                moves.append([path, f"{self.own}/{inside[1:]}"])
+                continue
+            assert match is not None, path
+            table, unit = match[1], f"{match[2]}/{match[3]}"
+            name = match[4]
+            if table not in BY_RUN:
                 assert unit in units, f"{table} has rows of {unit}, which is not among the units of this run"
-                place = count[unit] = count.get(unit, -1) + 1
-                moves.append([path, f"{self.path(table)}/date={match[1]}/{int(match[2]):02d}-{place}.parquet"])
-            for path in self._published(table, units):
-                match = PUBLISHED.search(path)
-                assert match is not None
-                if int(match[3]) > count.get(f"{match[1]}/{match[2]}", -1):
-                    removes.append(path)
-        return {"moves": moves, "removes": removes}
+                place = count[table, unit] = count.get((table, unit), -1) + 1
+                name = str(place)
+            moves.append([path, f"{self.path(table)}/date={match[2]}/hour={match[3]}/{name}.parquet"])
+        targets = {target for _, target in moves}
+        gone = []
+        for table in self.storage.names(self.root):
+            if table.startswith(("_", ".")) or table in BY_RUN:
+                continue
+            for unit in units:
+                gone += [path for path in self.published(table, unit) if path not in targets]
+        for unit in units:
+            spill = f"{self.own}/spill/{unit.replace('/', '-')}.parquet"
+            if spill not in targets and self.storage.exists(spill):
+                gone.append(spill)
+        return moves, gone
 
-    def _published(self, table: str, units: set[str]) -> list[str]:
-        found = []
-        for date in sorted({unit.split("/")[0] for unit in units}):
-            for path in self.files.under(f"{self.path(table)}/date={date}"):
-                match = PUBLISHED.search(path)
-                if match and f"{match[1]}/{match[2]}" in units:
-                    found.append(path)
-        return found
+    def _empties(self, tables: Iterable[Table], staged: set[str]) -> list[list[str]]:
+        """A table that has no rows has a file without any, so that it can be read."""
+        moves = []
+        for table in tables:
+            if (
+                table.name in staged
+                or self.storage.exists(f"{self.path(table.name)}/{EMPTY}")
+                or self.has_files(table.name)
+            ):
+                continue
+            path = f"{self.staging}/{table.name}/{EMPTY}"
+            self.storage.write_table(path, table.arrow.empty_table())
+            moves.append([path, f"{self.path(table.name)}/{EMPTY}"])
+        return moves
 
     def _publish(self, intent: dict[str, Any]) -> None:
         for source, target in intent["moves"]:
-            if self.files.exists(source):  # else it is there already
-                self.files.move(source, target)
+            if self.storage.exists(source):  # else it has been moved already
+                self.storage.move(source, target)
                 self._step(f"moved {target.removeprefix(self.root)}")
         for path in intent["removes"]:
-            self.files.remove(path)
+            self.storage.remove(path)
+            self.storage.remove_empty(path.rsplit("/", 1)[0])
             self._step(f"removed {path.removeprefix(self.root)}")
-        self._note(intent["units"])
-        self.files.remove(f"{self.own}/intent.json")
+        for unit, known in intent["units"].items():
+            dump(self.storage, self._note(unit), {"unit": unit, **known})
+            self._step(f"noted {unit}")
+        for unit in intent.get("forget", ()):
+            self.storage.remove(self._note(unit))
+            self._step(f"forgot {unit}")
+        self.storage.remove(f"{self.own}/intent.json")
         self._step("forgot the intent")
-        self.files.remove(intent["staging"])
+        self.storage.remove(intent["staging"])
         self._step("done")
 
-    def _note(self, units: dict[str, dict[str, Any]]) -> None:
-        for unit, known in units.items():
-            dump(self.files, f"{self.own}/units/{unit.replace('/', '-')}.json", {"unit": unit, **known})
-            self._step(f"noted {unit}")
+    def _note(self, unit: str) -> str:
+        return f"{self.own}/units/{unit.replace('/', '-')}.json"
 
-    def recover(self) -> str:
-        """Finishes or forgets the run before, if it was killed. Says which."""
+    def recover(self) -> None:
+        """Finishes or undoes the run before, if it was killed."""
         intent = f"{self.own}/intent.json"
-        told = ""
-        if self.files.exists(intent):
-            self._publish(load(self.files, intent))
-            told = "a run before was killed while it published; that is finished now"
-        if self.files.exists(f"{self.own}/staging"):
-            self.files.remove(f"{self.own}/staging")
-        return told
-
-    # --- formats with commits of their own --------------------------------------------------------------------------------
-
-    def _write_directly(self) -> None:
-        """Delta and Iceberg replace whole dates: their own commits make each table change at once."""
-        for table, frame, units in self._direct:
-            dates = ", ".join(f"'{date}'" for date in sorted({unit.split("/")[0] for unit in units}))
-            writer = frame.write.format(self.format).mode("overwrite").partitionBy("date")
-            if self.format == "delta":
-                writer = writer.option("replaceWhere", f"date IN ({dates})")
-            else:
-                writer = writer.option("partitionOverwriteMode", "dynamic")
-            writer.save(self.path(table))
+        if self.storage.exists(intent):
+            self._publish(load(self.storage, intent))
+            self.recovered = "a run before was killed while it published its tables; that has been finished now"
+        if self.storage.exists(f"{self.own}/staging"):
+            self.storage.remove(f"{self.own}/staging")

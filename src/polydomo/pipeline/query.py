@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo.errors import PolydomoError
 from polydomo.pipeline.cells import plain
 from polydomo.pipeline.commit import PARQUET, Store
-from polydomo.pipeline.tables import TABLES, local
+from polydomo.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,12 +23,18 @@ class BadQuery(PolydomoError):
 
 def views(spark: "SparkSession", tables: str, format: str = PARQUET) -> None:
     """Makes a view of every table; one that has no rows yet is empty."""
-    store = Store(spark, tables, format)
-    found = {name: store.read(name) for name in TABLES}
-    if all(frame is None for frame in found.values()):
+    store = Store(tables)
+    names = [name for name in store.storage.names(store.root) if name[0] not in "._"]
+    if not names:
         raise PolydomoError(f"there are no tables in {tables}; `polydomo pipeline run` makes them")
-    for name, frame in found.items():
-        (frame if frame is not None else local.frame(spark, [], TABLES[name].pairs)).createOrReplaceTempView(name)
+    for name in dict.fromkeys([*TABLES, *names]):
+        reader = spark.read.format(format)
+        if name in TABLES and format == PARQUET:
+            reader = reader.schema(TABLES[name].ddl)
+        there = name in names
+        (
+            reader.load(store.path(name)) if there else spark.createDataFrame([], TABLES[name].ddl)
+        ).createOrReplaceTempView(name)
 
 
 class Answer:

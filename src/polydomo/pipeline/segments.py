@@ -1,34 +1,26 @@
-"""The journal as the pipeline finds it: segments by name, the same one seen twice counted once, odd and torn ones
-named and left out.
+"""Segments of journals by their names: kind, hour, run and range of sequence numbers.
 
-Local directories are looked at from here, and every new segment's footer is read. Anything with a scheme (hdfs://,
-s3a://) is looked at by Spark itself, which needs no library of ours for it and works over Spark Connect too.
+The same segment in two journals counts once. A segment whose range lies inside that of a larger one, of the same kind, hour and run,
+was merged into it and is left out.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from datetime import UTC, datetime, timedelta
 
 from polydomo.errors import PolydomoError
 from polydomo.journal import schema
-from polydomo.journal.ids import decode
-from polydomo.journal.segments import SEGMENT, Range, Ranges, superseded
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from polydomo.journal.ids import decode, run_name
+from polydomo.journal.runs import SEGMENT
+from polydomo.pipeline.storage import Storage, has_scheme, local_path, storage_for
 
 PLACE = re.compile(r"kind=(\w+)/date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/([^/]+)$")
-MAGIC = b"PAR1"  # both ends of a whole Parquet file
+FORMAT = "%Y-%m-%d/%H"  # of a unit
 
 
 class NoJournal(PolydomoError):
-    """There is no journal where it was said to be."""
+    """There is no journal in the directory that was named."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +35,24 @@ class Segment:
 
     @property
     def rows(self) -> int:
-        """How many rows it has at most, by its name."""
+        """An upper bound of its rows."""
         return self.last - self.first + 1
 
     @property
     def id(self) -> str:
-        """What the same segment has in common wherever it is seen."""
+        """The same for all copies of a segment."""
         return f"{self.kind}/{self.unit}/{self.name}"
+
+    @property
+    def group(self) -> tuple[str, str, int]:
+        return self.kind, self.unit, self.run
 
 
 @dataclass
 class Found:
-    """The segments of some journals. ``problems`` has a line about each file that was left out."""
+    """The segments of some journals. ``problems`` has a line for each file that was left out."""
 
+    roots: list[str] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -67,171 +64,172 @@ class Found:
         return made
 
 
-def has_scheme(path: str) -> bool:
-    return "://" in path and not path.startswith("file://")
+# --- units: hours as texts ---------------------------------------------------------------------------------------------
 
 
-def find(
-    spark: "SparkSession", journals: Sequence[str], since: datetime | None = None, until: datetime | None = None
-) -> Found:
-    """Every segment that may hold rows from ``since`` until ``until``."""
-    found = Found()
-    seen: dict[str, Segment] = {}
-    first = f"{since:%Y-%m-%d/%H}" if since else ""
-    last = f"{until:%Y-%m-%d/%H}" if until else "~"
+def unit_of(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):{FORMAT}}"
+
+
+def begin_of(unit: str) -> datetime:
+    return datetime.strptime(unit, FORMAT).replace(tzinfo=UTC)
+
+
+def shifted(unit: str, hours: int) -> str:
+    """
+    >>> shifted("2026-01-31/23", 1)
+    '2026-02-01/00'
+    """
+    return unit_of(begin_of(unit) + timedelta(hours=hours))
+
+
+def between(first: str, last: str) -> list[str]:
+    """All units from the first to the last."""
+    begin = begin_of(first)
+    hours = int((begin_of(last) - begin).total_seconds()) // 3600
+    return [unit_of(begin + timedelta(hours=hour)) for hour in range(hours + 1)]
+
+
+# --- finding -----------------------------------------------------------------------------------------------------------
+
+
+def roots(journals: Iterable[str]) -> list[str]:
+    """The directories in which ``kind=...`` are. Raises NoJournal."""
+    made = []
     for journal in journals:
-        paths = _remote(spark, journal) if has_scheme(journal) else _local(journal)
-        for path in paths:
-            segment = parse(path)
-            if segment is None:
-                found.problems.append(f"{path}: left out: not the name of a segment")
-            elif first <= segment.unit <= last:
-                seen.setdefault(segment.id, segment)
-    found.segments = current(seen.values())
-    return found
-
-
-def current(found: Iterable[Segment]) -> list[Segment]:
-    """Without those that were merged into another one."""
-    groups: dict[tuple[str, str, int], list[Segment]] = {}
-    for segment in found:
-        groups.setdefault((segment.kind, segment.unit, segment.run), []).append(segment)
-    kept = []
-    for group in groups.values():
-        old = superseded((segment.first, segment.last) for segment in group)
-        kept += [segment for segment in group if (segment.first, segment.last) not in old]
-    return kept
-
-
-def ranges(ids: Iterable[str]) -> dict[tuple[str, int], Ranges]:
-    """The sequence numbers that segments with these ids (of one hour) account for, by kind and run."""
-    made: dict[tuple[str, int], Ranges] = {}
-    for name in ids:
-        segment = parse("kind={}/date={}/hour={}/{}".format(*name.split("/")))
-        if segment is not None:
-            made.setdefault((segment.kind, segment.run), Ranges()).add(segment.first, segment.last)
+        path = journal.rstrip("/") if has_scheme(journal) else local_path(journal)
+        storage = storage_for(path)
+        if not storage.is_directory(path):
+            raise NoJournal(f"there is no journal in {path}: no such directory")
+        names = storage.names(path)
+        if not any(name.startswith("kind=") for name in names) and "journal" in names:
+            path = f"{path}/journal"  # the data directory of a broker was named
+        made.append(path)
     return made
 
 
-def covered(segment: Segment, known: Mapping[tuple[str, int], Ranges]) -> bool:
-    there = known.get((segment.kind, segment.run))
-    return there is not None and there.covers(segment.first, segment.last)
+class Lister:
+    """Lists directories. One that has not changed since is not listed again, and names are parsed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, list[Segment | str]]] = {}
+
+    def segments(self, storage: Storage, folder: str) -> "list[Segment | str]":
+        """The segments of an hour's directory, and the paths of other files in it."""
+        stamp = storage.stamp(folder)
+        known = self._known.get(folder)
+        if known is not None and stamp and known[0] == stamp:
+            return known[1]
+        paths = [f"{folder}/{name}" for name in storage.names(folder) if name[0] not in "._"]
+        made: list[Segment | str] = [parse(path) or path for path in paths]
+        self._known[folder] = stamp, made
+        return made
 
 
-def merged_of(segment: Segment) -> list[Range]:
-    """The parts of a merged segment on this machine, by its footer; none if it was not merged, or is elsewhere."""
-    if has_scheme(segment.path):
-        return []
-    text = (pq.read_metadata(segment.path).metadata or {}).get(b"polydomo.parts", b"").decode()
-    return [(int(a), int(b)) for a, _, b in (name.partition("-") for name in text.split(",") if name)]
+def find(
+    journals: Sequence[str], since: datetime | None = None, until: datetime | None = None, lister: Lister | None = None
+) -> Found:
+    """Every segment that may hold rows from ``since`` until ``until``."""
+    found = Found(roots(journals))
+    first = unit_of(since) if since else ""
+    last = unit_of(until) if until else "~"
+    seen: dict[str, Segment] = {}
+    for root in found.roots:
+        for segment in _listed(lister or Lister(), storage_for(root), root, first, last):
+            if isinstance(segment, str):
+                found.problems.append(f"{segment}: left out: not the name of a segment")
+            else:
+                seen.setdefault(segment.id, segment)
+    found.segments = largest(seen.values())
+    return found
+
+
+def of_hour(roots: Iterable[str], kind: str, unit: str, run: int) -> list[Segment]:
+    """The segments of one run in one hour."""
+    date, hour = unit.split("/")
+    seen: dict[str, Segment] = {}
+    for root in roots:
+        folder = f"{root}/kind={kind}/date={date}/hour={hour}"
+        for name in storage_for(root).names(folder):
+            segment = parse(f"{folder}/{name}") if name.startswith(run_name(run)) else None
+            if segment is not None:
+                seen.setdefault(segment.id, segment)
+    return largest(seen.values())
+
+
+def _listed(lister: Lister, storage: Storage, root: str, first: str, last: str) -> Iterable[Segment | str]:
+    for kind in storage.names(root):
+        if not kind.startswith("kind="):
+            continue
+        for date in storage.names(f"{root}/{kind}"):
+            day = date.removeprefix("date=")
+            if date.startswith("date=") and first[:10] <= day <= last[:10]:
+                for hour in storage.names(f"{root}/{kind}/{date}"):
+                    if hour.startswith("hour=") and first <= f"{day}/{hour.removeprefix('hour=')}" <= last:
+                        yield from lister.segments(storage, f"{root}/{kind}/{date}/{hour}")
 
 
 def parse(path: str) -> Segment | None:
     place = PLACE.search(path)
     name = SEGMENT.fullmatch(place[4]) if place else None
-    if place is None or name is None or place[1] not in schema.KINDS:
+    if place is None or name is None or name[1] or place[1] not in schema.KINDS:
         return None
     return Segment(path, place[1], f"{place[2]}/{place[3]}", place[4], decode(name[2]), int(name[3]), int(name[4]))
 
 
-def _local(journal: str) -> list[str]:
-    directory = Path(journal.removeprefix("file://"))
-    if not directory.is_dir():
-        raise NoJournal(f"there is no journal in {directory}: no such directory")
-    if not list(directory.glob("kind=*")) and (directory / "journal").is_dir():
-        directory = directory / "journal"  # the data directory of a broker was named
-    return [
-        str(path.absolute())
-        for path in sorted(directory.glob("kind=*/date=*/hour=*/*"))
-        if not path.name.startswith((".", "_"))
-    ]
-
-
-def rows_at_most(journals: Sequence[str]) -> int | None:
-    """How many rows the journals have, by the names of their segments; None if they are not all on this machine."""
-    if any(map(has_scheme, journals)):
-        return None
-    found = {
-        segment.id: segment for journal in journals for path in _local(journal) if (segment := parse(path)) is not None
-    }
-    return sum(segment.rows for segment in current(found.values()) if segment.kind == schema.MESSAGES)
-
-
-def _remote(spark: "SparkSession", journal: str) -> list[str]:
-    try:
-        listed = (
-            spark.read.format("binaryFile")
-            .option("recursiveFileLookup", "true")
-            .load(journal.rstrip("/"))
-            .select("path")
-            .collect()
-        )
-    except Exception as error:  # each file system has its own
-        raise NoJournal(f"there is no journal in {journal}: {str(error).splitlines()[0]}") from error
-    return sorted(row.path for row in listed if "/kind=" in row.path)
-
-
-def whole(spark: "SparkSession", segments: Iterable[Segment], problems: list[str]) -> list[Segment]:
-    """Those of the segments that can be read; a line about each of the others goes to ``problems``."""
-    good = []
-    remote = []
-    for segment in segments:
-        if has_scheme(segment.path):
-            remote.append(segment)
+def largest(segments: Iterable[Segment]) -> list[Segment]:
+    """Without those that were merged into a larger one."""
+    made: list[Segment] = []
+    for segment in sorted(segments, key=lambda one: (*one.group, one.first, -one.last)):
+        if made and made[-1].group == segment.group and segment.last <= made[-1].last:
             continue
-        try:
-            footer = pq.read_metadata(segment.path)
-            version = int((footer.metadata or {}).get(b"polydomo.version", b"1"))
-        except FileNotFoundError:
-            continue  # retention has taken it since it was found
-        except (OSError, ValueError, pa.ArrowException) as error:
-            problems.append(f"{segment.path}: left out: cannot be read: {str(error).splitlines()[0]}")
-            continue
-        if version > schema.VERSION:
-            problems.append(
-                f"{segment.path}: version {version} of the schema is newer than this program's: columns it does not know are not read"
-            )
-        elif version < schema.VERSION:
-            line = f"some segments are of version {version} of the schema: columns that came later are nothing in their rows"
-            problems.extend([] if line in problems else [line])
-        good.append(segment)
-    if remote:
-        by_path = {segment.path: segment for segment in remote}
-        ends = (
-            spark.read.format("binaryFile")
-            .load([*by_path])
-            .selectExpr("path", "substring(content, 1, 4) AS head", "substring(content, -4, 4) AS tail")
-        )
-        for row in ends.collect():
-            if bytes(row.head) == bytes(row.tail) == MAGIC:
-                good.append(by_path[row.path])
-            else:
-                problems.append(f"{row.path}: left out: cannot be read: it is not a whole Parquet file")
-    return good
+        made.append(segment)
+    return made
 
 
-def read(
-    spark: "SparkSession",
-    kind: str,
-    segments: Sequence[Segment],
-    since: datetime | None = None,
-    until: datetime | None = None,
-) -> "DataFrame":
-    """The rows of one kind, of whatever version, with today's columns: what an earlier version lacks is nothing."""
-    paths = [segment.path for segment in segments if segment.kind == kind]
-    if not paths:
-        return spark.createDataFrame([], schema.ddl(kind))
-    rows = spark.read.schema(schema.ddl(kind)).parquet(*paths)
-    columns = []
-    for column in schema.COLUMNS[kind]:
-        if column.since > 1 and column.type != schema.TIME:
-            nothing = {schema.TEXT: "''", schema.BYTES: "X''"}.get(column.type, "0")
-            columns.append(f"coalesce({column.name}, {nothing}) AS {column.name}")
+# --- what has been taken in ----------------------------------------------------------------------------------------------
+
+
+class Taken:
+    """The ranges of sequence numbers that are in the tables, by hour and run."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self.ids = set(ids)
+        self._batches: dict[tuple[str, int], set[tuple[int, int]]] = {}
+        for one in self.ids:
+            segment = parse_id(one)
+            self._batches.setdefault((segment.unit, segment.run), set()).add((segment.first, segment.last))
+        self._ranges = {group: _merged(batches) for group, batches in self._batches.items()}
+
+    def has(self, segment: Segment) -> bool:
+        """Whether all of its rows are taken in, as itself or as the parts that it was merged from.
+
+        Parts of either kind count: a batch that had rows of one kind only has no file of the other. A segment with exactly the range
+        of one batch was not merged: it is the batch's file of the other kind, which may have been published a moment later.
+        """
+        if segment.id in self.ids:
+            return True
+        group = segment.unit, segment.run
+        if (segment.first, segment.last) in self._batches.get(group, ()):
+            return False
+        return any(first <= segment.first and segment.last <= last for first, last in self._ranges.get(group, ()))
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    made: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if made and first <= made[-1][1] + 1:
+            made[-1] = made[-1][0], max(made[-1][1], last)
         else:
-            columns.append(column.name)
-    rows = rows.selectExpr(*columns)
-    if since is not None:
-        rows = rows.where(f"time >= TIMESTAMP '{since:%Y-%m-%d %H:%M:%S.%f}+00:00'")
-    if until is not None:
-        rows = rows.where(f"time <= TIMESTAMP '{until:%Y-%m-%d %H:%M:%S.%f}+00:00'")
-    return rows
+            made.append((first, last))
+    return made
+
+
+def parse_id(text: str) -> Segment:
+    kind, date, hour, name = text.split("/")
+    found = parse(f"kind={kind}/date={date}/hour={hour}/{name}")
+    if found is None:
+        raise PolydomoError(
+            f"the tables note {text!r}, which is not the name of a segment: make them anew in an empty directory"
+        )
+    return found

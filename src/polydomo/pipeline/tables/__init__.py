@@ -1,4 +1,4 @@
-"""The tables, one module each: a pure function from DataFrames to a DataFrame whose columns are stated in the module."""
+"""The tables, one module each: name, columns, and what a row is. They are computed in ``polydomo.pipeline.engine``."""
 
 from polydomo.pipeline.tables import audit, capacity, hops, logs, requests, services, topology, values, workers
 from polydomo.pipeline.tables.table import Table

@@ -1,10 +1,9 @@
-"""What a table is: its name, what a row of it is, and its columns. The last step of every table is ``contract``."""
+"""A table: its name, what a row of it is, and its columns."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -12,6 +11,25 @@ class Column:
     name: str
     type: str  # in Spark's DDL
     says: str
+
+
+_ARROW: dict[str, Any] = {
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "ARRAY<BIGINT>": pa.list_(pa.int64()),
+    "MAP<STRING, BIGINT>": pa.map_(pa.string(), pa.int64()),
+    "MAP<INT, BIGINT>": pa.map_(pa.int32(), pa.int64()),
+}
+_DUCKDB = {
+    "STRING": "VARCHAR", "BINARY": "BLOB", "TIMESTAMP": "TIMESTAMPTZ", "ARRAY<BIGINT>": "BIGINT[]",
+    "MAP<STRING, BIGINT>": "MAP(VARCHAR, BIGINT)", "MAP<INT, BIGINT>": "MAP(INTEGER, BIGINT)",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,45 +43,34 @@ class Table:
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
 
     @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """Names and types."""
-        return [(column.name, column.type) for column in self.columns]
-
-    @property
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
+
+    @property
+    def stored(self) -> list[Column]:
+        """The columns in its files: date and hour are names of directories."""
+        return [column for column in self.columns if column not in UNIT]
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The schema of its files."""
+        return pa.schema([(column.name, _ARROW[column.type]) for column in self.stored])
+
+    def select(self, relation: str) -> str:
+        """DuckDB's SQL for exactly the stored columns, in their order and types, of a relation that has them."""
+        casts = (
+            f'CAST("{column.name}" AS {_DUCKDB.get(column.type, column.type)}) AS "{column.name}"'
+            for column in self.stored
+        )
+        return f"SELECT {', '.join(casts)} FROM {relation}"
 
     def markdown(self) -> str:
         """The table as the documentation has it."""
         rows = "\n".join(f"| `{column.name}` | {column.type} | {column.says} |" for column in self.columns)
         return f"### `{self.name}`\n\nA row is {self.says}.\n\n| column | type | says |\n|---|---|---|\n{rows}\n"
 
-    def contract(self, frame: "DataFrame") -> "DataFrame":
-        """Exactly the stated columns, in their order and types."""
-        return frame.selectExpr(*(f"CAST({column.name} AS {column.type}) AS {column.name}" for column in self.columns))
 
-
-# Where a row is kept: every table is partitioned by date, and taken in hour by hour.
-HOUR = Column("hour", "INT", "hour (UTC) to which the row belongs")
-DATE = Column("date", "DATE", "date (UTC) to which the row belongs; the tables are partitioned by it")
+# The directories of a row: every table is partitioned by date and hour, and replaced hour by hour.
+HOUR = Column("hour", "INT", "hour (UTC) of the row: a directory")
+DATE = Column("date", "DATE", "date (UTC) of the row: a directory")
 UNIT = (HOUR, DATE)
-FEW = 1000  # values that a filter may name
-
-
-def unit(time: str) -> tuple[str, str]:
-    """Hour and date of a time, as SQL. By arithmetic: Spark's own functions go through the calendar for every row."""
-    seconds = f"unix_seconds({time})"
-    return (
-        f"CAST({seconds} DIV 3600 % 24 AS INT) AS hour",
-        f"date_from_unix_date(CAST({seconds} DIV 86400 AS INT)) AS date",
-    )
-
-
-def hour_of(time: str) -> str:
-    """When the hour of a time began, as SQL."""
-    return f"timestamp_seconds(3600 * (unix_seconds({time}) DIV 3600))"
-
-
-def quoted(text: str) -> str:
-    """A text as SQL has it."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

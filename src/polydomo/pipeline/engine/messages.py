@@ -1,0 +1,53 @@
+"""What tasks send each other: Arrow tables with a name and an address."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+DRIVER = "driver"  # the address of the program that started the tasks
+OTHER_RUNS = "run:*"  # the task for runs of which this batch has no new rows
+
+
+@dataclass(frozen=True)
+class Message:
+    stage: int  # of the task that it is for
+    address: str
+    name: str
+    table: pa.Table
+
+
+def to_run(run: int) -> str:
+    return f"run:{run}"
+
+
+def to_unit(unit: str) -> str:
+    return f"unit:{unit}"
+
+
+def to_bridges(unit: str) -> str:
+    return f"bridges:{unit}"
+
+
+def note(**values: Any) -> Message:
+    """A message for the driver: one row of values."""
+    return Message(0, DRIVER, "note", pa.Table.from_pylist([values]))
+
+
+def packed(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def unpacked(content: bytes) -> pa.Table:
+    with pa.ipc.open_stream(content) as reader:
+        return reader.read_all()
+
+
+def joined(inbox: Iterable[Message], name: str) -> pa.Table | None:
+    """All tables of a name as one; None if there is none."""
+    tables = [message.table for message in inbox if message.name == name]
+    return pa.concat_tables(tables, promote_options="permissive") if tables else None

@@ -1,0 +1,83 @@
+"""How the staged tables are published: as plain Parquet by a commit of our own, or through Delta or Iceberg.
+
+Delta and Iceberg need their jar in the Spark session (``--conf spark.jars.packages=...``, or a cluster that has
+it). They have commits of their own: each table changes at once, the tables one after the other.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from polydomo.errors import PolydomoError, SettingError
+from polydomo.pipeline.commit import BY_RUN, FILE, PARQUET, Store
+from polydomo.pipeline.tables import TABLES
+
+if TYPE_CHECKING:
+    from polydomo.pipeline.executors import Executor
+
+FORMATS = (PARQUET, "delta", "iceberg")
+JARS = {"delta": "io.delta:delta-spark", "iceberg": "org.apache.iceberg:iceberg-spark-runtime"}
+
+
+class NoFormat(PolydomoError):
+    """The Spark session has no jar for this table format."""
+
+
+class Format:
+    def __init__(self, name: str) -> None:
+        if name not in FORMATS:
+            raise SettingError(f"--format: {name!r} is none of {', '.join(FORMATS)}")
+        self.name = name
+
+    def check(self, executor: "Executor") -> None:
+        """Raises NoFormat, before any work is done, where the format cannot be written."""
+        if self.name == PARQUET:
+            return
+        spark = executor.session()
+        if spark is None:
+            raise NoFormat(f"--format {self.name} needs Spark: give --master, or leave --format out for plain Parquet")
+        try:
+            spark.read.format(self.name).load("/polydomo/no/such/table")
+        except Exception as error:  # of many classes; a session without the jar says that it knows no such source
+            text = str(error)
+            if "DATA_SOURCE_NOT_FOUND" in text or "ClassNotFound" in text or "Failed to find" in text:
+                jar = JARS[self.name]
+                raise NoFormat(
+                    f"--format {self.name}: the Spark session has no {self.name} jar; add --conf spark.jars.packages={jar}_SCALA:VERSION"
+                ) from None
+
+    def publish(self, executor: "Executor", store: Store, units: dict[str, dict[str, Any]], removes: list[str]) -> None:
+        if self.name != PARQUET:
+            self._write(executor.session(), store, units)
+            for path in store.staged():
+                if not path.removeprefix(f"{store.staging}/").startswith("_"):
+                    store.storage.remove(path)
+            store.replace(
+                [[path, f"{store.own}/{path.removeprefix(store.staging + '/_')}"] for path in store.staged()],
+                [path for path in removes if path.startswith(store.own)],
+                units,
+            )
+            return
+        store.commit(units, removes)
+
+    def _write(self, spark: Any, store: Store, units: dict[str, dict[str, Any]]) -> None:
+        """Replaces the hours that were made anew, and in the audit the runs."""
+        hours = " OR ".join(f"(date = '{unit.split('/')[0]}' AND hour = {int(unit.split('/')[1])})" for unit in units)
+        staged = {match[1] for path in store.staged() if (match := FILE.search(path)) is not None}
+        for name, table in TABLES.items():
+            frame = (
+                spark.read.schema(table.ddl).parquet(f"{store.staging}/{name}")
+                if name in staged
+                else spark.createDataFrame([], table.ddl)
+            )
+            condition = hours
+            if name in BY_RUN:
+                runs = [str(row.run) for row in frame.select("run").distinct().collect()]
+                condition = f"run IN ({', '.join(runs)})" if runs else "false"
+            target = store.path(name)
+            if not store.storage.exists(target):
+                frame.write.format(self.name).partitionBy("date", "hour").save(target)
+            elif self.name == "delta":
+                frame.write.format("delta").mode("overwrite").option("replaceWhere", condition).save(target)
+            else:
+                from pyspark.sql.functions import expr
+
+                frame.writeTo(target).using("iceberg").overwrite(expr(condition))
