@@ -20,6 +20,7 @@ from tests.across.dialects import (
     Mdp1ReqClientEnd,
     Rfc18ReqClientEnd,
 )
+from tests.across.http_ends import HttpClientEnd, HttpWorkerEnd
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ CLIENTS = {
         ClientKind("dcp", DcpClientEnd),
         ClientKind("memo", MemoClientEnd, single=True, timed=True),
         ClientKind("emqp", EmqpClientEnd, single=True, timed=True),
+        ClientKind("http", HttpClientEnd, partials=True, told=True),
     )
 }
 
@@ -72,6 +74,7 @@ WORKERS = {
         WorkerKind("dcp", DcpWorkerEnd),
         WorkerKind("memo", MemoWorkerEnd, single=True, polls=True),
         WorkerKind("emqp", EmqpWorkerEnd, single=True),
+        WorkerKind("http", HttpWorkerEnd, partials=True, tells=True),
     )
 }
 

@@ -9,9 +9,10 @@ from tests.across.cases import CASES
 from tests.across.kinds import CLIENTS, PAIRS, WORKERS
 from tests.across.table import PAGE, render, run
 
-# All protocols that carry requests, taken from the broker's code and not from the lists of these tests, and all dialects of MDP.
+# All protocols that carry requests (HTTP is spoken by no library of ours), taken
+# from the broker's code and not from the lists of these tests, and all dialects of MDP.
 # Only a client can speak RFC 18 through a REQ socket, and only a worker can speak guide-php.
-SPOKEN = (set(registry.names()) - {"mdp2"}) | set(DIALECTS)
+SPOKEN = (set(registry.names()) - {"mdp2"}) | set(DIALECTS) | {"http"}
 EVERY_PAIR = {(client, worker) for client in SPOKEN for worker in (SPOKEN | {GUIDE_PHP}) - {"rfc18-req"}}
 
 
@@ -25,5 +26,5 @@ def test_pair(client: str, worker: str, case: str) -> None:
 def test_no_pair_is_missing_and_the_page_tells_the_result() -> None:
     results = run()
     assert set(results) == {(client, worker, case) for client, worker in EVERY_PAIR for case in CASES}
-    assert len(EVERY_PAIR) == 100
+    assert len(EVERY_PAIR) == 121
     assert PAGE.read_text(encoding="utf-8") == render(results), "run `python -m tests.across.table`"

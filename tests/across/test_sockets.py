@@ -1,5 +1,8 @@
 """One call of every pair over real sockets: libzmq and NNG carry what the peers say, to a broker on a port of its own."""
 
+import json
+import select
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -10,6 +13,8 @@ import zmq
 
 from polydomo import testing
 from polydomo.protocols.ends import ClientEnd, Event, Frames, Job, Reply, WorkerEnd
+from polydomo.wire.link import Handler, Hub
+from tests.across.http_ends import HttpClientEnd, HttpPeerLink
 from tests.across.kinds import CLIENTS, PAIRS, WORKERS
 
 WAIT = 30.0
@@ -68,7 +73,35 @@ class Nng:
         self.pool.shutdown()
 
 
-def attach(end: End, url: str) -> Zmq | Nng:
+class Http(Handler):
+    """An end on a TCP connection that speaks HTTP."""
+
+    def __init__(self, end: End, url: str) -> None:
+        self.end = end
+        self.events: list[Event] = []
+        self.link = HttpPeerLink(Hub(), self, url)
+        host, _, port = url.removeprefix("tcp://").rpartition(":")
+        self.socket = socket.create_connection((host, int(port)))
+
+    def on_message(self, data: bytes, start: int, end: int) -> None:
+        self.events += self.end.receive([part.encode("latin-1") for part in json.loads(data[start:end])])
+
+    def exchange(self) -> list[Event]:
+        for (data,) in self.end.out:
+            self.socket.sendall(data)
+        self.end.out.clear()
+        if select.select([self.socket], [], [], 0.001)[0]:
+            self.link.receive(self.socket.recv(65536))
+        events, self.events = self.events, []
+        return events
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def attach(end: End, url: str) -> Zmq | Nng | Http:
+    if end.wire == "http":
+        return Http(end, url)
     return Nng(end, url) if end.wire == "sp" else Zmq(end, url)
 
 
@@ -78,7 +111,7 @@ def broker() -> Iterator[testing.Broker]:
         yield broker
 
 
-def converse(client: Zmq | Nng, worker: Zmq | Nng) -> Frames:
+def converse(client: Zmq | Nng | Http, worker: Zmq | Nng | Http) -> Frames:
     """Lets both speak until the client has its reply; the worker answers with what it was given, backwards."""
     assert isinstance(worker.end, WorkerEnd)
     end = time.monotonic() + WAIT
@@ -98,6 +131,8 @@ def test_a_call_over_real_sockets(broker: testing.Broker, client: str, worker: s
     service = f"{client} to {worker}".encode()
     worker_end = WORKERS[worker].end()
     client_end = CLIENTS[client].end()
+    if isinstance(client_end, HttpClientEnd):
+        client_end.prefer = f"wait={WAIT:.0f}"
     hand = attach(worker_end, broker.url)
     asking = attach(client_end, broker.url)
     try:

@@ -1,17 +1,23 @@
 """A broker without I/O, its clock, and peers whose bytes reach it through real ZMTP and SP links, both ends in memory."""
 
+import json
 from collections.abc import Callable
 
 from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
+from polydomo.protocols.http_call import CallEndpoint
+from polydomo.protocols.http_session import HttpSession, Site
+from polydomo.protocols.http_work import HttpWorkers, ReplyEndpoint, WorkEndpoint
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire import frames, sp
+from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
+from tests.across.http_ends import HttpPeerLink
 from tests.entropy import Counting
 from tests.protocols.mdx_dcp_rig import Notes
 
@@ -25,6 +31,11 @@ class World:
         self.broker = Broker(
             1000.0, Counting(), Policy(busy_timeout=BUSY_TIMEOUT), Tuning(busy_timeout=BUSY_TIMEOUT), self.notes
         )
+        self.site = Site(self.broker)
+        workers = HttpWorkers(self.broker)
+        self.site.mount("/v1/call", CallEndpoint())
+        self.site.mount("/v1/work", WorkEndpoint(workers))
+        self.site.mount("/v1/reply", ReplyEndpoint(workers))
         self.lines: list[Line] = []
 
     def settle(self) -> None:
@@ -63,17 +74,22 @@ class Line(Handler):
         self.events: list[Event] = []
         self.messages = 0  # that came, understood or not
         self.beat_at = world.broker.now + end.interval if isinstance(end, WorkerEnd) else 0.0
-        hub = Hub()
+        self.hub = hub = Hub()
         detector = Detector(world.broker, role)
         self.near: Link  # the peer's
         self.far: Link  # the broker's
-        if end.wire == "sp":
+        if end.wire == "http":
+            self.near = HttpPeerLink(hub, self, "broker")
+            self.far = HttpLink(hub, "tcp://127.0.0.1:1")
+            HttpSession(world.broker, self.far, world.site)
+        elif end.wire == "sp":
             self.near = SpLink(hub, self, "broker", listener=False)
             self.far = SpLink(hub, detector, "tcp://127.0.0.1:1")
         else:
             self.near = ZmtpLink(hub, self, "broker", listener=False, socket_type=end.socket_type)
             self.far = ZmtpLink(hub, detector, "tcp://127.0.0.1:1")
-        detector.attach(self.far)
+        if end.wire != "http":
+            detector.attach(self.far)
         world.lines.append(self)
         world.settle()
 
@@ -87,6 +103,9 @@ class Line(Handler):
                 self._hand_over()
             moved = carry(self.near, self.far)
             moved = carry(self.far, self.near) or moved
+            while self.hub.resumed:
+                self.hub.resumed.pop().receive(b"")
+                moved = True
         if self.far.closing is not None and not self.far.out:
             self.close()
         return moved
@@ -95,11 +114,19 @@ class Line(Handler):
         for message in self.end.out:
             if isinstance(self.near, SpLink):
                 self.near.send_message(message[0], b"", message[1])
+            elif self.end.wire == "http":
+                self.near.send(message[0])
             else:
                 self.near.send(frames.join(message))
         self.end.out.clear()
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
+        if self.end.wire == "http":
+            # pieces of responses, of which only some are a message to the peer's program
+            found = self.end.receive([part.encode("latin-1") for part in json.loads(data[start:end])])
+            self.messages += len(found)
+            self.events += found
+            return
         self.messages += 1
         message = sp.split(data, start, end) if self.end.wire == "sp" else frames.split(data[start:end])
         self.events += self.end.receive(message)

@@ -99,8 +99,8 @@ class CallEndpoint(Endpoint):
         if "polydomo-timeout" in headers:
             deadline = session.broker.now + duration(headers["polydomo-timeout"], "Polydomo-Timeout")
         wait = preferences(head).get("wait") if "prefer" in headers else None
-        if wait is not None:
-            duration(wait, "Prefer: wait")
+        if wait is not None and not deadline:
+            deadline = session.broker.now + duration(wait, "Prefer: wait")
         trace = headers.get("traceparent", "")
         if trace and _TRACE.fullmatch(trace):
             exchange.trace = trace

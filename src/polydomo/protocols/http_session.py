@@ -215,6 +215,7 @@ class HttpSession(Session):
         self.site = site
         self.known = False  # the broker knows this session: not one that only scrapes metrics
         self.carried: Exchange | None = None  # what waits for something other than a request's reply: a worker's poll
+        self.bound: dict[Session, None] = {}  # workers that end with this connection
         self._found: tuple[Endpoint, list[str]] | None = None  # of the request whose body is being read
         self._last_head: RequestHead | None = None
         self._last_found: tuple[Endpoint, list[str]] | None = None
@@ -303,6 +304,8 @@ class HttpSession(Session):
         carried, self.carried = self.carried, None
         if isinstance(carried, Poll):
             carried.abandoned()
+        for worker in list(self.bound):
+            self.broker.session_closed(worker, "the connection that it was bound to was closed")
         if self.known:
             self.broker.session_closed(self, reason)
         self.disconnected = True

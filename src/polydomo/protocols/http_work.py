@@ -87,6 +87,7 @@ class HttpWorker(Session):
         self.poll: WorkPoll | None = None
         self.token = ""  # of the request it holds
         self.lease = HTTP_LEASE
+        self.bound_to: HttpSession | None = None
         self._waiting_for: tuple[str, int] = ("", 0)  # the timer that counts: what it ends, and a number
 
     # --- what the worker says
@@ -139,6 +140,13 @@ class HttpWorker(Session):
             poll.session.carried = None
             poll.session.link.respond(204, b"Polydomo-Worker: %b\r\n" % self.name.encode())
             self._no_poll()
+
+    def bind(self, session: HttpSession) -> None:
+        """The worker ends with this connection: its request goes to another worker at once when the connection breaks."""
+        if self.bound_to is not None:
+            self.bound_to.bound.pop(self, None)
+        self.bound_to = session
+        session.bound[self] = None
 
     def heard(self) -> None:
         """The worker is still at it."""
@@ -201,6 +209,8 @@ class HttpWorker(Session):
 
     def forget(self) -> None:
         self.all.by_name.pop(self.name, None)
+        if self.bound_to is not None:
+            self.bound_to.bound.pop(self, None)
         self.release()
 
     def release(self) -> None:
@@ -232,6 +242,8 @@ class WorkEndpoint(Endpoint):
 
 def start_poll(session: HttpSession, head: RequestHead, worker: HttpWorker, service: bytes) -> None:
     parameters = head.parameters()
+    if "bound" in parameters:
+        worker.bind(session)
     wait = min(duration(parameters.get("wait", str(HTTP_POLL)), "wait"), HTTP_POLL_MOST)
     if "lease" in parameters:
         worker.lease = max(1.0, min(duration(parameters["lease"], "lease"), HTTP_LEASE_MOST))

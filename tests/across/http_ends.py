@@ -1,0 +1,164 @@
+"""A client and a worker that speak HTTP, as bytes: what curl or a browser would send, and what they read of it."""
+
+import json
+
+import httptools
+
+from polydomo.protocols.ends import ClientEnd, Event, Failure, Frames, Job, Reply, WorkerEnd
+from polydomo.protocols.http_content import FRAMES_JSON, frame_from_json, frame_to_json
+from polydomo.wire.http import quote
+from polydomo.wire.link import Handler, Hub, Link
+
+LEASE = 20  # seconds; shorter than the silence that the other protocols are allowed
+
+
+def request(path: str, headers: dict[str, str], body: bytes) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{lines}\r\n".encode() + body
+
+
+def frames_body(body: Frames) -> bytes:
+    return json.dumps({"frames": [frame_to_json(frame) for frame in body]}).encode()
+
+
+def read_frames(value: dict[str, list[object]]) -> Frames:
+    return [frame_from_json(frame) for frame in value["frames"]]
+
+
+class HttpPeerLink(Link):
+    """A connection of an HTTP client: each piece of a response is a message [status, headers as JSON, content, whether it is the last]."""
+
+    wire = "http"
+
+    def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:
+        super().__init__(hub, handler, peer)
+        self.messages: list[Frames] = []
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+
+    @property
+    def open(self) -> bool:
+        return not self.closed
+
+    def receive(self, data: bytes) -> None:
+        while data:
+            try:
+                self._parser.feed_data(data)
+                data = b""
+            except httptools.HttpParserUpgrade:  # pragma: no cover
+                raise
+        for message in self.messages:
+            joined = json.dumps([part.decode("latin-1") for part in message]).encode()
+            self.handler.on_message(joined, 0, len(joined))
+        self.messages.clear()
+
+    def on_message_begin(self) -> None:
+        self._headers = {}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode().lower()] = value.decode()
+
+    def on_body(self, body: bytes) -> None:
+        self._emit(body, False)
+
+    def on_message_complete(self) -> None:
+        self._emit(b"", True)
+
+    def _emit(self, body: bytes, last: bool) -> None:
+        status = b"%d" % self._parser.get_status_code()
+        self.messages.append([status, json.dumps(self._headers).encode(), body, b"end" if last else b""])
+
+
+class HttpClientEnd(ClientEnd):
+    """Streams lines of JSON, so that partials come as they are."""
+
+    protocol = "http"
+    wire = "http"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key = 0
+        self.body = b""
+        self.prefer = ""  # "wait=30" waits for a worker that has not registered yet
+
+    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
+        self.key = key
+        path = "/v1/call/" + quote(service.decode())
+        fields = {"Content-Type": FRAMES_JSON, "Accept": "application/x-ndjson"}
+        if self.prefer:
+            fields["Prefer"] = self.prefer
+        self.out.append([request(path, fields, frames_body(body))])
+
+    def receive(self, message: Frames) -> list[Event]:
+        status, _, content, last = message
+        self.body += content
+        events: list[Event] = []
+        if status == b"200":
+            *lines, self.body = self.body.split(b"\n")
+            for line in lines:
+                row = json.loads(line)
+                if row["event"] == "failure":
+                    events.append(Failure(self.key, row.get("code") or row["type"].rpartition(":")[2], row["detail"]))
+                else:
+                    events.append(Reply(self.key, read_frames(row), row["event"] == "final"))
+        elif last:
+            row = json.loads(self.body)
+            self.body = b""
+            events.append(Failure(self.key, row.get("code") or row["type"].rpartition(":")[2], row["detail"]))
+        return events
+
+
+class HttpWorkerEnd(WorkerEnd):
+    """Polls over one connection that it keeps, and is bound to it."""
+
+    protocol = "http"
+    wire = "http"
+    interval = 5.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.service = b""
+        self.held: Job | None = None
+        self.body = b""
+
+    def open(self, services: list[bytes], slots: int = 1) -> None:
+        (self.service,) = services
+        self.poll()
+
+    def poll(self) -> None:
+        path = f"/v1/work/{quote(self.service.decode())}?wait=300&lease={LEASE}&bound"
+        self.out.append([request(path, {"Accept": "application/json"}, b"")])
+
+    def receive(self, message: Frames) -> list[Event]:
+        status, fields, content, last = message
+        headers = json.loads(fields)
+        self.body += content
+        if not last:
+            return []
+        body, self.body = self.body, b""
+        if status == b"200":
+            self.held = Job(self.service, read_frames(json.loads(body)), headers["polydomo-token"])
+            return [self.held]
+        if status == b"204" and "polydomo-worker" in headers:
+            self.poll()
+        return []
+
+    def say(self, job: Job, what: str, body: bytes, kind: str = FRAMES_JSON) -> None:
+        headers = {"Polydomo-Token": str(job.ref), "Content-Type": kind, "Accept": "application/json"}
+        self.out.append([request(f"/v1/reply?{what}", headers, body)])
+
+    def beat(self) -> None:
+        if self.held is not None:
+            self.say(self.held, "heartbeat", b"")
+
+    def partial(self, job: Job, body: Frames) -> None:
+        self.say(job, "partial", frames_body(body))
+
+    def final(self, job: Job, body: Frames) -> None:
+        self.held = None
+        self.say(job, "next&wait=300&bound", frames_body(body))
+
+    def fail(self, job: Job, code: str, text: str) -> bool:
+        self.held = None
+        self.say(job, f"failure={quote(code)}&next&wait=300&bound", text.encode(), "text/plain")
+        return False
