@@ -6,11 +6,19 @@ Nothing is allowed unless a rule allows it.
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from polydomo.limits import ACCESS_ANSWERS
 
-CALL, OFFER, PUBLISH, SUBSCRIBE, REGISTER = "call", "offer", "publish", "subscribe", "register"
-INSPECT, TAP, BRIDGE, ADMIN = "inspect", "tap", "bridge", "admin"
+CALL: Final = "call"
+OFFER: Final = "offer"
+PUBLISH: Final = "publish"
+SUBSCRIBE: Final = "subscribe"
+REGISTER: Final = "register"
+INSPECT: Final = "inspect"
+TAP: Final = "tap"
+BRIDGE: Final = "bridge"
+ADMIN: Final = "admin"
 RIGHTS = (CALL, OFFER, PUBLISH, SUBSCRIBE, REGISTER, INSPECT, TAP, BRIDGE, ADMIN)
 
 ANYTHING = ("*",)  # what ``true`` means in a rule

@@ -13,7 +13,7 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from polydomo import limits
 from polydomo.broker import figures, states
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 Row = dict[str, object]
 Key = tuple[bytes, str]
 
-WORKER, SERVICE, CLIENT = "worker", "service", "client"
+WORKER: Final = "worker"
+SERVICE: Final = "service"
+CLIENT: Final = "client"
 FIGURES = b"monitor.figures"
 TOPICS = b"monitor."
 OTHERS = b""  # the service under which is counted what has no place of its own

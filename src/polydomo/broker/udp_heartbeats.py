@@ -4,7 +4,7 @@
 malformed or forged is counted and ignored.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.protocols import dbp, dbp_udp
@@ -13,7 +13,11 @@ from polydomo.protocols.model import LEFT, LOST
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
-BEAT, GOODBYE, MALFORMED, FORGED, SENT = "beat", "goodbye", "malformed", "forged", "sent"
+BEAT: Final = "beat"
+GOODBYE: Final = "goodbye"
+MALFORMED: Final = "malformed"
+FORGED: Final = "forged"
+SENT: Final = "sent"
 
 
 class UdpHeartbeats:

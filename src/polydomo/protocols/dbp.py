@@ -14,6 +14,7 @@ frame, since the published receivers need one. docs/protocols/dbp.md has the tab
 import json
 import math
 import struct
+from typing import Final
 
 from polydomo.limits import MAX_CATALOG_INFO, MAX_LISTED, ZOMBIE_TIME
 from polydomo.protocols import documents
@@ -53,7 +54,11 @@ COMMANDS = frozenset(
     )
 )  # frame 1 of every message: on a shared port DBP is known by these
 
-FLOAT, DOUBLE, DECIMAL, WHOLE = "float", "double", "decimal", "whole"  # the kinds of time
+# the kinds of time
+FLOAT: Final = "float"
+DOUBLE: Final = "double"
+DECIMAL: Final = "decimal"
+WHOLE: Final = "whole"
 
 MAX_TIME_FRAME = 32  # bytes of a decimal time; "1794724735.6532495" has 18
 

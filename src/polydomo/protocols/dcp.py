@@ -4,13 +4,20 @@ Every message is ``"" "DGBX"+01 type ...``. The type is 1 byte in the document a
 connection is answered in the size it used last. The other end is in ``dcp_ends.py``; docs/protocols/dcp.md tells the dialog.
 """
 
+from typing import Final
+
 from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
 
-REGISTER, PING, PONG, REQUEST, REPLY, RECONNECT = 1, 2, 3, 4, 5, 6
+REGISTER: Final = 1
+PING: Final = 2
+PONG: Final = 3
+REQUEST: Final = 4
+REPLY: Final = 5
+RECONNECT: Final = 6
 NAMES = ("", "registration", "ping", "pong", "request", "reply", "reconnect")
 
 PROTOCOL = b"DGBX\x01"  # "the characters `DGBX` followed by an unsigned 8-bit number describing the supported version"

@@ -20,7 +20,10 @@ from polydomo.wire.http import HttpError, RequestHead
 HANDSHAKE_VERSIONS: Final = ("2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS: Final = ("2026-07-28",)
 
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
 
 INSTRUCTIONS: Final = "Each tool is a service of a polydomo broker, served by whichever worker is free."
 

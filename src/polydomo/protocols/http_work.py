@@ -40,7 +40,10 @@ from polydomo.wire.link import Handler, Hub
 OFFERED: Final = (OCTETS, TEXT, MULTIPART, JSON, FRAMES_JSON)
 NAME_BYTES: Final = 9  # of a worker's name, which must not be guessable: it lets its holder act as the worker
 
-POLL_OVER, LEASE_OVER, IDLE_OVER = "poll over", "lease over", "idle over"  # timers
+# timers
+POLL_OVER: Final = "poll over"
+LEASE_OVER: Final = "lease over"
+IDLE_OVER: Final = "idle over"
 
 
 class WorkPoll(Poll):

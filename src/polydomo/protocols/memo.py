@@ -4,13 +4,19 @@
 SP as the body of a request or reply.
 """
 
+from typing import Final
+
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import BIG_BODY, MAX_SERVICES_PER_WORKER, MEMO_MAX_ID
 from polydomo.wire import cbor, frames
 from polydomo.wire.frames import Body
 
 VERSION = "memo01"
-READY, JOB, RESULT, HEARTBEAT, DISCONNECT = 1, 2, 3, 4, 5
+READY: Final = 1
+JOB: Final = 2
+RESULT: Final = 3
+HEARTBEAT: Final = 4
+DISCONNECT: Final = 5
 NAMES = {READY: "READY", JOB: "JOB", RESULT: "RESULT", HEARTBEAT: "HEARTBEAT", DISCONNECT: "DISCONNECT"}
 
 ID_SIZE = 16  # of the worker ids that we assign

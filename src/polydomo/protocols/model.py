@@ -4,7 +4,7 @@ A comment on a field says who writes it where it is not the broker.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from polydomo.protocols.request import Request
 
@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from polydomo.protocols.session import Session
 
 # The state of a service, a worker or a client; see ``broker.states``.
-REGISTERING, READY, BUSY, LATE, LOST, LEFT = "registering", "ready", "busy", "late", "lost", "left"
+REGISTERING: Final = "registering"
+READY: Final = "ready"
+BUSY: Final = "busy"
+LATE: Final = "late"
+LOST: Final = "lost"
+LEFT: Final = "left"
 
 Path = tuple[bytes, ...]  # identities of brokers, in the order in which a request passes them
 

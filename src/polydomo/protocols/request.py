@@ -27,7 +27,10 @@ OUTCOMES = (OK, NO_WORKER, TIMEOUT, GAVE_UP, INTERRUPTED, FAILED, TOO_LARGE, CAN
 
 FAILURE_MARK = b"polydomo-failure"  # second frame of a failure where a protocol can carry one: "" mark code text
 
-QUEUED, HELD, DONE = 0, 1, 2  # Request.state
+# Request.state
+QUEUED: Final = 0
+HELD: Final = 1
+DONE: Final = 2
 
 
 class Request:

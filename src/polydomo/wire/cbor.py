@@ -4,13 +4,20 @@ Both directions keep to "deterministically encoded CBOR" (section 4.2.1): each l
 lengths. What deterministic encoding leaves open is bounded here: nesting, and the bytes of a header.
 """
 
+from typing import Final
+
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MEMO_MAX_HEADER
 
 Item = bool | int | bytes | str | list["Item"]
 
-UINT, BYTES, TEXT, ARRAY = 0x00, 0x40, 0x60, 0x80  # the major types, in the top three bits of the first byte
-FALSE, TRUE = 0xF4, 0xF5
+# the major types, in the top three bits of the first byte
+UINT: Final = 0x00
+BYTES: Final = 0x40
+TEXT: Final = 0x60
+ARRAY: Final = 0x80
+FALSE: Final = 0xF4
+TRUE: Final = 0xF5
 MAX_DEPTH = 2  # the header, and READY's list of services inside it
 
 

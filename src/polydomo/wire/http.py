@@ -68,7 +68,10 @@ SINGLE: Final = frozenset(
     "idempotency-key polydomo-timeout polydomo-token polydomo-worker traceparent".split()
 )
 
-NEED_DATA, HEAD, MESSAGE = 0, 1, 2  # what ``RequestReader.next`` returns
+# what ``RequestReader.next`` returns
+NEED_DATA: Final = 0
+HEAD: Final = 1
+MESSAGE: Final = 2
 
 CHUNKED: Final = -1  # RequestHead.body_size of a chunked body
 

@@ -6,6 +6,7 @@ finds the end of each message, keeps the bounds, and hands over positions; it ma
 
 from collections.abc import Callable
 from io import BytesIO
+from typing import Final
 
 from polydomo import limits
 from polydomo.errors import AccessDenied, ProtocolViolation
@@ -23,7 +24,11 @@ GATHER = 4096  # an unfinished message longer than this is gathered, not concate
 
 Select = Callable[[bytes], Mechanism]  # raises ProtocolViolation if there is no such mechanism
 
-SIGNING, GREETING, SECURING, GREETING_2, TRAFFIC = range(5)
+SIGNING: Final = 0
+GREETING: Final = 1
+SECURING: Final = 2
+GREETING_2: Final = 3
+TRAFFIC: Final = 4
 
 # ZMTP 2.0: "socket-type = OCTET"
 TYPES_2 = {1: b"PUB", 2: b"SUB", 3: b"REQ", 4: b"REP", 5: b"DEALER", 6: b"ROUTER", 9: b"XPUB", 10: b"XSUB"}

@@ -1,6 +1,7 @@
 """A job: a request that is kept in a store until it has an outcome, and its result for some time after that."""
 
 import json
+from typing import Final
 
 from polydomo.limits import JOB_STORY
 from polydomo.protocols.backoff import Backoff, backoff_of
@@ -8,11 +9,18 @@ from polydomo.protocols.backoff import Backoff, backoff_of
 Row = dict[str, object]
 
 # States as they are stored. An open job is delayed, queued or running: that is known only to the broker that leads.
-OPEN, DONE, DEAD, CANCELLED = "open", "done", "dead", "cancelled"
+OPEN: Final = "open"
+DONE: Final = "done"
+DEAD: Final = "dead"
+CANCELLED: Final = "cancelled"
 STATES = (OPEN, DONE, DEAD, CANCELLED)
 ENDED = (DONE, DEAD, CANCELLED)
 
-DELAYED, QUEUED, RUNNING, RECORDING = "delayed", "queued", "running", "recording"  # phases of an open job
+# phases of an open job
+DELAYED: Final = "delayed"
+QUEUED: Final = "queued"
+RUNNING: Final = "running"
+RECORDING: Final = "recording"
 
 # Where a job came from.
 SUBMITTED = "job"  # ``polydomo.submit``

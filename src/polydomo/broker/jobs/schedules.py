@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import tzinfo
+from typing import Final
 
 from polydomo.broker.jobs.job import SCHEDULED, Job, Row
 from polydomo.broker.jobs.jobs import Jobs, stamp
@@ -10,7 +11,9 @@ from polydomo.broker.jobs.timing import Timing, missed_runs, read_timing
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_REFUSED_WAIT, MAX_SCHEDULES
 
-ONCE, SKIP = "once", "skip"  # what becomes of runs that were missed
+# what becomes of runs that were missed
+ONCE: Final = "once"
+SKIP: Final = "skip"
 LATE = 60.0  # seconds after which a run counts as missed: a broker that restarts is back by then
 
 Done = Callable[[bool, StoreError | None], None]
