@@ -15,11 +15,11 @@ Randomness comes from the caller: ``entropy(n)`` returns n random octets.
 
 from collections.abc import Callable
 
-from polydomo.errors import AccessDenied, ProtocolViolation
+from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_FRAME, MAX_IDENTITY
 from polydomo.wire.curve_traffic import CurveTraffic
 from polydomo.wire.frames import Body
-from polydomo.wire.mechanism import Mechanism, command, fitting, parse_properties, properties
+from polydomo.wire.mechanism import Mechanism, command, described, fitting, parse_properties, refusal
 from polydomo.wire.sodium import KEY_SIZE, public_key, seal, shared_key, unseal
 
 Random = Callable[[int], bytes]
@@ -252,21 +252,3 @@ class CurveClient(Mechanism):
         """Whole plain frames, in pieces, to sealed ones."""
         assert self.traffic is not None
         return [self.traffic.seal(b"".join(pieces))]
-
-
-def described(socket_type: bytes, identity: bytes) -> bytes:
-    """What either side says of itself."""
-    pairs = [(b"Socket-Type", socket_type)]
-    if socket_type in (b"DEALER", b"REQ", b"ROUTER"):
-        pairs.append((b"Identity", identity))
-    return properties(pairs)
-
-
-def refusal(data: bytes) -> ProtocolViolation:
-    """What an ERROR command says: "error-reason = OCTET 0*255VCHAR". libzmq puts ZAP's status code there."""
-    reason = data[1:].decode(errors="replace")
-    if reason == "400":
-        return AccessDenied("400", "the broker does not accept these credentials (400)")
-    if reason == "300":
-        return AccessDenied("300", "the broker cannot accept these credentials now; try again later (300)")
-    return ProtocolViolation(f"the peer refused the handshake: {reason!r}")

@@ -4,7 +4,7 @@
 connection and is pure: bytes of commands in, bytes of commands out.
 """
 
-from polydomo.errors import ProtocolViolation
+from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import MAX_IDENTITY
 from polydomo.wire.frames import Body
 
@@ -62,6 +62,24 @@ def parse_properties(data: bytes) -> "dict[bytes, bytes]":
     return found
 
 
+def described(socket_type: bytes, identity: bytes) -> bytes:
+    """What either side says of itself."""
+    pairs = [(b"Socket-Type", socket_type)]
+    if socket_type in (b"DEALER", b"REQ", b"ROUTER"):
+        pairs.append((b"Identity", identity))
+    return properties(pairs)
+
+
+def refusal(data: bytes) -> ProtocolViolation:
+    """What an ERROR command says: "error-reason = OCTET 0*255VCHAR". libzmq puts ZAP's status code there."""
+    reason = data[1:].decode(errors="replace")
+    if reason == "400":
+        return AccessDenied("400", "the broker does not accept these credentials (400)")
+    if reason == "300":
+        return AccessDenied("300", "the broker cannot accept these credentials now; try again later (300)")
+    return ProtocolViolation(f"the peer refused the handshake: {reason!r}")
+
+
 class Mechanism:
     """One connection's security handshake."""
 
@@ -110,7 +128,7 @@ class Null(Mechanism):
 
     def command(self, name: bytes, data: bytes) -> bytes:
         if name == b"ERROR":
-            raise ProtocolViolation(f"peer refused the handshake: {data[1:].decode(errors='replace')!r}")
+            raise refusal(data)
         if name != b"READY":
             raise ProtocolViolation(f"command {name[:20]!r} in the NULL handshake")
         found = parse_properties(data)
@@ -124,10 +142,7 @@ class Null(Mechanism):
         return self._ready() if self.listener else b""
 
     def _ready(self) -> bytes:
-        pairs = [(b"Socket-Type", self.our_type)]
-        if self.our_type in (b"DEALER", b"REQ", b"ROUTER"):
-            pairs.append((b"Identity", self.our_identity))
-        return command(b"READY", properties(pairs))
+        return command(b"READY", described(self.our_type, self.our_identity))
 
 
 def fitting(listener: bool, ours: bytes, theirs: bytes) -> bytes:

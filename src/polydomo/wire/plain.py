@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_IDENTITY
-from polydomo.wire.curve import described, refusal
-from polydomo.wire.mechanism import Mechanism, command, fitting, parse_properties
+from polydomo.wire.mechanism import Mechanism, command, described, fitting, parse_properties, refusal
 
 Check = Callable[[str, str], str]  # user and password to the name of the principal; raises AccessDenied
 

@@ -1,0 +1,218 @@
+"""Unmodified pyzmq with CURVE: every protocol, client and worker, REQ, DEALER, PUB and SUB; and keys that are not let in."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+import polydomo
+import polydomo.testing
+from polydomo.errors import AccessDenied, CallFailed, PolydomoError
+from polydomo.protocols.ends import Failure
+from tests.server.secured import PATIENCE, ZMTP, Caller, Place, Server, refusal
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("curve"))
+
+
+@pytest.fixture(scope="module")
+def broker(place: Place) -> Iterator[polydomo.testing.Broker]:
+    with polydomo.testing.broker(settings={"access": str(place.access)}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def worker(place: Place, broker: polydomo.testing.Broker) -> Iterator[None]:
+    """Our library's, with its key."""
+    made = polydomo.Worker(broker.url, **place.keys("pool"))
+    made.add("echo", lambda call: call.text.upper())
+    with made:
+        broker.wait_for("echo")
+        yield
+    broker.wait_for("echo", 0)
+
+
+@pytest.mark.parametrize("protocol", ZMTP)
+def test_client_and_worker_of_each_protocol(place: Place, broker: polydomo.testing.Broker, protocol: str) -> None:
+    server = Server(place.socket(zmq.DEALER, broker.url, "pool"), protocol, b"echo")
+    client = Caller(place.socket(zmq.DEALER, broker.url, "alice"), protocol)
+    try:
+        broker.wait_for("echo")
+        for size in (0, 5, 300, 100_000):
+            assert client.call(b"echo", b"x" * size) == [b"X" * size]
+    finally:
+        client.close()
+        server.close()
+    broker.wait_for("echo", 0)
+
+
+def test_a_req_socket(place: Place, broker: polydomo.testing.Broker, worker: None) -> None:
+    socket = place.socket(zmq.REQ, broker.url, "alice")
+    for text in (b"hello", b"again"):
+        socket.send_multipart([b"MDPC01", b"echo", text])
+        assert socket.recv_multipart() == [b"MDPC01", b"echo", text.upper()]
+    socket.close()
+
+
+def test_zmtp_heartbeats_inside_curve(place: Place, broker: polydomo.testing.Broker, worker: None) -> None:
+    """libzmq sends PING as a command inside CURVE, and closes the connection where no PONG comes."""
+    socket = place.socket(zmq.REQ, broker.url, "alice", heartbeat_ivl=50, heartbeat_timeout=2000)
+    socket.poll(300)
+    socket.send_multipart([b"MDPC01", b"echo", b"alive"])
+    assert socket.recv_multipart()[-1] == b"ALIVE"
+    socket.close()
+
+
+def test_publish_and_subscribe(place: Place, broker: polydomo.testing.Broker) -> None:
+    publisher = place.socket(zmq.PUB, broker.url, "pool")
+    subscriber = place.socket(zmq.SUB, broker.url, "alice")
+    for topic in (b"weather.", b"secret."):
+        subscriber.subscribe(topic)
+    subscriber.rcvtimeo = 50
+    number = 0
+    while True:  # until the subscription has come through
+        number += 1
+        assert number < 600
+        publisher.send_multipart([b"secret.plan", b"%d" % number])  # pool may not publish it
+        publisher.send_multipart([b"weather.oslo", b"%d" % number])
+        try:
+            assert subscriber.recv_multipart()[0] == b"weather.oslo"
+            break
+        except zmq.Again:
+            continue
+    publisher.close()
+    subscriber.close()
+    broker.wait_until(lambda server: "publish" in server.broker.monitor.denied)
+    assert not [value for value in values(broker) if value.startswith(b"secret")]
+
+
+def values(broker: polydomo.testing.Broker) -> list[bytes]:
+    assert broker._server is not None
+    return [value.topic for value in broker._server.broker.publishing.last_values.under(b"", 100)]
+
+
+def test_the_catalog(place: Place, broker: polydomo.testing.Broker) -> None:
+    import asyncio
+
+    from polydomo.client.catalog import AsyncCatalog
+
+    async def talk() -> None:
+        async with AsyncCatalog(broker.url, **place.keys("pool")) as catalog:
+            await catalog.register({"name": "printer", "ip": "127.0.0.1", "port": 1})
+        async with AsyncCatalog(broker.url, **place.keys("pool")) as catalog:
+            with pytest.raises(CallFailed, match="pool may not register 'scanner'"):
+                await catalog.register({"name": "scanner", "ip": "127.0.0.1", "port": 1})
+            with pytest.raises(CallFailed, match="may not inspect"):
+                await catalog.look("printer")
+        async with AsyncCatalog(broker.url, **place.keys("alice")) as catalog:
+            await catalog.look()
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize(
+    ("name", "server", "event", "value"),
+    [
+        ("mallory", "server", zmq.EVENT_HANDSHAKE_FAILED_AUTH, 400),  # a key that nobody has
+        ("", "", zmq.EVENT_HANDSHAKE_FAILED_AUTH, 400),  # no key
+    ],
+)
+def test_who_is_not_let_in_is_told_so(
+    place: Place, broker: polydomo.testing.Broker, name: str, server: str, event: int, value: int
+) -> None:
+    socket = place.socket(zmq.DEALER, "inproc://nowhere", name)
+    assert refusal(socket, broker.url) == (event, value)
+    socket.close()
+
+
+def test_the_wrong_server_key(place: Place, broker: polydomo.testing.Broker) -> None:
+    socket = place.socket(zmq.DEALER, "inproc://nowhere", "alice", server="mallory")
+    event, _ = refusal(socket, broker.url)
+    assert event != zmq.EVENT_HANDSHAKE_SUCCEEDED
+    socket.close()
+
+
+def test_our_library_says_why(place: Place, broker: polydomo.testing.Broker) -> None:
+    with polydomo.Client(broker.url, **place.keys("mallory")) as client, pytest.raises(AccessDenied, match="400"):
+        client.call("echo", "x", timeout=PATIENCE)
+    with polydomo.Client(broker.url) as client, pytest.raises(AccessDenied, match="400"):
+        client.call("echo", "x", timeout=PATIENCE)
+    with polydomo.Client(broker.url, **place.keys("alice", "mallory")) as client, pytest.raises(PolydomoError):
+        client.call("echo", "x", timeout=PATIENCE)
+
+
+def test_what_no_rule_allows_is_denied(place: Place, broker: polydomo.testing.Broker, worker: None) -> None:
+    with polydomo.Client(broker.url, **place.keys("alice")) as client:
+        assert client.call("echo", "hello").text == "HELLO"
+        for service in ("other", "echo2", "lint"):
+            with pytest.raises(CallFailed, match=f"alice may not call '{service}'") as error:
+                client.call(service, "x")
+            assert error.value.code == "denied"
+        assert client.call("polydomo.status").json()["workers"] == 1
+    with polydomo.Client(broker.url, **place.keys("pool")) as client:
+        with pytest.raises(CallFailed, match="pool may not call 'echo'"):
+            client.call("echo", "x")
+        with pytest.raises(CallFailed, match=r"pool may not inspect 'polydomo\.status'"):
+            client.call("polydomo.status")
+
+
+@pytest.mark.parametrize("protocol", ZMTP)
+def test_a_worker_without_the_right_gets_nothing(place: Place, broker: polydomo.testing.Broker, protocol: str) -> None:
+    server = Server(place.socket(zmq.DEALER, broker.url, "alice"), protocol, b"echo")
+    before = broker.wait_until
+    try:
+        before(lambda server: server.broker.monitor.denied.get("offer", 0) > 0)
+        assert broker._server is not None and b"echo" not in {
+            s.name for s in broker._server.broker.services.values() if s.workers
+        }
+    finally:
+        server.close()
+        assert broker._server is not None
+        broker._server.broker.monitor.denied.pop("offer", None)
+
+
+def test_mdx_says_denied_and_mdp_says_nothing(place: Place, broker: polydomo.testing.Broker) -> None:
+    client = Caller(place.socket(zmq.DEALER, broker.url, "alice"), "mdx")
+    failure = client.call(b"other", b"x")
+    assert isinstance(failure, Failure) and failure.code == "denied"
+    client.close()
+    quiet = Caller(place.socket(zmq.DEALER, broker.url, "alice", rcvtimeo=300), "mdp1")
+    with pytest.raises(zmq.Again):
+        quiet.call(b"other", b"x")
+    quiet.close()
+
+
+def test_a_bridge_needs_the_right(place: Place, broker: polydomo.testing.Broker, tmp_path: Path) -> None:
+    settings = {
+        "bridge.to": [broker.url],
+        "bridge.key": place.keys("alice")["key"],
+        "bridge.server_key": place.file("server.key"),
+    }
+    with polydomo.testing.broker(settings=settings):
+        broker.wait_until(lambda server: server.broker.monitor.denied.get("bridge", 0) > 0)
+
+
+def test_a_libzmq_program_in_c(place: Place, broker: polydomo.testing.Broker, worker: None, tmp_path: Path) -> None:
+    import shutil
+    import subprocess
+
+    compiler = shutil.which("cc")
+    program = tmp_path / "client"
+    source = Path(__file__).parent / "curve_client.c"
+    if (
+        compiler is None
+        or subprocess.run([compiler, "-o", str(program), str(source), "-lzmq"], capture_output=True).returncode
+    ):
+        pytest.skip("no C compiler, or no headers of libzmq")
+    import zmq.auth
+
+    public, secret = zmq.auth.load_certificate(place.file("alice.key_secret"))
+    server, _ = zmq.auth.load_certificate(place.file("server.key"))
+    assert secret is not None
+    done = subprocess.run(
+        [str(program), broker.url, public, secret, server, "echo", "hello"], capture_output=True, timeout=PATIENCE
+    )
+    assert (done.returncode, done.stdout) == (0, b"HELLO\n")
