@@ -30,15 +30,18 @@ from polydomo.errors import (
     CallFailed,
     CallTimeout,
     ConnectionLost,
+    NoSuchJob,
     NoSuchService,
     NotConnected,
     PolydomoError,
     ProtocolViolation,
+    Retry,
     SettingError,
 )
 
 if TYPE_CHECKING:
-    from polydomo.client import AsyncClient, Client, Message, Result, Retry, Security
+    from polydomo.client import AsyncClient, Client, Message, Result, Retries, Security
+    from polydomo.protocols.backoff import Backoff
     from polydomo.worker import AsyncWorker, Call, Worker
 
 __version__ = "0.2.0"
@@ -47,6 +50,7 @@ __all__ = [
     "AccessDenied",
     "AsyncClient",
     "AsyncWorker",
+    "Backoff",
     "Call",
     "CallError",
     "CallFailed",
@@ -54,11 +58,13 @@ __all__ = [
     "Client",
     "ConnectionLost",
     "Message",
+    "NoSuchJob",
     "NoSuchService",
     "NotConnected",
     "PolydomoError",
     "ProtocolViolation",
     "Result",
+    "Retries",
     "Retry",
     "Security",
     "SettingError",
@@ -71,7 +77,8 @@ _LAZY = {
     "Client": "polydomo.client",
     "Message": "polydomo.client",
     "Result": "polydomo.client",
-    "Retry": "polydomo.client",
+    "Retries": "polydomo.client",
+    "Backoff": "polydomo.protocols.backoff",
     "Security": "polydomo.client",
     "AsyncWorker": "polydomo.worker",
     "Call": "polydomo.worker",

@@ -4,7 +4,9 @@ PolydomoError
  +-- CallError                 a call ended without a reply
  |    +-- CallTimeout          ... because its time was up (also a TimeoutError)
  |    +-- NoSuchService        ... because nobody offers the service
+ |    +-- NoSuchJob            ... because the broker has no such job, or no longer
  |    +-- CallFailed           ... because the broker or the worker said so; has .code and .text
+ |    |    +-- Retry           raised by a worker's function: try it again later
  |    +-- ConnectionLost       ... because the connection broke and the call may or may not have run (also a ConnectionError)
  |         +-- NotConnected    ... or never came about: the call has not run
  +-- ProtocolViolation         a peer sent bytes that its protocol does not allow
@@ -29,6 +31,10 @@ class NoSuchService(CallError):
     """Nobody offers the service, and the broker could tell."""
 
 
+class NoSuchJob(CallError):
+    """The broker has no job of this id: there never was one, or its result is no longer kept."""
+
+
 class CallFailed(CallError):
     """The broker or the worker reported a failure."""
 
@@ -36,6 +42,19 @@ class CallFailed(CallError):
         super().__init__(f"{code}: {text}" if text else code)
         self.code = str(code)  # whatever it was made from, such as another exception: a worker must be able to send it
         self.text = str(text)
+
+
+class Retry(CallFailed):
+    """Raised by a worker's function: the request should be tried again, after ``after`` seconds. Jobs and durable requests are; the client
+    of any other request gets this failure.
+
+    >>> Retry(after=2.5).code
+    'retry:2.5'
+    """
+
+    def __init__(self, text: str = "", *, after: float = 0.0) -> None:
+        super().__init__(f"retry:{max(0.0, after):g}", text)
+        self.after = after
 
 
 class ConnectionLost(CallError, ConnectionError):

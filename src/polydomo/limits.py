@@ -361,14 +361,20 @@ JOB_PURGE: Final = 60.0  # Seconds between two removals of results that were kep
 JOB_PURGE_ROWS: Final = 5_000  # Rows removed at a time, so that a removal never blocks a commit for long.
 JOB_REFUSED_WAIT: Final = 1.0  # Seconds before a job is offered again to a service whose queue was full.
 MAX_RESULT_WAIT: Final = 86_400.0  # A client may wait for a result for a day at a time.
+MAX_WORKER_NAME: Final = 100  # Characters of a worker's name: a host name and a number fit.
+RESULT_POLL: Final = (
+    30.0  # A client waits for a result in pieces of this length, so that it notices a broker that went away.
+)
 MAX_SCHEDULES: Final = 10_000  # Schedules in one store.
 SCHEDULE_LEAST: Final = 0.1  # Seconds: the shortest interval of a schedule.
+MAX_DURABLE_NAMES: Final = 10_000  # Names for which it is remembered whether `durable.services` covers them.
 STORE_PENDING: Final = 50_000  # Writes that wait for the disk before new jobs are refused.
 STORE_PENDING_BYTES: Final = 256 * MIB  # ... and their bodies in all.
 STORE_GROUP: Final = (
     5_000  # Writes committed at a time: about 50 ms of work, so that the first of them does not wait long.
 )
 STORE_RETRY: Final = 0.5  # Seconds between two tries after the store failed.
+STORE_OPENING: Final = 5.0  # Seconds that a broker which starts waits for its store before it listens.
 STORE_ANSWER: Final = 20.0  # Seconds a client waits for a store that does not answer before it is told so.
 LEASE_TIME: Final = 6.0  # Seconds a broker leads without renewing its lease: how long a failover takes at most.
 LEASE_RENEW: Final = 1.5  # Seconds between two renewals: three may fail.

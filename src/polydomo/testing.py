@@ -35,6 +35,7 @@ def test_settings():
 import asyncio
 import contextlib
 import dataclasses
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 
 from polydomo.client.background import Background
@@ -48,11 +49,17 @@ class Broker:
     """A broker in a thread of its own. Made by ``broker()``."""
 
     def __init__(
-        self, listen: str = "tcp://127.0.0.1:0", settings: Settings | Mapping[str, object] | None = None
+        self,
+        listen: str = "tcp://127.0.0.1:0",
+        settings: Settings | Mapping[str, object] | None = None,
+        jobs: bool = False,
     ) -> None:
         if not isinstance(settings, Settings):
             settings = load(flags={**(settings or {}), "listen": [listen]})
         self._settings = dataclasses.replace(settings, listen=[listen])
+        self._directory = tempfile.TemporaryDirectory(prefix="polydomo-jobs-") if jobs else None
+        if self._directory is not None:
+            self._settings.data = self._directory.name
         self._background = Background(self, "polydomo-broker")
         self._server: BrokerServer | None = None
 
@@ -101,13 +108,19 @@ class Broker:
     def close(self) -> None:
         self.stop()
         self._background.stop()
+        if self._directory is not None:
+            self._directory.cleanup()
 
     async def _start(self) -> BrokerServer:
         server = BrokerServer(self._settings)
+        if self._directory is not None:
+            server.keep_jobs()
         await server.start()
         return server
 
     async def _kill(self, server: BrokerServer) -> None:
+        if server.job_store is not None:
+            server.job_store.abandon()
         for connection in list(server.connections):
             connection.transport.abort()
         await server.stop()
@@ -125,10 +138,13 @@ def _workers(server: BrokerServer, name: bytes) -> int:
 
 @contextlib.contextmanager
 def broker(
-    listen: str = "tcp://127.0.0.1:0", settings: Settings | Mapping[str, object] | None = None
+    listen: str = "tcp://127.0.0.1:0",
+    settings: Settings | Mapping[str, object] | None = None,
+    jobs: bool = False,
 ) -> Iterator[Broker]:
-    """A broker that runs inside the ``with`` block; ``.url`` is its address. Raises SettingError."""
-    broker = Broker(listen, settings)
+    """A broker that runs inside the ``with`` block; ``.url`` is its address. With ``jobs`` it keeps durable jobs, in a directory that is
+    removed afterwards. Raises SettingError."""
+    broker = Broker(listen, settings, jobs)
     try:
         broker.start()
         yield broker

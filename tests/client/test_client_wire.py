@@ -12,7 +12,7 @@ from polydomo import (
     ConnectionLost,
     NotConnected,
     ProtocolViolation,
-    Retry,
+    Retries,
 )
 from polydomo.protocols import registry
 from tests.client.zmq_broker import Router
@@ -141,7 +141,7 @@ def test_a_safe_call_is_sent_again(router: Router) -> None:
 
 
 def test_retries_run_out(router: Router) -> None:
-    with Client(router.url, "mdp2", retries=Retry(attempts=2, first=0.01)) as client:
+    with Client(router.url, "mdp2", retries=Retries(attempts=2, first=0.01)) as client:
         future = client.submit("look", "up")
         for _ in range(2):
             router.expect()
@@ -153,7 +153,7 @@ def test_retries_run_out(router: Router) -> None:
 
 def test_an_attempt_may_have_a_timeout_of_its_own(router: Router) -> None:
     with Client(router.url, "mdp1") as client:
-        future = client.submit("look", "up", retries=Retry(attempts=2, first=0.01, attempt_timeout=SHORT))
+        future = client.submit("look", "up", retries=Retries(attempts=2, first=0.01, attempt_timeout=SHORT))
         first, _ = router.expect()
         second, _ = router.expect()
         assert second != first

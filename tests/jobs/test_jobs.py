@@ -252,6 +252,9 @@ def test_the_repeat_of_a_plain_request_finds_its_job_once(world: World) -> None:
     world.end()
     world.end()
     world.store.sync()
+    assert world.jobs.claim(b"same") == "A"
+    assert world.jobs.claim(b"same") == ""
+    world.store.sync()
     assert world.heard() == [("B", states.DONE)]
     again = World(world.backend)
     again.lead()

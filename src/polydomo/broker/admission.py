@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING
 
 from polydomo import limits
-from polydomo.broker import builtin_services, outcomes, service_table
+from polydomo.broker import builtin_services, job_services, outcomes, service_table
 from polydomo.broker.access import CALL, INSPECT
 from polydomo.broker.workers import SHUTTING_DOWN
 from polydomo.protocols.model import Service
@@ -18,8 +18,21 @@ if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 
+DRAINED = "the service is being drained: it takes no new requests"
+
+
 def resolve(
-    broker: "Broker", session: Session, name: bytes, body: Body, ref: object, fallback: bytes
+    broker: "Broker",
+    session: Session,
+    name: bytes,
+    body: Body,
+    ref: object,
+    fallback: bytes,
+    deadline: float,
+    max_run: float,
+    attempts: int,
+    guarantee: bool,
+    identity: bytes,
 ) -> Request | None:
     """A request whose service is reserved or unknown, that came to a listener without requests, or during shutdown. Returns a request to
     be accepted, one that the broker has answered itself (DONE), or None if it was refused."""
@@ -29,7 +42,7 @@ def resolve(
         outcomes.refuse(broker, refused, f"no requests are taken at {session.role.name}")
         return None
     if builtin_services.is_reserved(name):
-        if not broker.access.may(session, INSPECT, name):
+        if name not in job_services.FOR_CLIENTS and not broker.access.may(session, INSPECT, name):
             outcomes.deny(broker, new_request(number, session, Service(name), body, ref, broker.now))
             return None
         return _answer(broker, new_request(number, session, Service(name), body, ref, broker.now))
@@ -49,6 +62,18 @@ def resolve(
         if not broker.access.spend(session, request.service):
             outcomes.refuse(broker, request, f"{session.principal} is over its quota")
             return None
+    durable = broker.durable
+    if durable is not None and not session.is_internal:
+        if name in job_services.TITANIC and target is None:
+            return _answer(broker, request)
+        drained = target is not None and target.drained
+        if (
+            (guarantee or durable.covers(name))
+            and not session.is_bridge
+            and len(name) <= limits.MAX_SERVICE_NAME
+            and not drained
+        ):
+            return durable.accept(session, name, body, ref, deadline, max_run, attempts, identity)
     if target is None:
         if len(name) > limits.MAX_SERVICE_NAME:
             outcomes.refuse(broker, request, f"service name of {len(name)} bytes")
@@ -56,13 +81,23 @@ def resolve(
         if service_table.shortage(broker, 1):
             outcomes.refuse(broker, request, broker.refusal)
             return None
-        broker.services[name] = request.service
-        request.service.no_worker_since = broker.now
+        service_table.add(broker, request.service)
+    if request.service.drained:
+        outcomes.refuse(broker, request, DRAINED)
+        return None
+    if session.is_internal:
+        request.attempts = request.ref.attempts  # a job counts its attempts across requests
     return request
 
 
 def _answer(broker: "Broker", request: Request) -> Request:
-    """The broker answers a request for a reserved name itself, at once: such a request is never open."""
+    """The broker answers a request for a reserved name itself. Most are answered at once and are never open; those that need the job store
+    wait for it."""
+    name = request.service.name
+    if name in job_services.NAMES or name in job_services.TITANIC:
+        if broker.durable is not None:
+            broker.durable.serve(request, name)
+            return request
     request.state = DONE
     request.outcome = OK
     session = request.session

@@ -11,6 +11,7 @@ is divided among the modules of this package, which are the only ones to change 
     backpressure              clients at a limit
     access, access_rules      what a principal may do
     bridging, publishing      other brokers; topics
+    durable, jobs, control    jobs that are kept in a store; services that are paused, workers that are drained
     catalog, monitor          services that register themselves; states, events and figures
     schemas, memoising        what typed services take and give; replies that are kept
 
@@ -38,6 +39,8 @@ from polydomo.broker.access import BRIDGE, REGISTER, Access
 from polydomo.broker.backpressure import Backpressure
 from polydomo.broker.bridging import Bridging
 from polydomo.broker.catalog import Catalog, Entry
+from polydomo.broker.control import Control
+from polydomo.broker.durable import Durable
 from polydomo.broker.memoising import Memoiser
 from polydomo.broker.monitor import Monitor
 from polydomo.broker.policy import Policy
@@ -49,7 +52,7 @@ from polydomo.broker.tokens import Tokens
 from polydomo.limits import SMALL_BODY
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import LATE, LEFT, LOST, Path, Service, Worker
-from polydomo.protocols.request import DONE, NO_WORKER, QUEUED, SHUTDOWN, Request, new_request, new_time_limits
+from polydomo.protocols.request import DONE, NO_WORKER, PARKED, QUEUED, SHUTDOWN, Request, new_request, new_time_limits
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.frames import Body
@@ -80,7 +83,9 @@ class Broker(BrokerApi):
         "backpressure",
         "bridging",
         "catalog",
+        "control",
         "draining",
+        "durable",
         "held_bytes",
         "max_held_bytes",
         "max_outstanding",
@@ -155,6 +160,8 @@ class Broker(BrokerApi):
         self.monitor = Monitor(self)
         self.schemas = Schemas(self)
         self.memoiser: Memoiser | None = None  # where services are memoised
+        self.control = Control(self)
+        self.durable: Durable | None = None  # durable jobs; None: this broker keeps none
 
     def record_to(self, recorder: Recorder) -> None:
         """From now on this recorder is told what happens."""
@@ -180,12 +187,22 @@ class Broker(BrokerApi):
         attempts: int = 0,
         fallback: bytes = b"",
         needs_worker: bool = False,
+        guarantee: bool = False,
+        identity: bytes = b"",
     ) -> Request | None:
         target = self.services.get(service)
         self.newest_request += 1
-        if target is None or not session.may_request or (fallback and not target.workers and not target.remote):
-            request = admission.resolve(self, session, service, body, ref, fallback)
-            if request is None or request.state == DONE:
+        if (
+            target is None
+            or target.special
+            or guarantee
+            or not session.may_request
+            or (fallback and not target.workers and not target.remote)
+        ):
+            request = admission.resolve(
+                self, session, service, body, ref, fallback, deadline, max_run, attempts, guarantee, identity
+            )
+            if request is None or request.state != QUEUED:
                 return request
             target = request.service
         else:
@@ -209,7 +226,9 @@ class Broker(BrokerApi):
         queued = target.queue_length > 0 or not (target.idle or target.partly_busy)
         if self.records_messages:
             admission.admitted(self, request, queued, target.queue_length)
-        if self.memoiser is not None and session is not self.memoiser and self.memoiser.takes(service):
+        if target.paused:
+            self.control.hold(request)
+        elif self.memoiser is not None and session is not self.memoiser and self.memoiser.takes(service):
             self.memoiser.serve(request, needs_worker)
         elif not queued:
             dispatch.assign(self, target, request)
@@ -247,6 +266,7 @@ class Broker(BrokerApi):
             and session.may_request
             and not session.worker_count
             and self.memoiser is None
+            and not target.special
         ):
             number = self.newest_request
             now = self.now
@@ -366,6 +386,43 @@ class Broker(BrokerApi):
     def report_slow_subscriber(self, session: Session, what: str) -> None:
         self.recorder.slow_subscriber(session, what)
 
+    # --- durable jobs
+
+    def use_jobs(self, durable: Durable) -> None:
+        """Before the broker listens: it keeps jobs."""
+        self.durable = durable
+
+    def schedule(self, session: Session, service: bytes, message: bytes, when: str, add: bool) -> bool:
+        if self.durable is None:
+            return False
+        problem = self.durable.schedule_for(service, message, when, add)
+        if problem:
+            self.report_violation(session, problem)
+        return True
+
+    def is_reserved(self, name: bytes) -> bool:
+        return builtin_services.is_reserved(name)
+
+    def pause_service(self, name: bytes, paused: bool) -> None:
+        self.control.pause(name, paused)
+
+    def open_parked(self, request: Request, deadline: float) -> None:
+        """A client's request is accepted, and waits for the job store."""
+        session = request.session
+        request.state = PARKED
+        session.requests[request] = None
+        size = len(request.body)
+        self.held_bytes += size
+        if size > SMALL_BODY:
+            session.held_bytes += size
+        if deadline:
+            request.time_limits = new_time_limits(deadline, 0.0, 0.0)
+            deadlines.arm(self, request, request.time_limits)
+        if self.records_messages:
+            admission.admitted(self, request, True, 0)
+        if self.backpressure.at_limit(session, request.service):
+            self.backpressure.pause(session, request.service)
+
     def has_worker(self, service: bytes) -> bool:
         known = self.services.get(service)
         return known is not None and bool(known.workers or known.remote)
@@ -388,6 +445,8 @@ class Broker(BrokerApi):
             self.publishing.last_values.serve()
         if self.bridging.missed:
             self.bridging.retry_missed()
+        if self.durable is not None:
+            self.durable.end_turn()
         self.backpressure.end_turn()
         if self.now >= self.monitor.fold_at:
             self.monitor.fold()
@@ -405,7 +464,11 @@ class Broker(BrokerApi):
             own = resume
         catalog = self.catalog.next_deadline()
         if own is None or (catalog is not None and catalog < own):
-            return catalog
+            own = catalog
+        if self.durable is not None:
+            jobs = self.durable.next_deadline()
+            if own is None or (jobs is not None and jobs < own):
+                own = jobs
         return own
 
     def run_timers(self) -> None:
@@ -419,6 +482,8 @@ class Broker(BrokerApi):
                 self._timer_due(key, item)
             except Exception as error:  # the other timers must still run
                 fault = error
+        if self.durable is not None:
+            self.durable.run_due()
         self.catalog.run_timers(self.now)
         self._report_catalog_changes()
         if fault is not None:
@@ -449,6 +514,9 @@ class Broker(BrokerApi):
         self._stop_accepting()
         for service in list(self.services.values()):
             workers.end_unserved(self, service)
+        self.control.end_all()
+        if self.durable is not None:
+            self.durable.drain()
 
     def _stop_accepting(self) -> None:
         self.draining = True
@@ -463,6 +531,8 @@ class Broker(BrokerApi):
             for request in list(session.requests):
                 if request.state == QUEUED:
                     queues.remove(request.service, request)
+                elif request.state == PARKED and outcomes.unpark(self, request):
+                    continue
                 outcomes.fail(self, request, SHUTDOWN, workers.SHUTTING_DOWN)
         for worker in list(self.workers):
             worker.session.dismiss(worker)

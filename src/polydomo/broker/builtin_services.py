@@ -17,13 +17,21 @@
 ``polydomo.catalog``   a JSON list: the services of the catalog, of all protocols
 ``polydomo.topics``    a JSON list: topics with the size and the beginning of their last value; the body may be a prefix
 ``polydomo.window``    how many requests this client may usefully have outstanding for the service named in the body
+
+Orders (``broker/control.py``), each a JSON object that names a ``service``, a ``worker`` or a ``request``: ``polydomo.pause``,
+``polydomo.resume``, ``polydomo.drain``, ``polydomo.withdraw``.
+
+Durable jobs (``broker/job_services.py``): ``polydomo.submit``, ``polydomo.job``, ``polydomo.result``, ``polydomo.cancel``,
+``polydomo.jobs``, ``polydomo.retry``, ``polydomo.drop``, ``polydomo.schedule``, ``polydomo.schedules``, ``polydomo.unschedule`` and
+``polydomo.fire``.
 """
 
 import json
 from typing import TYPE_CHECKING
 
-from polydomo.broker import figures, states
+from polydomo.broker import control, figures, job_services, states
 from polydomo.limits import MAX_LISTED, TOPIC_PREVIEW
+from polydomo.protocols.job_messages import answer_body, error_header
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, HELD, QUEUED, Request
 from polydomo.protocols.session import Session
@@ -40,7 +48,7 @@ OWN = b"polydomo."
 NAMES = {
     OWN + name
     for name in b"status services workers requests clients gone figures logs journal window schema topics catalog memo".split()
-} | {b"mmi.service"}
+} | {b"mmi.service", *control.NAMES, *job_services.NAMES}
 
 
 def is_reserved(name: bytes) -> bool:
@@ -65,7 +73,7 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     elif name == b"polydomo.requests":
         rows = requests(broker)
     elif name == b"polydomo.clients":
-        rows = [client_row(broker, peer) for peer in broker.sessions if not peer.worker_count]
+        rows = [client_row(broker, peer) for peer in broker.sessions if not peer.worker_count and not peer.is_internal]
     elif name == b"polydomo.gone":
         rows = {kind: list(gone.values()) for kind, gone in broker.monitor.gone.items()}
     elif name == b"polydomo.figures":
@@ -82,6 +90,10 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
         rows = topics(broker, flat(body))
     elif name == b"polydomo.journal":
         rows = broker.recorder.journal(flat(body) == b"flush")
+    elif name in control.NAMES:
+        rows = broker.control.answer(name, flat(body))
+    elif name in job_services.NAMES:
+        return answer_body(error_header("no-store", job_services.WITHOUT_STORE))
     else:
         return frame(b"501", False)  # "501 (Not implemented)"
     return frame(json.dumps(rows).encode(), False)
@@ -141,6 +153,11 @@ def worker_row(broker: "Broker", worker: Worker) -> Row:
         "held": len(worker.held),
         "credit": worker.credit,
         "done": worker.done,
+        "name": worker.name,
+        "failures": worker.failures,
+        "latency_us": round(worker.busy_time / worker.done * 1e6) if worker.done else None,
+        "slowest_us": round(worker.slowest * 1e6),
+        "draining": worker.draining,
         "since": round(broker.now - worker.registered_at, 3),
         "silent": round(broker.now - worker.last_heard, 3),
     }

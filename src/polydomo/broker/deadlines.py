@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from polydomo.broker import outcomes, queues, workers
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.protocols.model import LOST, Service
-from polydomo.protocols.request import DONE, HELD, NO_WORKER, QUEUED, TIMEOUT, Request, TimeLimits
+from polydomo.protocols.request import DONE, HELD, NO_WORKER, PARKED, QUEUED, TIMEOUT, Request, TimeLimits
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -24,7 +24,7 @@ def arm(broker: "Broker", request: Request, limits: TimeLimits) -> None:
     if request.state == QUEUED:
         if limits.queue_deadline and (not when or limits.queue_deadline < when):
             when = limits.queue_deadline
-    elif limits.max_run and (not when or request.dispatched + limits.max_run < when):
+    elif request.state == HELD and limits.max_run and (not when or request.dispatched + limits.max_run < when):
         when = request.dispatched + limits.max_run
     timer = limits.timer
     if timer:
@@ -52,6 +52,8 @@ def request_due(broker: "Broker", request: Request, limits: TimeLimits) -> None:
     if limits.deadline and now >= limits.deadline:
         if request.state == QUEUED:
             queues.remove(request.service, request)
+        elif request.state == PARKED and outcomes.unpark(broker, request):
+            return
         outcomes.fail(broker, request, TIMEOUT, "its deadline passed")
     elif request.state == QUEUED and limits.queue_deadline and now >= limits.queue_deadline:
         queues.remove(request.service, request)

@@ -140,6 +140,9 @@ def mark_unavailable(worker: Worker) -> None:
 def add_credit(broker: "Broker", worker: Worker, count: int = 1) -> None:
     if not worker.alive:
         return
+    if worker.draining:
+        worker.put_aside += count
+        return
     worker.credit += count
     if broker.records_messages:
         broker.recorder.credit_added(worker, count)

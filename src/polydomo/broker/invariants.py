@@ -9,7 +9,7 @@ from polydomo import limits
 from polydomo.broker import queues
 from polydomo.broker.outcomes import large
 from polydomo.protocols.model import Service, Worker
-from polydomo.protocols.request import DONE, HELD, NO_HISTORY, OUTCOMES, QUEUED, HeldPartials, History, Request
+from polydomo.protocols.request import DONE, HELD, NO_HISTORY, OUTCOMES, PARKED, QUEUED, HeldPartials, History, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_SHARE_USED
 
@@ -32,6 +32,9 @@ def check(broker: "Broker") -> None:
     _stalled(broker)
     _plain()
     _missed(broker)
+    broker.control.check_invariants()
+    if broker.durable is not None:
+        broker.durable.check_invariants()
     broker.catalog.check_invariants()
     broker.publishing.subscriptions.check_invariants()
     broker.publishing.last_values.check_invariants()
@@ -129,12 +132,17 @@ def _session(broker: "Broker", session: Session) -> None:
 def _open(broker: "Broker", request: Request) -> None:
     who = f"request {request.number}"
     worker = request.worker
-    assert request.state in (QUEUED, HELD), f"{who} is listed as open and has ended"
+    assert request.state in (QUEUED, HELD, PARKED), f"{who} is listed as open and has ended"
     assert not request.outcome, f"{who} is open and has an outcome"
     if request.state == HELD:
         assert worker is not None and worker.held.get(request.token) is request, f"{who} is held by nobody"
         assert worker in broker.workers, f"{who} is held by a worker that is gone"
         bound = request.deadline or request.max_run
+    elif request.state == PARKED:
+        waits = request in broker.control.paused.get(request.service.name, {})
+        waits = waits or (broker.durable is not None and request in broker.durable.parked)
+        assert waits and worker is None, f"{who} is parked, and nothing will take it up"
+        bound = request.deadline
     else:
         assert worker is None, f"{who} is queued and still has a worker"
         assert broker.services.get(request.service.name) is request.service, f"{who} waits in a forgotten service"
@@ -183,6 +191,7 @@ def _places(broker: "Broker") -> None:
     for request, count in places.items():
         assert count == 1, f"request {request.number} is in {count} places"
         if request.state != DONE:
+            assert request.state != PARKED, f"request {request.number} is parked and in a queue or with a worker"
             assert request in request.session.requests, (
                 f"request {request.number} is open and its client does not know it"
             )

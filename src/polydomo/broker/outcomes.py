@@ -4,11 +4,25 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import deadlines, dispatch, queues, service_table
 from polydomo.limits import SMALL_BODY
-from polydomo.protocols.request import CANCELLED, DENIED, DONE, NO_HISTORY, OK, QUEUED, REFUSED, Request
+from polydomo.protocols.request import (
+    CANCELLED,
+    DENIED,
+    DONE,
+    NO_HISTORY,
+    OK,
+    OUTCOMES,
+    PARKED,
+    QUEUED,
+    REFUSED,
+    Request,
+)
 from polydomo.wire.frames import Body
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
+
+
+KNOWN = frozenset(OUTCOMES)
 
 
 def large(body: Body) -> int:
@@ -59,12 +73,16 @@ def fail(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
 
 def refuse(broker: "Broker", request: Request, text: str, outcome: str = REFUSED) -> None:
     """The request is not accepted: it was never open, so ``end`` has nothing to undo."""
+    count_refusal(broker, request, outcome, text)
+    request.session.send_failure(request, outcome, text)
+
+
+def count_refusal(broker: "Broker", request: Request, outcome: str, text: str) -> None:
     request.state = DONE
     request.outcome = outcome
     request.own_history().reason = text
     broker.monitor.refused += 1
     broker.recorder.refused(request.session, text)
-    request.session.send_failure(request, outcome, text)
 
 
 def deny(broker: "Broker", request: Request) -> None:
@@ -80,6 +98,9 @@ def cancel(broker: "Broker", request: Request, why: str) -> None:
     worker = request.worker
     if request.state == QUEUED:
         queues.remove(request.service, request)
+    elif request.state == PARKED:
+        if unpark(broker, request):
+            return
     elif (
         worker is not None
         and not worker.orphaned_until
@@ -91,6 +112,19 @@ def cancel(broker: "Broker", request: Request, why: str) -> None:
         dispatch.request_released(broker, worker)
         return
     end(broker, request, CANCELLED, why)
+
+
+def cancel_by_order(broker: "Broker", request: Request, why: str) -> None:
+    """An operator cancels the request: its client is told, where the protocol can."""
+    cancel(broker, request, why)
+    request.session.send_failure(request, CANCELLED, why)
+
+
+def unpark(broker: "Broker", request: Request) -> bool:
+    """The request does not wait for the job store or a paused service any more. True if that ended it."""
+    if broker.control.release(request) or broker.durable is None:
+        return False
+    return broker.durable.abandoned(request)
 
 
 def drop_held_partials(broker: "Broker", request: Request) -> None:

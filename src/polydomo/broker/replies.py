@@ -52,8 +52,12 @@ def final(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
     if request is None:
         stale(broker, worker, token, "final", len(body))
         return False
-    worker.last_heard = broker.now
+    worker.last_heard = now = broker.now
     worker.done += 1
+    took = now - request.dispatched
+    worker.busy_time += took
+    if took > worker.slowest:
+        worker.slowest = took
     parts = request.history.held_partials
     if request.state == DONE:
         if broker.records_messages:
@@ -83,6 +87,7 @@ def fail(broker: "Broker", worker: Worker, token: bytes, code: str, text: str) -
         return False
     worker.last_heard = broker.now
     worker.done += 1
+    worker.failures += 1
     if request.state != DONE:
         failed(broker, request, code, text)
     elif broker.records_messages:

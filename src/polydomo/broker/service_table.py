@@ -14,8 +14,15 @@ def find_or_add(broker: "Broker", name: bytes) -> Service:
     """There must be room for the name."""
     service = broker.services.get(name)
     if service is None:
-        service = broker.services[name] = Service(name)
-        service.no_worker_since = broker.now
+        service = add(broker, Service(name))
+    return service
+
+
+def add(broker: "Broker", service: Service) -> Service:
+    """A service that is new in the table."""
+    broker.services[service.name] = service
+    service.no_worker_since = broker.now
+    broker.control.mark(service)
     return service
 
 
@@ -69,6 +76,6 @@ def restore(broker: "Broker", request: Request) -> None:
     """A bridge returns a request: its service may have been removed meanwhile. Ends the request if there is no room for the service."""
     name = request.service.name
     if make_room(broker, [name]):
-        request.service = broker.services.setdefault(name, request.service)
+        request.service = broker.services.get(name) or add(broker, request.service)
     else:
         outcomes.fail(broker, request, NO_WORKER, f"no worker offers it any more, and there are {broker.refusal}")

@@ -42,6 +42,7 @@ def register(
     worker.number = broker.newest_worker
     worker.last_heard = worker.last_sent = worker.registered_at = worker.state_since = broker.now
     worker.polling = session.polls
+    worker.name = session.peer_name
     broker.workers[worker] = None
     _join_session(broker, worker, session)
     for i, name in enumerate(services):
@@ -77,6 +78,8 @@ def _enroll(broker: "Broker", worker: Worker, name: bytes, weight: int) -> None:
     if weight:
         service.weighted = True
     deadlines.unwatch_service(broker, service)
+    if broker.durable is not None:
+        broker.durable.offered[name] = None
 
 
 def add_service(broker: "Broker", worker: Worker, name: bytes, weight: int) -> bool:
@@ -144,6 +147,7 @@ def lose(broker: "Broker", worker: Worker, state: str, why: str) -> None:
 def requeue(broker: "Broker", request: Request, worker: Worker, why: str) -> None:
     """The worker does not hold the request any more: it goes back to the head of its queue, or ends."""
     request.worker = None
+    worker.failures += 1
     if request.state == DONE:
         return
     outcomes.drop_held_partials(broker, request)  # they belong to the attempt that was lost
@@ -159,9 +163,13 @@ def requeue(broker: "Broker", request: Request, worker: Worker, why: str) -> Non
     elif broker.draining:
         outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
     else:
-        request.state = QUEUED
         history.lost_by = worker.session
         request.service.requeued += 1
+        if request.service.paused:
+            broker.recorder.requeued(request, worker, why)
+            broker.control.hold(request)
+            return
+        request.state = QUEUED
         queues.push_front(request.service, request)
         if request.time_limits is not None:
             deadlines.start_waiting(broker, request, request.time_limits)

@@ -15,7 +15,15 @@ import typer
 from typer.core import TyperGroup
 
 from polydomo.cli.security import add_to_command
-from polydomo.errors import CallTimeout, ConnectionLost, NoSuchService, NotConnected, PolydomoError, SettingError
+from polydomo.errors import (
+    CallTimeout,
+    ConnectionLost,
+    NoSuchJob,
+    NoSuchService,
+    NotConnected,
+    PolydomoError,
+    SettingError,
+)
 
 OK = 0
 FAILED = 1  # the call failed, or something else did
@@ -40,7 +48,7 @@ def status_of(error: PolydomoError) -> int:
         return USAGE
     if isinstance(error, ConnectionLost):
         return LOST
-    if isinstance(error, NoSuchService):
+    if isinstance(error, NoSuchService | NoSuchJob):
         return NO_SERVICE
     if isinstance(error, CallTimeout):
         return TIMEOUT

@@ -66,8 +66,8 @@ def address(to: str | None) -> str:
     from polydomo.wire.address import parse_url
 
     try:
-        if to:
-            parse_url(to, connect=True)
+        for url in to.split(",") if to else []:
+            parse_url(url.strip(), connect=True)
     except SettingError as error:
         raise SettingError(f"--to: {error}") from None
     return target(to)
@@ -126,5 +126,6 @@ def connect_time(url: str) -> float:
     from polydomo.limits import CONNECT_TIME, CONNECT_TIME_LOCAL
     from polydomo.wire.address import DISCOVER, is_loopback, parse_url
 
-    address = parse_url(url, connect=True)
-    return CONNECT_TIME_LOCAL if is_loopback(address) and address.kind != DISCOVER else CONNECT_TIME
+    addresses = [parse_url(one, connect=True) for one in url.split(",")]
+    local = all(is_loopback(address) and address.kind != DISCOVER for address in addresses)
+    return CONNECT_TIME_LOCAL if local and len(addresses) == 1 else CONNECT_TIME

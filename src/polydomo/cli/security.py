@@ -90,7 +90,7 @@ def target(to: str | None) -> str:
             made.token or saved.token,
         )
     security.use(made)
-    return str(security.target(to or DEFAULT_URL))
+    return ",".join(str(address) for address in security.targets(to or DEFAULT_URL))
 
 
 def given() -> "Security":

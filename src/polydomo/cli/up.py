@@ -130,7 +130,9 @@ def up(
                 spare_pandas()
             memo = open_memo(settings)
             try:
-                run_to_end(serve(BrokerServer(settings, kept.recorder, memo), kept, stage))
+                server = BrokerServer(settings, kept.recorder, memo)
+                server.keep_jobs()
+                run_to_end(serve(server, kept, stage))
             finally:
                 memo.close()
     except (OSError, MemoryError) as error:

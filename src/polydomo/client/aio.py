@@ -2,24 +2,32 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from polydomo.client.jobs import NOT_LEADER, Jobs
 from polydomo.client.message import Frame, Headers, Result, encode
 from polydomo.client.pending import Pending, Single, Stream
 from polydomo.client.pool import Line, LinePool, Lines, SharedLine
-from polydomo.client.retry import Backoff, Retry
-from polydomo.client.security import DEFAULT_URL, Security, target
+from polydomo.client.retry import Backoff, Retries
+from polydomo.client.security import DEFAULT_URL, Security, targets
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchService, SettingError
 from polydomo.limits import CALL_TIME, CONNECT_TIME, MAX_SERVICE_NAME, POOL_CONNECTIONS
 from polydomo.protocols import registry
+from polydomo.protocols.backoff import Backoff as JobBackoff
 from polydomo.protocols.request import GAVE_UP, INTERRUPTED, SHUTDOWN
 
 __all__ = ["DEFAULT_URL", "AsyncClient"]
 
 FOREVER = 1e8  # seconds: a deadline for calls that have none
 
-REPEATABLE = (GAVE_UP, INTERRUPTED, SHUTDOWN)  # failures of the broker's making: another attempt may well succeed
+REPEATABLE = (
+    GAVE_UP,
+    INTERRUPTED,
+    SHUTDOWN,
+    NOT_LEADER,
+)  # failures of the broker's making: another attempt may well succeed
 
 
 class AsyncClient:
@@ -59,30 +67,31 @@ class AsyncClient:
         context: str = "",
         security: Security | None = None,
         timeout: float = CALL_TIME,
-        retries: int | Retry = 0,
+        retries: int | Retries = 0,
         connect_timeout: float = CONNECT_TIME,
         max_connections: int = POOL_CONNECTIONS,
         **options: object,
     ) -> None:
         if max_connections < 1:
             raise SettingError(f"max_connections: {max_connections} leaves no connection to call through; 1 or more")
-        address = target(to, key, server_key, context, security)
+        addresses = targets(to, key, server_key, context, security)
         dialer = registry.find(protocol)
-        self.url = str(address)
+        self.url = ",".join(str(address) for address in addresses)
         self.protocol = dialer.name
         self.timeout = timeout
-        self.retry = Retry.of(retries)
+        self.retry = Retries.of(retries)
         self._keys = 0
         shared = dialer.client(**options).concurrent
 
         def lines() -> Lines:
             if shared:
-                return SharedLine(address, lambda: dialer.client(**options), connect_timeout)
-            return LinePool(address, lambda: dialer.client(**options), connect_timeout, max_connections)
+                return SharedLine(addresses, lambda: dialer.client(**options), connect_timeout)
+            return LinePool(addresses, lambda: dialer.client(**options), connect_timeout, max_connections)
 
         self._make_lines = lines
         self._lines = lines()
         self._loop: asyncio.AbstractEventLoop | None = None  # whose connections they are
+        self.jobs = Jobs(self._ask, self._moved)  # durable jobs: lists, dead ones, schedules
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.protocol} {self.url}>"
@@ -108,7 +117,7 @@ class AsyncClient:
         service: str | bytes,
         *body: Frame,
         timeout: float | None = None,
-        retries: int | Retry | None = None,
+        retries: int | Retries | None = None,
         check: bool = False,
         headers: Headers | None = None,
     ) -> Result:
@@ -122,7 +131,7 @@ class AsyncClient:
         name, frames, told = _name(service), encode(body), self._write(headers)
         seconds = self.timeout if timeout is None else timeout
         deadline = _deadline(seconds)
-        retry = self.retry if retries is None else Retry.of(retries)
+        retry = self.retry if retries is None else Retries.of(retries)
         if check:
             await self._check(name, seconds)
         backoff = Backoff(retry.first, retry.most)
@@ -131,6 +140,11 @@ class AsyncClient:
             try:
                 return await self._attempt(name, told, frames, deadline, seconds, retry)
             except CallError as error:
+                if isinstance(error, CallFailed) and error.code == NOT_LEADER and self._lines.move_on():
+                    await _before_next(
+                        error, backoff, deadline
+                    )  # it was not accepted, so it may be sent to another broker
+                    continue
                 if attempt >= retry.attempts:
                     raise
                 await _before_next(error, backoff, deadline)
@@ -141,7 +155,7 @@ class AsyncClient:
         service: str | bytes,
         *body: Frame,
         timeout: float | None = None,
-        retries: int | Retry | None = None,
+        retries: int | Retries | None = None,
         check: bool = False,
         headers: Headers | None = None,
     ) -> AsyncGenerator[Result, None]:
@@ -153,7 +167,7 @@ class AsyncClient:
         name, frames, told = _name(service), encode(body), self._write(headers)
         seconds = self.timeout if timeout is None else timeout
         deadline = _deadline(seconds)
-        retry = self.retry if retries is None else Retry.of(retries)
+        retry = self.retry if retries is None else Retries.of(retries)
         if check:
             await self._check(name, seconds)
         backoff = Backoff(retry.first, retry.most)
@@ -180,6 +194,62 @@ class AsyncClient:
                 await _before_next(error, backoff, deadline)
                 attempt += 1
 
+    async def submit_job(
+        self,
+        service: str | bytes,
+        *body: Frame,
+        key: str | None = None,
+        delay: float | None = None,
+        at: datetime | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        retries: "int | JobBackoff | None" = None,
+        run_timeout: float | None = None,
+        timeout: float | None = None,
+    ) -> str:
+        """Submits a durable job, and returns its id once the broker has stored it. The job then survives crashes of everybody involved.
+
+        Submissions with the same ``key`` are the same job for as long as its result is kept. It does not start before ``delay`` seconds
+        have passed, or before ``at``. A higher ``priority`` runs first. After ``ttl`` seconds it is not started any more. ``retries``
+        says how often and when a failed attempt is repeated, ``run_timeout`` how many seconds one attempt may take. ``timeout`` bounds
+        the submission itself, which is repeated if the connection breaks: that never makes a second job.
+        """
+        return await self.jobs.submit(
+            service,
+            body,
+            key=key,
+            delay=delay,
+            at=at,
+            priority=priority,
+            ttl=ttl,
+            retries=retries,
+            timeout=run_timeout,
+            patience=self.timeout if timeout is None else timeout,
+        )
+
+    async def job(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
+        """What the broker knows of a job: its state, attempts, times, and the story of failed attempts. Raises NoSuchJob."""
+        return await self.jobs.info(id, self.timeout if timeout is None else timeout)
+
+    async def result(self, id: str, wait: float = 0.0, timeout: float | None = None) -> Result:
+        """The result of a job, from any client at any time. ``wait``: seconds to wait for it.
+
+        Raises CallTimeout if there is none yet, CallFailed if the job is dead or was cancelled, and NoSuchJob.
+        """
+        return await self.jobs.result(id, wait, self.timeout if timeout is None else timeout)
+
+    async def cancel(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
+        """Cancels a job that has no outcome yet, or an open request, and returns what became of it. Raises NoSuchJob."""
+        return await self.jobs.cancel(id, self.timeout if timeout is None else timeout)
+
+    async def _ask(self, service: str, body: list[bytes], timeout: float) -> list[bytes]:
+        """One call of a service of the broker itself."""
+        return list(await self._attempt(service.encode(), b"", body, _deadline(timeout), timeout, Retries(1)))
+
+    def _moved(self, leader: str) -> None:
+        """Another broker leads: it is found by trying the other addresses."""
+        self._lines.move_on()
+
     async def offered(self, service: str | bytes, timeout: float | None = None) -> bool:
         """Whether a worker offers ``service`` now (MMI's ``mmi.service``)."""
         result = await self.call("mmi.service", _name(service), timeout=timeout)
@@ -200,7 +270,7 @@ class AsyncClient:
         return dialer.headers(headers)
 
     async def _attempt(
-        self, name: bytes, headers: bytes, frames: list[bytes], deadline: float, seconds: float, retry: Retry
+        self, name: bytes, headers: bytes, frames: list[bytes], deadline: float, seconds: float, retry: Retries
     ) -> Result:
         """Sends the request once and waits for its outcome."""
         loop = asyncio.get_running_loop()

@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator
 from concurrent.futures import Future
+from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from polydomo.client.aio import AsyncClient
 from polydomo.client.background import Background
 from polydomo.client.message import Frame, Headers, Result
-from polydomo.client.retry import Retry
+from polydomo.client.retry import Retries
 from polydomo.client.security import Security
 from polydomo.limits import CALL_TIME, CONNECT_TIME, POOL_CONNECTIONS
 from polydomo.protocols import registry
+from polydomo.protocols.backoff import Backoff as JobBackoff
 
 
 class Client:
@@ -41,7 +43,7 @@ class Client:
         context: str = "",
         security: Security | None = None,
         timeout: float = CALL_TIME,
-        retries: int | Retry = 0,
+        retries: int | Retries = 0,
         connect_timeout: float = CONNECT_TIME,
         max_connections: int = POOL_CONNECTIONS,
         **options: object,
@@ -98,7 +100,7 @@ class Client:
         service: str | bytes,
         *body: Frame,
         timeout: float | None = None,
-        retries: int | Retry | None = None,
+        retries: int | Retries | None = None,
         check: bool = False,
         headers: Headers | None = None,
     ) -> Result:
@@ -112,7 +114,7 @@ class Client:
         service: str | bytes,
         *body: Frame,
         timeout: float | None = None,
-        retries: int | Retry | None = None,
+        retries: int | Retries | None = None,
         check: bool = False,
         headers: Headers | None = None,
     ) -> "Future[Result]":
@@ -126,7 +128,7 @@ class Client:
         service: str | bytes,
         *body: Frame,
         timeout: float | None = None,
-        retries: int | Retry | None = None,
+        retries: int | Retries | None = None,
         check: bool = False,
         headers: Headers | None = None,
     ) -> Iterator[Result]:
@@ -140,6 +142,47 @@ class Client:
                     return
         finally:
             self._background.finish(stream.aclose())
+
+    def submit_job(
+        self,
+        service: str | bytes,
+        *body: Frame,
+        key: str | None = None,
+        delay: float | None = None,
+        at: datetime | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        retries: "int | JobBackoff | None" = None,
+        run_timeout: float | None = None,
+        timeout: float | None = None,
+    ) -> str:
+        """Submits a durable job, and returns its id once the broker has stored it; see ``AsyncClient.submit_job``."""
+        return self._background.run(
+            self._client.submit_job(
+                service,
+                *body,
+                key=key,
+                delay=delay,
+                at=at,
+                priority=priority,
+                ttl=ttl,
+                retries=retries,
+                run_timeout=run_timeout,
+                timeout=timeout,
+            )
+        )
+
+    def job(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
+        """What the broker knows of a job; see ``AsyncClient.job``."""
+        return self._background.run(self._client.job(id, timeout))
+
+    def result(self, id: str, wait: float = 0.0, timeout: float | None = None) -> Result:
+        """The result of a job, waiting for it up to ``wait`` seconds; see ``AsyncClient.result``."""
+        return self._background.run(self._client.result(id, wait, timeout))
+
+    def cancel(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
+        """Cancels a job or an open request; see ``AsyncClient.cancel``."""
+        return self._background.run(self._client.cancel(id, timeout))
 
     def offered(self, service: str | bytes, timeout: float | None = None) -> bool:
         """Whether a worker offers ``service`` now."""

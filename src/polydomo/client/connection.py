@@ -69,7 +69,8 @@ class Connection(asyncio.Protocol, Handler):
             listener=False,
             socket_type=kind,
             bounds=BOUNDS,
-            mechanism=proof.mechanism(kind, BOUNDS.max_frame) if proof is not None else None,
+            mechanism=proof.mechanism(kind, BOUNDS.max_frame, self.end.identity) if proof is not None else None,
+            our_identity=self.end.identity,
         )
 
     @property

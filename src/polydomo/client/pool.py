@@ -65,8 +65,11 @@ class Line:
 class Lines:
     """What both kinds of pool share: dialing, one attempt at a time in step with a backoff."""
 
-    def __init__(self, address: Address, make_end: Callable[[], ClientEnd], connect_timeout: float) -> None:
-        self.address = address
+    def __init__(self, addresses: list[Address], make_end: Callable[[], ClientEnd], connect_timeout: float) -> None:
+        self.addresses = addresses
+        self.address = addresses[
+            0
+        ]  # the one in use; where there are several, each broker that cannot be reached is passed over
         self.make_end = make_end
         self.connect_timeout = connect_timeout
         self.closed = False
@@ -104,6 +107,7 @@ class Lines:
                 line = await self._dial_once(max(limit - loop.time(), 0.001))
             except NotConnected as error:
                 self._trouble = str(error)
+                self._next_address()
                 wait = self._backoff.next()
                 if loop.time() + wait >= limit or self.closed:
                     raise
@@ -112,6 +116,17 @@ class Lines:
             self._backoff.reset()
             self._trouble = ""
             return line
+
+    def _next_address(self) -> None:
+        place = self.addresses.index(self.address)
+        self.address = self.addresses[(place + 1) % len(self.addresses)]
+
+    def move_on(self) -> bool:
+        """The broker in use does not lead: the next call goes to the next address. False if there is only one."""
+        if len(self.addresses) == 1:
+            return False
+        self._next_address()
+        return True
 
     async def _dial_once(self, timeout: float) -> Line:
         if self.closed:
@@ -172,6 +187,18 @@ class SharedLine(Lines):
             if not isinstance(error, NotConnected) or self.closed or loop.time() + self._backoff.first >= limit:
                 raise error
 
+    def move_on(self) -> bool:
+        if not super().move_on():
+            return False
+        line, self._line = self._line, None
+        if line is not None and not line.calls:
+            line.connection.close("another broker leads")
+        return True
+
+    def release(self, line: Line) -> None:
+        if line is not self._line and not line.calls and line.connection.alive and self._line is not None:
+            line.connection.close("another broker leads")
+
     def _dialed(self, task: "asyncio.Task[Line]") -> None:
         self._dialing = None
         if not task.cancelled() and task.exception() is None:
@@ -191,8 +218,10 @@ class SharedLine(Lines):
 class LinePool(Lines):
     """At most ``most`` connections, each with one call at a time; further calls wait in line, within their deadlines."""
 
-    def __init__(self, address: Address, make_end: Callable[[], ClientEnd], connect_timeout: float, most: int) -> None:
-        super().__init__(address, make_end, connect_timeout)
+    def __init__(
+        self, addresses: list[Address], make_end: Callable[[], ClientEnd], connect_timeout: float, most: int
+    ) -> None:
+        super().__init__(addresses, make_end, connect_timeout)
         self.most = most
         self.places = 0  # connections in use, idle or being made
         self.idle: list[Line] = []
@@ -247,6 +276,14 @@ class LinePool(Lines):
         if line in self.idle:  # one in use is let go by its call
             self.idle.remove(line)
             self._free_place()
+
+    def move_on(self) -> bool:
+        if not super().move_on():
+            return False
+        while self.idle:
+            self.idle.pop().connection.close("another broker leads")
+            self._free_place()
+        return True
 
     def _free_place(self) -> None:
         self._pass_on(None)

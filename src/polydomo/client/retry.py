@@ -25,7 +25,7 @@ class Backoff:
 
 
 @dataclass(frozen=True)
-class Retry:
+class Retries:
     """How a call that is safe to repeat is sent again after its connection broke or its broker gave it up.
 
     ``attempt_timeout``, where set, also sends it again when one attempt has waited that long for its final reply.
@@ -37,6 +37,6 @@ class Retry:
     attempt_timeout: float | None = None
 
     @classmethod
-    def of(cls, retries: "int | Retry") -> "Retry":
+    def of(cls, retries: "int | Retries") -> "Retries":
         """``3`` means three times again after the first."""
-        return retries if isinstance(retries, Retry) else cls(attempts=retries + 1)
+        return retries if isinstance(retries, Retries) else cls(attempts=retries + 1)

@@ -50,15 +50,17 @@ class Proof:
     user: str = ""
     token: str = field(default="", repr=False)
 
-    def mechanism(self, socket_type: bytes, max_frame: int) -> Mechanism | None:
+    def mechanism(self, socket_type: bytes, max_frame: int, identity: bytes = b"") -> Mechanism | None:
         """The ZMTP mechanism to connect with; None is NULL."""
         from polydomo.wire.curve import CurveClient
         from polydomo.wire.plain import PlainClient
 
         if self.keys is not None:
-            return CurveClient(self.keys, self.server_key, os.urandom, socket_type, max_frame=max_frame)
+            return CurveClient(
+                self.keys, self.server_key, os.urandom, socket_type, identity=identity, max_frame=max_frame
+            )
         if self.user:
-            return PlainClient(self.user, self.token, socket_type)
+            return PlainClient(self.user, self.token, socket_type, identity)
         return None
 
     def tls(self, host: str) -> "TlsBytes | None":
@@ -98,6 +100,22 @@ def target(
         security = replace(security, key=key or security.key, server_key=server_key or security.server_key)
     address = parse_url(to or DEFAULT_URL, connect=True)
     return replace(address, security=read(security, address))
+
+
+def targets(
+    to: str | None,
+    key: str = "",
+    server_key: str = "",
+    context: str = "",
+    security: Security | None = None,
+) -> list[Address]:
+    """Several addresses with commas between them: brokers that share one job store, of which one leads. Raises SettingError."""
+    if context and not to:
+        to = contexts.load(context).to
+    if to is not None and not isinstance(to, str):
+        return [target(to, key, server_key, context, security)]  # which says what is wrong with it
+    urls = [url.strip() for url in (to or DEFAULT_URL).split(",")]
+    return [target(url, key, server_key, context, security) for url in urls]
 
 
 def read(security: Security, address: Address) -> Proof | None:

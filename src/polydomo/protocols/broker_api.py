@@ -37,15 +37,23 @@ class BrokerApi:
         attempts: int = 0,
         fallback: bytes = b"",
         needs_worker: bool = False,
+        guarantee: bool = False,
+        identity: bytes = b"",
     ) -> Request | None:
         """Accepts a request, or refuses it: None, and ``send_failure`` has been called where a Request could be made.
 
         ``deadline`` is absolute. ``max_wait`` limits the time in the queue (0: the general expiry, which applies only while the service has
         no worker). ``max_run`` limits each attempt (memo01). ``attempts`` overrides the default (0). ``fallback`` names the service to use
         if no worker offers ``service`` (eMQP's ``default``). The broker itself answers reserved names (``mmi.*``, ``polydomo.*``), through
-        ``send_final``.
+        ``send_final``. ``guarantee``: the request is kept in the job store, if the broker has one, whatever its service. ``identity`` is
+        the request's id, if the protocol has ids that are unique across clients: a repeat of a durable request is recognised by it.
         """
         raise NotImplementedError
+
+    def schedule(self, session: "Session", service: bytes, message: bytes, when: str, add: bool) -> bool:
+        """eMQP's SCHEDULE and UNSCHEDULE, where no scheduler is connected: a job with this body is submitted again and again, or no longer.
+        ``when`` is a cron expression or an interval. False: the broker keeps no jobs."""
+        return False
 
     def request_batch(self, session: "Session", service: bytes, bodies: "list[bytes]", ref: object) -> int:
         """The same for several requests without limits of their own. Returns how many were taken: fewer if the link was paused."""

@@ -194,6 +194,8 @@ class EmqpSession(Session):
             0.0,
             route.attempts,
             DEFAULT_QUEUE,
+            guarantee=route.guarantee,
+            identity=ref.msgid[frames.bounds(ref.msgid, 0)[0] :],
         )
 
     def send_final(self, request: Request, body: Body) -> None:
@@ -220,7 +222,8 @@ class EmqpSession(Session):
         if isinstance(ref, EmqpRef):
             route = ref.route  # with the queue unchanged, even where a worker of ``default`` takes it
         else:
-            route = Route(request.service.name, emqp_headers.NONE)
+            job, key = request.session.job_of(request)
+            route = Route(request.service.name, emqp_headers.of_job(job, key) if job else emqp_headers.NONE)
         body = request.body
         if not body or body[0] & MORE:
             body = _one_frame(body)
@@ -376,7 +379,13 @@ class EmqpSession(Session):
         self._seen()
         schedulers = self.broker.schedulers
         if not schedulers:
-            raise ProtocolViolation(f"{message[2].decode()} while no scheduler is connected")
+            when = message[8].decode() if message[8] else f"every {interval}s"
+            done = self.broker.schedule(self, message[4] or DEFAULT_QUEUE, message[7], when, message[2] == b"SCHEDULE")
+            if not done:
+                raise ProtocolViolation(
+                    f"{message[2].decode()} while no scheduler is connected, and no job store is kept"
+                )
+            return
         for session in list(schedulers):
             session.link.send(raw)
             if message[2] == b"SCHEDULE":

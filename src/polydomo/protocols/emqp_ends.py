@@ -103,6 +103,7 @@ class EmqpWorkerEnd(WorkerEnd):
                 raise ProtocolViolation("a second REQUEST under an id that is still held")
             headers = {name: value or "" for name, value in emqp_headers.items(message[5])}
             job = Job(message[4], [message[6]], msgid, emqp_headers.read(message[5]).timeout, headers, msgid)
+            job.job, job.key = headers.get(emqp_headers.JOB, ""), headers.get(emqp_headers.KEY, "")
             self.jobs[msgid] = job
             return [job]
         if command == b"HEARTBEAT" or command == b"ACK":

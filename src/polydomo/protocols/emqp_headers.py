@@ -23,6 +23,9 @@ from polydomo.limits import (
 )
 from polydomo.wire import frames
 
+GUARANTEE = "guarantee"
+JOB = "job"
+KEY = "key"
 REPLY_REQUESTED = "reply-requested"
 RETRY_COUNT = "retry-count"
 TIMEOUT = "timeout"
@@ -37,11 +40,14 @@ class Headers:
         self.wants_reply = False
         self.timeout = 0.0  # seconds; 0: none
         self.attempts = 0  # 1 + retry-count; 0: not said
+        self.guarantee = False  # the request is kept in the job store
         before: list[str] = []
         after: list[str] | None = None  # what stands behind the timeout
         for name, value in items:
             if name == REPLY_REQUESTED:
                 self.wants_reply = True
+            elif name == GUARANTEE:
+                self.guarantee = True
             elif name == RETRY_COUNT:
                 count = _number(value)
                 if count is None:
@@ -69,6 +75,12 @@ class Headers:
         return frames.head(len(content), True) + content
 
 
+def of_job(id: str, key: str) -> Headers:
+    """The headers of an attempt of a durable job: a worker may use them to recognise work that it did before."""
+    plain = key and not any(character in key for character in ",:\r\n")
+    return Headers([(JOB, id), *([(KEY, key)] if plain else [])])
+
+
 NONE = Headers([])  # a request of another protocol has no headers
 
 
@@ -81,6 +93,7 @@ class Route:
         self.wants_reply = headers.wants_reply
         self.timeout = headers.timeout
         self.attempts = headers.attempts
+        self.guarantee = headers.guarantee
         self.framed = frames.frame(queue, True) + headers.framed  # towards a worker, where there is no deadline
         self._seconds = 0
         self._framed = b""

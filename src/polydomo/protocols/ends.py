@@ -45,6 +45,10 @@ class Job:
     attempt: bytes = (
         b""  # what the broker calls this attempt, for whatever is written down about it; memo01 does not tell
     )
+    job: str = (
+        ""  # the id of the durable job that this is an attempt of, and its idempotency key, where the protocol tells
+    )
+    key: str = ""
 
 
 @dataclass
@@ -71,6 +75,7 @@ class ClientEnd:
     protocol = ""
     wire = "zmtp"
     socket_type = b"DEALER"
+    identity = b""  # the ZMTP identity to connect with
     concurrent = False  # several requests may be outstanding on one connection
     out: list[Frames]
 
@@ -152,6 +157,7 @@ class WorkerEnd:
     protocol = ""
     wire = "zmtp"
     socket_type = b"DEALER"
+    identity = b""  # the ZMTP identity to connect with: the worker's name
     slots = 1  # how many jobs one connection may hold at a time; ``open`` may be told fewer
     interval = 2.5  # call ``beat`` this often
     patience = 10.0  # hearing nothing from the broker for this long means it is gone; 0: never judge

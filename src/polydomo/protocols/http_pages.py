@@ -48,9 +48,9 @@ class FileEndpoint(Endpoint):
 
 
 class RenderedEndpoint(Endpoint):
-    """A page that a function makes anew each time: (status, content type, content)."""
+    """A page that a function makes anew each time, from the query: (status, content type, content)."""
 
-    def __init__(self, render: "Callable[[], tuple[int, str, bytes]]") -> None:
+    def __init__(self, render: "Callable[[str], tuple[int, str, bytes]]") -> None:
         self.render = render
 
     def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
@@ -58,5 +58,5 @@ class RenderedEndpoint(Endpoint):
             raise HttpError(404, f"nothing is served at {head.path[:200]}; see docs/http.md", close=False)
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
-        status, content_type, content = self.render()
+        status, content_type, content = self.render(head.query)
         session.reply(status, content_type, content, b"Cache-Control: no-store\r\n")

@@ -30,6 +30,8 @@ LEAVE = b"\x06"  # DISCONNECT
 DISCONNECT_HEADER = b"MDPW02"  # 'Frame 0: "MDPW02" (six bytes, representing MDP/Worker v0.2)'
 DISCONNECT = join([DISCONNECT_HEADER, LEAVE])
 
+JOB_MARK = b"job:"  # how the id of a request begins that is an attempt of a durable job
+
 FAILURE = more([b"", FAILURE_MARK])  # how a body begins that tells of a failure
 SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame with more to follow
 
@@ -56,6 +58,15 @@ class Words:
 @lru_cache(maxsize=16)  # a broker has one pair of headers; tests have a few
 def words_for(client: bytes, worker: bytes) -> Words:
     return Words(client, worker)
+
+
+def _job_identity(request: Request, otherwise: bytes) -> bytes:
+    """The id frame of an attempt of a job: the job's id and its key, if both fit; a worker returns it unread, or uses it."""
+    id, key = request.session.job_of(request)
+    if not id:
+        return otherwise
+    text = JOB_MARK + id.encode() + b":" + key.encode("utf-8", "replace")
+    return SHORT[len(text)] + text if len(text) < 256 else otherwise
 
 
 class MdxSession(SingleWorkerSession):
@@ -296,6 +307,8 @@ class MdxSession(SingleWorkerSession):
         ref = request.ref
         if isinstance(ref, bytes) and isinstance(request.session, MdxSession):
             identity = ref[2 + ref[1] :]
+        elif request.session.is_internal:
+            identity = _job_identity(request, address)
         else:
             identity = address  # another protocol's client has no MDX id: the token serves
         body = request.body

@@ -6,6 +6,7 @@ from polydomo.protocols.ends import Dismissed, Event, Failure, Frames, Job, Numb
 from polydomo.protocols.mdx import (
     DISCONNECT_HEADER,
     FINAL,
+    JOB_MARK,
     LEAVE,
     PARTIAL,
     PING,
@@ -94,6 +95,9 @@ class MdxWorkerEnd(WorkerEnd):
             raise ProtocolViolation("a REQUEST to a worker that holds one")
         # the envelope goes back as it came
         self.job = Job(self.service, message[5:], message[2:5], attempt=message[2])
+        if message[4].startswith(JOB_MARK):
+            job, _, key = message[4][len(JOB_MARK) :].decode("utf-8", "replace").partition(":")
+            self.job.job, self.job.key = job, key
         return [self.job]
 
     def beat(self) -> None:

@@ -39,6 +39,9 @@ class Service:
 
     def __init__(self, name: bytes) -> None:
         self.name = name
+        self.special = False  # its requests pass ``admission.resolve``: it is durable, paused or drained
+        self.paused = False
+        self.drained = False
         self.queue_length = 0
         self.no_worker_since = 0.0
         self.timer = 0  # ends requests that wait while no worker offers the service
@@ -92,6 +95,13 @@ class Worker:
         self.alive = True
         self.orphaned_until = 0.0  # its connection is gone; it is lost at this time unless it continues on another one
         self.number = 0  # counts up per broker run
+        self.name = ""  # that the worker gave itself; "" is none
+        self.draining = False  # it gets no more requests; ``credit`` and ``auto_credit`` are put aside meanwhile
+        self.put_aside = 0
+        self.drained_auto = False
+        self.failures = 0  # requests that it failed or was lost with
+        self.busy_time = 0.0  # seconds it took for the requests that it answered, in all
+        self.slowest = 0.0
         self.registered_at = 0.0
         self.done = 0  # requests it has ended
         self.timer = 0

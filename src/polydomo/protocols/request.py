@@ -31,6 +31,7 @@ FAILURE_MARK = b"polydomo-failure"  # second frame of a failure where a protocol
 QUEUED: Final = 0
 HELD: Final = 1
 DONE: Final = 2
+PARKED: Final = 3  # it waits for the job store, or for a paused service
 
 
 class Request:

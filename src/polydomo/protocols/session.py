@@ -27,6 +27,7 @@ class Session(Handler):
     refuses_at_limit = (
         False  # a request at a limit is refused, since the protocol can say so; others are not read meanwhile
     )
+    is_internal = False  # the broker's own client, which runs jobs
     is_bridge = False  # the peer is another broker: the methods of the last group are implemented
 
     role: Role = SHARED  # of the listener that accepted the connection
@@ -48,6 +49,12 @@ class Session(Handler):
         self.worker_count = 0  # live workers on this connection; a connection that carries a worker is never paused
         self.requests: dict[Request, None] = {}  # open requests of this client, oldest first
         self.held_bytes = 0  # bodies of the open requests, without small ones, which are limited by their number
+
+    @property
+    def peer_name(self) -> str:
+        """The name that the peer gave itself with its ZMTP identity; "" if it is none that people can read."""
+        name = self.link.identity
+        return name.decode() if name and name.isascii() and name.decode("ascii").isprintable() else ""
 
     def has_queued_requests(self) -> bool:
         last = next(reversed(self.requests), None)
@@ -116,6 +123,12 @@ class Session(Handler):
 
     def on_timer(self, key: object) -> None:
         """A timer set with ``BrokerApi.set_timer`` is due."""
+
+    # --- of the broker's own client, if ``is_internal``
+
+    def job_of(self, request: Request) -> "tuple[str, str]":
+        """The id and the idempotency key of the job that the request is an attempt of; "" for none."""
+        return "", ""
 
     # --- to another broker, if ``is_bridge``
 

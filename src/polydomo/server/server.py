@@ -25,6 +25,7 @@ from polydomo.server.connection import Connection
 from polydomo.server.event_log import EventLog
 from polydomo.server.handshakes import HandshakePacer
 from polydomo.server.health import Health
+from polydomo.server.job_store import JobStore, backend_of
 from polydomo.server.logs import say, trouble
 from polydomo.server.metrics import MetricsPage
 from polydomo.server.outgoing import Call, Publishers, bridge_to
@@ -79,6 +80,7 @@ class BrokerServer:
             self.access = AccessControl(settings.access, now=time.monotonic())
             self.hub.pacer = self.pacer
             self.broker.access.replace(self.access.file.rules)
+        self.job_store: JobStore | None = None
         self.connections: dict[Connection, None] = {}
         self.max_connections = bounds.max_connections
         self.shaking: dict[Connection, float] = {}  # handshakes under way, oldest first, and when each is over
@@ -108,6 +110,12 @@ class BrokerServer:
         self._epoll: select.epoll | None = None
         self._watched: dict[int, Connection] = {}
 
+    def keep_jobs(self) -> None:
+        """Before ``start``: jobs are kept in the store that the settings name, if they name one. Raises SettingError."""
+        backend = backend_of(self.settings)
+        if backend is not None:
+            self.job_store = JobStore(self, backend)
+
     # --- starting and leaving -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -128,12 +136,16 @@ class BrokerServer:
                 else:
                     self.places[listener.role.name] = str(bound.address)
             self.broker.address = self.urls[0]
+            if self.job_store is not None:
+                await self.job_store.start()
             for listener, bound in zip(listeners, self._listening, strict=True):
                 await self._listen(bound, listener.role)
             places = zip(listeners, self._listening, strict=True)
             await self._open_datagrams([bound for listener, bound in places if listener.role.allows_protocol("dbp")])
             self.bridges = [bridge_to(self, url) for url in self.settings.bridge.to]
         except BaseException as error:
+            if self.job_store is not None:
+                await self.job_store.stop()
             self._close_listeners()
             self._close_epoll()
             if isinstance(error, (OSError, MemoryError)):
@@ -242,6 +254,9 @@ class BrokerServer:
         for call in self.bridges:
             call.stop()
         self.flush()
+        if self.job_store is not None:
+            await self.job_store.stop()
+            self.flush()
         for connection in list(self.connections):
             connection.close_transport()
         if not await self._emptied(
@@ -414,6 +429,8 @@ class BrokerServer:
         try:
             self.site.sweep(now)
             self.count()
+            if self.job_store is not None:
+                self.job_store.tick()
             self.broker.monitor.tick()
         except Exception:
             trouble(LOG, "internal error", during="monitoring")

@@ -267,6 +267,24 @@ class Texts(Kind[dict[str, str]]):
         return "; ".join(f"{name}={text}" for name, text in value.items())
 
 
+class CountTable(Kind[dict[str, int]]):
+    """Names to whole numbers: a TOML table, or ``name=number,name=number``."""
+
+    def __init__(self, least: int = 1, most: int = 10**9) -> None:
+        self.count = Count(least, most)
+
+    def read(self, value: object) -> dict[str, int]:
+        if isinstance(value, str):
+            pairs = [pair.strip().rpartition("=") for pair in value.split(",")] if value.strip() else []
+            value = {name.strip(): number for name, _, number in pairs}
+        if not isinstance(value, dict) or not all(isinstance(name, str) and name for name in value):
+            raise ValueError("must be a table, or name=number,name=number")
+        return {name: self.count.read(number) for name, number in value.items()}
+
+    def show(self, value: dict[str, int]) -> str:
+        return ",".join(f"{name}={number}" for name, number in value.items())
+
+
 def _measure(value: object, units: dict[str, int] | dict[str, float]) -> float | None:
     """A number, or a text of a number and one of ``units``; None if it is neither."""
     if isinstance(value, bool):

@@ -27,6 +27,7 @@ from polydomo.server.setting_types import (
     Broadcast,
     Choice,
     Count,
+    CountTable,
     Flag,
     Header,
     Kind,
@@ -236,6 +237,40 @@ class Journal:
 
 
 @dataclass
+class DurableJobs:
+    services: list[str] = setting(
+        [], Words(), "services whose plain requests are kept in the job store: names, or beginnings with a star"
+    )
+    attempts: int = setting(
+        limits.JOB_ATTEMPTS, Count(most=limits.MAX_JOB_ATTEMPTS), "attempts of a job that names no retries"
+    )
+    backoff_first: float = setting(limits.JOB_BACKOFF_FIRST, Seconds(least=0.0), "wait before the second attempt")
+    backoff_most: float = setting(limits.JOB_BACKOFF_MOST, Seconds(least=0.0), "the longest wait between two attempts")
+    retries: dict[str, int] = setting(
+        {}, CountTable(most=limits.MAX_JOB_ATTEMPTS), "service to the attempts of its jobs and durable requests"
+    )
+    keep: float = setting(limits.JOB_KEEP, Seconds(least=1.0, most=3650 * 86400.0), "how long results are kept")
+    keep_dead: float = setting(
+        limits.JOB_KEEP_DEAD, Seconds(least=1.0, most=3650 * 86400.0), "how long dead jobs are kept"
+    )
+    repeat: float = setting(
+        limits.JOB_REPEAT, Seconds(least=0.0), "how long the repeat of a durable request finds the first one's result"
+    )
+    max_jobs: int = setting(limits.MAX_JOBS, Count(), "open jobs; further ones are refused")
+    max_bytes: int = setting(limits.MAX_JOB_BYTES, Size(), "bodies of open jobs in all; further ones are refused")
+    lease: float = setting(
+        limits.LEASE_TIME,
+        Seconds(least=0.5, most=600.0),
+        "with PostgreSQL: after this long without a sign the leader is replaced",
+    )
+    address: str = setting(
+        "",
+        Text(empty=True),
+        "with PostgreSQL: where clients reach this broker when it leads; empty: the first listener",
+    )
+
+
+@dataclass
 class Listener:
     """An address to listen on, and for whom."""
 
@@ -260,6 +295,9 @@ class Settings:
 
     listen: list[str] = setting(["tcp://127.0.0.1:5246"], Urls(), "addresses to listen on")
     data: str = setting("./polydomo-data", Text(), "directory for what the broker keeps")
+    store: str = setting(
+        "sqlite", Text(), "where jobs are kept: sqlite (in the data directory), sqlite:PATH, postgresql://..., or off"
+    )
     access: str = setting(
         "", Text(empty=True), "access file: who may connect, and what each may do; empty: no access control"
     )
@@ -293,6 +331,7 @@ class Settings:
     values: Values = field(default_factory=Values)
     bridge: Bridge = field(default_factory=Bridge)
     journal: Journal = field(default_factory=Journal)
+    durable: DurableJobs = field(default_factory=DurableJobs)
     sources: dict[str, str] = field(default_factory=dict)  # key -> where its value came from; a default is not in it
 
     def listeners(self) -> list[Listener]:

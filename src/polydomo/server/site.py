@@ -61,10 +61,10 @@ def build_site(server: "BrokerServer") -> Site:
             file = FileEndpoint(name, path.read_bytes())
             file.public = True  # the page itself holds no data; what it asks for needs the rights
             site.mount("/" if path.name == "index.html" else f"/{name}", file)
-    metrics = RenderedEndpoint(lambda: (200, CONTENT_TYPE, server.metrics.get()))
+    metrics = RenderedEndpoint(lambda query: (200, CONTENT_TYPE, server.metrics.get()))
     metrics.right = (INSPECT, "metrics")
     site.mount("/metrics", metrics)
-    healthz = RenderedEndpoint(lambda: health(server))
+    healthz = RenderedEndpoint(lambda query: health(server, query))
     healthz.public = True  # load balancers have no credentials, and learn nothing but that it runs
     site.mount("/healthz", healthz)
     if server.access is not None:
@@ -107,6 +107,9 @@ def own_names(server: "BrokerServer") -> list[str]:
     return [host for host in hosts if host]
 
 
-def health(server: "BrokerServer") -> tuple[int, str, bytes]:
+def health(server: "BrokerServer", query: str) -> tuple[int, str, bytes]:
+    """``?leader`` is for a load balancer in front of brokers that share a job store: only the one that leads is healthy."""
     server.health.asked()
+    if query == "leader" and (server.job_store is None or not server.job_store.leads):
+        return 503, PLAIN, b"not leading\n"
     return (503, PLAIN, b"stopping\n") if server.broker.draining else (200, PLAIN, b"ok\n")

@@ -131,7 +131,7 @@ class MemoryBackend(Backend):
             op.job = copy.deepcopy(job) if reopened else None
         elif isinstance(op, Remove):
             job = tables.jobs.get(op.id)
-            op.done = job is not None and job.state != states.OPEN
+            op.done = job is not None and job.state != states.OPEN and op.state in ("", job.state)
             if op.done:
                 self._remove(op.id)
         elif isinstance(op, Collected):

@@ -345,7 +345,8 @@ class PostgresBackend(Backend):
             ).fetchone()
             op.job = job_of(row) if row is not None else None
         elif isinstance(op, Remove):
-            op.done = run("DELETE FROM polydomo.jobs WHERE id = %s AND state <> 'open'", (op.id,)).rowcount == 1
+            text = "DELETE FROM polydomo.jobs WHERE id = %s AND state <> 'open' AND (%s = '' OR state = %s)"
+            op.done = run(text, (op.id, op.state, op.state)).rowcount == 1
         elif isinstance(op, Purge):
             op.count = run(
                 "DELETE FROM polydomo.jobs WHERE id IN (SELECT id FROM polydomo.jobs WHERE keep > 0 AND keep <= %s "

@@ -340,7 +340,8 @@ class SqliteBackend(Backend):
             ).fetchone()
             op.job = job_of(row) if row is not None else None
         elif isinstance(op, Remove):
-            op.done = run("DELETE FROM jobs WHERE id = ? AND state <> 'open'", (op.id,)).rowcount == 1
+            text = "DELETE FROM jobs WHERE id = ?1 AND state <> 'open' AND (?2 = '' OR state = ?2)"
+            op.done = run(text, (op.id, op.state)).rowcount == 1
         elif isinstance(op, Purge):
             op.count = run(
                 "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE keep > 0 AND keep <= ? AND state <> 'open' LIMIT ?)",

@@ -84,10 +84,27 @@ class StoreThread(Store):
 
     def stop(self) -> None:
         """Writes what is there, gives the lease up, and ends the thread."""
+        self.ask_to_stop()
+        self._thread.join()
+
+    def ask_to_stop(self) -> None:
+        """The same without waiting; ``running`` tells when it has ended."""
         with self._condition:
             self._stopping = True
             self._condition.notify()
+
+    def abandon(self) -> None:
+        """For tests: ends the thread as a crash would. What is not on disk is gone."""
+        with self._condition:
+            self._stopping = True
+            self._pending.clear()
+            self._leads = False  # the lease is not given up either
+            self._condition.notify()
         self._thread.join()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
 
     def put(self, op: Op) -> None:
         with self._condition:
@@ -271,7 +288,7 @@ class StoreThread(Store):
         self._leader = self.address
         self._lease_until = asked + self.lease_time
         self._renew_at = asked + self.lease_renew
-        LOG.info("this broker leads under epoch %d: %d open jobs", lease.epoch, len(loaded.jobs))
+        LOG.debug("this broker leads under epoch %d: %d open jobs", lease.epoch, len(loaded.jobs))
         self._post(lambda: self.owner.lead(lease.epoch, loaded))
 
     def _renew(self) -> None:

@@ -95,6 +95,7 @@ class Link:
             0  # not 0: the owner must not read from the socket, and ``receive`` puts aside what it already has
         )
         self.fast_path_size = 0  # see ``Handler.ordinary``
+        self.identity = b""  # that the peer gave itself (ZMTP); b"" is none
         self.owner: Any = None  # whatever the owner of the socket wants to find again
 
     @property

@@ -69,6 +69,7 @@ class ZmtpLink(Link):
         bounds: Bounds = DEFAULT_BOUNDS,
         mechanism: Mechanism | None = None,
         select: Select | None = None,
+        our_identity: bytes = b"",
     ) -> None:
         super().__init__(hub, handler, peer)
         self._state = SIGNING
@@ -79,12 +80,13 @@ class ZmtpLink(Link):
         self.bounds = bounds
         self.fast_path_size = max(0, min(limits.BIG_BODY, bounds.max_frame, bounds.max_message) - ORDINARY_ENVELOPE)
         self._select = select  # gives a listener's end of the mechanism that the peer's greeting names
-        self.mechanism: Mechanism | None = mechanism if mechanism is not None else Null(listener, socket_type)
+        self.mechanism: Mechanism | None = (
+            mechanism if mechanism is not None else (Null(listener, socket_type, our_identity))
+        )
         self._plain = 0  # pieces of ``out`` that belong to the handshake, and are not sealed
         self.version = (3, 1)
         self.our_type = socket_type
         self.peer_type = b""
-        self.identity = b""
         self._scan = 0  # how far the unfinished message was looked at
         self._count = 0  # frames of it seen
         self._need = 0  # no use looking again before it has this many bytes

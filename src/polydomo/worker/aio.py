@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from polydomo.client.aio import AsyncClient
-from polydomo.client.security import Security, target
+from polydomo.client.security import Security, targets
 from polydomo.errors import SettingError
-from polydomo.limits import CONNECT_TIME, GRACE, MAX_SERVICE_NAME, SCHEMA_TIME
+from polydomo.limits import CONNECT_TIME, GRACE, MAX_SERVICE_NAME, MAX_WORKER_NAME, SCHEMA_TIME
 from polydomo.protocols import registry
 from polydomo.protocols.ends import WorkerEnd
 from polydomo.worker.functions import Function, Threads
@@ -62,6 +62,9 @@ class AsyncWorker:
     ``beat`` is the heartbeat interval in seconds, for a broker whose own was set to something else than the protocol's default; the silence
     after which the broker is taken for gone grows and shrinks with it.
 
+    ``name`` is what people know the worker by: `polydomo workers` and logs show it (not over memo01). ``to`` may be several addresses with
+    commas between them: brokers that share a job store. The worker registers at each of them, and runs ``concurrency`` calls in all.
+
     ``key``, ``server_key``, ``context`` and ``security`` are those of ``AsyncClient``.
     """
 
@@ -77,14 +80,18 @@ class AsyncWorker:
         concurrency: int = 1,
         grace: float = GRACE,
         beat: float | None = None,
+        name: str = "",
         **options: object,
     ) -> None:
+        if len(name.encode()) > MAX_WORKER_NAME or not name.isprintable() or not name.isascii():
+            raise SettingError(f"name: {name!r} must be up to {MAX_WORKER_NAME} printable ASCII characters")
         if concurrency < 1:
             raise SettingError(f"concurrency: {concurrency} is no work at all; 1 or more")
         if beat is not None and not beat > 0:
             raise SettingError(f"beat: {beat} s is no interval; more than 0")
         self.beat = beat
-        self._address = target(to, key, server_key, context, security)
+        self._addresses = targets(to, key, server_key, context, security)
+        self.name = name
         self._dialer = registry.find(protocol)
         self._options = options
         self._make_end()  # wrong options are told here, not in the background
@@ -103,11 +110,11 @@ class AsyncWorker:
 
     def __repr__(self) -> str:
         services = ", ".join(name.decode(errors="replace") for name in self._functions)
-        return f"<{type(self).__name__} {self._dialer.name} {self._address}: {services}>"
+        return f"<{type(self).__name__} {self._dialer.name} {self.url}: {services}>"
 
     @property
     def url(self) -> str:
-        return str(self._address)
+        return ",".join(str(address) for address in self._addresses)
 
     @property
     def protocol(self) -> str:
@@ -188,8 +195,14 @@ class AsyncWorker:
     async def ready(self) -> None:
         """Waits until every connection has registered once. MDP, MDX and eMQP brokers do not confirm it: READY has been sent."""
         await self._started.wait()
-        for seat in self._seats:
-            await seat.ready.wait()
+        waits = [asyncio.ensure_future(seat.ready.wait()) for seat in self._seats]
+        needed = len(waits) // len(self._addresses)  # of several brokers one is enough
+        try:
+            while sum(wait.done() for wait in waits) < needed:
+                await asyncio.wait([wait for wait in waits if not wait.done()], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def _announce(self) -> None:
         """One line, once it has registered: what it offers, and where."""
@@ -217,6 +230,7 @@ class AsyncWorker:
 
     def _make_end(self) -> WorkerEnd:
         end = self._dialer.worker(**self._options)
+        end.identity = self.name.encode()
         if self.beat is not None:
             end.patience *= self.beat / end.interval
             end.interval = self.beat
@@ -231,8 +245,12 @@ class AsyncWorker:
             self._make_end().open(
                 list(functions)
             )  # raises here, not in the background, if the protocol cannot say the name
-        return [
-            Seat(self._address, self._make_end, functions, self._threads, self._schemas.send)
-            for functions in offers
-            for _ in range(self.concurrency)
-        ]
+        seats: list[Seat] = []
+        for functions in offers:
+            for _ in range(self.concurrency):
+                turn = asyncio.Lock()  # at several brokers, and still one call at a time
+                seats += [
+                    Seat(place, self._make_end, functions, self._threads, turn, self._schemas.send)
+                    for place in self._addresses
+                ]
+        return seats

@@ -50,6 +50,7 @@ class Worker:
         concurrency: int = 1,
         grace: float = GRACE,
         beat: float | None = None,
+        name: str = "",
         **options: object,
     ) -> None:
         self._worker = AsyncWorker(
@@ -62,6 +63,7 @@ class Worker:
             concurrency=concurrency,
             grace=grace,
             beat=beat,
+            name=name,
             **options,
         )
         self._background: Background | None = None

@@ -12,14 +12,31 @@ class Call(Message):
     ('echo', b'onetwo', 'onetwo', b'two')
     """
 
-    __slots__ = ("headers", "request", "service", "timeout")
+    __slots__ = ("attempt", "headers", "job", "key", "request", "service", "timeout")
 
     def __init__(self, job: Job) -> None:
         super().__init__(job.body)
         self.service = job.service.decode(errors="replace")
         self.request = job.attempt.decode(errors="replace")  # what the broker knows the request by
+        self.attempt = attempt_number(
+            job.attempt
+        )  # 1 is the first; more: it may have run before. 0: the protocol does not tell
+        self.job = job.job  # the id of the durable job, "" if it is none or the protocol does not tell
+        self.key = job.key  # its idempotency key, likewise
         self.headers = job.headers  # where the protocol has them (eMQP); one without a value has ""
         self.timeout = job.timeout  # seconds the broker will wait, where the protocol tells; 0 otherwise
+
+
+def attempt_number(token: bytes) -> int:
+    """The number of an attempt, from what the broker calls it: 12 hexadecimal digits, of which the last three are the number.
+
+    >>> attempt_number(b"00000002a003"), attempt_number(b"another broker's")
+    (3, 0)
+    """
+    try:
+        return int(token[9:], 16) if len(token) == 12 and int(token, 16) >= 0 else 0
+    except ValueError:
+        return 0
 
 
 def body_of(value: object) -> list[bytes]:

@@ -116,10 +116,12 @@ class Seat:
         make_end: Callable[[], WorkerEnd],
         functions: dict[bytes, Function],
         threads: Threads,
+        turn: asyncio.Lock,
         on_registered: Callable[[list[bytes]], None] = lambda names: None,
     ) -> None:
         self.on_registered = on_registered  # told the names each time they were registered
         self.address = address
+        self.turn = turn  # held while a function runs; shared with the same seat at other brokers
         self.make_end = make_end
         self.functions = functions
         self.threads = threads
@@ -215,7 +217,8 @@ class Seat:
             while self._waiting:
                 post, job = self._waiting.popleft()
                 if not post.ended.done():
-                    await self._work(post, job)
+                    async with self.turn:
+                        await self._work(post, job)
         finally:
             self._running = None
 

@@ -10,7 +10,6 @@ other request; an attempt that fails is tried again after a wait, and a job that
 while this broker leads. Times are seconds since the epoch.
 """
 
-from collections import deque
 from collections.abc import Callable
 
 from polydomo.broker.jobs import job as states
@@ -130,7 +129,9 @@ class Jobs:
         self.paused: set[bytes] = set()
         self._inserting: dict[str, Insert] = {}
         self._waiting: dict[str, list[Answer]] = {}  # job -> who waits for its outcome
-        self._unclaimed: dict[bytes, deque[tuple[str, float]]] = {}  # digest -> plain requests whose client has gone
+        self._unclaimed: dict[
+            bytes, dict[str, float]
+        ] = {}  # digest -> plain requests whose client has gone, when each ended
         self._purge_at = 0.0
 
     # --- leading --------------------------------------------------------------------------------------------------------------
@@ -313,12 +314,12 @@ class Jobs:
             return
         self.lanes.lane(job.service).released -= 1
         now = self.runner.now()
-        if taken:
+        if taken and code != SHUTDOWN:
             job.attempts += 1
         if code == OK:
             job.result = body
             self._record(job, states.DONE, OK, "")
-        elif code in (NO_WORKER, SHUTDOWN) and not taken:
+        elif code == SHUTDOWN or (code == NO_WORKER and not taken):
             self.lanes.queue(job)  # it was not tried: it waits for the next worker
             return
         elif code == REFUSED and not taken:
@@ -390,6 +391,7 @@ class Jobs:
             return  # no longer ours: whoever leads now runs it again
         assert op.done, "a job of ours has another outcome"
         del self.open[job.id]
+        job.phase = job.state
         if job.key:
             self.keys.pop(job.key, None)
         self.bytes -= len(job.body)
@@ -448,25 +450,45 @@ class Jobs:
             if job is not None and job.digest:
                 self._orphan(job.digest, id, 0.0)
 
+    def abandon(self, id: str) -> None:
+        """The client of a plain request went away before its job was stored."""
+        job = self.open.get(id)
+        if job is not None and job.digest and id not in self._waiting:
+            self._orphan(job.digest, id, 0.0)
+
     # --- repeats of plain requests ----------------------------------------------------------------------------------------------
 
     def _orphan(self, digest: bytes, id: str, ended: float) -> None:
-        self._unclaimed.setdefault(digest, deque()).append((id, ended))
+        """``ended`` is 0 while the job is open."""
+        self._unclaimed.setdefault(digest, {})[id] = ended
 
     def claim(self, digest: bytes) -> str:
         """The job of an equal request whose client went away before it had the result; "" if there is none. Each is claimed once."""
         waiting = self._unclaimed.get(digest)
+        if waiting is None:
+            return ""
         oldest = self.runner.now() - self.policy.repeat
         found = ""
-        while waiting and not found:
-            id, ended = waiting.popleft()
+        for id, ended in list(waiting.items()):
+            del waiting[id]
             if not ended or ended > oldest:
                 found = id
-        if waiting is not None and not waiting:
+                break
+        if not waiting:
             del self._unclaimed[digest]
         if found:
             self.counters.repeated += 1
         return found
+
+    def _forget_unclaimed(self) -> None:
+        """Clients that have not repeated their request by now will not."""
+        oldest = self.runner.now() - self.policy.repeat
+        for digest, waiting in list(self._unclaimed.items()):
+            for id, ended in list(waiting.items()):
+                if ended and ended <= oldest:
+                    del waiting[id]
+            if not waiting:
+                del self._unclaimed[digest]
 
     def collected(self, id: str) -> None:
         """The stored result of a plain request was sent to the client that repeated it."""
@@ -506,10 +528,16 @@ class Jobs:
 
     def remove(self, id: str, answer: "Callable[[bool, StoreError | None], None]") -> None:
         """Removes a job that has ended, with its result."""
+        self._remove(Remove(id), answer)
+
+    def remove_dead(self, id: str, answer: "Callable[[bool, StoreError | None], None]") -> None:
+        """Removes a dead job, and no other."""
+        self._remove(Remove(id, states.DEAD), answer)
+
+    def _remove(self, op: Remove, answer: "Callable[[bool, StoreError | None], None]") -> None:
         if not self.leads:
             answer(False, self.not_leading())
             return
-        op = Remove(id)
         op.then = lambda _: answer(op.done, op.error)
         self.put(op)
 
@@ -547,6 +575,7 @@ class Jobs:
             self._pump(service)
         if now >= self._purge_at:
             self._purge_at = now + JOB_PURGE
+            self._forget_unclaimed()
             op = Purge(now)
             op.then = lambda _: self._purged(op)
             self.put(op)

@@ -108,11 +108,12 @@ class Reopen(Op):
 
 
 class Remove(Op):
-    """Removes a job that has ended. ``done`` is false if there is none."""
+    """Removes a job that has ended, in this state if one is named. ``done`` is false if there is none."""
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, state: str = "") -> None:
         super().__init__()
         self.id = id
+        self.state = state
         self.done = False
 
 

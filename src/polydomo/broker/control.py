@@ -1,0 +1,187 @@
+"""Orders to a running broker: pause and resume a service, drain a service or a worker, cancel a request.
+
+A paused service accepts requests and keeps them until it is resumed, without expiry; workers finish what they hold. A drained service
+accepts no new requests and finishes what it has. A drained worker gets no more requests and stays connected.
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+from polydomo.broker import deadlines, dispatch, outcomes, queues, service_table
+from polydomo.protocols.model import Service, Worker
+from polydomo.protocols.request import PARKED, QUEUED, SHUTDOWN, Request
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+Row = dict[str, object]
+
+NAMES = frozenset((b"polydomo.pause", b"polydomo.resume", b"polydomo.drain", b"polydomo.withdraw"))
+
+
+class Control:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.paused: dict[bytes, dict[Request, None]] = {}  # name -> requests that wait until it is resumed
+        self.drained: set[bytes] = set()
+
+    def mark(self, service: Service) -> None:
+        """A service is new in the table, or an order about it has changed."""
+        durable = self._broker.durable
+        service.paused = service.name in self.paused
+        service.drained = service.name in self.drained
+        covered = durable is not None and durable.covers(service.name)
+        service.special = service.paused or service.drained or covered
+
+    # --- services
+
+    def pause(self, name: bytes, paused: bool) -> None:
+        broker = self._broker
+        if paused == (name in self.paused):
+            return
+        service = broker.services.get(name)
+        if paused:
+            self.paused[name] = {}
+            if service is not None:
+                self.mark(service)
+                for request in queues.waiting(service):
+                    queues.remove(service, request)
+                    self.hold(request)
+                service_table.forget_unused(broker, service)
+            return
+        held = self.paused.pop(name)
+        for request in held:
+            service = service_table.find_or_add(broker, name)
+            self.mark(service)
+            request.service = service
+            request.state = QUEUED
+            queues.push(service, request)
+            self._wait(service, request)
+        service = broker.services.get(name)
+        if service is not None:
+            self.mark(service)
+            dispatch.serve_queue(broker, service)
+        if broker.durable is not None:
+            broker.durable.offered[name] = None
+
+    def _wait(self, service: Service, request: Request) -> None:
+        if request.time_limits is not None:
+            deadlines.start_waiting(self._broker, request, request.time_limits)
+        if not service.workers and not service.remote:
+            service.no_worker_since = self._broker.now
+            deadlines.watch_service(self._broker, service, request)
+
+    def hold(self, request: Request) -> None:
+        """An accepted request to a paused service waits, without expiry; only its own deadline counts."""
+        request.state = PARKED
+        request.worker = None
+        self.paused[request.service.name][request] = None
+        limits = request.time_limits
+        if limits is not None:
+            limits.queue_deadline = 0.0
+            deadlines.arm(self._broker, request, limits)
+
+    def release(self, request: Request) -> bool:
+        """The request is about to end. False: it does not wait for a paused service."""
+        held = self.paused.get(request.service.name)
+        return held is not None and held.pop(request, self) is None
+
+    def drain_service(self, name: bytes, drained: bool) -> None:
+        (self.drained.add if drained else self.drained.discard)(name)
+        service = self._broker.services.get(name)
+        if service is not None:
+            self.mark(service)
+
+    def end_all(self) -> None:
+        """The broker shuts down."""
+        for held in self.paused.values():
+            for request in list(held):
+                del held[request]
+                outcomes.fail(self._broker, request, SHUTDOWN, "the broker is shutting down")
+
+    # --- workers
+
+    def find_workers(self, text: str) -> "list[Worker]":
+        """The workers of this name, or the one of this number (``w7``)."""
+        return [worker for worker in self._broker.workers if text in (worker.name, f"w{worker.number}")]
+
+    def drain_worker(self, worker: Worker, drained: bool) -> None:
+        if worker.draining == drained:
+            return
+        if drained:
+            worker.draining = True
+            worker.put_aside = worker.credit
+            dispatch.clear_credit(worker)
+            worker.drained_auto, worker.auto_credit = worker.auto_credit, False
+        else:
+            worker.draining = False
+            worker.auto_credit = worker.drained_auto
+            credit, worker.put_aside = worker.put_aside, 0
+            if worker.auto_credit and not worker.held:
+                credit = max(credit, 1)
+            if credit:
+                dispatch.add_credit(self._broker, worker, credit)
+
+    # --- as a service
+
+    def answer(self, name: bytes, body: bytes) -> Row:
+        """Carries out an order: a JSON object with ``service``, ``worker`` or ``request``."""
+        try:
+            order = json.loads(body or b"{}")
+        except (ValueError, RecursionError):
+            order = None
+        if not isinstance(order, dict):
+            return {"error": "invalid", "text": "the order must be a JSON object"}
+        if name == b"polydomo.withdraw":
+            return self._withdraw(order)
+        service, worker = order.get("service"), order.get("worker")
+        if isinstance(service, str) and service and worker is None:
+            return self._order_service(name, service)
+        if isinstance(worker, str) and worker and service is None and name != b"polydomo.pause":
+            return self._order_workers(name, worker)
+        return {"error": "invalid", "text": "name a service or a worker"}
+
+    def _order_service(self, name: bytes, service: str) -> Row:
+        encoded = service.encode("utf-8", "surrogateescape")
+        broker = self._broker
+        if broker.is_reserved(encoded):
+            return {"error": "invalid", "text": f"{service!r} is one of the broker's own services"}
+        if name == b"polydomo.drain":
+            self.drain_service(encoded, True)
+        elif broker.durable is not None and broker.durable.jobs.leads:
+            broker.durable.jobs.pause(encoded, name == b"polydomo.pause")
+        if name != b"polydomo.drain":
+            self.pause(encoded, name == b"polydomo.pause")
+        if name == b"polydomo.resume":
+            self.drain_service(encoded, False)
+        known = broker.services.get(encoded)
+        waiting = len(self.paused.get(encoded, ())) + (known.queue_length if known is not None else 0)
+        running = sum(len(worker.held) for worker in known.workers) if known is not None else 0
+        return {"service": service, "paused": encoded in self.paused, "drained": encoded in self.drained,
+                "queued": waiting, "running": running}  # fmt: skip
+
+    def _order_workers(self, name: bytes, text: str) -> Row:
+        found = self.find_workers(text)
+        if not found:
+            return {"error": "not-found", "text": f"there is no worker {text!r}; `polydomo workers` lists them"}
+        for worker in found:
+            self.drain_worker(worker, name == b"polydomo.drain")
+        return {"workers": [{"worker": f"w{worker.number}", "name": worker.name, "held": len(worker.held),
+                             "draining": worker.draining} for worker in found]}  # fmt: skip
+
+    def _withdraw(self, order: Row) -> Row:
+        """Cancels an open request. Its client is told, where the protocol can."""
+        wanted = order.get("request")
+        broker = self._broker
+        for session in broker.sessions:
+            for request in session.requests:
+                if wanted in (request.number, broker.request_name(request)) and not session.is_internal:
+                    outcomes.cancel_by_order(broker, request, "cancelled by an operator")
+                    return {"request": wanted, "state": "cancelled"}
+        return {"error": "not-found", "text": f"there is no open request {wanted!r}; `polydomo requests` lists them"}
+
+    def check_invariants(self) -> None:
+        for name, held in self.paused.items():
+            for request in held:
+                assert request.state == PARKED and request.service.name == name, f"request {request.number} is not held"
+                assert request in request.session.requests, f"request {request.number} is held and not open"

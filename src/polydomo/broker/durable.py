@@ -1,0 +1,449 @@
+"""Durable jobs, as the broker runs them.
+
+``Durable`` connects the state machine of jobs (``broker.jobs``) with the rest of the broker. An attempt of a job is an ordinary request of
+an internal client, ``JobSession``: queues, workers, time limits and the journal treat it like any other. A client's request that waits
+for the store, or for a job, is PARKED: it is open, but neither queued nor held by a worker.
+
+What ends is collected and handled at the end of the turn: the state machine may then start new requests without being called from the
+middle of another operation.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import tzinfo
+from typing import TYPE_CHECKING
+
+from polydomo.broker import job_services, outcomes
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.job import Job
+from polydomo.broker.jobs.jobs import EXPIRED, JobPolicy, Jobs, Listener, Runner
+from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
+from polydomo.broker.jobs.schedules import Clockwork, Schedules
+from polydomo.broker.timers import TIME_TOLERANCE
+from polydomo.errors import SettingError
+from polydomo.limits import JOB_RELEASED, MAX_DURABLE_NAMES, MAX_JOB_DELAY, STORE_ANSWER
+from polydomo.protocols.detached import DetachedLink
+from polydomo.protocols.job_messages import RETRY_CODE, make_id
+from polydomo.protocols.model import Service
+from polydomo.protocols.request import DONE, FAILED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request, new_request
+from polydomo.protocols.session import Session
+from polydomo.wire.frames import Body, frame
+from polydomo.wire.link import Handler, Hub
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+Zones = Callable[[str], tzinfo]
+
+UNIQUE_ID = 16  # bytes: a request id that is at least this long is taken for unique across clients and restarts
+
+
+class JobLink(DetachedLink):
+    """The internal client has no connection, and is never paused."""
+
+    def pause(self, cause: int) -> None:
+        pass
+
+    def resume(self, cause: int) -> None:
+        pass
+
+
+class JobSession(Session):
+    """The client on whose behalf jobs run. ``Request.ref`` is the job."""
+
+    protocol = "job"
+    windowed = True
+    is_internal = True
+
+    def __init__(self, broker: "Broker") -> None:
+        super().__init__(broker, JobLink(Hub(), Handler(), "the job store"))
+        self.on_due: Callable[[Request], None] | None = None
+        self.may_request = False  # every request passes ``admission.resolve``, which sets the number of the attempt
+        self.ended: list[tuple[Request, str, str, Body]] = []  # attempts, and how they ended, in this turn
+
+    def send_final(self, request: Request, body: Body) -> None:
+        self.ended.append((request, OK, "", body))
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        self.ended.append((request, code, text, b""))
+
+    def job_of(self, request: Request) -> "tuple[str, str]":
+        job = request.ref
+        return (job.id, job.key if job.origin != states.REQUEST else "") if isinstance(job, Job) else ("", "")
+
+    def on_timer(self, key: object) -> None:
+        if isinstance(key, Request) and self.on_due is not None:
+            self.on_due(key)
+
+
+class Wait:
+    """What a parked request waits for. ``job`` is known once it is stored."""
+
+    __slots__ = ("answer", "deadline", "job", "plain")
+
+    def __init__(self, plain: bool, deadline: float) -> None:
+        self.plain = plain  # a request to a durable service, not to one of the broker's own
+        self.deadline = (
+            deadline  # the client is told then that there is no answer; a plain request waits on once its job is stored
+        )
+        self.job = ""
+        self.answer: Callable[[Job | None, StoreError | None], None] | None = None
+
+
+class Durable(Runner, Clockwork):
+    def __init__(
+        self,
+        broker: "Broker",
+        store: Store,
+        policy: JobPolicy,
+        patterns: "list[bytes]",
+        zones: Zones,
+        listener: Listener | None = None,
+    ) -> None:
+        self.broker = broker
+        self.patterns = patterns
+        self.jobs = Jobs(store, self, policy, listener)
+        self.schedules = Schedules(self.jobs, self)
+        self.session = JobSession(broker)
+        self.parked: dict[Request, Wait] = {}
+        self.running: dict[Job, Request] = {}  # the attempts that the broker has
+        self._attempts: dict[Request, Job] = {}  # the same, the other way round
+        self.wall_shift = 0.0  # the wall clock was set since the broker started
+        self.offered: dict[bytes, None] = {}  # services that a worker began to offer in this turn
+        self._zones = zones
+        self._covered: dict[bytes, bool] = {}
+        self._sweep_at = 0.0
+        self.session.on_due = self.on_timer
+        broker.sessions[self.session] = None
+
+    # --- leadership: called by the owner of the store ---------------------------------------------------------------------------
+
+    def lead(self, epoch: int, loaded: Loaded) -> None:
+        self.jobs.lead(epoch, loaded)
+        self.schedules.load(loaded.schedules)
+        for service in loaded.paused:
+            self.broker.pause_service(service, True)
+
+    def follow(self, leader: str, why: str) -> None:
+        self.schedules.clear()
+        self.jobs.follow(leader, why)
+
+    def suspend(self, suspended: bool) -> None:
+        self.jobs.suspend(suspended)
+
+    # --- Runner and Clockwork -----------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.broker.now + self.broker.wall + self.wall_shift
+
+    def chance(self) -> float:
+        return int.from_bytes(self.broker.random_bytes(4), "big") / 2**32
+
+    def new_id(self) -> str:
+        return make_id(self.now(), self.broker.random_bytes(10))
+
+    def zone(self, name: str) -> tzinfo:
+        return self._zones(name)
+
+    def capacity(self, service: bytes) -> int:
+        """What the workers can hold, twice, so that none has to wait for the next job; 0 if there is none."""
+        known = self.broker.services.get(service)
+        if known is None or not (known.workers or known.remote) or known.paused:
+            return 0
+        held = sum([worker.credit + len(worker.held) for worker in known.workers])
+        return JOB_RELEASED + 2 * held
+
+    def start(self, job: Job) -> None:
+        request = self.broker.request(
+            self.session, job.service, job.body, job, max_run=job.run, attempts=job.attempts + 1
+        )
+        if request is None:
+            self.jobs.attempt_ended(job, REFUSED, self.broker.refusal, b"", False)
+        else:
+            self.running[job] = request
+            self._attempts[request] = job
+
+    def stop(self, job: Job) -> None:
+        request = self.running.pop(job, None)
+        if request is not None:
+            self._attempts.pop(request, None)
+        if request is not None and request.state != DONE:
+            outcomes.cancel(self.broker, request, "the job is over")
+
+    # --- turns and time -----------------------------------------------------------------------------------------------------------
+
+    def end_turn(self) -> None:
+        """Handles the attempts that ended in this turn, which may start others."""
+        while self.session.ended:
+            ended, self.session.ended = self.session.ended, []
+            for request, code, text, body in ended:
+                job = self._attempts.pop(request, None)
+                if job is None:
+                    continue
+                self.running.pop(job, None)
+                worker = request.worker
+                if worker is not None:
+                    job.worker = worker.name or f"w{worker.number}"
+                taken = request.attempts > job.attempts
+                after = retry_after(code) if request.outcome == FAILED else -1.0
+                reason = f"{code}: {text}" if request.outcome == FAILED and after < 0 and code != FAILED else text
+                self.jobs.attempt_ended(job, request.outcome, reason, bytes(body), taken, after)
+            self._serve_offered()
+        self._serve_offered()
+
+    def _serve_offered(self) -> None:
+        if self.offered:
+            offered, self.offered = self.offered, {}
+            for service in offered:
+                self.jobs.service_changed(service)
+
+    def next_deadline(self) -> float | None:
+        first = self.jobs.next_deadline()
+        planned = self.schedules.next_deadline()
+        if planned and (not first or planned < first):
+            first = planned
+        when = first - self.broker.wall - self.wall_shift if first else None
+        if self.parked and (when is None or self._sweep_at < when):
+            return max(self._sweep_at, self.broker.now)
+        return when
+
+    def run_due(self) -> None:
+        self.jobs.run_due()
+        self.schedules.run_due()
+        if self.parked and self.broker.now >= self._sweep_at:
+            self._sweep_at = self.broker.now + 1.0
+            for request in [found for found, wait in self.parked.items() if wait.deadline <= self.broker.now]:
+                self.on_timer(request)
+
+    # --- plain requests to durable services -----------------------------------------------------------------------------------------
+
+    def covers(self, name: bytes) -> bool:
+        """Whether plain requests to this service are durable."""
+        if not self.patterns:
+            return False
+        known = self._covered.get(name)
+        if known is None:
+            known = any(matches(pattern, name) for pattern in self.patterns)
+            if len(self._covered) < MAX_DURABLE_NAMES:
+                self._covered[name] = known
+        return known
+
+    def accept(
+        self,
+        session: Session,
+        name: bytes,
+        body: Body,
+        ref: object,
+        deadline: float,
+        max_run: float,
+        attempts: int,
+        identity: bytes,
+    ) -> Request | None:
+        """A plain request becomes a job, and waits for its result."""
+        broker = self.broker
+        request = new_request(broker.newest_request, session, Service(name), body, ref, broker.now)
+        error = self.jobs.refusal(len(body))
+        if error is not None:
+            self._refuse(request, error)
+            return None
+        broker.open_parked(request, deadline)
+        wait = self.parked[request] = Wait(True, broker.now + STORE_ANSWER)
+        content = bytes(body)
+        unique = identity if len(identity) >= UNIQUE_ID else b""
+        digest = hashlib.sha256(b"%d:%b%b" % (len(name), name, content)).digest()
+        if not unique:
+            claimed = self.jobs.claim(digest)
+            if claimed:
+                self._join(request, wait, claimed)
+                return request
+        now = self.now()
+        job = Job(self.new_id(), name, content, now)
+        job.origin = states.REQUEST
+        job.run = max_run
+        if attempts:
+            job.backoff = replace(self.jobs.backoff_of(job), attempts=attempts)
+        if deadline:
+            job.expires = now + max(0.0, deadline - broker.now)
+        if unique:
+            job.key = "id:" + hashlib.sha256(b"%b\0%b\0%b" % (unique, name, content)).hexdigest()
+        else:
+            job.digest = digest
+
+        def stored(found: Job | None, error: StoreError | None) -> None:
+            if found is None:
+                self._lost(request, error)
+            elif found.state in states.ENDED:
+                self._deliver(request, found)
+            else:
+                self._join(request, wait, found.id)
+
+        self.jobs.submit(job, stored)
+        return request
+
+    def schedule_for(self, service: bytes, message: bytes, when: str, add: bool) -> str:
+        """eMQP's SCHEDULE and UNSCHEDULE: the queue and the message name the schedule. Returns what is wrong with it, or ""."""
+        name = "emqp-" + hashlib.sha256(b"%b\0%b" % (service, message)).hexdigest()[:16]
+        if not add:
+            self.schedules.drop(name, lambda done, error: None)
+            return ""
+        row = ScheduleRow(name, service, frame(message, False), when, "UTC", self.now())
+        try:
+            job_services.put_schedule(self, row, None)
+        except SettingError as error:
+            return str(error)
+        return ""
+
+    def _refuse(self, request: Request, error: StoreError) -> None:
+        """The request is not accepted. Its client learns the code, where the protocol has one."""
+        outcomes.count_refusal(self.broker, request, REFUSED, error.text)
+        request.session.send_failure(request, error.code, error.text)
+
+    def _join(self, request: Request, wait: Wait, id: str) -> None:
+        """The request gets the outcome of this job, now or later."""
+        wait.job = id
+
+        def ended(job: Job | None, error: StoreError | None) -> None:
+            if job is None:
+                self._lost(request, error)
+            else:
+                self._deliver(request, job)
+
+        wait.answer = ended
+        if request.state != PARKED:
+            self.jobs.abandon(id)
+        elif not self.jobs.wait(id, ended):
+
+            def found(job: Job | None, error: StoreError | None) -> None:
+                if request.state == PARKED and job is not None and job.digest:
+                    self.jobs.collected(id)
+                ended(job, error)
+
+            self.jobs.find(id, found)
+
+    def _deliver(self, request: Request, job: Job) -> None:
+        """The outcome is on disk: the client gets it."""
+        if request.state != PARKED:
+            return
+        self.parked.pop(request, None)
+        if job.state == states.DONE:
+            request.reply_size = len(job.result)
+            outcomes.end(self.broker, request, OK, "")
+            request.session.send_final(request, job.result)
+        else:
+            outcome = job.outcome if job.outcome in outcomes.KNOWN else TIMEOUT if job.outcome == EXPIRED else FAILED
+            outcomes.end(self.broker, request, outcome, job.reason)
+            request.session.send_failure(request, outcome, job.reason)
+
+    def _lost(self, request: Request, error: StoreError | None) -> None:
+        """The store has failed, another broker leads, or the stored job is gone."""
+        if request.state != PARKED:
+            return
+        self.parked.pop(request, None)
+        code = error.code if error is not None else REFUSED
+        text = error.text if error is not None else "its job is no longer in the store"
+        outcomes.end(self.broker, request, REFUSED, text)
+        request.session.send_failure(request, code, text)
+
+    # --- requests to the broker's own services ----------------------------------------------------------------------------------------
+
+    def serve(self, request: Request, name: bytes) -> None:
+        """A request to one of the job services; it may be answered later."""
+        self.parked[request] = Wait(False, self.broker.now + STORE_ANSWER)
+        request.state = PARKED
+        request.session.requests[request] = None
+        body, request.body = request.body, b""
+        try:
+            job_services.serve(self, request, name, body)
+        except SettingError as error:
+            job_services.fail(self, request, "invalid", str(error))
+
+    def answer(self, request: Request, body: Body) -> None:
+        """Answers a parked request to one of the broker's own services."""
+        if request.state == PARKED and request in self.parked:
+            self._close(request)
+            request.session.send_final(request, body)
+
+    def _close(self, request: Request) -> None:
+        """A request to one of the broker's own services is over. Such requests are not recorded."""
+        del self.parked[request]
+        del request.session.requests[request]
+        request.state = DONE
+        request.outcome = OK
+
+    # --- endings of parked requests -------------------------------------------------------------------------------------------------
+
+    def abandoned(self, request: Request) -> bool:
+        """The client of a parked request has gone, or its deadline has passed; the job goes on. True if there is nothing more to end."""
+        wait = self.parked.get(request)
+        if wait is None:
+            return False
+        if wait.job and wait.answer is not None:
+            self.jobs.stop_waiting(wait.job, wait.answer)
+        if wait.plain:
+            del self.parked[request]
+            return False
+        self._close(request)
+        return True
+
+    def on_timer(self, request: Request) -> None:
+        """The store has not answered in time, or a wait for a result is over."""
+        wait = self.parked.get(request)
+        if wait is None or wait.deadline > self.broker.now + TIME_TOLERANCE:
+            return
+        if not wait.plain:
+            job_services.wait_over(self, request, wait)
+        elif not wait.job:
+            self._lost(
+                request, StoreError(UNAVAILABLE, "the job store does not answer; the job may or may not be stored")
+            )
+
+    def drain(self) -> None:
+        """The broker shuts down: jobs that run may finish, and nobody waits for the others. They stay in the store."""
+        self.jobs.draining = True
+        for request, wait in list(self.parked.items()):
+            if not wait.plain:
+                job_services.fail(self, request, SHUTDOWN, "the broker is shutting down")
+            else:
+                job = self.jobs.open.get(wait.job)
+                if job is not None and job.phase in (states.DELAYED, states.QUEUED):
+                    self.abandoned(request)
+                    outcomes.fail(
+                        self.broker, request, SHUTDOWN, "the broker is shutting down; the job stays in the store"
+                    )
+
+    def check_invariants(self) -> None:
+        self.jobs.check_invariants()
+        for request in self.parked:
+            assert request.state == PARKED and request in request.session.requests, (
+                f"request {request.number} is not parked"
+            )
+        for job, request in self.running.items():
+            assert self._attempts[request] is job and self.jobs.open.get(job.id) is job, (
+                f"job {job.id} runs and is not open"
+            )
+
+
+def matches(pattern: bytes, name: bytes) -> bool:
+    """A pattern is a name, or the beginning of names and a star.
+
+    >>> matches(b"billing.*", b"billing.eu"), matches(b"render", b"render2"), matches(b"*", b"any")
+    (True, False, True)
+    """
+    return name.startswith(pattern[:-1]) if pattern.endswith(b"*") else name == pattern
+
+
+def retry_after(code: str) -> float:
+    """Seconds after which a worker wants a request to be tried again; -1 if its failure code does not say so.
+
+    >>> retry_after("retry:2.5"), retry_after("failed"), retry_after("retry:x"), retry_after("retry:nan")
+    (2.5, -1.0, -1.0, -1.0)
+    """
+    word, colon, seconds = code.partition(":")
+    if word != RETRY_CODE or not colon:
+        return -1.0
+    try:
+        wait = float(seconds)
+    except ValueError:
+        return -1.0
+    return min(wait, MAX_JOB_DELAY) if wait >= 0.0 else -1.0

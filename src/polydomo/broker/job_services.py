@@ -1,0 +1,485 @@
+"""The services of durable jobs, which the broker answers itself, in every protocol. Messages are described in ``protocols.job_messages``.
+
+``polydomo.submit``      a new job: ``service``, and if wanted ``id``, ``key``, ``delay_us``, ``at``, ``priority``, ``ttl_us``, ``retries``
+                         and ``timeout_us``; answers once it is stored: ``job``, ``state``, ``repeated``
+``polydomo.job``         everything about the job ``job``
+``polydomo.result``      the result of ``job``, after at most ``wait_us``; the body is what the worker answered
+``polydomo.cancel``      cancels ``job``, or the open request ``request``
+``polydomo.jobs``        a list of jobs, the newest first, of a ``state`` and a ``service``, at most ``limit``
+``polydomo.retry``       dead jobs are tried again: ``job``, all of a ``service``, or ``all``
+``polydomo.drop``        dead jobs are removed, likewise
+``polydomo.schedule``    a new schedule: ``name``, ``service``, ``when``, and if wanted ``zone``, ``missed``, ``priority``, ``retries`` and
+                         ``timeout_us``
+``polydomo.schedules``   a list of schedules
+``polydomo.unschedule``  removes the schedule ``name``
+``polydomo.fire``        submits a job of the schedule ``name`` now
+
+``titanic.request``, ``titanic.reply`` and ``titanic.close`` are those of ZeroMQ RFC 9.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker.access_rules import CALL
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.job import Job, Row
+from polydomo.broker.jobs.ops import Op, ScheduleRow, Select, StoreError
+from polydomo.errors import SettingError
+from polydomo.limits import MAX_LISTED, MAX_RESULT_WAIT, MAX_SERVICE_NAME
+from polydomo.protocols.backoff import backoff_of
+from polydomo.protocols.job_messages import (
+    Submission,
+    answer_body,
+    error_header,
+    instant,
+    is_id,
+    read_count,
+    read_duration,
+    read_message,
+    read_service,
+    read_text,
+)
+from polydomo.protocols.request import DENIED, Request
+from polydomo.wire.frames import Body, bounds, frame, join, split
+
+if TYPE_CHECKING:
+    from polydomo.broker.durable import Durable, Wait
+
+NAMES = frozenset(
+    b"polydomo." + name
+    for name in b"submit job result cancel jobs retry drop schedule schedules unschedule fire".split()
+)
+FOR_CLIENTS = frozenset(
+    (b"polydomo.submit", b"polydomo.job", b"polydomo.result", b"polydomo.cancel")
+)  # the right is CALL
+TITANIC = frozenset((b"titanic.request", b"titanic.reply", b"titanic.close"))
+
+NOT_FOUND = "not-found"
+PENDING = "pending"
+WITHOUT_STORE = "this broker keeps no jobs; start it with a store (`durable.store`)"
+
+
+def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None:
+    """Answers now or later. Raises SettingError."""
+    if name in TITANIC:
+        _titanic(durable, request, name, body)
+        return
+    header, content = read_message(body)
+    if name == b"polydomo.submit":
+        _submit(durable, request, Submission(header, content))
+    elif name == b"polydomo.job":
+        _show(durable, request, _job_id(header))
+    elif name == b"polydomo.result":
+        _result(durable, request, _job_id(header), min(read_duration(header, "wait_us"), MAX_RESULT_WAIT))
+    elif name == b"polydomo.cancel":
+        _cancel(durable, request, _job_id(header))
+    elif name == b"polydomo.jobs":
+        _list(durable, request, header)
+    elif name in (b"polydomo.retry", b"polydomo.drop"):
+        _dead(durable, request, header, name == b"polydomo.retry")
+    elif name == b"polydomo.schedule":
+        _schedule(durable, request, header, content)
+    elif name == b"polydomo.schedules":
+        if durable.jobs.leads:
+            answer(durable, request, {"schedules": durable.schedules.rows()})
+        else:
+            refuse(durable, request, durable.jobs.not_leading())
+    elif name == b"polydomo.unschedule":
+        _unschedule(durable, request, _name(header))
+    elif name == b"polydomo.fire":
+        _fire(durable, request, _name(header))
+
+
+def answer(durable: "Durable", request: Request, header: Row, body: Body = b"") -> None:
+    durable.answer(request, answer_body(header, body))
+
+
+def fail(durable: "Durable", request: Request, code: str, text: str) -> None:
+    durable.answer(request, answer_body(error_header(code, text)))
+
+
+def refuse(durable: "Durable", request: Request, error: StoreError) -> None:
+    header = error_header(error.code, error.text)
+    if durable.jobs.leader:
+        header["leader"] = durable.jobs.leader
+    durable.answer(request, answer_body(header))
+
+
+def wait_over(durable: "Durable", request: Request, wait: "Wait") -> None:
+    """A parked request has waited long enough."""
+    if not wait.job:
+        fail(
+            durable,
+            request,
+            "store-unavailable",
+            "the job store does not answer; what was asked may or may not be done",
+        )
+        return
+    job = durable.jobs.open.get(wait.job)
+    if wait.answer is not None:
+        durable.jobs.stop_waiting(wait.job, wait.answer)
+    if job is not None:
+        answer(
+            durable,
+            request,
+            {"job": job.id, "state": job.phase, "error": PENDING, "text": "the job has no outcome yet"},
+        )
+    else:
+        fail(durable, request, PENDING, "the job has no outcome yet")
+
+
+# --- jobs -----------------------------------------------------------------------------------------------------------------
+
+
+def _denied(durable: "Durable", request: Request, service: bytes) -> bool:
+    """Whoever may call a service may submit jobs to it, see them and cancel them. True: the request was answered."""
+    broker = durable.broker
+    if broker.access.may(request.session, CALL, service):
+        return False
+    fail(durable, request, DENIED, broker.refusal)
+    return True
+
+
+def _submit(durable: "Durable", request: Request, wanted: Submission) -> None:
+    if _denied(durable, request, wanted.service):
+        return
+    if durable.broker.is_reserved(wanted.service):
+        raise SettingError(f"service: {wanted.service.decode(errors='replace')!r} is one of the broker's own")
+    now = durable.now()
+    job = Job(wanted.id or durable.new_id(), wanted.service, wanted.body, now)
+    job.key = wanted.key
+    job.priority = wanted.priority
+    job.due = max(now, wanted.at, now + wanted.delay)
+    job.expires = job.due + wanted.ttl if wanted.ttl else 0.0
+    job.run = wanted.run
+    job.backoff = wanted.backoff
+
+    def stored(found: Job | None, error: StoreError | None) -> None:
+        if found is None:
+            refuse(durable, request, error if error is not None else durable.jobs.not_leading())
+        else:
+            answer(durable, request, {"job": found.id, "state": state_of(found), "repeated": found is not job})
+
+    durable.jobs.submit(job, stored)
+
+
+def state_of(job: Job) -> str:
+    """An outcome that is not on disk yet is not shown."""
+    if job.phase == states.RECORDING:
+        return states.RUNNING
+    return job.phase if job.state == states.OPEN else job.state
+
+
+def content_size(body: Body) -> int:
+    """Bytes of a body without what framing adds."""
+    return sum(map(len, split(body))) if body else 0
+
+
+def job_row(job: Job) -> Row:
+    """A job for people and programs, without its body and result."""
+    known = job.phase != states.RECORDING
+    return {
+        "job": job.id,
+        "service": job.service.decode(errors="backslashreplace"),
+        "state": state_of(job),
+        "origin": job.origin,
+        "key": job.key if job.origin != states.REQUEST else "",
+        "priority": job.priority,
+        "attempts": job.attempts,
+        "created": instant(job.created),
+        "due": instant(job.due),
+        "expires": instant(job.expires) if job.expires else None,
+        "ended": instant(job.ended) if job.ended and known else None,
+        "outcome": job.outcome if known else "",
+        "reason": job.reason if known else "",
+        "schedule": job.schedule,
+        "body_bytes": content_size(job.body),
+        "result_bytes": content_size(job.result) if known else 0,
+    }
+
+
+def _show(durable: "Durable", request: Request, id: str) -> None:
+    def found(job: Job | None, error: StoreError | None) -> None:
+        if job is None:
+            _not_found(durable, request, id, error)
+        elif not _denied(durable, request, job.service):
+            retries = durable.jobs.backoff_of(job).to_json()
+            answer(durable, request, {**job_row(job), "retries": retries, "story": list(job.story)})
+
+    durable.jobs.find(id, found)
+
+
+def _not_found(durable: "Durable", request: Request, id: str, error: StoreError | None) -> None:
+    if error is not None:
+        refuse(durable, request, error)
+    else:
+        fail(durable, request, NOT_FOUND, f"there is no job {id}: it never was, or its result was kept long enough")
+
+
+def _result(durable: "Durable", request: Request, id: str, seconds: float) -> None:
+    def ended(job: Job | None, error: StoreError | None) -> None:
+        if job is None:
+            _not_found(durable, request, id, error)
+        elif _denied(durable, request, job.service):
+            return
+        elif job.state not in states.ENDED or job.id in durable.jobs.open:
+            answer(durable, request, {**job_row(job), "error": PENDING, "text": "the job has no outcome yet"})
+        else:
+            answer(durable, request, job_row(job), job.result)
+
+    wait = durable.parked[request]
+    if seconds and durable.jobs.wait(id, ended):
+        wait.job = id
+        wait.answer = ended
+        wait.deadline = durable.broker.now + seconds
+        durable.broker.set_timer(seconds, durable.session, request)
+    else:
+        durable.jobs.find(id, ended)
+
+
+def _cancel(durable: "Durable", request: Request, id: str) -> None:
+    def ended(job: Job | None, error: StoreError | None) -> None:
+        if job is None:
+            _not_found(durable, request, id, error)
+        else:
+            answer(durable, request, job_row(job))
+
+    def found(job: Job | None, error: StoreError | None) -> None:
+        if job is None:
+            _not_found(durable, request, id, error)
+        elif not _denied(durable, request, job.service):
+            durable.jobs.cancel(id, "cancelled by a client", ended)
+
+    durable.jobs.find(id, found)
+
+
+def _list(durable: "Durable", request: Request, header: Row) -> None:
+    state = read_text(header, "state", 20)
+    if state and state not in (*states.STATES, states.DELAYED, states.QUEUED, states.RUNNING):
+        raise SettingError(f"state: {state!r} must be delayed, queued, running, open, done, dead or cancelled")
+    service = read_text(header, "service", MAX_SERVICE_NAME).encode()
+    most = read_count(header, "limit", MAX_LISTED) or 100
+    if state in (states.DELAYED, states.QUEUED, states.RUNNING):
+        found = [job for job in durable.jobs.open.values() if job.phase == state and service in (b"", job.service)]
+        found.sort(key=lambda job: job.created, reverse=True)
+        answer(durable, request, {"jobs": [job_row(job) for job in found[:most]], **totals(durable, {})})
+        return
+    op = Select(state, service, most)
+
+    def selected(_: Op) -> None:
+        if op.error is not None:
+            refuse(durable, request, op.error)
+            return
+        rows = [job_row(durable.jobs.open.get(job.id, job)) for job in op.jobs]
+        answer(durable, request, {"jobs": rows, **totals(durable, op.counts)})
+
+    op.then = selected
+    durable.jobs.put(op)
+
+
+def totals(durable: "Durable", counts: "dict[str, int]") -> Row:
+    jobs = durable.jobs
+    return {"leads": jobs.leads, "leader": jobs.leader, "epoch": jobs.epoch, "stored": counts, "open": jobs.phases()}
+
+
+def _dead(durable: "Durable", request: Request, header: Row, again: bool) -> None:
+    """Reopens or removes dead jobs: one, those of a service, or all."""
+    if header.get("job") is not None:
+        _dead_some(durable, request, [_job_id(header)], again)
+        return
+    service = read_service(header) if header.get("service") is not None else b""
+    if not service and header.get("all") is not True:
+        raise SettingError("say which: job, service, or all (true)")
+    op = Select(states.DEAD, service, 10 * MAX_LISTED)
+
+    def selected(_: Op) -> None:
+        if op.error is not None:
+            refuse(durable, request, op.error)
+        else:
+            _dead_some(durable, request, [job.id for job in op.jobs], again)
+
+    op.then = selected
+    durable.jobs.put(op)
+
+
+def _dead_some(durable: "Durable", request: Request, ids: "list[str]", again: bool) -> None:
+    left = len(ids)
+    done: list[str] = []
+    problems: list[StoreError] = []
+
+    def one_more(id: str, changed: bool, error: StoreError | None) -> None:
+        nonlocal left
+        left -= 1
+        if changed:
+            done.append(id)
+        if error is not None:
+            problems.append(error)
+        if left <= 0:
+            if problems and not done:
+                refuse(durable, request, problems[0])
+            else:
+                answer(durable, request, {"retried" if again else "dropped": len(done), "jobs": done[:MAX_LISTED]})
+
+    if not ids:
+        answer(durable, request, {"retried" if again else "dropped": 0, "jobs": []})
+    for id in ids:
+        if again:
+            durable.jobs.reopen(id, lambda job, error, id=id: one_more(id, job is not None, error))  # type: ignore[misc]
+        else:
+            durable.jobs.remove_dead(id, lambda changed, error, id=id: one_more(id, changed, error))  # type: ignore[misc]
+
+
+def _job_id(header: Row) -> str:
+    id = read_text(header, "job", 64).strip().upper()
+    if not is_id(id):
+        raise SettingError(f"job: {id!r} is not the id of a job: 26 letters and digits; `polydomo jobs` shows them")
+    return id
+
+
+# --- schedules --------------------------------------------------------------------------------------------------------------
+
+SCHEDULE_FIELDS = {"name", "service", "when", "zone", "missed", "priority", "retries", "timeout_us"}
+
+
+def _name(header: Row) -> str:
+    name = read_text(header, "name", MAX_SERVICE_NAME)
+    if not name:
+        raise SettingError("name: the name of the schedule is missing")
+    return name
+
+
+def _schedule(durable: "Durable", request: Request, header: Row, body: bytes) -> None:
+    unknown = sorted(str(name) for name in header if name not in SCHEDULE_FIELDS)
+    if unknown:
+        raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(SCHEDULE_FIELDS))}")
+    row = ScheduleRow(
+        _name(header),
+        read_service(header),
+        body,
+        read_text(header, "when", 255),
+        read_text(header, "zone", 100) or "UTC",
+        durable.now(),
+    )
+    row.missed = read_text(header, "missed", 20) or "once"
+    pattern = Job("", row.service, b"", 0.0)
+    pattern.run = read_duration(header, "timeout_us")
+    pattern.backoff = backoff_of(header["retries"]) if header.get("retries") is not None else None
+    row.settings = pattern.settings()
+    row.priority = read_count(header, "priority", 1_000_000)
+    put_schedule(durable, row, request)
+
+
+def put_schedule(durable: "Durable", row: ScheduleRow, request: Request | None) -> None:
+    """Stores a schedule, and answers whoever asked. Raises SettingError."""
+    if durable.broker.is_reserved(row.service):
+        raise SettingError(f"service: {row.service.decode(errors='replace')!r} is one of the broker's own")
+    durable.schedules.check(row)
+
+    def stored(done: bool, error: StoreError | None) -> None:
+        if request is None:
+            return
+        if error is not None:
+            refuse(durable, request, error)
+        else:
+            answer(durable, request, {"name": row.name, "next": instant(row.next)})
+
+    durable.schedules.put(row, stored)
+
+
+def _unschedule(durable: "Durable", request: Request, name: str) -> None:
+    def dropped(done: bool, error: StoreError | None) -> None:
+        if error is not None:
+            refuse(durable, request, error)
+        elif not done:
+            fail(durable, request, NOT_FOUND, f"there is no schedule {name!r}")
+        else:
+            answer(durable, request, {"name": name})
+
+    durable.schedules.drop(name, dropped)
+
+
+def _fire(durable: "Durable", request: Request, name: str) -> None:
+    job = durable.schedules.run_now(name)
+    if job is None:
+        if durable.jobs.leads:
+            fail(durable, request, NOT_FOUND, f"there is no schedule {name!r}")
+        else:
+            refuse(durable, request, durable.jobs.not_leading())
+        return
+
+    def stored(found: Job | None, error: StoreError | None) -> None:
+        if found is None:
+            refuse(durable, request, error if error is not None else durable.jobs.not_leading())
+        else:
+            answer(durable, request, {"job": found.id, "name": name})
+
+    durable.jobs.submit(job, stored)
+
+
+# --- Titanic ------------------------------------------------------------------------------------------------------------------
+
+
+def _titanic(durable: "Durable", request: Request, name: bytes, body: Body) -> None:
+    """RFC 9. A reply begins with a status: 200 OK, 300 Pending, 400 Unknown, 500 for a job that failed or a store that cannot be used."""
+    frames = split(body) if body else []
+    if name == b"titanic.request":
+        _titanic_request(durable, request, frames, body)
+        return
+    id = frames[0].decode(errors="replace").strip().upper() if frames else ""
+    if not is_id(id):
+        durable.answer(request, frame(b"400", False))
+    elif name == b"titanic.reply":
+        _titanic_reply(durable, request, id)
+    else:
+        _titanic_close(durable, request, id)
+
+
+def _titanic_request(durable: "Durable", request: Request, frames: "list[bytes]", body: Body) -> None:
+    service = frames[0] if frames else b""
+    if not durable.broker.access.may(request.session, CALL, service):
+        durable.answer(request, frame(b"400", False))
+        return
+    if not 0 < len(service) <= MAX_SERVICE_NAME or durable.broker.is_reserved(service):
+        durable.answer(request, frame(b"400", False))
+        return
+    end = bounds(body, 0)[1]
+    job = Job(durable.new_id(), service, bytes(body[end:]), durable.now())
+    job.origin = states.TITANIC
+
+    def stored(found: Job | None, error: StoreError | None) -> None:
+        durable.answer(request, frame(b"500", False) if found is None else join([b"200", found.id.encode()]))
+
+    durable.jobs.submit(job, stored)
+
+
+def _titanic_reply(durable: "Durable", request: Request, id: str) -> None:
+    def found(job: Job | None, error: StoreError | None) -> None:
+        if error is not None:
+            durable.answer(request, frame(b"500", False))
+        elif job is None:
+            durable.answer(request, frame(b"400", False))
+        elif job.id in durable.jobs.open:
+            durable.answer(request, frame(b"300", False))
+        elif job.state == states.DONE:
+            durable.answer(request, frame(b"200", bool(job.result)) + job.result)
+        else:
+            durable.answer(request, join([b"500", f"{job.outcome}: {job.reason}".encode()]))
+
+    durable.jobs.find(id, found)
+
+
+def _titanic_close(durable: "Durable", request: Request, id: str) -> None:
+    """Removes the result; an open job is cancelled. "400" if there is nothing to close, as repeating it must do no harm."""
+
+    def removed(done: bool, error: StoreError | None) -> None:
+        durable.answer(request, frame(b"500" if error is not None else b"200" if done else b"400", False))
+
+    def ended(job: Job | None, error: StoreError | None) -> None:
+        if job is None:
+            durable.answer(request, frame(b"500" if error is not None else b"400", False))
+        else:
+            durable.jobs.remove(id, removed)
+
+    if id in durable.jobs.open:
+        durable.jobs.cancel(id, "closed by its client", ended)
+    else:
+        durable.jobs.remove(id, removed)

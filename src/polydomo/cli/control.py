@@ -1,0 +1,86 @@
+"""Orders to a running broker: ``pause``, ``resume`` and ``drain``."""
+
+from typing import Annotated, Any
+
+import typer
+
+from polydomo.cli.options import Json, To
+from polydomo.cli.render import show_json
+
+Row = dict[str, Any]
+
+Service = Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service.")]
+Target = Annotated[str, typer.Argument(metavar="WORKER|SERVICE", help="A worker's name or number (w7), or a service.")]
+Timeout = Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds to wait for the answer.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(pause)
+    app.command()(resume)
+    app.command()(drain)
+
+
+def order(to: str | None, what: str, header: Row, timeout: float) -> Row:
+    """Sends an order to the broker. Raises CallFailed."""
+    from polydomo.cli.jobs import with_client
+
+    row: Row = with_client(to, timeout, lambda client: client.jobs.order(what, header, timeout))
+    return row
+
+
+def pause(service: Service, to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+    """Pause a service: its requests and jobs wait, without expiry, until `polydomo resume`.
+
+    Workers finish what they have.
+
+    **Examples**
+
+    - `polydomo pause render`
+    """
+    tell(order(to, "pause", {"service": service}, timeout), json)
+
+
+def resume(target: Target, to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+    """Resume a service that was paused or drained, or a worker that was drained.
+
+    **Examples**
+
+    - `polydomo resume render`
+    - `polydomo resume gpu-3`
+    """
+    tell(order_either(to, "resume", target, timeout), json)
+
+
+def drain(target: Target, to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+    """Drain a worker: it gets no more requests, finishes what it has, and stays connected. Or a service: it takes no new requests.
+
+    **Examples**
+
+    - `polydomo drain gpu-3`
+    - `polydomo drain w7`
+    - `polydomo drain render`
+    """
+    tell(order_either(to, "drain", target, timeout), json)
+
+
+def order_either(to: str | None, what: str, target: str, timeout: float) -> Row:
+    """A worker of this name is meant, if there is one; else the service."""
+    from polydomo.errors import NoSuchJob
+
+    try:
+        return order(to, what, {"worker": target}, timeout)
+    except NoSuchJob:
+        return order(to, what, {"service": target}, timeout)
+
+
+def tell(row: Row, json: bool) -> None:
+    if json:
+        show_json(row)
+    elif "workers" in row:
+        for worker in row["workers"]:
+            name = f"{worker['worker']} ({worker['name']})" if worker["name"] else worker["worker"]
+            state = f"draining, {worker['held']} running" if worker["draining"] else "takes requests again"
+            typer.echo(f"{name}: {state}")
+    else:
+        state = "paused" if row["paused"] else "drained" if row["drained"] else "serving"
+        typer.echo(f"{row['service']}: {state}, {row['queued']} queued, {row['running']} running")

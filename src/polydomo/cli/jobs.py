@@ -1,0 +1,462 @@
+"""Durable jobs from the shell: ``submit``, ``result``, ``cancel``, ``jobs``, ``job``, ``dead`` and ``schedule``."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polydomo.cli import options, past
+from polydomo.cli.call import read_body, write_raw, write_text
+from polydomo.cli.options import Json, To
+from polydomo.cli.render import Column, show, show_json, size
+from polydomo.errors import SettingError
+
+if TYPE_CHECKING:
+    from polydomo.client.aio import AsyncClient
+
+Row = dict[str, Any]
+
+Timeout = Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds to wait for a broker that can answer.")]
+Service = Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service.")]
+Body = Annotated[
+    list[str] | None, typer.Argument(metavar="BODY", help="The request, one frame each; - reads standard input.")
+]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id that `polydomo submit` printed.")]
+Priority = Annotated[int, typer.Option(metavar="N", help="Jobs with a higher priority run first.")]
+Retries = Annotated[
+    int | None, typer.Option(metavar="N", min=0, help="Attempts after the first.  [default: as the broker is set]")
+]
+First = Annotated[
+    str | None, typer.Option("--backoff", metavar="TIME", help="Wait before the second attempt; it doubles each time.")
+]
+RunTimeout = Annotated[str | None, typer.Option("--run-timeout", metavar="TIME", help="How long one attempt may take.")]
+DeadId = Annotated[str | None, typer.Argument(metavar="ID", help="One dead job.")]
+OfService = Annotated[str | None, typer.Option("--service", metavar="NAME", help="All dead jobs of this service.")]
+All = Annotated[bool, typer.Option("--all", help="All dead jobs.")]
+
+dead_commands = typer.Typer(
+    invoke_without_command=True, help="List jobs that failed for good, and try them again or drop them."
+)
+schedule_commands = typer.Typer(no_args_is_help=True, help="Submit jobs by the clock: cron expressions and intervals.")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(submit)
+    app.command()(result)
+    app.command()(cancel)
+    app.command()(jobs)
+    app.command()(job)
+    app.add_typer(dead_commands, name="dead")
+    app.add_typer(schedule_commands, name="schedule")
+
+
+def with_client(to: str | None, timeout: float, ask: "Callable[[AsyncClient], Awaitable[Any]]") -> Any:
+    """Runs one conversation with a broker. Any of several addresses will do."""
+    from polydomo.cli.exits import needs_broker
+    from polydomo.client.aio import AsyncClient
+
+    url = options.address(to)
+
+    async def run() -> Any:
+        async with AsyncClient(url, timeout=timeout, connect_timeout=options.connect_time(url)) as client:
+            return await ask(client)
+
+    with needs_broker(url):
+        return asyncio.run(run())
+
+
+def backoff(retries: int | None, first: str | None) -> Any:
+    """The retry policy that the flags stand for."""
+    from polydomo.protocols.backoff import Backoff
+
+    wait = past.seconds("--backoff", first)
+    if wait is None:
+        return retries
+    plain = Backoff()
+    attempts = plain.attempts if retries is None else retries + 1
+    return Backoff(attempts=attempts, first=wait, most=max(wait, plain.most))
+
+
+def submit(
+    service: Service,
+    body: Body = None,
+    to: To = None,
+    key: Annotated[str | None, typer.Option(metavar="TEXT", help="The same key is the same job.")] = None,
+    delay: Annotated[str | None, typer.Option(metavar="TIME", help="Do not start before: 10m.")] = None,
+    at: Annotated[str | None, typer.Option(metavar="TIME", help="Do not start before: 2026-01-31T07:30+01:00.")] = None,
+    priority: Priority = 0,
+    ttl: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Do not start later than this after it is due.")
+    ] = None,
+    retries: Retries = None,
+    first: First = None,
+    run_timeout: RunTimeout = None,
+    wait: Annotated[float | None, typer.Option(metavar="S", min=0.0, help="Wait for the result, and print it.")] = None,
+    json: Json = False,
+    timeout: Timeout = 30.0,
+) -> None:
+    """Submit a durable job, and print its id once the broker has stored it.
+
+    A stored job survives a crash of the broker and of its workers. It is tried again if it fails, and its result can be fetched with
+    `polydomo result`, from anywhere, until it is no longer kept.
+
+    **Examples**
+
+    - `polydomo submit render scene.blend`
+    - `polydomo submit bill 42 --key invoice-42 --retries 9 --backoff 10s`
+    - `polydomo submit report weekly --at 2026-02-01T06:00+01:00 --wait 3600`
+    """
+    moment = None
+    if at is not None:
+        try:
+            moment = datetime.fromisoformat(at)
+        except ValueError:
+            raise SettingError(f"--at: {at!r} is not a time such as 2026-01-31T07:30+01:00") from None
+        moment = moment if moment.tzinfo is not None else moment.astimezone()
+    frames = read_body(body or [])
+
+    async def ask(client: "AsyncClient") -> str:
+        return await client.submit_job(
+            os.fsencode(service).decode(),
+            *frames,
+            key=key,
+            delay=past.seconds("--delay", delay),
+            at=moment,
+            priority=priority,
+            ttl=past.seconds("--ttl", ttl),
+            retries=backoff(retries, first),
+            run_timeout=past.seconds("--run-timeout", run_timeout),
+        )
+
+    id = with_client(to, timeout, ask)
+    if wait is not None:
+        result(id, to, wait, False, timeout)
+    elif json:
+        show_json({"job": id})
+    else:
+        typer.echo(id)
+
+
+def result(
+    id: Id,
+    to: To = None,
+    wait: Annotated[float, typer.Option(metavar="S", min=0.0, help="Seconds to wait for the result.")] = 0.0,
+    raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the result exactly as they came.")] = False,
+    timeout: Timeout = 30.0,
+) -> None:
+    """Print the result of a job.
+
+    Ends with status 1 if the job is dead or was cancelled, 3 if it has no result yet, 4 if there is no such job.
+
+    **Examples**
+
+    - `polydomo result 01KDVDNA000000000000000000`
+    - `polydomo result "$(polydomo submit render scene.blend)" --wait 600 --raw >scene.png`
+    """
+    found = with_client(to, timeout, lambda client: client.result(id, wait))
+    (write_raw if raw else write_text)(found)
+
+
+def cancel(id: Id, to: To = None, json: Json = False, timeout: Timeout = 30.0) -> None:
+    """Cancel a job, or an open request.
+
+    A worker that is running it may finish, but the result is dropped.
+
+    **Examples**
+
+    - `polydomo cancel 01KDVDNA000000000000000000`
+    """
+    row: Row = with_client(to, timeout, lambda client: client.cancel(id))
+    if json:
+        show_json(row)
+    elif row["state"] == "cancelled":
+        typer.echo(f"cancelled {row.get('job') or row.get('request')}")
+    else:
+        from polydomo.errors import CallFailed
+
+        raise CallFailed(str(row["state"]), f"{id} has ended already")
+
+
+def jobs(
+    to: To = None,
+    state: Annotated[
+        str | None,
+        typer.Option(metavar="WORD", help="delayed, queued, running, open (all of these), done, dead or cancelled."),
+    ] = None,
+    service: Annotated[str | None, typer.Option(metavar="NAME", help="Of this service.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="At most N jobs.")] = 100,
+    json: Json = False,
+    timeout: Timeout = 30.0,
+) -> None:
+    """List durable jobs, the newest first.
+
+    **Examples**
+
+    - `polydomo jobs`
+    - `polydomo jobs --state dead --service render`
+    - `polydomo jobs --json | jq -r '.[] | select(.attempts > 1) | .job'`
+    """
+    found: Row = with_client(to, timeout, lambda client: client.jobs.list(state or "", service or "", limit))
+    if json:
+        show_json(found["jobs"])
+    else:
+        show(JOBS, [cells(row) for row in found["jobs"]])
+
+
+JOBS = [
+    Column("job"),
+    Column("service"),
+    Column("state"),
+    Column("attempts", right=True),
+    Column("created"),
+    Column("due", spare=2),
+    Column("ended", spare=1),
+    Column("size", right=True, spare=3),
+    Column("reason", folds=True),
+]
+
+
+def cells(row: Row) -> list[str]:
+    return [
+        row["job"],
+        row["service"],
+        row["state"],
+        str(row["attempts"]),
+        short(row["created"]),
+        short(row["due"]) if row["state"] == "delayed" else "",
+        short(row["ended"]),
+        size(row["body_bytes"]) if row["body_bytes"] else "",
+        reason(row),
+    ]
+
+
+def reason(row: Row) -> str:
+    if row["outcome"] in ("", "ok", "cancelled"):
+        return str(row["reason"])
+    return f"{row['outcome']}: {row['reason']}" if row["reason"] else str(row["outcome"])
+
+
+def short(moment: str | None) -> str:
+    """
+    >>> short("2026-01-31T12:00:00.250000Z").endswith(":00")
+    True
+    """
+    if not moment:
+        return ""
+    local = datetime.fromisoformat(moment).astimezone()
+    today = datetime.now(UTC).astimezone().date()
+    return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def job(id: Id, to: To = None, json: Json = False, timeout: Timeout = 30.0) -> None:
+    """Show one job: where it is, and the story of its attempts.
+
+    **Examples**
+
+    - `polydomo job 01KDVDNA000000000000000000`
+    """
+    row: Row = with_client(to, timeout, lambda client: client.job(id))
+    if json:
+        show_json(row)
+        return
+    retries = row["retries"]
+    shown = {
+        "service": row["service"],
+        "state": row["state"],
+        "outcome": reason(row),
+        "key": row["key"],
+        "schedule": row["schedule"],
+        "priority": str(row["priority"]) if row["priority"] else "",
+        "attempts": f"{row['attempts']} of {retries['attempts']}",
+        "created": short(row["created"]),
+        "due": short(row["due"]),
+        "expires": short(row["expires"]),
+        "ended": short(row["ended"]),
+        "body": size(row["body_bytes"]),
+        "result": size(row["result_bytes"]) if row["result_bytes"] else "",
+    }
+    show([Column("job"), Column(row["job"], folds=True)], [[name, text] for name, text in shown.items() if text])
+    if row["story"]:
+        typer.echo("")
+        show(ATTEMPTS, [attempt_cells(attempt) for attempt in row["story"]])
+
+
+ATTEMPTS = [
+    Column("attempt", right=True),
+    Column("started"),
+    Column("ended"),
+    Column("worker"),
+    Column("outcome", folds=True),
+]
+
+
+def attempt_cells(row: Row) -> list[str]:
+    outcome = f"{row['outcome']}: {row['reason']}" if row["reason"] else row["outcome"]
+    return [str(row["attempt"]), short(row["started"]), short(row["ended"]), row["worker"], outcome]
+
+
+# --- dead jobs ----------------------------------------------------------------------------------------------------------------
+
+
+@dead_commands.callback()
+def dead(
+    ctx: typer.Context,
+    to: To = None,
+    service: OfService = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="At most N jobs.")] = 100,
+    json: Json = False,
+    timeout: Timeout = 30.0,
+) -> None:
+    """List jobs that failed for good, and try them again or drop them.
+
+    **Examples**
+
+    - `polydomo dead`
+    - `polydomo dead retry --service render`
+    - `polydomo dead drop 01KDVDNA000000000000000000`
+    """
+    if ctx.invoked_subcommand is None:
+        jobs(to, "dead", service, limit, json, timeout)
+
+
+@dead_commands.command("retry")
+def dead_retry(
+    id: DeadId = None,
+    service: OfService = None,
+    all: All = False,
+    to: To = None,
+    json: Json = False,
+    timeout: Timeout = 30.0,
+) -> None:
+    """Try dead jobs again, from their first attempt."""
+    change_dead("retry", "retried", id, service, all, to, json, timeout)
+
+
+@dead_commands.command("drop")
+def dead_drop(
+    id: DeadId = None,
+    service: OfService = None,
+    all: All = False,
+    to: To = None,
+    json: Json = False,
+    timeout: Timeout = 30.0,
+) -> None:
+    """Remove dead jobs."""
+    change_dead("drop", "dropped", id, service, all, to, json, timeout)
+
+
+def change_dead(
+    what: str, done: str, id: str | None, service: str | None, all: bool, to: str | None, json: bool, timeout: float
+) -> None:
+    if sum((id is not None, service is not None, all)) != 1:
+        raise SettingError(f"dead {what}: name one of ID, --service NAME and --all")
+    found: Row = with_client(to, timeout, lambda client: client.jobs.dead(what, id, service, all, timeout))
+    if json:
+        show_json(found)
+    elif id is not None and not found[done]:
+        from polydomo.errors import NoSuchJob
+
+        raise NoSuchJob(f"there is no dead job {id}; `polydomo dead` lists them")
+    else:
+        typer.echo(f"{done} {found[done]}")
+
+
+# --- schedules ----------------------------------------------------------------------------------------------------------------
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
+
+
+@schedule_commands.command("add")
+def schedule_add(
+    name: Name,
+    when: Annotated[str, typer.Argument(metavar="WHEN", help='A cron expression, or an interval such as "every 30s".')],
+    service: Service,
+    body: Body = None,
+    zone: Annotated[str, typer.Option(metavar="ZONE", help="Time zone of the cron expression.")] = "UTC",
+    missed: Annotated[
+        str, typer.Option(metavar="WORD", help="A run missed while no broker was up: made up `once`, or `skip`.")
+    ] = "once",
+    priority: Priority = 0,
+    retries: Retries = None,
+    first: First = None,
+    run_timeout: RunTimeout = None,
+    to: To = None,
+    json: Json = False,
+    timeout: Timeout = 30.0,
+) -> None:
+    """Submit a job again and again; a schedule of the same name is replaced.
+
+    **Examples**
+
+    - `polydomo schedule add nightly "30 2 * * *" backup all --zone Europe/Berlin`
+    - `polydomo schedule add poll "every 30s" fetch https://example.org/ --missed skip`
+    """
+    frames = read_body(body or [])
+
+    async def ask(client: "AsyncClient") -> Row:
+        return await client.jobs.schedule(
+            name,
+            service,
+            when,
+            tuple(frames),
+            zone=zone,
+            missed=missed,
+            priority=priority,
+            retries=backoff(retries, first),
+            timeout=past.seconds("--run-timeout", run_timeout),
+            patience=timeout,
+        )
+
+    row: Row = with_client(to, timeout, ask)
+    if json:
+        show_json(row)
+    else:
+        typer.echo(f"{name}: next at {short(row['next'])}")
+
+
+@schedule_commands.command("ls")
+def schedule_ls(to: To = None, json: Json = False, timeout: Timeout = 30.0) -> None:
+    """List the schedules, and when each is due."""
+    rows = with_client(to, timeout, lambda client: client.jobs.ask("schedules", {}, None, timeout))[0]["schedules"]
+    if json:
+        show_json(rows)
+    else:
+        columns = [
+            Column("schedule"),
+            Column("service"),
+            Column("when"),
+            Column("zone"),
+            Column("missed"),
+            Column("next", folds=True),
+        ]
+        show(
+            columns,
+            [
+                [
+                    row["name"],
+                    row.get("service", ""),
+                    row.get("when", ""),
+                    row.get("zone", ""),
+                    row.get("missed", ""),
+                    row["problem"] or short(row["next"]),
+                ]
+                for row in rows
+            ],
+        )
+
+
+@schedule_commands.command("rm")
+def schedule_rm(name: Name, to: To = None, timeout: Timeout = 30.0) -> None:
+    """Remove a schedule. Jobs that it has submitted stay."""
+    with_client(to, timeout, lambda client: client.jobs.ask("unschedule", {"name": name}, None, timeout))
+    typer.echo(f"removed {name}")
+
+
+@schedule_commands.command("run")
+def schedule_run(name: Name, to: To = None, timeout: Timeout = 30.0) -> None:
+    """Submit a job of a schedule now, besides its times, and print its id."""
+    row = with_client(to, timeout, lambda client: client.jobs.ask("fire", {"name": name}, None, timeout))[0]
+    typer.echo(row["job"])

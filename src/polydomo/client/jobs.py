@@ -1,0 +1,183 @@
+"""Durable jobs, from a client: submit, look up, wait for the result, cancel; dead jobs and schedules.
+
+Everything goes through reserved services of the broker (``protocols.job_messages``), so it works over every protocol.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+from polydomo.client.message import Frame, Result, encode
+from polydomo.client.retry import Backoff as Waits
+from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchJob, SettingError
+from polydomo.limits import RESULT_POLL
+from polydomo.protocols.backoff import Backoff
+from polydomo.protocols.job_messages import instant, make_id, read_answer, write_message
+
+Row = dict[str, Any]
+Ask = Callable[[str, list[bytes], float], Awaitable[list[bytes]]]  # service, body, timeout
+
+NOT_LEADER = "not-leader"
+PENDING = "pending"
+NOT_FOUND = "not-found"
+AGAIN = (
+    NOT_LEADER,
+    "store-unavailable",
+    "shutdown",
+)  # the broker could not do it; another one, or the same one later, can
+
+
+def microseconds(name: str, seconds: float | None) -> int | None:
+    if seconds is None:
+        return None
+    if not seconds >= 0:
+        raise SettingError(f"{name}: {seconds!r} must be a number of seconds that is not negative")
+    return round(seconds * 1e6)
+
+
+def retries_of(retries: int | Backoff | None) -> object:
+    return retries.to_json() if isinstance(retries, Backoff) else retries
+
+
+class Jobs:
+    """``ask`` calls a service of the broker; ``moved`` is called when another broker leads, with its address if it is known."""
+
+    def __init__(self, ask: Ask, moved: Callable[[str], None]) -> None:
+        self._ask = ask
+        self._moved = moved
+
+    async def submit(
+        self,
+        service: str | bytes,
+        body: tuple[Frame, ...],
+        *,
+        key: str | None = None,
+        delay: float | None = None,
+        at: datetime | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        retries: int | Backoff | None = None,
+        timeout: float | None = None,
+        patience: float,
+    ) -> str:
+        """The id is made here, so that repeating the submission after a lost connection cannot make a second job."""
+        if at is not None and at.tzinfo is None:
+            raise SettingError("at: a datetime must have a time zone, such as datetime.UTC")
+        header: Row = {
+            "service": service.decode() if isinstance(service, bytes) else service,
+            "id": make_id(time.time(), os.urandom(10)),
+            "key": key,
+            "delay_us": microseconds("delay", delay),
+            "at": instant(at.timestamp()) if at is not None else None,
+            "priority": priority or None,
+            "ttl_us": microseconds("ttl", ttl),
+            "retries": retries_of(retries),
+            "timeout_us": microseconds("timeout", timeout),
+        }
+        found, _ = await self.ask("submit", header, encode(body), patience)
+        return str(found["job"])
+
+    async def ask(
+        self, what: str, header: Row, body: list[bytes] | None = None, patience: float = 30.0
+    ) -> tuple[Row, list[bytes]]:
+        """Asks until a broker that leads has answered. Only for what may be repeated."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        message = write_message({name: value for name, value in header.items() if value is not None}, body)
+        waits = Waits()
+        while True:
+            left = deadline - loop.time()
+            error: CallError
+            try:
+                answer, content = read_answer(await self._ask(f"polydomo.{what}", message, max(left, 0.001)))
+            except ConnectionLost as lost:
+                error = lost
+            else:
+                if answer.get("error") is None:
+                    return answer, content
+                code, text = str(answer["error"]), str(answer.get("text", ""))
+                if code == NOT_FOUND:
+                    raise NoSuchJob(text)
+                if code == "invalid":
+                    raise SettingError(text)
+                if code == PENDING:
+                    raise CallTimeout(text)
+                error = CallFailed(code, text)
+                if code not in AGAIN:
+                    raise error
+                if code == NOT_LEADER:
+                    self._moved(str(answer.get("leader", "")))
+            wait = waits.next()
+            if loop.time() + wait >= deadline:
+                raise error
+            await asyncio.sleep(wait)
+
+    async def order(self, what: str, header: Row, patience: float) -> Row:
+        """``pause``, ``resume`` or ``drain``: sent once, to the broker that is connected."""
+        message = write_message(header)
+        answer, _ = read_answer(await self._ask(f"polydomo.{what}", message, patience))
+        if answer.get("error") == NOT_FOUND:
+            raise NoSuchJob(str(answer["text"]))
+        if answer.get("error") is not None:
+            raise CallFailed(str(answer["error"]), str(answer.get("text", "")))
+        return answer
+
+    async def info(self, id: str, patience: float) -> Row:
+        return (await self.ask("job", {"job": id}, None, patience))[0]
+
+    async def result(self, id: str, wait: float, patience: float) -> Result:
+        """Waits in pieces: a broker that goes away meanwhile is asked again when one is back."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        while True:
+            piece = min(max(deadline - loop.time(), 0.0), RESULT_POLL)
+            try:
+                row, body = await self.ask("result", {"job": id, "wait_us": round(piece * 1e6)}, None, piece + patience)
+            except CallTimeout:
+                if loop.time() >= deadline:
+                    raise
+                continue
+            if row["state"] == "done":
+                return Result(body)
+            raise CallFailed(str(row["outcome"] or row["state"]), str(row["reason"]))
+
+    async def cancel(self, id: str, patience: float) -> Row:
+        return (await self.ask("cancel", {"job": id}, None, patience))[0]
+
+    async def list(self, state: str = "", service: str = "", limit: int = 100, patience: float = 30.0) -> Row:
+        header = {"state": state or None, "service": service or None, "limit": limit}
+        return (await self.ask("jobs", header, None, patience))[0]
+
+    async def dead(self, what: str, id: str | None, service: str | None, all: bool, patience: float) -> Row:
+        """``what`` is ``retry`` or ``drop``."""
+        header = {"job": id, "service": service, "all": True if all else None}
+        return (await self.ask(what, header, None, patience))[0]
+
+    async def schedule(
+        self,
+        name: str,
+        service: str,
+        when: str,
+        body: tuple[Frame, ...],
+        *,
+        zone: str = "UTC",
+        missed: str = "once",
+        priority: int = 0,
+        retries: int | Backoff | None = None,
+        timeout: float | None = None,
+        patience: float = 30.0,
+    ) -> Row:
+        header: Row = {
+            "name": name,
+            "service": service,
+            "when": when,
+            "zone": zone,
+            "missed": missed,
+            "priority": priority or None,
+            "retries": retries_of(retries),
+            "timeout_us": microseconds("timeout", timeout),
+        }
+        return (await self.ask("schedule", header, encode(body), patience))[0]

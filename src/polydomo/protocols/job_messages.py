@@ -1,0 +1,186 @@
+"""The messages of durable jobs: what a client sends to ``polydomo.submit`` and the other reserved services, and how the broker answers.
+
+A message is a header, a JSON object on one line that ends with a newline, and the frames of a body. Where a protocol has single-frame
+bodies, header and body are in the same frame, and the newline divides them. An answer that is an error is a header with ``error``
+(a code) and ``text``. Times are ISO 8601 in UTC, durations are whole microseconds (``_us``).
+"""
+
+import json
+from datetime import UTC, datetime
+
+from polydomo.errors import SettingError
+from polydomo.limits import MAX_JOB_DELAY, MAX_JOB_KEY, MAX_JOB_PRIORITY, MAX_SERVICE_NAME
+from polydomo.protocols.backoff import Backoff, backoff_of
+from polydomo.wire.frames import Body, bounds, frame, join, split
+
+Row = dict[str, object]
+
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32
+ID_LENGTH = 26
+
+RETRY_CODE = "retry"  # a worker's failure code "retry:SECONDS" asks for another attempt after that time
+
+
+def make_id(moment: float, chance: bytes) -> str:
+    """A job's id: 48 bits of milliseconds and 80 random bits (10 bytes), in 26 characters that sort by time.
+
+    >>> make_id(1767225600.0, bytes(10))
+    '01KDVDNA000000000000000000'
+    """
+    value = (int(moment * 1000) & (1 << 48) - 1) << 80 | int.from_bytes(chance, "big")
+    return "".join([ALPHABET[value >> shift & 31] for shift in range(125, -1, -5)])
+
+
+def is_id(text: str) -> bool:
+    return len(text) == ID_LENGTH and all(character in ALPHABET for character in text)
+
+
+def instant(moment: float) -> str:
+    """
+    >>> instant(1767225600.25)
+    '2026-01-01T00:00:00.250000Z'
+    """
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def read_instant(what: str, value: object) -> float:
+    """Seconds since the epoch of an ISO 8601 time; one without a zone is in UTC. Raises SettingError."""
+    try:
+        found = datetime.fromisoformat(str(value)) if isinstance(value, str) else None
+        if found is not None:
+            return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        pass
+    raise SettingError(f"{what}: {value!r} is not an ISO 8601 time such as 2026-01-31T12:00:00Z")
+
+
+def write_message(header: Row, body: "list[bytes] | None" = None) -> "list[bytes]":
+    """The frames of a message."""
+    return [_line(header), *(body or [])]
+
+
+def answer_body(header: Row, body: Body = b"") -> Body:
+    """An answer as the broker sends it."""
+    return frame(_line(header), bool(body)) + body
+
+
+def _line(header: Row) -> bytes:
+    return json.dumps(header, separators=(",", ":")).encode() + b"\n"
+
+
+def read_message(body: Body) -> "tuple[Row, bytes]":
+    """The header of a message, and its body in wire form. Raises SettingError."""
+    if not body:
+        return {}, b""
+    start, end, flags = bounds(body, 0)
+    first = bytes(body[start:end])
+    rest = bytes(body[end:])
+    if not flags & 1:
+        text, newline, content = first.partition(b"\n")
+        first, rest = text, frame(content, False) if newline and content else b""
+    return read_header(first), rest
+
+
+def read_header(text: bytes) -> Row:
+    if not text.strip():
+        return {}
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        raise SettingError(f"the message must begin with a JSON object, not {text[:40]!r}") from None
+    if not isinstance(header, dict):
+        raise SettingError(f"the message must begin with a JSON object, not {text[:40]!r}")
+    return header
+
+
+def read_answer(frames: "list[bytes]") -> "tuple[Row, list[bytes]]":
+    """An answer as a client gets it: its header and its body."""
+    first = frames[0] if frames else b""
+    if len(frames) == 1:
+        text, _, content = first.partition(b"\n")
+        return read_header(text), [content] if content else []
+    return read_header(first), frames[1:]
+
+
+class Submission:
+    """What a client asks for with ``polydomo.submit``, checked."""
+
+    __slots__ = ("at", "backoff", "body", "delay", "id", "key", "priority", "run", "service", "ttl")
+
+    FIELDS = {"service", "id", "key", "delay_us", "at", "priority", "ttl_us", "retries", "timeout_us"}
+
+    def __init__(self, header: Row, body: bytes) -> None:
+        """Raises SettingError, which names the field and says what would be right."""
+        unknown = sorted(str(name) for name in header if name not in self.FIELDS)
+        if unknown:
+            raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(self.FIELDS))}")
+        self.service = read_service(header)
+        self.body = body
+        self.id = _text(header, "id", ID_LENGTH)
+        if self.id and not is_id(self.id):
+            raise SettingError(f"id: {self.id!r} must have {ID_LENGTH} characters of Crockford's base 32")
+        self.key = _text(header, "key", MAX_JOB_KEY)
+        self.delay = read_duration(header, "delay_us")
+        self.at = read_instant("at", header["at"]) if header.get("at") is not None else 0.0
+        self.ttl = read_duration(header, "ttl_us")
+        self.run = read_duration(header, "timeout_us")
+        self.priority = _whole(header, "priority", -MAX_JOB_PRIORITY, MAX_JOB_PRIORITY)
+        self.backoff: Backoff | None = None
+        if header.get("retries") is not None:
+            self.backoff = backoff_of(header["retries"])
+
+
+def read_service(header: Row) -> bytes:
+    name = _text(header, "service", MAX_SERVICE_NAME)
+    if not name:
+        raise SettingError("service: the name of the service is missing")
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _text(header: Row, name: str, most: int) -> str:
+    value = header.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or "\0" in value:
+        raise SettingError(f"{name}: must be a text, not {value!r}")
+    try:
+        size = len(value.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        raise SettingError(f"{name}: is not valid Unicode") from None
+    if size > most:
+        raise SettingError(f"{name}: has {size} bytes; the limit is {most}")
+    return value
+
+
+def read_text(header: Row, name: str, most: int) -> str:
+    return _text(header, name, most)
+
+
+def _whole(header: Row, name: str, least: int, most: int) -> int:
+    value = header.get(name)
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise SettingError(f"{name}: {value!r} must be a whole number from {least} to {most}")
+    return value
+
+
+def read_count(header: Row, name: str, most: int) -> int:
+    return _whole(header, name, 0, most)
+
+
+def read_duration(header: Row, name: str) -> float:
+    """Seconds, from a field in microseconds; 0 if it is not there."""
+    return _whole(header, name, 0, round(MAX_JOB_DELAY * 1e6)) / 1e6
+
+
+def body_of(frames: "list[bytes]") -> bytes:
+    return join(frames) if frames else b""
+
+
+def frames_of(body: Body) -> "list[bytes]":
+    return split(body) if body else []
+
+
+def error_header(code: str, text: str) -> Row:
+    return {"error": code, "text": text}

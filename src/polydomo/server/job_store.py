@@ -1,0 +1,175 @@
+"""The job store of a running broker: which one the settings name, its thread, and the way back to the event loop."""
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import socket
+import time
+import zoneinfo
+from collections.abc import Callable
+from datetime import tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from polydomo.broker.durable import Durable
+from polydomo.broker.jobs.jobs import JobPolicy
+from polydomo.broker.jobs.ops import Loaded
+from polydomo.errors import SettingError
+from polydomo.limits import STORE_OPENING
+from polydomo.protocols.backoff import Backoff
+from polydomo.server import logs
+from polydomo.server.logs import say, trouble
+from polydomo.server.settings import DEFAULT, Settings
+from polydomo.stores.backend import Backend
+from polydomo.stores.sqlite import SqliteBackend
+from polydomo.stores.thread import Owner, StoreThread
+
+if TYPE_CHECKING:
+    from polydomo.server.server import BrokerServer
+
+LOG = logs.get("jobs")
+
+OFF = "off"
+SQLITE = "sqlite"
+POSTGRESQL = ("postgresql", "postgres")
+FILE = "jobs.db"
+
+
+def backend_of(settings: Settings) -> Backend | None:
+    """The store that the settings name; None: jobs are off. Raises SettingError."""
+    url = settings.store
+    source = settings.sources.get("store", DEFAULT)
+    if url == OFF:
+        if settings.durable.services:
+            raise SettingError(f"durable.services: needs a job store, and store ({source}) is off")
+        return None
+    if url == SQLITE:
+        return SqliteBackend(Path(settings.data) / FILE)
+    if url.startswith("sqlite:"):
+        return SqliteBackend(Path(url.removeprefix("sqlite:").removeprefix("//")))
+    if urlsplit(url).scheme in POSTGRESQL:
+        if importlib.util.find_spec("psycopg") is None:
+            raise SettingError(f"store ({source}): psycopg is not installed (pip install 'polydomo[postgresql]')")
+        from polydomo.stores.postgres import PostgresBackend
+
+        return PostgresBackend(url)
+    raise SettingError(
+        f"store ({source}): {url!r} must be sqlite, sqlite:/path/to/jobs.db, postgresql://user@host/database, or off"
+    )
+
+
+def policy_of(settings: Settings) -> JobPolicy:
+    durable = settings.durable
+    policy = JobPolicy()
+    policy.backoff = Backoff(durable.attempts, durable.backoff_first, max(durable.backoff_first, durable.backoff_most))
+    for name, attempts in durable.retries.items():
+        policy.backoffs[name.encode("utf-8", "surrogateescape")] = Backoff(
+            attempts, policy.backoff.first, policy.backoff.most
+        )
+    policy.keep = durable.keep
+    policy.keep_dead = durable.keep_dead
+    policy.repeat = durable.repeat
+    policy.max_jobs = durable.max_jobs
+    policy.max_bytes = durable.max_bytes
+    return policy
+
+
+def zone_of(name: str) -> tzinfo:
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise SettingError(f"zone: {name!r} is not a time zone; write its IANA name, such as Europe/Berlin") from None
+
+
+class JobStore(Owner):
+    """Made before the broker listens; ``start`` is called in the running loop."""
+
+    def __init__(self, server: "BrokerServer", backend: Backend) -> None:
+        settings = server.settings
+        self.server = server
+        self.backend = backend
+        durable = settings.durable
+        name = settings.journal.name or f"{socket.gethostname()}:{settings.listeners()[0].address}"
+        self.thread = StoreThread(
+            backend,
+            self,
+            name,
+            "",
+            self._post,
+            repeat=durable.repeat,
+            lease_time=durable.lease,
+            lease_renew=durable.lease / 4,
+        )
+        patterns = [pattern.encode("utf-8", "surrogateescape") for pattern in durable.services]
+        self.durable = Durable(server.broker, self.thread, policy_of(settings), patterns, zone_of)
+        server.broker.use_jobs(self.durable)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
+        self._settled = asyncio.Event()  # it is known who leads, or that the store cannot be used
+
+    async def start(self) -> None:
+        """Once the broker knows its address: clients find the leader there. Waits a moment for the store, since clients that come back
+        after a restart would be refused until it is open."""
+        self._loop = asyncio.get_running_loop()
+        self.thread.address = self.server.settings.durable.address or self.server.broker.address
+        self.thread.start()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._settled.wait(), STORE_OPENING)
+
+    async def stop(self) -> None:
+        """Writes what is there; the loop goes on meanwhile."""
+        if self._loop is not None and not self._stopped:
+            self._stopped = True
+            self.thread.ask_to_stop()
+            while self.thread.running:
+                await asyncio.sleep(0.01)
+
+    def abandon(self) -> None:
+        """For tests: as if the process had been killed."""
+        self._stopped = True
+        self.thread.abandon()
+
+    def tick(self) -> None:
+        """Once a second: jobs are due by the wall clock, which may have been set."""
+        broker = self.server.broker
+        self.durable.wall_shift = time.time() - (time.monotonic() + broker.wall)
+
+    @property
+    def leads(self) -> bool:
+        return self.durable.jobs.leads and not self.durable.jobs.suspended
+
+    def _post(self, function: Callable[[], None]) -> None:
+        """From the store's thread."""
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._run, function)
+            except RuntimeError:
+                pass  # the loop is closed: the broker has stopped
+
+    def _run(self, function: Callable[[], None]) -> None:
+        self.server.wake()
+        try:
+            function()
+        except Exception:
+            trouble(LOG, "internal error", during="the job store's answer")
+
+    # --- Owner ----------------------------------------------------------------------------------------------------------------
+
+    def lead(self, epoch: int, loaded: Loaded) -> None:
+        say(LOG, logging.INFO, "jobs are served here", store=self.backend.url, epoch=epoch, open_jobs=len(loaded.jobs))
+        self.durable.lead(epoch, loaded)
+        self._settled.set()
+
+    def follow(self, leader: str, why: str) -> None:
+        say(LOG, logging.WARNING, "jobs are not served here", store=self.backend.url, leader=leader, why=why)
+        self.durable.follow(leader, why)
+        self._settled.set()
+
+    def suspend(self, suspended: bool) -> None:
+        text = (
+            "jobs are suspended: the lease could not be renewed" if suspended else "jobs go on: the lease was renewed"
+        )
+        say(LOG, logging.WARNING, text, store=self.backend.url)
+        self.durable.suspend(suspended)
