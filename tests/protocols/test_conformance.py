@@ -46,7 +46,7 @@ def names_in(path: str) -> set[str]:
 def rows(page: str) -> list[list[str]]:
     lines = (PAGES / f"conformance-{page}.md").read_text(encoding="utf-8").splitlines()
     table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    assert table[0] == ["sentence", "followed?", "test", "reason if not, or note"]
+    assert table[0] == ["sentence", "followed?", "test", "note"]
     return table[2:]
 
 
