@@ -216,6 +216,8 @@ JOURNAL_SMALL: Final = 1 * MIB  # A batch below this size is merged with its nei
 JOURNAL_MERGED_ROWS: Final = 1_000_000  # ... into one of at most this many rows: about 2 s of one core ...
 JOURNAL_MERGED_BYTES: Final = 16 * MIB  # ... and this size. A reader's task takes several of them.
 JOURNAL_FLUSH: Final = 1.0  # ... and at least between two segments that are closed early because somebody asked.
+STORY_TIME: Final = 5.0  # How long a story waits for what is in memory to be written,
+STORY_LOOK: Final = 0.05  # ... and how often that is looked at.
 TAP_ROWS: Final = (
     250  # Rows that watchers are shown per tick, 1,000 a second: more nobody reads, and making them takes 2 ms.
 )

@@ -89,3 +89,19 @@ def test_open(broker: Broker) -> None:
     assert (result.returncode, result.stdout.decode().strip()) == (0, broker.url.replace("tcp", "http") + "/")
     assert run("open", "--print", "--to", "tcp://127.0.0.1:1").returncode == 5
     assert run("open", "--print", "--to", "ipc:///tmp/x").returncode == 2
+
+
+def test_the_story_of_a_request(broker: Broker) -> None:
+    url = broker.url.replace("tcp", "http")
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with broker.worker("upper", "--", "tr", "a-z", "A-Z"):
+        response = httpx.post(f"{url}/v1/call/upper", content="x", headers={"traceparent": trace})
+    request = response.headers["polydomo-request"]
+    assert (response.text, len(request)) == ("X", 26)
+    story = httpx.get(f"{url}/v1/requests/{request}", timeout=PATIENCE).json()
+    assert (story["request"], story["service"], story["outcome"], story["protocol"]) == (request, "upper", "ok", "http")
+    assert [span["kind"] for span in story["spans"]] == ["queued", "running"]
+    assert story["total_us"] >= story["wait_us"] >= 0 and story["accepted"].endswith("Z") and story["events"]
+    assert story["trace"] == trace
+    assert httpx.get(f"{url}/v1/requests/nonsense").status_code == 400
+    assert httpx.get(f"{url}/v1/requests/{'0' * 26}", timeout=PATIENCE).status_code == 404

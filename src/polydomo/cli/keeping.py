@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polydomo.broker.recorder import Recorder
 from polydomo.errors import PolydomoError, SettingError
-from polydomo.limits import JOURNAL_BODY, JOURNAL_TICK
+from polydomo.limits import JOURNAL_BODY, JOURNAL_TICK, STORY_LOOK, STORY_TIME
 from polydomo.server import logs
 from polydomo.server.event_log import EventLog
 from polydomo.server.resources import REMEDIES
@@ -62,12 +62,30 @@ class Keeper:
             broker.now = time.monotonic()
             try:
                 self.journal.attach(broker)
+                server.find_story = self._find_story
             except RuntimeError as error:  # its thread cannot be started
                 raise SettingError(f"cannot start the journal: {error}; {REMEDIES[errno.EAGAIN]}") from None
         self._tap = Tap(broker, self.recorder, Run("", 0, broker.wall, max_body=JOURNAL_BODY), self._bodies)
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(JOURNAL_TICK, self._tick)
+
+    async def _find_story(self, request: str) -> "dict[str, object] | None":
+        """The story of a request that has ended. What is in memory is written first."""
+        from polydomo.journal.reader import Reader
+        from polydomo.journal.story_row import find_story
+
+        recorder = self._server.broker.recorder
+        end = time.monotonic() + STORY_TIME
+        wanted = 0
+        while self.journal is not None and time.monotonic() < end:
+            status: dict[str, Any] = recorder.journal(True)
+            wanted = wanted or status.get("rows", 0)
+            if status.get("safe", 0) >= wanted or status.get("trouble"):
+                break
+            await asyncio.sleep(STORY_LOOK)
+        directory = Path(self._server.settings.data) / "journal"
+        return await self._loop.run_in_executor(None, lambda: find_story(Reader([directory]), request))
 
     def tell(self) -> None:
         """Once the broker listens: why no journal is kept, where one is by default. A broker that cannot listen has worse to tell."""

@@ -1,6 +1,6 @@
 """W3C trace context: where a request carries one, and how it is read.
 
-An eMQP client sends it as the header ``traceparent``, which reaches an eMQP worker as it came. MDX and DCP have no
+An eMQP or HTTP client sends it as the header ``traceparent``, which reaches a worker of the same protocol as it came. MDX and DCP have no
 headers; where both ends have agreed on it, and the setting says so, a part does the same: ``traceparent:00-...`` as a
 metadata part of DCP, which the broker passes on untouched, or as the first frame of an MDX body.
 """
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from polydomo.protocols.dcp import Passed
 from polydomo.protocols.emqp import EmqpRef
+from polydomo.protocols.http_session import Exchange
 from polydomo.protocols.request import Request
 
 NAME = "traceparent"
@@ -43,6 +44,8 @@ def parse(text: str) -> Context | None:
 def of_header(request: Request) -> str:
     """The context in the headers of the request, of a protocol that has them."""
     ref = request.ref
+    if isinstance(ref, Exchange):
+        return ref.trace
     return _search(ref.route.headers.framed) if isinstance(ref, EmqpRef) else ""
 
 

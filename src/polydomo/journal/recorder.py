@@ -26,7 +26,7 @@ from polydomo.protocols.request import NO_HISTORY, OK, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body
 
-HEADERS = ("emqp",)  # protocols whose requests have headers
+HEADERS = ("emqp", "http")  # protocols whose requests have headers
 SILENT = "silence"  # the ``outcome`` of a worker that was lost because it said nothing
 
 

@@ -32,6 +32,7 @@ from polydomo.server.outgoing import Call, Publishers, bridge_to
 from polydomo.server.resources import MORE_FILES, open_files, remedy, shortage
 from polydomo.server.settings import Settings
 from polydomo.server.site import build_site
+from polydomo.server.story import Find
 from polydomo.server.udp import Heartbeats
 from polydomo.wire.address import IPC, TCP, Address, is_loopback
 from polydomo.wire.link import Hub, Link
@@ -88,6 +89,7 @@ class BrokerServer:
         self.publishers = Publishers(self)
         self.bridges: list[Call] = []  # to other brokers
         self.metrics = MetricsPage(self)
+        self.find_story: Find | None = None  # looks a request up in the journal, where one is kept
         self.site = build_site(self)  # what is served over HTTP
         self.urls: list[str] = []
         self.places: dict[str, str] = {}  # the listeners with a role, by its name

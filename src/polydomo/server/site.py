@@ -19,6 +19,7 @@ from polydomo.protocols.service_schema import ServiceSchema
 from polydomo.protocols.websocket_session import WebSocketEndpoint
 from polydomo.server.access import LATER, Identity
 from polydomo.server.metrics import CONTENT_TYPE
+from polydomo.server.story import StoryEndpoint
 from polydomo.wire.http import HttpError, RequestHead
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def build_site(server: "BrokerServer") -> Site:
     site.mount("/worker", MemoWorkerEndpoint(memo, memo_workers))
     for page in PAGES:
         site.mount(f"/v1/{page}", InspectEndpoint(b"polydomo." + page.encode()))
+    site.mount("/v1/requests", StoryEndpoint(server))
     site.mount("/v1/logs", QueryEndpoint(b"polydomo.logs"))
     for name in ("polydomo.js", "polydomo.d.ts"):
         site.mount(f"/v1/{name}", FileEndpoint(name, (WEB / name).read_bytes(), shared=True))

@@ -1,0 +1,96 @@
+"""``GET /v1/requests`` and ``GET /v1/requests/{id}``: what is open, and the story of one request.
+
+An open request is described from what the broker knows now. One that has ended is looked up in the journal, by a thread, once what is in
+memory has been written.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from polydomo.broker import builtin_services
+from polydomo.broker.access_rules import INSPECT
+from polydomo.errors import SettingError
+from polydomo.protocols.http_inspect import InspectEndpoint
+from polydomo.protocols.http_session import HttpSession, Poll
+from polydomo.server import logs
+from polydomo.server.logs import trouble
+from polydomo.wire.http import HttpError, RequestHead
+
+if TYPE_CHECKING:
+    from polydomo.server.server import BrokerServer
+
+LOG = logs.get("server")
+
+Row = dict[str, Any]
+Find = Callable[[str], Awaitable[Row | None]]  # by id; raises SettingError for what is no id
+
+
+class StoryPoll(Poll):
+    """A response that waits for the journal."""
+
+    def __init__(self, session: HttpSession) -> None:
+        self.session: HttpSession | None = session
+
+    def abandoned(self) -> None:
+        self.session = None
+
+
+class StoryEndpoint(InspectEndpoint):
+    right = (INSPECT, "polydomo.requests")
+
+    def __init__(self, server: "BrokerServer") -> None:
+        super().__init__(b"polydomo.requests")
+        self.server = server
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        if len(path) > 1:
+            raise HttpError(404, "there is nothing below a request", close=False)
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        if path in ([], [""]):
+            super().serve(session, head, path, body)
+            return
+        live = self._open(path[0])
+        if live is not None:
+            session.reply_json(200, live)
+            return
+        find = self.server.find_story
+        if find is None:
+            raise HttpError(
+                404, "no open request has this id, and the broker keeps no journal of those that ended", close=False
+            )
+        poll = StoryPoll(session)
+        session.carried = poll
+        task = self.server.loop.create_task(self._look_up(poll, find, path[0]))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _open(self, name: str) -> Row | None:
+        broker = self.server.broker
+        for session in broker.sessions:
+            for request in session.requests:
+                if broker.request_name(request) == name:
+                    return builtin_services.request_row(broker, request)
+        return None
+
+    async def _look_up(self, poll: StoryPoll, find: Find, name: str) -> None:
+        status, answer = 404, None
+        try:
+            answer = await find(name)
+            text = "the journal has nothing of this request"
+        except SettingError as error:
+            status, text = 400, str(error)
+        except Exception:
+            trouble(LOG, "internal error", during="reading the journal for a story")
+            status, text = 500, "the journal could not be read; the broker's log says why"
+        session = poll.session
+        if session is None:
+            return
+        self.server.wake()
+        session.carried = None
+        if answer is not None:
+            session.reply_json(200, answer)
+        else:
+            session.problem(status, "not-found" if status == 404 else "bad-request" if status == 400 else "error", text)
