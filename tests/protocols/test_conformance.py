@@ -32,8 +32,8 @@ LEAST = {
 DIALOG = "## On the wire"
 PARTS = {
     "a table of states and events": re.compile(r"^\| event.*\|$", re.MULTILINE | re.IGNORECASE),
-    "what was chosen": re.compile(r"^## What we chose where the \w+ (?:is|are) silent$", re.MULTILINE),
-    "what happens on each violation": re.compile(r"^## (?:Violations|What happens on each violation)$", re.MULTILINE),
+    "its decisions": re.compile(r"^## Decisions where the \w+ (?:is|are) silent$", re.MULTILINE),
+    "what happens on each violation": re.compile(r"^## Violations$", re.MULTILINE),
 }
 
 
