@@ -231,6 +231,9 @@ PIPELINE_IN_PROCESS_ROWS: Final = (
 
 MAX_LOG_RECORD: Final = 16 * KIB  # One record that a peer publishes, as JSON; a traceback fits.
 MAX_LOG_RECORDS: Final = 10_000  # Records the broker remembers, the oldest make room,
+ENDED_REQUESTS: Final = (
+    20_000  # Ended requests whose ids can still be made, for log records that come after the reply: some 3 MiB.
+)
 MAX_LOG_BYTES: Final = 16 * MIB  # ... and their size in all.
 LOG_QUEUE: Final = 10_000  # Records that a program's handler holds while the broker cannot be reached; then they are dropped, and counted,
 LOG_QUEUE_BYTES: Final = 8 * MIB  # ... and their size in all.

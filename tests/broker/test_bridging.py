@@ -238,7 +238,7 @@ def test_in_a_ring_a_request_arrives_once_and_its_trace_shows_the_hops(net: Net)
         first = int(journey.trace[19:35], 16)
         assert a.notes.routes[first] == [
             f"{between.identity.decode()}:{journey.parent}",
-            f"{c.identity.decode()}:{request.number}",
+            f"{c.identity.decode()}:{c.broker.request_name(request)}",
         ]
     assert b.broker.newest_request + d.broker.newest_request == 10
 

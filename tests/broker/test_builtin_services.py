@@ -5,6 +5,7 @@ import json
 import pytest
 
 from polydomo import limits
+from polydomo.broker import request_ids
 from polydomo.broker.policy import Policy
 from tests.broker.rig import Peer, World
 
@@ -63,18 +64,20 @@ def test_figures_of_a_broker_at_work(world: World) -> None:
     world.wait(2.0)
     status = json.loads(ask(asker, b"polydomo.status"))
     assert status["connections"] == 4 and status["workers"] == 2 and status["services"] == 4
-    assert status["open_requests"] == 4 and status["uptime"] == 2.0 and status["draining"] is False
+    assert status["open_requests"] == 4 and status["uptime_us"] == 2_000_000 and status["draining"] is False
     services = {row["name"]: row for row in rows(asker, "services")}
     assert set(services) == {"echo", "other", "\\xff", "nobody"}
     assert services["echo"]["workers"] == 1 and services["echo"]["idle"] == 0 and services["echo"]["queued"] == 2
-    assert services["echo"]["oldest_wait"] == 2.0 and services["echo"]["accepted"] == 3
+    assert services["echo"]["oldest_wait_us"] == 2_000_000 and services["echo"]["accepted"] == 3
     assert services["other"]["idle"] == 1
     workers = {row["worker"]: row for row in rows(asker, "workers")}
     assert workers[f"w{worker.me.number}"]["held"] == 1 and workers[f"w{idle.me.number}"]["held"] == 0
     assert workers[f"w{idle.me.number}"]["services"] == ["other", "\\xff"]
     clients = {row["client"]: row for row in rows(asker, "clients")}
     assert clients[f"c{client.number}"]["open_requests"] == 4 and len(clients) == 2
-    states = {row["request"]: (row["state"], row["why"]) for row in rows(asker, "requests")}
+    states = {
+        request_ids.parse(str(row["request"])).number: (row["state"], row["why"]) for row in rows(asker, "requests")
+    }
     assert states == {
         1: ("running", f"worker w{worker.me.number} has it"),
         2: ("queued", "its only worker is busy"),
@@ -100,9 +103,9 @@ def test_what_a_worker_still_does_for_a_client_that_has_gone_is_listed() -> None
     world.wait(3.0)
     client.close()
     (row,) = rows(asker, "requests")
-    assert row["state"] == "abandoned" and row["worker"] == f"w{worker.me.number}" and row["since"] == 3.0
+    assert row["state"] == "abandoned" and row["worker"] == f"w{worker.me.number}" and row["state_us"] == 3_000_000
     assert row["why"] == "worker w1 still runs it, though it ended as cancelled: the client has gone"
-    assert row["bytes"] is None
+    assert row["request_bytes"] is None
     assert world.broker.open_requests == 0, "it has its outcome"
     worker.answer()
     assert rows(asker, "requests") == []

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from polydomo.broker import log_records
-from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker import log_records, request_ids
+from polydomo.broker.broker import Broker
 from polydomo.broker.log_records import LogRecord, LogRecords
 from polydomo.broker.recorder import Recorder
 from polydomo.broker.tokens import NUMBER_MASK, number_of
@@ -14,6 +14,7 @@ from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import MORE, bounds, frame, join
 from polydomo.wire.link import Handler, Hub, Link
+from tests.entropy import Counting
 
 NOW = 1_794_724_735.5
 
@@ -156,7 +157,7 @@ class Hall:
     def __init__(self) -> None:
         self.notes = Notes()
         self.hub = Hub()
-        self.broker = Broker(100.0, Entropy(), recorder=self.notes, wall=NOW)
+        self.broker = Broker(100.0, Counting(), recorder=self.notes, wall=NOW)
 
     def join(self, session: type[Session]) -> Session:
         link = Link(self.hub, Handler(), "tcp://127.0.0.1:1")
@@ -199,9 +200,12 @@ def test_a_worker_s_record_is_tied_to_the_request_also_after_its_reply() -> None
     ((topic, content),) = heard(subscriber)
     found = json.loads(content)
     assert topic == b"log.upper" and found["message"] == "done"
-    assert (found["request"], found["attempt"], found["record"]) == (2, token.decode(), 1)
+    assert (found["attempt"], found["record"]) == (token.decode(), 1)
+    assert request_ids.parse(found["request"]).number == 2
     assert [r.request for r in hall.notes.records] == [2]
-    assert hall.broker.publishing.log_records.select(request=2) == hall.notes.records
+    kept = hall.broker.publishing.log_records
+    assert kept.select(request="2") == kept.select(request=found["request"].lower()) == hall.notes.records
+    assert kept.select(request=found["request"][:-1] + "3") == []
     assert len(hall.broker.publishing.last_values) == 0  # no last value is kept of it
 
 

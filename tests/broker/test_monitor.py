@@ -7,6 +7,7 @@ import pytest
 
 from polydomo import limits
 from polydomo.broker import builtin_services, figures, states
+from polydomo.broker.json_form import iso_time
 from polydomo.broker.policy import Policy
 from polydomo.protocols.model import Publication, Worker
 from polydomo.protocols.session import Session
@@ -125,7 +126,7 @@ def test_a_worker_that_leaves_has_left_and_is_remembered_with_the_cause() -> Non
         "DISCONNECT",
         ["echo", "other"],
     )
-    assert gone["time"] == START + 1.0
+    assert gone["time"] == iso_time(START + 1.0)
 
 
 def test_who_has_gone_is_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +258,7 @@ def test_figures_are_published_once_a_second_to_those_who_want_them() -> None:
     ((topic, found),) = watcher.heard
     assert topic == "monitor.figures"
     assert found["rate"] == 10.0
-    assert found["p50"] == pytest.approx(0.05, rel=0.011)
+    assert found["p50_us"] == pytest.approx(50_000, rel=0.011)
     assert found["workers"] == {"ready": 1, "busy": 0, "late": 0}
     (row,) = found["services"]
     assert (row["name"], row["state"], row["answered"], row["rate"]) == ("echo", "ready", 10, 10.0)
@@ -363,7 +364,7 @@ def test_reserved_rows_have_states() -> None:
     world.wait(1.0)
     for name in (b"polydomo.workers", b"polydomo.services"):
         (row,) = asked(world, client, name)
-        assert (row["state"], row["state_since"]) == ("busy", 1.0)
+        assert (row["state"], row["state_since"], row["state_us"]) == ("busy", iso_time(START), 1_000_000)
     (row,) = asked(world, client, b"polydomo.clients")
-    assert (row["state"], row["state_since"], row["cause"]) == ("busy", 1.0, "waits for a reply")
+    assert (row["state"], row["state_us"], row["cause"]) == ("busy", 1_000_000, "waits for a reply")
     assert asked(world, client, b"polydomo.figures")["open_requests"] == 1

@@ -16,7 +16,9 @@ from typing import Any, Self
 import pytest
 from rich.console import Console
 
-from polydomo.cli.panel import History, headline, latency, lines, screen, sparkline
+from polydomo.broker.json_form import iso_time
+from polydomo.cli.panel import History, headline, lines, screen, sparkline
+from polydomo.cli.render import latency
 from tests.cli.shell import PATIENCE, POLYDOMO, Broker, Running, environment, run
 
 
@@ -29,16 +31,16 @@ def figures(**changes: Any) -> dict[str, Any]:
         "workers": 2,
         "busy": 2,
         "queued": 7,
-        "oldest_wait": 0.25,
+        "oldest_wait_us": 250_000,
         "accepted": 1000,
         "answered": 990,
         "failed": 3,
         "requeued": 1,
         "rate": 1234.5,
         "failed_rate": 0.0,
-        "p50": 0.000_150,
-        "p99": 0.004_2,
-        "max": 0.02,
+        "p50_us": 150,
+        "p99_us": 4_200,
+        "max_us": 20_000,
     }
     worker = {
         "worker": "w1",
@@ -47,27 +49,35 @@ def figures(**changes: Any) -> dict[str, Any]:
         "services": ["echo"],
         "held": 1,
         "done": 12,
-        "state_since": 3.0,
+        "failed": 0,
+        "mean_us": 4_200,
+        "state_us": 3_000_000,
         "cause": "silent for 4.0 s",
         "peer": "tcp://127.0.0.1:40000",
     }
-    event = {"time": 1_794_724_735.0, "kind": "worker", "name": "w1", "state": "late", "cause": "silent for 4.0 s"}
+    event = {
+        "time": "2026-11-15T04:38:55.000000Z",
+        "kind": "worker",
+        "name": "w1",
+        "state": "late",
+        "cause": "silent for 4.0 s",
+    }
     return {
-        "time": 1_794_724_735.0,
+        "time": "2026-11-15T04:38:55.000000Z",
         "address": "tcp://127.0.0.1:5246",
-        "uptime": 75.0,
+        "uptime_us": 75_000_000,
         "draining": False,
         "connections": 3,
         "workers": {"ready": 0, "busy": 1, "late": 1},
         "open_requests": 9,
         "queued": 7,
         "held_bytes": 2048,
-        "span": 1.0,
+        "span_us": 1_000_000,
         "rate": 1234.5,
         "failed_rate": 0.0,
-        "p50": 0.000_150,
-        "p99": 0.004_2,
-        "max": 0.02,
+        "p50_us": 150,
+        "p99_us": 4_200,
+        "max_us": 20_000,
         "more_services": 0,
         "services": [service, {**service, "name": "idle", "state": "ready", "queued": 0, "rate": 0.0}],
         "events": [event],
@@ -127,7 +137,7 @@ def test_nothing_is_cut_but_causes_at_any_width(width: int) -> None:
     found = figures(services=[row])
     history = History()
     for second in range(40):
-        history.add({**found, "time": second + 1.0})
+        history.add({**found, "time": iso_time(second)})
     console = Console(file=io.StringIO(), width=width, height=50, force_terminal=True, color_system=None)
     console.print(screen(found, history, width, 50, ""))
     assert isinstance(console.file, io.StringIO)
@@ -149,13 +159,13 @@ def test_peers_cannot_steer_the_terminal() -> None:
 def test_history_keeps_half_a_minute_and_stands_still_while_the_broker_is_away() -> None:
     history = History()
     for second in range(50):
-        history.add(figures(time=float(second), rate=float(second)))
-        history.add(figures(time=float(second), rate=float(second)))
+        history.add(figures(time=iso_time(second), rate=float(second)))
+        history.add(figures(time=iso_time(second), rate=float(second)))
     assert list(history.all) == [float(second) for second in range(20, 50)]
     assert list(history.services) == ["echo", "idle"]
     assert sparkline(deque([0.0, 0.0])) == "  "
     assert [name for name, _ in headline(figures())][:2] == ["up", "connections"]
-    assert latency(90.0) == "1 m 30 s"
+    assert latency(90_000_000) == "1 m 30 s"
 
 
 # --- with real processes --------------------------------------------------------------------------------------------------------

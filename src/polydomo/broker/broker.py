@@ -41,11 +41,13 @@ from polydomo.broker.bridging import Bridging
 from polydomo.broker.catalog import Catalog, Entry
 from polydomo.broker.control import Control
 from polydomo.broker.durable import Durable
+from polydomo.broker.ended_requests import EndedRequests
 from polydomo.broker.memoising import Memoiser
 from polydomo.broker.monitor import Monitor
 from polydomo.broker.policy import Policy
 from polydomo.broker.publishing import Publishing
 from polydomo.broker.recorder import Recorder
+from polydomo.broker.request_ids import RequestId
 from polydomo.broker.schemas import Schemas
 from polydomo.broker.timers import Timers
 from polydomo.broker.tokens import Tokens
@@ -86,6 +88,7 @@ class Broker(BrokerApi):
         "control",
         "draining",
         "durable",
+        "ended_requests",
         "held_bytes",
         "max_held_bytes",
         "max_outstanding",
@@ -145,6 +148,7 @@ class Broker(BrokerApi):
         self.draining = False
         self.refusal = ""
         self.newest_request = 0  # numbers count up from 1
+        self.ended_requests: EndedRequests | None = None  # made with the first publisher, which may publish log records
         self.newest_worker = 0
         self.newest_session = 0
         self.max_queue = self.policy.max_queue
@@ -359,6 +363,8 @@ class Broker(BrokerApi):
         if self.draining or session.principal:
             session.may_request = False  # each of its requests goes through ``admission.resolve``
         self.sessions[session] = None
+        if session.publishes and self.ended_requests is None:
+            self.ended_requests = EndedRequests()
         self.monitor.opened(session)
         self.recorder.opened(session)
 
@@ -576,7 +582,15 @@ class Broker(BrokerApi):
         return self.bridging.identity()
 
     def request_name(self, request: Request) -> str:
-        return self.recorder.request_id(request) or str(request.number)
+        return self.request_id(request.number, request.accepted)
+
+    def request_id(self, number: int, accepted: float) -> str:
+        """The id of a request of this run. The journal gives it; without one the ids have the same form."""
+        given = self.recorder.request_id(number, accepted)
+        if given:
+            return given
+        run = int(self.identity()[:10], 16)  # 40 bits
+        return str(RequestId(int((self.wall + accepted) * 1000), run, number))
 
     # --- the catalog
 

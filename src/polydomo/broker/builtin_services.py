@@ -30,6 +30,7 @@ import json
 from typing import TYPE_CHECKING
 
 from polydomo.broker import control, figures, job_services, states
+from polydomo.broker.json_form import iso_time, microseconds
 from polydomo.limits import MAX_LISTED, TOPIC_PREVIEW
 from polydomo.protocols.job_messages import answer_body, error_header
 from polydomo.protocols.model import Service, Worker
@@ -113,7 +114,8 @@ def window(broker: "Broker", session: Session, name: bytes) -> int:
 def status(broker: "Broker") -> Row:
     return {
         "address": broker.address,
-        "uptime": round(broker.now - broker.started, 3),
+        "started": iso_time(broker.wall + broker.started),
+        "uptime_us": microseconds(broker.now - broker.started),
         "connections": len(broker.sessions),
         "workers": len(broker.workers),
         "services": len(broker.services),
@@ -134,7 +136,8 @@ def service_row(broker: "Broker", service: Service) -> Row:
         "idle": len(service.idle),
         **figures.traffic(broker, service),
         "state": state.state,
-        "state_since": round(broker.now - state.since, 3),
+        "state_since": iso_time(broker.wall + state.since),
+        "state_us": microseconds(broker.now - state.since),
         "cause": state.cause,
     }
 
@@ -148,18 +151,19 @@ def worker_row(broker: "Broker", worker: Worker) -> Row:
         "peer": worker.session.link.peer,
         "services": [text(service.name) for service in worker.services],
         "state": state.state,
-        "state_since": round(broker.now - state.since, 3),
+        "state_since": iso_time(broker.wall + state.since),
+        "state_us": microseconds(broker.now - state.since),
         "cause": state.cause,
         "held": len(worker.held),
         "credit": worker.credit,
         "done": worker.done,
         "name": worker.name,
-        "failures": worker.failures,
-        "latency_us": round(worker.busy_time / worker.done * 1e6) if worker.done else None,
-        "slowest_us": round(worker.slowest * 1e6),
+        "failed": worker.failures,
+        "mean_us": microseconds(worker.busy_time / worker.done) if worker.done else None,
+        "max_us": microseconds(worker.slowest) if worker.done else None,
         "draining": worker.draining,
-        "since": round(broker.now - worker.registered_at, 3),
-        "silent": round(broker.now - worker.last_heard, 3),
+        "registered": iso_time(broker.wall + worker.registered_at),
+        "silent_us": microseconds(broker.now - worker.last_heard),
     }
 
 
@@ -173,7 +177,8 @@ def client_row(broker: "Broker", session: Session) -> Row:
         "open_requests": len(session.requests),
         "paused": bool(session.link.pauses),
         "state": state.state,
-        "state_since": round(broker.now - state.since, 3),
+        "state_since": iso_time(broker.wall + state.since),
+        "state_us": microseconds(broker.now - state.since),
         "cause": state.cause,
     }
 
@@ -185,9 +190,8 @@ def requests(broker: "Broker") -> list[Row]:
             if len(found) == MAX_LISTED:
                 return found
             found.append(request_row(broker, request))
-    for (
-        worker
-    ) in broker.workers:  # what a worker still does, though the request has ended: its client has gone, or it timed out
+    # what a worker still runs, though the request has ended: its client has gone, or it timed out
+    for worker in broker.workers:
         for request in worker.held.values():
             if request.state == DONE:
                 if len(found) == MAX_LISTED:
@@ -199,18 +203,21 @@ def requests(broker: "Broker") -> list[Row]:
 def request_row(broker: "Broker", request: Request) -> Row:
     worker = request.worker
     held = request.state != QUEUED and worker is not None
+    since = request.dispatched if held else request.accepted
     return {
-        "request": request.number,
+        "request": broker.request_name(request),
         "service": text(request.service.name),
         "client": f"c{request.session.number}",
         "protocol": request.session.protocol,
         "state": STATES[request.state],
-        "age": round(broker.now - request.accepted, 3),
-        "since": round(broker.now - (request.dispatched if held else request.accepted), 3),
-        "worker": f"w{worker.number}" if worker is not None and held else "",
+        "state_since": iso_time(broker.wall + since),
+        "state_us": microseconds(broker.now - since),
+        "accepted": iso_time(broker.wall + request.accepted),
+        "age_us": microseconds(broker.now - request.accepted),
+        "worker": f"w{worker.number}" if worker is not None and held else None,
         "attempts": request.attempts,
-        "hops": request.history.forwards,
-        "bytes": len(request.body) if request.state != DONE else None,  # the body of one that ended is gone
+        "forwards": request.history.forwards,
+        "request_bytes": len(request.body) if request.state != DONE else None,  # the body of one that ended is gone
         "why": why(request),
     }
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import queues, states
 from polydomo.broker.histogram import Counts, Tally, add, quantile
+from polydomo.broker.json_form import iso_time, microseconds
 from polydomo.limits import MAX_LISTED, MONITOR_SHOWN
 from polydomo.protocols.model import BUSY, LATE, READY, REGISTERING, Service
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 
-PARTS = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+PARTS = (("p50_us", 0.5), ("p99_us", 0.99), ("max_us", 1.0))
 
 
 def figures(broker: "Broker") -> Row:
@@ -39,16 +40,16 @@ def figures(broker: "Broker") -> Row:
             add(everything, tally.last)
             failed += tally.last_failures
     return {
-        "time": round(broker.wall + broker.now, 3),
+        "time": iso_time(broker.wall + broker.now),
         "address": broker.address,
-        "uptime": round(broker.now - broker.started, 3),
+        "uptime_us": microseconds(broker.now - broker.started),
         "draining": broker.draining,
         "connections": len(broker.sessions),
         "workers": workers(broker),
         "open_requests": broker.open_requests,
         "queued": sum(service.queue_length for service in services),
         "held_bytes": broker.held_bytes,
-        "span": round(monitor.span, 3),
+        "span_us": microseconds(monitor.span),
         **_rates(everything, failed, monitor.span),
         "more_services": max(0, len(services) - MAX_LISTED),
         "services": rows,
@@ -81,8 +82,8 @@ def totals(broker: "Broker") -> Row:
         "violations": monitor.violations,
         "connections_accepted": monitor.connections_accepted,
         "connections_refused": monitor.connections_refused,
-        "bytes_received": monitor.bytes_received,
-        "bytes_sent": monitor.bytes_sent,
+        "received_bytes": monitor.bytes_received,
+        "sent_bytes": monitor.bytes_sent,
         "datagrams": dict(monitor.datagrams),
     }
 
@@ -101,7 +102,7 @@ def traffic(broker: "Broker", service: Service) -> Row:
     first = queues.oldest(service) if service.queue_length else None
     return {
         "queued": service.queue_length,
-        "oldest_wait": round(broker.now - first.accepted, 3) if first is not None else 0.0,
+        "oldest_wait_us": microseconds(broker.now - first.accepted) if first is not None else 0,
         "accepted": service.accepted,
         "answered": service.answered,
         "failed": service.failed,
@@ -132,7 +133,7 @@ def _service(broker: "Broker", service: Service, tallies: "dict[str, Tally]") ->
 def _nothing(name: str) -> Row:
     """A row for a service that others reach without us."""
     row: Row = {"name": name, "protocols": [], "state": REGISTERING, "cause": "", "workers": 0, "busy": 0, "queued": 0}
-    row.update({"oldest_wait": 0.0, "accepted": 0, "answered": 0, "failed": 0, "requeued": 0})
+    row.update({"oldest_wait_us": 0, "accepted": 0, "answered": 0, "failed": 0, "requeued": 0})
     return {**row, **_rates({}, 0, 0.0), "callers": {}}
 
 
@@ -142,5 +143,5 @@ def _rates(counts: Counts, failed: int, span: float) -> Row:
         "failed_rate": round(failed / span, 1) if span else 0.0,
     }
     for name, part in PARTS:
-        row[name] = round(quantile(counts, part), 6)
+        row[name] = microseconds(quantile(counts, part))
     return row

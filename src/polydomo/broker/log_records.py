@@ -5,14 +5,17 @@ A record is a JSON object, published under ``log.`` and the service's name:
     {"service": "upper", "level": "warning", "time": 1794724735.65, "message": "too long", "fields": {"size": 70000},
      "request": "00000002a001"}
 
-Only ``message`` is needed. ``request`` is what the worker knows the request by: the token of its attempt (see ``ledger.number_of``), or
-the request's number. Whoever reads the record gets the number as ``request``, the token as ``attempt``, and the record's own number as
-``record``.
+Only ``message`` is required. ``request`` is the token of the attempt, as the worker knows it (see ``tokens``), or the request's id
+or number. ``time`` is seconds since the epoch or ISO 8601. Readers get the id as ``request``, the token as ``attempt``, the time as ISO
+8601, and the record's own number as ``record``.
 """
 
 import json
 from collections import deque
+from datetime import datetime
 
+from polydomo.broker import request_ids
+from polydomo.broker.json_form import iso_time
 from polydomo.limits import MAX_LISTED, MAX_LOG_BYTES, MAX_LOG_RECORD, MAX_LOG_RECORDS
 from polydomo.protocols import documents
 
@@ -26,7 +29,19 @@ Row = dict[str, object]
 class LogRecord:
     """One record. ``content`` is what subscribers get."""
 
-    __slots__ = ("attempt", "broker", "fields", "level", "message", "number", "request", "service", "size", "time")
+    __slots__ = (
+        "attempt",
+        "broker",
+        "fields",
+        "level",
+        "message",
+        "number",
+        "request",
+        "request_id",
+        "service",
+        "size",
+        "time",
+    )
 
     def __init__(
         self, time: float, service: str, level: str, message: str, fields: Row, attempt: str, size: int
@@ -39,20 +54,21 @@ class LogRecord:
         self.attempt = attempt  # "": it belongs to no request
         self.size = size  # bytes, as it was published
         self.broker = ""  # the one that it was published at, if it is not this one
-        self.request = 0  # the broker's, as is the next
+        self.request = 0  # number of the request; the broker's, as are the next two
+        self.request_id = ""
         self.number = 0
 
     def row(self) -> Row:
         return {
             "record": self.number,
-            "time": self.time,
+            "time": iso_time(self.time),
             "service": self.service,
             "level": self.level,
             "message": self.message,
             "fields": self.fields,
-            "request": self.request,
-            "attempt": self.attempt,
-            "broker": self.broker,
+            "request": self.request_id or None,
+            "attempt": self.attempt or None,
+            "broker": self.broker or None,
         }
 
     @property
@@ -76,7 +92,7 @@ def read(topic: bytes, content: bytes, now: float) -> LogRecord:
     fields = found.get("fields", {})
     if not isinstance(fields, dict):
         raise ValueError("its fields are no object")
-    return LogRecord(
+    record = LogRecord(
         _time(found.get("time"), now),
         service,
         level_of(found.get("level", "info")),
@@ -85,6 +101,9 @@ def read(topic: bytes, content: bytes, now: float) -> LogRecord:
         _attempt(found),
         len(content),
     )
+    if request_ids.is_id(found.get("request")):
+        record.request_id = str(found["request"]).upper()
+    return record
 
 
 def level_of(value: object) -> str:
@@ -104,7 +123,14 @@ def _time(value: object, now: float) -> float:
         return float(value)
     if value is None:
         return now
-    raise ValueError("its time is not in seconds since the epoch")
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            moment = None
+        if moment is not None and moment.tzinfo is not None and moment.year >= 1970:
+            return moment.timestamp()
+    raise ValueError("its time is neither seconds since the epoch nor ISO 8601 with a time zone")
 
 
 def _attempt(found: "dict[str, object]") -> str:
@@ -113,9 +139,12 @@ def _attempt(found: "dict[str, object]") -> str:
         return f"{value:09x}000"
     if value is None or value == "" or value == 0:
         return ""
+    if request_ids.is_id(value):
+        attempt = found.get("attempt")
+        return attempt if isinstance(attempt, str) and len(attempt) <= 255 else ""
     if isinstance(value, str) and len(value) <= 255:
         return value
-    raise ValueError("its request is neither a number nor an attempt")
+    raise ValueError("its request is neither an id nor a number nor an attempt")
 
 
 class LogRecords:
@@ -137,10 +166,11 @@ class LogRecords:
             self.size -= self.records.popleft().size
 
     def select(
-        self, service: str = "", level: str = "debug", request: int = 0, after: int = 0, most: int = MAX_LISTED
+        self, service: str = "", level: str = "debug", request: str = "", after: int = 0, most: int = MAX_LISTED
     ) -> list[LogRecord]:
-        """The newest that fit, the oldest of them first."""
+        """The newest that fit, the oldest of them first. ``request`` is an id or a number."""
         least = LEVELS.index(level)
+        number, request_id = _request(request)
         found: list[LogRecord] = []
         for record in reversed(self.records):
             if len(found) == most or record.number <= after:
@@ -148,7 +178,8 @@ class LogRecords:
             if (
                 (not service or record.service == service)
                 and LEVELS.index(record.level) >= least
-                and (not request or record.request == request)
+                and (not number or record.request == number)
+                and (not request_id or not record.request_id or record.request_id == request_id)
             ):
                 found.append(record)
         found.reverse()
@@ -164,10 +195,25 @@ class LogRecords:
             records = self.select(
                 str(found.get("service") or ""),
                 level_of(found.get("level") or "debug"),
-                int(found.get("request") or 0),
+                str(found.get("request") or ""),
                 int(found.get("after") or 0),
                 min(max(int(found.get("most") or MAX_LISTED), 1), MAX_LISTED),
             )
         except (ValueError, TypeError, RecursionError, OverflowError) as error:
             return {"error": f"which records are wanted: {error}"}
         return [record.row() for record in records]
+
+
+def _request(text: str) -> tuple[int, str]:
+    """The number and the id of a request that is named by either; 0 and "" if none is. Raises ValueError.
+
+    >>> _request("42")
+    (42, '')
+    """
+    if not text:
+        return 0, ""
+    if request_ids.is_id(text):
+        return request_ids.parse(text).number, text.upper()
+    if text.isdecimal() and int(text) > 0:
+        return int(text), ""
+    raise ValueError(f"{text!r} is neither the id nor the number of a request")

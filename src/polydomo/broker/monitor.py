@@ -19,6 +19,7 @@ from polydomo import limits
 from polydomo.broker import figures, states
 from polydomo.broker.catalog import Entry
 from polydomo.broker.histogram import Tally
+from polydomo.broker.json_form import iso_time
 from polydomo.broker.states import State
 from polydomo.protocols.model import LATE, LEFT, LOST, READY, Publication, Service, Worker
 from polydomo.protocols.session import Session
@@ -133,6 +134,7 @@ class Monitor:
         row["connection"] = f"c{worker.session.number}"
         row["services"] = [text(service.name) for service in worker.services]
         row["done"] = worker.done
+        row["failed"] = worker.failures
         self._publish(WORKER, name.encode(), row)
         return row
 
@@ -153,7 +155,7 @@ class Monitor:
 
     def _row(self, kind: str, name: str, protocol: str, state: State) -> Row:
         return {
-            "time": round(self.broker.wall + state.since, 6),
+            "time": iso_time(self.broker.wall + state.since),
             "kind": kind,
             "name": name,
             "protocol": protocol,

@@ -1,13 +1,16 @@
 """Publishing: topics, their subscribers and last values, and the log records that services publish under ``log.``."""
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from polydomo.broker import log_records
+from polydomo.broker import log_records, request_ids
 from polydomo.broker.access import PUBLISH
+from polydomo.broker.ended_requests import EndedRequests
 from polydomo.broker.last_values import LastValues
 from polydomo.broker.log_records import LogRecord, LogRecords
 from polydomo.broker.subscriptions import Subscriptions
 from polydomo.broker.tokens import number_of
+from polydomo.limits import MAX_LISTED
 from polydomo.protocols.model import Publication
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, flat, frame, head
@@ -37,7 +40,7 @@ class Publishing:
             record = self._read_log_record(session, topic, body)
             if record is None:
                 return 0
-            record.request = number_of(record.attempt.encode(), broker.newest_request)
+            self._name_request(record)
             return self._announce_log_record(session, topic, record)
         if broker.records_messages:
             broker.recorder.published(session, topic, body)
@@ -53,6 +56,8 @@ class Publishing:
         record = self._read_log_record(session, topic, body)
         if record is not None:
             record.broker = origin.decode()
+            if record.request_id:
+                record.request = request_ids.parse(record.request_id).number
             self._announce_log_record(session, topic, record, origin, number, session)
 
     def _read_log_record(self, session: Session, topic: bytes, body: Body) -> LogRecord | None:
@@ -61,6 +66,29 @@ class Publishing:
         except ValueError as error:
             self._broker.report_violation(session, f"a log record under {topic[:64]!r}: {error}")
             return None
+
+    def _name_request(self, record: LogRecord) -> None:
+        """The number and the id of the request that a record belongs to. The id has the time at which the request was accepted: that is
+        known of requests that a worker of the service holds, and of recent ones. From the first such record on they are remembered."""
+        broker = self._broker
+        if record.request_id:
+            record.request = request_ids.parse(record.request_id).number
+            return
+        record.request = number = number_of(record.attempt.encode(), broker.newest_request)
+        if not number:
+            return
+        if broker.ended_requests is None:
+            broker.ended_requests = EndedRequests()
+        service = broker.services.get(record.service.encode())
+        token = record.attempt.encode()
+        for worker in islice(service.workers, MAX_LISTED) if service is not None else ():
+            request = worker.held.get(token)
+            if request is not None:
+                record.request_id = broker.request_name(request)
+                return
+        accepted = broker.ended_requests.accepted(number)
+        if accepted is not None:
+            record.request_id = broker.request_id(number, accepted)
 
     def _announce_log_record(
         self,

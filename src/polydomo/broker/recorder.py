@@ -16,8 +16,8 @@ class Recorder:
     wants_messages = False  # call ``accepted``, ``dispatched``, ``partial`` and their like as well
     wants_bodies = False  # ... and ``replied``
 
-    def request_id(self, request: Request) -> str:
-        """What the request is called across brokers; "": nobody has given it such a name."""
+    def request_id(self, number: int, accepted: float) -> str:
+        """The id of a request, which is unique across brokers; "" if the recorder gives none."""
         return ""
 
     # every message

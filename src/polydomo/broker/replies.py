@@ -88,6 +88,9 @@ def fail(broker: "Broker", worker: Worker, token: bytes, code: str, text: str) -
     worker.last_heard = broker.now
     worker.done += 1
     worker.failures += 1
+    took = broker.now - request.dispatched
+    worker.busy_time += took
+    worker.slowest = max(worker.slowest, took)
     if request.state != DONE:
         failed(broker, request, code, text)
     elif broker.records_messages:

@@ -6,14 +6,13 @@ set or changed about the other protocols, every broker of the family answers tha
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from polydomo.cli import options, past
 from polydomo.cli.options import Json, Timeout, To
-from polydomo.cli.render import Column, clock, show, show_json, size, span
+from polydomo.cli.render import Column, clock, latency, local, show, show_json, size, span_us
 
 Row = dict[str, Any]
 
@@ -125,7 +124,7 @@ def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         return
     shown = {
         "address": answer["address"],
-        "up since": f"{clock(answer['uptime'])} ({span(answer['uptime'])})",
+        "up since": f"{clock(answer['started'])} ({span_us(answer['uptime_us'])})",
         "state": "stopping" if answer["draining"] else "serving",
         "connections": str(answer["connections"]),
         "services": str(answer["services"]),
@@ -138,7 +137,7 @@ def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         "stale replies": str(answer["stale"]),
         "violations": str(answer["violations"]),
         "connections refused": str(answer["connections_refused"]),
-        "received, sent": f"{size(answer['bytes_received'])}, {size(answer['bytes_sent'])}",
+        "received, sent": f"{size(answer['received_bytes'])}, {size(answer['sent_bytes'])}",
         "datagrams": with_parts(sum(answer["datagrams"].values()), answer["datagrams"]),
         "journal": journal_told(ask(to, "journal", timeout)),
     }
@@ -239,7 +238,7 @@ GONE = [
 
 
 def gone_cells(row: Row) -> list[str]:
-    when = datetime.fromtimestamp(row["time"]).strftime("%Y-%m-%d %H:%M:%S")
+    when = local(row["time"]).strftime("%Y-%m-%d %H:%M:%S")
     services = ",".join(row.get("services", []))
     return [
         row["name"],
@@ -274,7 +273,7 @@ def service_cells(row: Row) -> list[str]:
         str(row["workers"]),
         str(row["idle"]),
         str(row["queued"]),
-        span(row["oldest_wait"]) if row["queued"] else "",
+        span_us(row["oldest_wait_us"]) if row["queued"] else "",
         str(row["answered"]),
         str(row["failed"]),
         str(row["requeued"]),
@@ -290,9 +289,12 @@ WORKERS = [
     Column("for", right=True),
     Column("held", right=True),
     Column("done", right=True, spare=2),
-    Column("since", spare=4),
-    Column("silent", right=True, spare=1),
-    Column("peer", spare=5),
+    Column("failed", right=True),
+    Column("mean", right=True, spare=1),
+    Column("max", right=True, spare=4),
+    Column("since", spare=6),
+    Column("silent", right=True, spare=5),
+    Column("peer", spare=7),
     Column("cause", folds=True),
 ]
 
@@ -304,11 +306,14 @@ def worker_cells(row: Row) -> list[str]:
         row["dialect"],
         ",".join(row["services"]),
         row["state"],
-        span(row["state_since"]),
+        span_us(row["state_us"]),
         str(row["held"]),
         str(row["done"]),
-        clock(row["since"]),
-        span(row["silent"]),
+        str(row["failed"]),
+        latency(row["mean_us"]),
+        latency(row["max_us"]),
+        clock(row["registered"]),
+        span_us(row["silent_us"]),
         row["peer"],
         row["cause"].removesuffix(f" from {row['peer']}"),  # said beside it, and long
     ]
@@ -331,16 +336,16 @@ REQUESTS = [
 
 def request_cells(row: Row) -> list[str]:
     return [
-        str(row["request"]),
+        row["request"],
         row["service"],
         row["client"],
         row["protocol"],
         row["state"],
-        clock(row["since"]),
-        span(row["since"]),
-        span(row["age"]),
+        clock(row["state_since"]),
+        span_us(row["state_us"]),
+        span_us(row["age_us"]),
         str(row["attempts"]),
-        "-" if row["bytes"] is None else size(row["bytes"]),
+        "-" if row["request_bytes"] is None else size(row["request_bytes"]),
         row["why"],
     ]
 
@@ -363,7 +368,7 @@ def client_cells(row: Row) -> list[str]:
         row["protocol"],
         row["dialect"],
         row["state"],
-        span(row["state_since"]),
+        span_us(row["state_us"]),
         str(row["open_requests"]),
         "yes" if row["paused"] else "no",
         row["peer"],

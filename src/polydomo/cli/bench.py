@@ -171,19 +171,19 @@ def record(outcome: "Outcome") -> dict[str, object]:
     load = outcome.load
     cpu = cpu_per_request(outcome)
     answered = bool(outcome.latencies)
-    times = [round(value * 1e6, 1) if answered else None for value in outcome.percentiles(*PARTS.values())]
+    times = [round(value * 1e6) if answered else None for value in outcome.percentiles(*PARTS.values())]
     return {
         "protocol": load.protocol,
-        "size": load.size,
+        "size_bytes": load.size,
         "clients": load.clients,
         "workers": load.workers,
         "outstanding": load.outstanding,
-        "duration": load.duration,
+        "duration_us": round(load.duration * 1e6),
         "requests": len(outcome.latencies),
         "failed": sum(outcome.errors.values()),
         "requests_per_second": round(outcome.rate, 1),
         **{f"{name.replace('.', '')}_us": value for name, value in zip(PARTS, times, strict=True)},
-        "broker_cpu_us": None if cpu is None else round(cpu, 2),
+        "broker_cpu_us": None if cpu is None else round(cpu),
     }
 
 

@@ -10,7 +10,7 @@ import typer
 from polydomo.cli import options
 from polydomo.cli.ask import fetch
 from polydomo.cli.options import Timeout, To
-from polydomo.cli.render import clean, on_terminal
+from polydomo.cli.render import clean, local, on_terminal
 
 Row = dict[str, Any]
 
@@ -26,7 +26,9 @@ def logs(
     to: To = None,
     service: Annotated[str | None, typer.Option(metavar="NAME", help="Only records of this service.")] = None,
     level: Annotated[str | None, typer.Option(metavar="LEVEL", help="Only records of this level and above.")] = None,
-    request: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only records of this request.")] = None,
+    request: Annotated[
+        str | None, typer.Option(metavar="REQUEST", help="Only records of this request, by its id or its number.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new records as they come.")] = False,
     most: Annotated[
         int, typer.Option("--lines", "-n", metavar="N", min=0, max=1000, help="At most so many old ones.")
@@ -42,14 +44,14 @@ def logs(
 
     - `polydomo logs --follow`
     - `polydomo logs --service billing --level warning`
-    - `polydomo logs --request 42 --json`
+    - `polydomo logs --request 01M7F9Y9XBAXCJK5RP00000002 --json`
     """
     from polydomo.cli.exits import needs_broker, through_restarts
     from polydomo.errors import SettingError
 
     if level is not None and level.lower() not in LEVELS:
         raise SettingError(f"--level: {level!r} is not one of {', '.join(LEVELS)}")
-    wanted = Wanted(service or "", (level or "debug").lower(), request or 0, most)
+    wanted = Wanted(service or "", (level or "debug").lower(), request_of(request), most)
     url = options.address(to)
     with needs_broker(url):
         if follow:
@@ -61,7 +63,7 @@ def logs(
 class Wanted:
     """Which records."""
 
-    def __init__(self, service: str, level: str, request: int, most: int) -> None:
+    def __init__(self, service: str, level: str, request: str, most: int) -> None:
         self.service = service
         self.level = level
         self.request = request
@@ -77,8 +79,35 @@ class Wanted:
             isinstance(row, dict)
             and (not self.service or row["service"] == self.service)
             and LEVELS.index(row["level"]) >= LEVELS.index(self.level)
-            and (not self.request or row["request"] == self.request)
+            and (not self.request or self.request in (row["request"], number_in(row["attempt"])))
         )
+
+
+def request_of(text: str | None) -> str:
+    """A request by its id or its number. Raises SettingError."""
+    from polydomo.errors import SettingError
+    from polydomo.journal import ids
+
+    word = (text or "").strip().upper()
+    if not word or (word.isdecimal() and len(word) < ids.LENGTH and int(word)):
+        return word
+    try:
+        ids.parse(word)
+    except SettingError as error:
+        raise SettingError(f"--request: {error}") from None
+    return word
+
+
+def number_in(attempt: str | None) -> str:
+    """The request's number in the token of an attempt.
+
+    >>> number_in("00000002a001")
+    '42'
+    """
+    try:
+        return str(int((attempt or "")[:9], 16))
+    except ValueError:
+        return ""
 
 
 async def show(url: str, wanted: Wanted, json: bool, timeout: float) -> None:
@@ -123,15 +152,18 @@ def tell(row: Row, json: bool) -> None:
 def line(row: Row, colours: bool = False) -> str:
     """One record for people: when, how bad, who and for which request, what, and the fields.
 
-    >>> line({"time": 0, "level": "info", "service": "upper", "message": "done", "fields": {"n": 1}, "request": 7})[24:]
-    ' info     upper #7  done  n=1'
+    >>> record = {"service": "upper", "message": "done", "fields": {"n": 1}, "request": "01M7F9Y9XBAXCJK5RP00000002"}
+    >>> line({**record, "time": "1970-01-01T00:00:00.000000Z", "level": "info"})[24:]
+    ' info     upper 01M7F9Y9XBAXCJK5RP00000002  done  n=1'
     """
-    moment = datetime.fromtimestamp(row["time"])
+    moment = local(row["time"])
     today = moment.date() == datetime.now().date()
     level = f"{row['level']:<8}"
     if colours and row["level"] in COLOURS:
         level = typer.style(level, fg=COLOURS[row["level"]])
-    who = clean(row["service"]) + (f" #{row['request']}" if row["request"] else "")
+    who = clean(row["service"]) + (
+        f" {row['request'] or '#' + number_in(row['attempt'])}" if row["request"] or row["attempt"] else ""
+    )
     rest = "".join(
         f"  {clean(str(name))}={clean(_shown(value))}" for name, value in row["fields"].items() if name != "exception"
     )

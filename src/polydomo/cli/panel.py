@@ -4,10 +4,9 @@ Names and causes come from peers, so everything passes ``clean`` and nothing is 
 """
 
 from collections import deque
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from polydomo.cli.render import Column, aligned, clean, size, span
+from polydomo.cli.render import Column, aligned, clean, latency, local, size, span_us
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,6 +44,8 @@ WORKERS = [
     Column("services"),
     Column("held", right=True),
     Column("done", right=True),
+    Column("failed", right=True),
+    Column("mean", right=True),
     Column("since", right=True),
     Column("cause"),
     Column("peer"),
@@ -59,7 +60,7 @@ class History:
     def __init__(self) -> None:
         self.all: deque[float] = deque(maxlen=WIDTH)
         self.services: dict[str, deque[float]] = {}
-        self._last = 0.0
+        self._last = ""
 
     def add(self, figures: Row) -> None:
         if figures["time"] == self._last:
@@ -86,7 +87,7 @@ def sparkline(values: "deque[float]", bars: str = BARS) -> str:
 def headline(figures: Row) -> list[tuple[str, str]]:
     workers = figures["workers"]
     return [
-        ("up", span(figures["uptime"])),
+        ("up", span_us(figures["uptime_us"])),
         ("connections", str(figures["connections"])),
         ("workers", f"{workers['ready']} ready, {workers['busy']} busy, {workers['late']} late"),
         ("open", str(figures["open_requests"])),
@@ -94,8 +95,8 @@ def headline(figures: Row) -> list[tuple[str, str]]:
         ("held", size(figures["held_bytes"])),
         ("rate", f"{number(figures['rate'])}/s"),
         ("failed", f"{number(figures['failed_rate'])}/s"),
-        ("p50", latency(figures["p50"])),
-        ("p99", latency(figures["p99"])),
+        ("p50", latency(figures["p50_us"])),
+        ("p99", latency(figures["p99_us"])),
     ]
 
 
@@ -107,10 +108,10 @@ def service_cells(row: Row) -> list[str]:
         str(row["workers"]),
         str(row["busy"]),
         str(row["queued"]),
-        span(row["oldest_wait"]) if row["queued"] else "-",
+        span_us(row["oldest_wait_us"]) if row["queued"] else "-",
         number(row["rate"]),
-        latency(row["p50"]),
-        latency(row["p99"]),
+        latency(row["p50_us"]),
+        latency(row["p99_us"]),
         number(row["failed_rate"]),
         str(row["answered"]),
         str(row["failed"]),
@@ -125,14 +126,16 @@ def worker_cells(row: Row) -> list[str]:
         clean(",".join(row["services"])),
         str(row["held"]),
         str(row["done"]),
-        span(row["state_since"]),
+        str(row["failed"]),
+        latency(row["mean_us"]),
+        span_us(row["state_us"]),
         clean(row["cause"]),
         clean(row["peer"]),
     ]
 
 
 def event_cells(row: Row) -> list[str]:
-    when = datetime.fromtimestamp(row["time"]).strftime("%H:%M:%S")
+    when = local(row["time"]).strftime("%H:%M:%S")
     return [when, row["kind"], clean(row["name"]), row["state"], clean(row["cause"])]
 
 
@@ -144,20 +147,6 @@ def number(value: float) -> str:
     return "-" if not value else f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
-def latency(seconds: float) -> str:
-    """
-    >>> [latency(n) for n in (0.0, 0.000083, 0.0042, 0.25, 3.2)]
-    ['-', '83 us', '4.2 ms', '250 ms', '3.2 s']
-    """
-    if not seconds:
-        return "-"
-    if seconds < 0.001:
-        return f"{seconds * 1e6:.0f} us"
-    if seconds < 0.01:
-        return f"{seconds * 1e3:.1f} ms"
-    return span(seconds)
-
-
 def by_need(row: Row) -> tuple[float, float, str]:
     """Services that wait for something come first, then the busiest."""
     return -row["queued"], -row["rate"], row["name"]
@@ -166,7 +155,7 @@ def by_need(row: Row) -> tuple[float, float, str]:
 def by_trouble(row: Row) -> tuple[int, float]:
     """Workers that are late come first, then the longest busy, then the rest."""
     order = {"late": 0, "busy": 1}
-    return order.get(row["state"], 2), -row["state_since"]
+    return order.get(row["state"], 2), -row["state_us"]
 
 
 # --- plain ------------------------------------------------------------------------------------------------------------------
@@ -201,6 +190,7 @@ OPTIONAL = (
     "failed/s",
     "protocols",
     "done",
+    "mean",
     "protocol",
     "oldest",
     "p50",

@@ -4,14 +4,16 @@ A running broker is asked where its journal is, and to put what it has in memory
 """
 
 import asyncio
-import json as json_text
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polydomo.broker.json_form import iso, microseconds
+from polydomo.broker.request_ids import run_name
 from polydomo.cli import options
 from polydomo.cli.options import Json, To
 from polydomo.cli.render import Column, clean, clock, show, show_json, size
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 FLUSH_TIME = 5.0  # seconds that a broker may take to put its memory to the disk
+NUMBERED = {"client": "c", "worker": "w"}  # columns that number connections and workers
 DEFAULT_DATA = Path("polydomo-data")
 
 Directory = Annotated[
@@ -78,7 +81,12 @@ def trace(
                 "request": story.request,
                 "summary": story.head,
                 "steps": [
-                    {"time": step.time.isoformat(), "after": step.after, "event": step.what, "text": step.text}
+                    {
+                        "time": iso(step.time),
+                        "after_us": microseconds(step.after),
+                        "event": step.what,
+                        "text": step.text,
+                    }
                     for step in story.steps
                 ],
                 "notes": story.notes,
@@ -151,7 +159,7 @@ def show_found(journal: Path | None, to: str | None, wanted: Wanted, json: bool)
     rows = search(found.reader, wanted)
     complain_of(found.reader)
     if json:
-        typer.echo(json_text.dumps([{name: _plain(value) for name, value in row.items()} for row in rows]))
+        show_json([finished_row(row) for row in rows])
         return
     show(FOUND, [found_cells(row) for row in rows])
     if len(rows) == wanted.most:
@@ -178,7 +186,7 @@ def found_cells(row: Row) -> list[str]:
 
     return [
         row["request"],
-        clock(time.time() - row["time"].timestamp()),
+        clock(iso(row["time"])),
         row["service"] if row["service"] == row["last_service"] else f"{row['service']}>{row['last_service']}",
         row["outcome"],
         took(row["total_us"]),
@@ -209,8 +217,18 @@ def _outcomes() -> tuple[str, ...]:
     return OUTCOMES
 
 
-def _plain(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else value
+def finished_row(row: Row) -> Row:
+    """A row of the journal in the form that all JSON of this command line has."""
+    made: Row = {}
+    for name, value in row.items():
+        if isinstance(value, datetime):
+            value = iso(value)
+        elif name in NUMBERED:
+            value = f"{NUMBERED[name]}{value}" if value else None
+        elif name == "run":
+            value = run_name(value)
+        made[name] = value
+    return made
 
 
 # --- where the journal is ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import typer
 
@@ -130,11 +130,33 @@ def span(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
-def clock(seconds_ago: float) -> str:
-    """The local time that long ago; with its date where that was not today."""
-    now = datetime.now()
-    then = now - timedelta(seconds=seconds_ago)
-    return then.strftime("%H:%M:%S" if then.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+def span_us(microseconds: int) -> str:
+    return span(microseconds / 1e6)
+
+
+def local(time: str) -> datetime:
+    """The local time of an ISO 8601 time."""
+    return datetime.fromisoformat(time).astimezone()
+
+
+def clock(time: str) -> str:
+    """The local time of an ISO 8601 time; with its date where that was not today."""
+    then = local(time)
+    return then.strftime("%H:%M:%S" if then.date() == datetime.now().date() else "%Y-%m-%d %H:%M:%S")
+
+
+def latency(microseconds: int | None) -> str:
+    """
+    >>> [latency(n) for n in (None, 0, 83, 4_200, 250_000, 3_200_000)]
+    ['-', '-', '83 us', '4.2 ms', '250 ms', '3.2 s']
+    """
+    if not microseconds:
+        return "-"
+    if microseconds < 1_000:
+        return f"{microseconds} us"
+    if microseconds < 10_000:
+        return f"{microseconds / 1e3:.1f} ms"
+    return span_us(microseconds)
 
 
 def size(count: int) -> str:

@@ -111,8 +111,8 @@ class Outcome:
             "answered": self.answered,
             "failed": self.failed,
             "ended_as_recorded": self.like_before,
-            "seconds": round(self.seconds, 3),
-            "recorded_seconds": round(self.recorded_seconds, 3),
+            "took_us": round(self.seconds * 1e6),
+            "recorded_us": round(self.recorded_seconds * 1e6),
             **{f"failed_as_{name}": count for name, count in sorted(self.errors.items())},
         }
 

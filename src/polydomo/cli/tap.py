@@ -3,14 +3,14 @@
 import asyncio
 import json as json_text
 from collections.abc import Callable
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from polydomo.cli import options
+from polydomo.cli.logs import request_of
 from polydomo.cli.options import To
-from polydomo.cli.render import clean, size
+from polydomo.cli.render import clean, local, size
 
 Row = dict[str, Any]
 
@@ -23,7 +23,9 @@ def add_to(app: typer.Typer) -> None:
 
 def tap(
     service: Annotated[str | None, typer.Option(metavar="NAME", help="Only what is about this service.")] = None,
-    request: Annotated[int | None, typer.Option(metavar="NUMBER", help="Only what is about this request.")] = None,
+    request: Annotated[
+        str | None, typer.Option(metavar="REQUEST", help="Only events of this request, by its id or its number.")
+    ] = None,
     peer: Annotated[str | None, typer.Option(metavar="TEXT", help="Only peers whose address contains this.")] = None,
     protocol: Annotated[
         str | None, typer.Option("--protocol", "-p", metavar="NAME", help="Only peers of this protocol.")
@@ -45,7 +47,7 @@ def tap(
 
     - `polydomo tap`
     - `polydomo tap --service resize --event failed --event requeued`
-    - `polydomo tap --json | jq -c 'select(.size > 100000)'`
+    - `polydomo tap --json | jq -c 'select(.size_bytes > 100000)'`
     """
     from polydomo.cli.exits import needs_broker, through_restarts
     from polydomo.errors import SettingError
@@ -60,10 +62,12 @@ def tap(
         if protocol not in (*registry.names(), *OTHERS):
             raise SettingError(f"--protocol: {protocol!r} is not one of {', '.join((*registry.names(), *OTHERS))}")
 
+    asked = request_of(request)
+
     def wanted(row: Row) -> bool:
         return (
             (service is None or row["service"] == service)
-            and (request is None or row.get("number") == request)
+            and (not asked or asked in (row.get("request"), str(row.get("number"))))
             and (peer is None or peer in row.get("peer", ""))
             and (protocol is None or row.get("protocol") == protocol)
             and (not event or row["event"] in event)
@@ -105,34 +109,33 @@ class Follow:
 
 def line(row: Row) -> str:
     """
-    >>> line({"time": 0, "event": "skipped", "service": "", "size": 12})[-31:]
+    >>> line({"time": "1970-01-01T00:00:00.000000Z", "event": "skipped", "service": "", "skipped": 12})[-31:]
     '... 12 more than could be shown'
 
     What did not come is no message:
 
-    >>> line({"time": 0, "event": "late", "protocol": "mdx", "worker": 3, "service": "echo", "size": 0, "reason": "a beat was missed"})[14:]
+    >>> late = {"event": "late", "protocol": "mdx", "worker": "w3", "service": "echo", "reason": "a beat was missed"}
+    >>> line({**late, "time": "1970-01-01T00:00:00.000000Z"})[14:]
     '  w3 mdx      -          late         echo a beat was missed'
     """
     from polydomo.journal import message_names
     from polydomo.journal.tap import SKIPPED
 
-    when = datetime.fromtimestamp(row["time"] / 1e6)
+    when = local(row["time"])
     stamp = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d}"
     event = row["event"]
     if event == SKIPPED:
-        return f"{stamp}  ... {row['size']} more than could be shown"
+        return f"{stamp}  ... {row['skipped']} more than could be shown"
     protocol = row.get("protocol", "")
     word = message_names.name_of(protocol, event) if event in message_names.MESSAGES else ""
     arrow = "  " if not word else "->" if event in message_names.FROM_BROKER else "<-"
-    who = f"c{row['connection']}" if row.get("connection") else "broker"
-    if row.get("worker"):
-        who = f"w{row['worker']}"
+    who = row.get("worker") or row.get("connection") or "broker"
     parts = [stamp, f"{who:>5}", f"{protocol:5}", arrow, f"{word or '-':10}", f"{event:12}"]
-    details = [row["service"], f"#{row['number']}" if row.get("number") else ""]
+    details = [row["service"], row.get("request") or (f"#{row['number']}" if row.get("number") else "")]
     if row.get("attempt", 0) > 1:
         details.append(f"attempt {row['attempt']}")
     if word and event not in ("registered", "left", "late", "granted"):
-        details.append(size(row["size"]))
+        details.append(size(row.get("size_bytes", 0)))
     details += [row.get("topic", ""), row.get("outcome", ""), row.get("reason", "")]
     if row.get("body"):
         details.append(repr(row["body"].encode("latin-1"))[:120])

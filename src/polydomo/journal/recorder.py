@@ -350,9 +350,8 @@ class JournalRecorder(Recorder):
 
     # --- rare events -----------------------------------------------------------------------------------------------------
 
-    def request_id(self, request: Request) -> str:
-        accepted = shapes.microseconds(self.run, request.accepted)
-        return str(RequestId(accepted // 1000, self.run.run, request.number))
+    def request_id(self, number: int, accepted: float) -> str:
+        return str(RequestId(shapes.microseconds(self.run, accepted) // 1000, self.run.run, number))
 
     def routed(self, request: Request, route: "list[str]") -> None:
         self.inner.routed(request, route)

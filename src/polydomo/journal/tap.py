@@ -9,6 +9,7 @@ from typing import Any
 
 from polydomo import limits
 from polydomo.broker.broker import Broker
+from polydomo.broker.json_form import iso_time
 from polydomo.broker.recorder import Recorder
 from polydomo.journal import schema
 from polydomo.journal.chunk import NOBODY, Peer, Run
@@ -20,6 +21,7 @@ from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, frame
 
+NUMBERED = {"connection": "c", "client": "c", "worker": "w"}  # columns that number connections and workers
 TOPIC = b"monitor.tap."
 SKIPPED = "skipped"  # the event that says how many were not shown
 
@@ -72,24 +74,39 @@ class Watcher(JournalRecorder):
         self.skipped = 0
         self._room = limits.TAP_ROWS
         self._begun = 0
-        self._names: dict[int, Peer] = {}
+        self._accepted = {request.number: request.accepted for peer in broker.sessions for request in peer.requests}
+        self._just_ended: list[int] = []  # numbers of requests that ended since the last ``take``
 
     def take(self) -> list[Row]:
         """What was gathered since the last time, ready for JSON; what is missing is told."""
-        rows = [plain(row) for row in self.rows() if "event" in row]
+        rows = [self._plain(row) for row in self.rows() if "event" in row]
         if self.skipped:
-            said = {
-                "event": SKIPPED,
-                "service": "",
-                "size": self.skipped,
-                "time": round((self.run.wall + self._broker.now) * 1e6),
-            }
-            rows.append(said)
+            time = iso_time(self.run.wall + self._broker.now)
+            rows.append({"event": SKIPPED, "service": "", "skipped": self.skipped, "time": time})
+        for number in self._just_ended:
+            self._accepted.pop(number, None)
+        self._just_ended.clear()
         self.skipped = 0
         self.forget(self.take_closed())
         self._open()
         self._begun = self._seq
         return rows
+
+    def _plain(self, row: Row) -> Row:
+        """What of a row is worth sending, in the form that all JSON has (see ``json_form``); payloads as text."""
+        made = {name: value for name, value in row.items() if value or name in ("time", "event", "service")}
+        made["time"] = iso_time(row["time"] / 1e6)
+        accepted = self._accepted.get(row["number"])
+        if accepted is not None:
+            made["request"] = self._broker.request_id(row["number"], accepted)
+        for name, letter in NUMBERED.items():
+            if name in made:
+                made[name] = f"{letter}{made[name]}"
+        if "size" in made:
+            made["size_bytes"] = made.pop("size")
+        if "body" in made:
+            made["body"] = bytes(made["body"]).decode("latin-1")
+        return made
 
     def who(self, connection: int) -> Peer:
         known = super().who(connection)
@@ -108,6 +125,7 @@ class Watcher(JournalRecorder):
         return True
 
     def accepted(self, request: Request, queued: bool, queue_length: int) -> None:
+        self._accepted[request.number] = request.accepted
         if not self._full_up():
             super().accepted(request, queued, queue_length)
 
@@ -116,6 +134,7 @@ class Watcher(JournalRecorder):
             super().dispatched(request, worker)
 
     def ended(self, request: Request) -> None:
+        self._just_ended.append(request.number)
         if not self._full_up():
             super().ended(request)
         else:
@@ -134,11 +153,3 @@ class Watcher(JournalRecorder):
     def published(self, session: Session, topic: bytes, body: Body) -> None:
         if not topic.startswith(TOPIC) and not self._full_up():
             super().published(session, topic, body)
-
-
-def plain(row: Row) -> Row:
-    """What of a row is worth sending: what says something, and payloads as text."""
-    made = {name: value for name, value in row.items() if value or name in ("time", "event", "service", "size")}
-    if "body" in made:
-        made["body"] = bytes(made["body"]).decode("latin-1")
-    return made

@@ -60,8 +60,8 @@ class Tee(Recorder):
             self.first.ended(request)
         self.second.ended(request)
 
-    def request_id(self, request: Request) -> str:
-        return self.first.request_id(request)
+    def request_id(self, number: int, accepted: float) -> str:
+        return self.first.request_id(number, accepted)
 
     def figures(self) -> dict[str, float]:
         return self.first.figures()

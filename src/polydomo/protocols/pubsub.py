@@ -97,6 +97,7 @@ class PublisherSession(Session):
     """A PUB or XPUB peer: we subscribe to ``wanted`` of what it has, everything if it came by itself, and pass it on."""
 
     protocol = "pub"
+    publishes = True
 
     def __init__(self, broker: BrokerApi, link: Link, wanted: "tuple[bytes, ...]" = (b"",)) -> None:
         super().__init__(broker, link)

@@ -22,6 +22,7 @@ class Session(Handler):
         False  # as a client; otherwise the broker holds partials and joins them in front of the final reply
     )
 
+    publishes = False  # a PUB socket: it may publish log records
     polls = False  # its workers ask for each request (memo01): one is delivered only while ``worker.polling``
     windowed = False  # it was granted a window of requests (a bridge): they are accepted even where a queue is full
     refuses_at_limit = (

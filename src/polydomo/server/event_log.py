@@ -42,7 +42,7 @@ class EventLog(Recorder):
             LOG,
             logging.WARNING,
             "request given back",
-            request=request.number,
+            request=_id(request),
             service=text(request.service.name),
             attempt=request.attempts,
             worker=f"w{worker.number}",
@@ -69,7 +69,12 @@ class EventLog(Recorder):
     def routed(self, request: Request, route: "list[str]") -> None:
         name = text(request.service.name)
         say(
-            LOG, logging.DEBUG, "answered by other brokers", request=request.number, service=name, route=",".join(route)
+            LOG,
+            logging.DEBUG,
+            "answered by other brokers",
+            request=_id(request),
+            service=name,
+            route=",".join(route),
         )
 
     def slow_subscriber(self, session: Session, what: str) -> None:
@@ -99,3 +104,7 @@ def _worker(worker: Worker) -> dict[str, object]:
 
 def _spoken(session: Session) -> str:
     return f"{session.protocol} ({session.dialect})" if session.dialect else session.protocol
+
+
+def _id(request: Request) -> str:
+    return request.session.broker.request_name(request)

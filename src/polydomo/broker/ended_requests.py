@@ -1,0 +1,25 @@
+"""When recent requests were accepted: what it takes to make the id of a request that has ended."""
+
+from polydomo.limits import ENDED_REQUESTS
+from polydomo.protocols.request import Request
+
+
+class EndedRequests:
+    """The last requests that ended, at least ``ENDED_REQUESTS`` and at most twice as many."""
+
+    __slots__ = ("_earlier", "_recent")
+
+    def __init__(self) -> None:
+        self._recent: dict[int, float] = {}  # number -> when it was accepted
+        self._earlier: dict[int, float] = {}
+
+    def add(self, request: Request) -> None:
+        recent = self._recent
+        recent[request.number] = request.accepted
+        if len(recent) >= ENDED_REQUESTS:
+            self._earlier = recent
+            self._recent = {}
+
+    def accepted(self, number: int) -> float | None:
+        found = self._recent.get(number)
+        return found if found is not None else self._earlier.get(number)

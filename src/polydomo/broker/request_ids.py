@@ -1,0 +1,69 @@
+"""The id of a request: 26 characters that sort by time and are unique across brokers.
+
+It has the shape of a ULID: 48 bits of milliseconds when the request was accepted, 40 bits that name the run of the broker, 40 bits of
+the request's number in it (each rounded up to whole characters of Crockford's base 32: 10, 8 and 8). No id is made on the broker's
+hot path: rows of the journal carry run and number.
+"""
+
+from typing import NamedTuple
+
+from polydomo.errors import SettingError
+
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VALUE = {character: value for value, character in enumerate(ALPHABET)}
+TIME_CHARACTERS, RUN_CHARACTERS, NUMBER_CHARACTERS = 10, 8, 8
+LENGTH = TIME_CHARACTERS + RUN_CHARACTERS + NUMBER_CHARACTERS
+RUN_BITS = 40
+
+
+class RequestId(NamedTuple):
+    accepted_ms: int
+    run: int
+    number: int
+
+    def __str__(self) -> str:
+        return (
+            encode(self.accepted_ms, TIME_CHARACTERS)
+            + encode(self.run, RUN_CHARACTERS)
+            + encode(self.number, NUMBER_CHARACTERS)
+        )
+
+
+def encode(value: int, characters: int) -> str:
+    """
+    >>> encode(1023, 3)
+    '0ZZ'
+    """
+    return "".join(ALPHABET[value >> shift & 31] for shift in range(5 * (characters - 1), -1, -5))
+
+
+def decode(text: str) -> int:
+    value = 0
+    for character in text:
+        value = value << 5 | _VALUE[character]
+    return value
+
+
+def run_name(run: int) -> str:
+    """A run, for people and file names."""
+    return encode(run, RUN_CHARACTERS)
+
+
+def parse(text: str) -> RequestId:
+    """Reads an id; small letters are taken too. Raises SettingError.
+
+    >>> parse(str(RequestId(1_700_000_000_000, 12345, 7)))
+    RequestId(accepted_ms=1700000000000, run=12345, number=7)
+    """
+    word = text.strip().upper()
+    if len(word) != LENGTH or any(character not in _VALUE for character in word):
+        raise SettingError(
+            f"{text!r} is not the id of a request: {LENGTH} letters and digits; `polydomo requests --since 10m` shows them"
+        )
+    after_run = TIME_CHARACTERS + RUN_CHARACTERS
+    return RequestId(decode(word[:TIME_CHARACTERS]), decode(word[TIME_CHARACTERS:after_run]), decode(word[after_run:]))
+
+
+def is_id(value: object) -> bool:
+    """Whether it has the form of an id."""
+    return isinstance(value, str) and len(value) == LENGTH and all(character in _VALUE for character in value.upper())
