@@ -28,10 +28,11 @@ def run(stage: Stage) -> None:
         client.send("render", "scene 8")
         show.event(f"Cleo is {cleo.line()}")
         # A worker is judged by its beats only once it has surely beaten while busy: many published ones do not.
-        job = stage.wait_until("requests", lambda rows: bool(rows) and rows[0]["since"] > CROSSED)[0]
+        job = stage.wait_until("requests", lambda rows: bool(rows) and rows[0]["state_us"] > CROSSED * 1e6)[0]
         worker = job["worker"]
         stage.wait_until(
-            "workers", lambda rows: any(r["worker"] == worker and r["silent"] < job["since"] - CROSSED for r in rows)
+            "workers",
+            lambda rows: any(r["worker"] == worker and r["silent_us"] < job["state_us"] - CROSSED * 1e6 for r in rows),
         )
         cleo.signal(signal.SIGSTOP)
         show.event("SIGSTOP: Cleo freezes")

@@ -68,7 +68,7 @@ def test_figures_of_a_broker_at_work(world: World) -> None:
     services = {row["name"]: row for row in rows(asker, "services")}
     assert set(services) == {"echo", "other", "\\xff", "nobody"}
     assert services["echo"]["workers"] == 1 and services["echo"]["idle"] == 0 and services["echo"]["queued"] == 2
-    assert services["echo"]["oldest_wait_us"] == 2_000_000 and services["echo"]["accepted"] == 3
+    assert services["echo"]["oldest_wait_us"] == 2_000_000 and services["echo"]["requests"] == 3
     assert services["other"]["idle"] == 1
     workers = {row["worker"]: row for row in rows(asker, "workers")}
     assert workers[f"w{worker.me.number}"]["held"] == 1 and workers[f"w{idle.me.number}"]["held"] == 0
@@ -153,3 +153,28 @@ def test_services_of_other_protocols_are_in_the_catalogs_directory(world: World)
     found = world.broker.catalog_entries()
     assert set(found) == {"echo"} and found["echo"]["protocol"] == "scripted"
     assert world.broker.catalog_lookup("echo") == found["echo"] and world.broker.catalog_lookup("other") is None
+
+
+def test_workers_show_failures_and_how_long_requests_ran(world: World) -> None:
+    worker, client, asker = world.worker(), world.client(), world.client()
+    (row,) = rows(asker, "workers")
+    assert (row["done"], row["failed"], row["mean_us"], row["max_us"]) == (0, 0, None, None)
+    for seconds in (1.0, 3.0):
+        client.ask()
+        world.wait(seconds)
+        worker.answer()
+    client.ask()
+    world.wait(2.0)
+    worker.fail()
+    (row,) = rows(asker, "workers")
+    assert (row["done"], row["failed"], row["mean_us"], row["max_us"]) == (3, 1, 2_000_000, 3_000_000)
+
+
+def test_live_requests_have_ids_of_one_form(world: World) -> None:
+    client, asker = world.client(), world.client()
+    request = client.ask(service=b"nobody")
+    assert request is not None
+    (row,) = rows(asker, "requests")
+    known = request_ids.parse(str(row["request"]))
+    assert known.number == request.number and known.run == request_ids.parse(world.broker.request_name(request)).run
+    assert known.accepted_ms == int((world.broker.wall + request.accepted) * 1000)

@@ -51,7 +51,7 @@ def test_services_count_what_became_of_requests(broker: Broker) -> None:
         assert run("call", "half", "0\n", "--to", broker.url).returncode == 0
         assert run("call", "half", "1\n", "--to", broker.url).returncode == 1
         [row] = broker.ask("services")
-        assert (row["accepted"], row["answered"], row["failed"]) == (2, 1, 1)
+        assert (row["requests"], row["answered"], row["failed"]) == (2, 1, 1)
 
 
 def test_workers_name_protocol_and_dialect(served: Broker) -> None:
@@ -80,7 +80,7 @@ def test_requests_tell_since_when_and_why(broker: Broker, tmp_path: Path) -> Non
         why = {row["why"] for row in rows}
         assert why == {"worker w1 has it", "its only worker is busy", "no worker offers it"}
         assert {row["state"] for row in rows} == {"running", "queued"}
-        assert all(0 <= row["since"] <= row["age"] for row in rows)
+        assert all(0 <= row["state_us"] <= row["age_us"] for row in rows)
         lines = run("requests", "--to", broker.url).stdout.decode().splitlines()
         assert lines[0].split()[-1] == "WHY"
         assert any(line.endswith("its only worker is busy") for line in lines)

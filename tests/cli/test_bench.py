@@ -21,7 +21,7 @@ def test_a_broker_of_its_own_and_a_row_for_each_protocol_and_size(tmp_path: Path
     result = run(*words, TMPDIR=str(tmp_path))
     assert result.returncode == 0, result.stderr
     rows = list(csv.DictReader(io.StringIO(result.stdout.decode())))
-    assert [(row["protocol"], row["size"]) for row in rows] == [
+    assert [(row["protocol"], row["size_bytes"]) for row in rows] == [
         ("mdx", "0"),
         ("mdx", "5000"),
         ("mdp1", "0"),

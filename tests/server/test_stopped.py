@@ -121,4 +121,4 @@ def test_a_worker_that_beat_while_the_broker_was_stopped_is_not_given_up(
 def silence(broker: Broker) -> float:
     """Seconds since the only worker was last heard."""
     (row,) = broker.ask("workers")
-    return float(row["silent"])
+    return float(row["silent_us"]) / 1e6

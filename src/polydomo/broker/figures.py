@@ -103,7 +103,7 @@ def traffic(broker: "Broker", service: Service) -> Row:
     return {
         "queued": service.queue_length,
         "oldest_wait_us": microseconds(broker.now - first.accepted) if first is not None else 0,
-        "accepted": service.accepted,
+        "requests": service.accepted,
         "answered": service.answered,
         "failed": service.failed,
         "requeued": service.requeued,
@@ -133,7 +133,7 @@ def _service(broker: "Broker", service: Service, tallies: "dict[str, Tally]") ->
 def _nothing(name: str) -> Row:
     """A row for a service that others reach without us."""
     row: Row = {"name": name, "protocols": [], "state": REGISTERING, "cause": "", "workers": 0, "busy": 0, "queued": 0}
-    row.update({"oldest_wait_us": 0, "accepted": 0, "answered": 0, "failed": 0, "requeued": 0})
+    row.update({"oldest_wait_us": 0, "requests": 0, "answered": 0, "failed": 0, "requeued": 0})
     return {**row, **_rates({}, 0, 0.0), "callers": {}}
 
 

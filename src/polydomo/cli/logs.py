@@ -161,9 +161,7 @@ def line(row: Row, colours: bool = False) -> str:
     level = f"{row['level']:<8}"
     if colours and row["level"] in COLOURS:
         level = typer.style(level, fg=COLOURS[row["level"]])
-    who = clean(row["service"]) + (
-        f" {row['request'] or '#' + number_in(row['attempt'])}" if row["request"] or row["attempt"] else ""
-    )
+    who = clean(row["service"]) + (f" {row['request']}" if row["request"] else "")
     rest = "".join(
         f"  {clean(str(name))}={clean(_shown(value))}" for name, value in row["fields"].items() if name != "exception"
     )
