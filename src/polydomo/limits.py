@@ -73,6 +73,10 @@ MEMO_KEEP_BYTES: Final = 1024 * MIB  # Replies of memoised services in all; the 
 MEMO_KEEP_AGE: Final = 7 * 86_400.0  # ... and for how long.
 MAX_MEMO_NAMES: Final = 10_000  # Service names whose match with memo.services is remembered.
 MEMO_TRIM: Final = 0.9  # ... down to this part of it, so that not every new reply has to look for room.
+MEMO_RECENT_BYTES: Final = 64 * MIB  # Kept replies in memory as well: the others take a lookup in the file, some 10 us.
+MEMO_USED: Final = (
+    1_000  # Replies whose use is not written down yet; a crash forgets how often they were used, nothing else.
+)
 MEMO_CHECKPOINT: Final = 1_000  # Commits after which the write-ahead log is moved into the file: a few MiB.
 MAX_EVALUATIONS: Final = 100_000  # MemoDB calls being evaluated; its document speaks of thousands.
 MAX_FAILED_EVALUATIONS: Final = 10_000  # ... and failures that are kept until a client asks again.

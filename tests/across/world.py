@@ -7,9 +7,9 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
-from polydomo.protocols.http_call import CallEndpoint
+from polydomo.protocols.http_api import HttpApi
 from polydomo.protocols.http_session import HttpSession, Site
-from polydomo.protocols.http_work import HttpWorkers, ReplyEndpoint, WorkEndpoint
+from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire import frames, sp
@@ -32,10 +32,7 @@ class World:
             1000.0, Counting(), Policy(busy_timeout=BUSY_TIMEOUT), Tuning(busy_timeout=BUSY_TIMEOUT), self.notes
         )
         self.site = Site(self.broker)
-        workers = HttpWorkers(self.broker)
-        self.site.mount("/v1/call", CallEndpoint())
-        self.site.mount("/v1/work", WorkEndpoint(workers))
-        self.site.mount("/v1/reply", ReplyEndpoint(workers))
+        HttpApi(self.broker, MemoValues()).mount(self.site, self.broker.schemas.encoding_of, lambda session: {})
         self.lines: list[Line] = []
 
     def settle(self) -> None:

@@ -12,6 +12,7 @@ if __name__ == "__main__":
         targets = importlib.import_module("tests.fuzz.targets")
         importlib.import_module("tests.fuzz.fast_paths")
         importlib.import_module("tests.fuzz.security")
+        importlib.import_module("tests.fuzz.web")
     function = targets.TARGETS[sys.argv[1]]
     atheris.Setup([sys.argv[0], *sys.argv[2:]], function)
     atheris.Fuzz()

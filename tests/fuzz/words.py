@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from polydomo.protocols import dbp, registry
 from polydomo.wire import frames, sp
-from tests.fuzz import fast_paths, security
+from tests.fuzz import fast_paths, security, web
 from tests.fuzz.targets import GREETING, HELLO_REQ, ready
 
 HEADERS = [
@@ -88,6 +88,7 @@ def corpus() -> dict[str, list[bytes]]:
         "sp_from_the_first_byte": [HELLO_REQ + one for one in nng],
         "sp_traffic": nng,
         **security.honest(),
+        **web.honest(),
         "in_a_hurry": fast_paths.honest(),
         "memo_in_a_hurry": fast_paths.honest_memo(),
         "broker_zmtp": [b"\x00" + one for one in [*spoken, *fast_paths.honest()]]

@@ -251,6 +251,19 @@ def _traffic(page: Page, server: "BrokerServer") -> None:
     page.family("polydomo_refused_connections_total", COUNTER, "Connections that were not.", [({}, refused)])
     denied = [({"what": what}, number) for what, number in sorted(monitor.denied.items())]
     page.family("polydomo_denied_total", COUNTER, "Handshakes and uses that access control denied.", denied)
+    memoiser = server.broker.memoiser
+    if memoiser is not None:
+        counts = {"hit": memoiser.hits, "miss": memoiser.misses, "joined": memoiser.joined}
+        memoised = [({"result": result}, count) for result, count in counts.items()]
+        page.family(
+            "polydomo_memo_requests_total", COUNTER, "Requests for memoised services, by what became of them.", memoised
+        )
+        page.family(
+            "polydomo_memo_running",
+            GAUGE,
+            "Requests that a worker has for memoised services now.",
+            [({}, len(memoiser.open))],
+        )
     page.family("polydomo_violations_total", COUNTER, "Times a peer broke its protocol.", [({}, monitor.violations)])
     datagrams = [({"kind": kind}, count) for kind, count in sorted(monitor.datagrams.items())]
     page.family("polydomo_datagrams_total", COUNTER, "UDP datagrams, by what they were.", datagrams)

@@ -6,17 +6,10 @@ from urllib.parse import urlsplit
 
 from polydomo.broker.access import CALL, INSPECT
 from polydomo.errors import AccessDenied
-from polydomo.protocols.http_call import CallEndpoint
-from polydomo.protocols.http_inspect import PAGES, InspectEndpoint, QueryEndpoint, SchemaEndpoint
-from polydomo.protocols.http_mcp import McpEndpoint
-from polydomo.protocols.http_memo import CidEndpoint, HeadEndpoint, MemoCallEndpoint, MemoWorkerEndpoint, MemoWorkers
-from polydomo.protocols.http_openapi import OpenApiEndpoint
+from polydomo.protocols.http_api import HttpApi
 from polydomo.protocols.http_pages import FileEndpoint, RenderedEndpoint
 from polydomo.protocols.http_session import HttpSession, Site
-from polydomo.protocols.http_work import HttpWorkers, ReplyEndpoint, WorkEndpoint
-from polydomo.protocols.memo_service import MemoService
 from polydomo.protocols.service_schema import ServiceSchema
-from polydomo.protocols.websocket_session import WebSocketEndpoint
 from polydomo.server.access import LATER, Identity
 from polydomo.server.metrics import CONTENT_TYPE
 from polydomo.server.story import StoryEndpoint
@@ -36,25 +29,10 @@ def build_site(server: "BrokerServer") -> Site:
     site = Site(broker)
     site.hosts = frozenset(name.lower() for name in [*server.settings.http.hosts, *own_names(server)])
     site.origins = frozenset(server.settings.http.origins)
-    workers = HttpWorkers(broker)
     broker.schemas.declare(server.settings.http.tools)
-    site.mount("/v1/call", CallEndpoint(broker.schemas.encoding_of))
-    site.mount("/v1/work", WorkEndpoint(workers))
-    site.mount("/v1/reply", ReplyEndpoint(workers))
-    site.mount("/v1/ws", WebSocketEndpoint())
-    site.mount("/mcp", McpEndpoint(lambda session: callable_by(server, session)))
-    site.mount("/openapi.json", OpenApiEndpoint(lambda session: callable_by(server, session)))
-    site.mount("/v1/schema", SchemaEndpoint(b"polydomo.schema"))
-    memo = MemoService(broker, server.memo_store)
-    memo_workers = MemoWorkers(broker, memo)
-    site.mount("/cid", CidEndpoint(memo))
-    site.mount("/head", HeadEndpoint(memo))
-    site.mount("/call", MemoCallEndpoint(memo, memo_workers))
-    site.mount("/worker", MemoWorkerEndpoint(memo, memo_workers))
-    for page in PAGES:
-        site.mount(f"/v1/{page}", InspectEndpoint(b"polydomo." + page.encode()))
+    api = HttpApi(broker, server.memo_store)
+    api.mount(site, broker.schemas.encoding_of, lambda session: callable_by(server, session))
     site.mount("/v1/requests", StoryEndpoint(server))
-    site.mount("/v1/logs", QueryEndpoint(b"polydomo.logs"))
     for name in ("polydomo.js", "polydomo.d.ts"):
         site.mount(f"/v1/{name}", FileEndpoint(name, (WEB / name).read_bytes(), shared=True))
     for path in sorted((WEB / "ui").rglob("*")):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from polydomo.errors import SettingError
-from polydomo.limits import MEMO_CHECKPOINT, MEMO_KEEP_AGE, MEMO_KEEP_BYTES, MEMO_TRIM
+from polydomo.limits import MEMO_CHECKPOINT, MEMO_KEEP_AGE, MEMO_KEEP_BYTES, MEMO_RECENT_BYTES, MEMO_TRIM, MEMO_USED
 from polydomo.protocols.memo_cid import Cid, read_cid
 from polydomo.protocols.memo_values import MemoValues, StoreFault
 
@@ -48,9 +48,15 @@ class MemoStore(MemoValues):
         self.keep_age = keep_age
         self._db = _open(path)
         self._bytes: int = self._db.execute("SELECT coalesce(sum(size), 0) FROM reply").fetchone()[0]
-        self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._written = 0  # commits since the last checkpoint
+        self._recent: dict[
+            bytes, tuple[bytes, float]
+        ] = {}  # key -> reply and when it was made, the least recently used first
+        self._recent_bytes = 0
+        self._used: dict[
+            bytes, tuple[float, int]
+        ] = {}  # key -> when it was used last, and hits that are not written yet
 
     # --- Nodes
 
@@ -103,23 +109,43 @@ class MemoStore(MemoValues):
     # --- replies of memoised services
 
     def reply(self, key: bytes) -> bytes | None:
-        row = self._db.execute("SELECT body, created FROM reply WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            return None
-        body, created = row
+        recent = self._recent.pop(key, None)
+        if recent is None:
+            row = self._db.execute("SELECT body, created FROM reply WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                return None
+            recent = (row[0], row[1])
+            self._recent_bytes += len(recent[0])
+        body, created = recent
         now = self.clock()
         if now - created > self.keep_age:
+            self._recent_bytes -= len(body)
             self._drop("key = ?", (key,))
             return None
+        self._recent[key] = recent  # the most recently used stands last
+        while self._recent_bytes > MEMO_RECENT_BYTES:
+            oldest = next(iter(self._recent))
+            self._recent_bytes -= len(self._recent.pop(oldest)[0])
+        hits = self._used.get(key)
+        self._used[key] = (now, hits[1] + 1 if hits is not None else 1)
+        if len(self._used) >= MEMO_USED:
+            self._note_used()
+        return body
+
+    def _note_used(self) -> None:
+        """Writes down when replies were used and how often: not at once for each, since a write costs more than the lookup."""
+        used, self._used = self._used, {}
         with self._writing() as db:
-            db.execute("UPDATE reply SET used = ?, hits = hits + 1 WHERE key = ?", (now, key))
-        found: bytes = body
-        return found
+            rows = [(when, hits, key) for key, (when, hits) in used.items()]
+            db.executemany("UPDATE reply SET used = ?, hits = hits + ? WHERE key = ?", rows)
 
     def put_reply(self, key: bytes, service: str, version: str, body: bytes) -> None:
         if len(body) > self.keep_bytes // 10:
             return  # one large reply must not push out everything else
         now = self.clock()
+        recent = self._recent.pop(key, None)
+        if recent is not None:
+            self._recent_bytes -= len(recent[0])
         with self._writing() as db:
             db.execute(
                 "INSERT OR REPLACE INTO reply VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
@@ -131,6 +157,7 @@ class MemoStore(MemoValues):
 
     def trim(self) -> int:
         """Removes replies that are too old, and the least recently used ones beyond the size; returns how many."""
+        self._note_used()
         removed = self._drop("created < ?", (self.clock() - self.keep_age,))
         over = self._bytes - int(self.keep_bytes * MEMO_TRIM)
         if self._bytes > self.keep_bytes:
@@ -142,6 +169,7 @@ class MemoStore(MemoValues):
                     break
             with self._writing() as db:
                 db.executemany("DELETE FROM reply WHERE key = ?", keys)
+            self._forget_recent()
             removed += len(keys)
             self._bytes = self._db.execute("SELECT coalesce(sum(size), 0) FROM reply").fetchone()[0]
         return removed
@@ -154,6 +182,7 @@ class MemoStore(MemoValues):
 
     def replies(self) -> list[dict[str, object]]:
         """What is kept, service by service."""
+        self._note_used()
         rows = self._db.execute(
             "SELECT service, version, count(*), sum(size), sum(hits), min(created), max(used) FROM reply "
             "GROUP BY service, version ORDER BY service, version"
@@ -171,7 +200,12 @@ class MemoStore(MemoValues):
             "replies": replies, "replies_bytes": kept, "max_bytes": self.keep_bytes,
         }  # fmt: skip
 
+    def _forget_recent(self) -> None:
+        self._recent.clear()
+        self._recent_bytes = 0
+
     def _drop(self, condition: str, parameters: tuple[object, ...]) -> int:
+        self._forget_recent()
         with self._writing() as db:
             (size,) = db.execute(f"SELECT coalesce(sum(size), 0) FROM reply WHERE {condition}", parameters).fetchone()
             count = db.execute(f"DELETE FROM reply WHERE {condition}", parameters).rowcount
@@ -198,6 +232,8 @@ class MemoStore(MemoValues):
             self._thread.start()
 
     def close(self) -> None:
+        with contextlib.suppress(StoreFault):
+            self._note_used()
         if self._thread is not None:
             self._thread.join()
         self._db.close()

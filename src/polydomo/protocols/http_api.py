@@ -1,0 +1,43 @@
+"""The API that every broker serves over HTTP, without what needs a server: which endpoint at which path."""
+
+from collections.abc import Callable
+
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.http_call import CallEndpoint
+from polydomo.protocols.http_inspect import PAGES, InspectEndpoint, QueryEndpoint, SchemaEndpoint
+from polydomo.protocols.http_mcp import McpEndpoint
+from polydomo.protocols.http_memo import CidEndpoint, HeadEndpoint, MemoCallEndpoint, MemoWorkerEndpoint, MemoWorkers
+from polydomo.protocols.http_openapi import OpenApiEndpoint
+from polydomo.protocols.http_session import HttpSession, Site
+from polydomo.protocols.http_work import HttpWorkers, ReplyEndpoint, WorkEndpoint
+from polydomo.protocols.memo_service import MemoService
+from polydomo.protocols.memo_values import MemoValues
+from polydomo.protocols.service_schema import ServiceSchema
+from polydomo.protocols.websocket_session import WebSocketEndpoint
+
+Schemas = Callable[[HttpSession], "dict[str, ServiceSchema]"]  # of the services that a client may call
+
+
+class HttpApi:
+    """The endpoints of one broker."""
+
+    def __init__(self, broker: BrokerApi, store: MemoValues) -> None:
+        self.workers = HttpWorkers(broker)
+        self.memo = MemoService(broker, store)
+        self.memo_workers = MemoWorkers(broker, self.memo)
+
+    def mount(self, site: Site, encoding_of: "Callable[[bytes], str]", schemas: Schemas) -> None:
+        site.mount("/v1/call", CallEndpoint(encoding_of))
+        site.mount("/v1/work", WorkEndpoint(self.workers))
+        site.mount("/v1/reply", ReplyEndpoint(self.workers))
+        site.mount("/v1/ws", WebSocketEndpoint())
+        site.mount("/mcp", McpEndpoint(schemas))
+        site.mount("/openapi.json", OpenApiEndpoint(schemas))
+        site.mount("/v1/schema", SchemaEndpoint(b"polydomo.schema"))
+        site.mount("/cid", CidEndpoint(self.memo))
+        site.mount("/head", HeadEndpoint(self.memo))
+        site.mount("/call", MemoCallEndpoint(self.memo, self.memo_workers))
+        site.mount("/worker", MemoWorkerEndpoint(self.memo, self.memo_workers))
+        for page in PAGES:
+            site.mount(f"/v1/{page}", InspectEndpoint(b"polydomo." + page.encode()))
+        site.mount("/v1/logs", QueryEndpoint(b"polydomo.logs"))
