@@ -1,7 +1,7 @@
 """CPU per request that is answered from the memo store, beside CPU per request that a worker answers, in one run.
 
-``python -m bench.memo [--calls 100000]``: the broker keeps the replies of ``kept`` and not those of ``run``. The clients are MDX connections
-with many requests open at a time.
+``python -m bench.memo [--calls 100000]``: the broker keeps the replies of ``kept`` and not those of ``run``. The clients are MDX
+connections with many requests open at a time.
 """
 
 import argparse
