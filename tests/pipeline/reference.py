@@ -242,6 +242,8 @@ class Reference:
                         known["came"], known["seen"] = us(row["time"]), True
                     known["offers"] = row["service"]
                 elif not known["gone"]:
+                    if not known["seen"]:
+                        known["came"] = max(known["came"], hour_of(row["time"]) * HOUR)
                     known["went"], known["gone"] = us(row["time"]), True
                     known["offers"] = known["offers"] or row["service"]
         return made

@@ -332,18 +332,19 @@ def _unit(hour: int) -> str:
 
 
 def _presence(duck: Duck, item: RunItem, facts: Facts) -> Iterator[Message]:
-    """When each worker was present in the hours to make. One that is not known to have left stays until the run's last row."""
+    """When each worker was present in the hours to make. One that is not known to have left stays until the run's last row; one
+    whose registration is not in the journal was there from the beginning of the hour in which it left."""
     for unit in item.units:
         start = micros(begin_of(unit))
         duck.set(
             start=start, stop=start + HOUR_US, ended=facts.time, begun=facts.begins, broker=facts.broker, run=facts.run
         )
         found = duck.table(
-            """SELECT getvariable('broker') AS broker, getvariable('run') AS run, worker,
-    greatest(coalesce(came, getvariable('begun')), getvariable('start')) AS since,
+            f"""SELECT getvariable('broker') AS broker, getvariable('run') AS run, worker,
+    greatest(began, getvariable('start')) AS since,
     greatest(least(coalesce(went, getvariable('ended')), getvariable('stop')), since) AS until, peer, protocol, offers
-FROM present WHERE coalesce(came, getvariable('begun')) < getvariable('stop') AND coalesce(went,
-    getvariable('ended')) >= getvariable('start')"""
+FROM (SELECT *, coalesce(came, greatest(getvariable('begun'), {HOUR_US} * (went // {HOUR_US}))) AS began FROM present)
+WHERE began < getvariable('stop') AND coalesce(went, getvariable('ended')) >= getvariable('start')"""
         )
         if found.num_rows:
             yield Message(3, to_unit(unit), "presence", found)
