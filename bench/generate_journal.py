@@ -1,5 +1,5 @@
 """Makes journals of any size, as brokers would have written them: several brokers, chains, bridges, retries, losses,
-and breaches of every rule planted on request.
+requests that end in the queue, a broker that is killed, and breaches of every rule planted on request.
 
     python -m bench.generate_journal DIR --million 10 --seed 1 --breaches 3
 
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bench.lives import (
+from bench.life import (
     CLIENTS,
     EV,
     EVENTS,
@@ -33,8 +33,8 @@ from bench.lives import (
     Array,
     Life,
     Made,
-    make,
 )
+from bench.lives import make
 from bench.plant import plant
 from polydomo.journal import parquet, schema
 from polydomo.journal.ids import ALPHABET
@@ -218,14 +218,17 @@ ROWS_PER_REQUEST = 3.42  # of messages, as these lives are
 def generate(
     directory: Path, rows: int, seed: int = 1, breaches: int = 1, seconds: float = 5400.0, segment_rows: int = 400_000
 ) -> dict[str, Any]:
-    """About so many rows of ``messages``, of three brokers: one has a bridge to the next, one has lost rows and says so."""
+    """About so many rows of ``messages``, of four brokers: one has a bridge to the next, one has lost rows and says so, one was killed and
+    started again, at level ``requests``."""
     dice = np.random.default_rng(seed)
     total = max(200, int(rows / ROWS_PER_REQUEST))
-    runs = [int(run) for run in dice.integers(1 << 30, 1 << 39, 3)]
+    runs = [int(run) for run in dice.integers(1 << 30, 1 << 39, 5)]
     lives = [
-        Life("north", runs[0], int(total * 0.5), seconds, breaches, bridge=True),
+        Life("north", runs[0], int(total * 0.45), seconds, breaches, bridge=True),
         Life("south", runs[1], int(total * 0.3), seconds, breaches),
-        Life("west", runs[2], int(total * 0.2), seconds, 0, loses=True),
+        Life("west", runs[2], int(total * 0.15), seconds, 0, loses=True),
+        Life("east", runs[3], int(total * 0.1), seconds, 0, killed=True),
+        Life("east", runs[4], int(total * 0.05), seconds / 3, 0, begins=seconds * 0.6, level=schema.REQUESTS),
     ]
     directory.mkdir(parents=True, exist_ok=True)
     planted: list[Any] = []
@@ -241,7 +244,10 @@ def generate(
         if made.leaving is not None:
             parents = ids(made.leaving.pop("ms"), life.run, made.leaving.pop("number"))
             crossing = made.leaving
-    facts = {"rows": written, "seed": seed, "brokers": [life.name for life in lives], "planted": planted}
+        if life.killed:
+            lives[-1].covers = (life.run, *made.lost)
+    names = [*dict.fromkeys(life.name for life in lives)]
+    facts = {"rows": written, "seed": seed, "brokers": names, "planted": planted}
     (directory / "planted.json").write_text(json.dumps(facts))
     return facts
 

@@ -1,498 +1,398 @@
-"""The lives of brokers as columns of numbers: what ``generate_journal.py`` writes down. Every rule can be broken on purpose."""
+"""The lives of brokers as columns of numbers, which ``generate_journal.py`` writes as a journal. Every rule can be broken on purpose."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
+from bench.life import (
+    ABSENT,
+    CLIENTS,
+    EV,
+    FAR,
+    FINISHED,
+    FRAGILE,
+    LANES,
+    LEVELS,
+    LONG,
+    LOST_ROWS,
+    MESSAGE_FIELDS,
+    O_ACCEPT,
+    O_DISPATCH,
+    O_FINAL,
+    O_LOST,
+    O_PARTIAL,
+    O_QUEUE,
+    O_RECORD,
+    RECORD_FIELDS,
+    SERVED,
+    SERVICES,
+    SPARE_CREDIT,
+    START,
+    Array,
+    Blocks,
+    Changes,
+    Life,
+    Made,
+    Plant,
+    Planted,
+    spare,
+)
 from polydomo.journal import schema
-
-Array = np.ndarray
-START = int(datetime(2026, 1, 31, 6, 10, tzinfo=UTC).timestamp() * 1e6)
-SERVICES = ["echo", "resize", "ocr", "mail", "index", "search", "far", "nobody"]
-LANES = 6  # workers of a service, one job at a time each
-FAR, NOBODY = SERVICES.index("far"), SERVICES.index("nobody")
-PAUSE_SHARE_USED = FAR  # services below this one have workers of their own
-PROTOCOLS = ["", "mdp01", "mdp02", "dcp", "emqp", "memo01", "bridge"]
-OUTCOMES = ["", "ok", "error", "no-service", "silence", "interrupted", "info"]
-REASONS = [
-    "",
-    "the worker said no",
-    "nobody offers it",
-    "no beat",
-    "beat missed",
-    "started",
-    "image scaled",
-    "the disk did not keep up",
-]
-LEVELS = ["", "requests", "messages"]
-TOPICS = ["", "status.echo", "status.resize", "load.index"]
-EVENTS = ["", *schema.EVENTS]
-EV = {name: number for number, name in enumerate(EVENTS)}
-FINISHED = -1  # in ``event``: the row of kind ``requests``
-LOST_ROWS = 1000
-CLIENTS = 40  # connections 1 to 40 are clients
-SPARE_CREDIT = 1 << 27
-# orders of events at the same microsecond
-O_ACCEPT, O_QUEUE, O_EXTRA, O_DISPATCH, O_PARTIAL, O_FINAL, O_RECORD, O_AFTER = range(8)
-O_LOST = 20
-
-MESSAGE_FIELDS = (
-    "t order event connection client service number attempt hop worker released size queue workers credit auto silence allowed outcome "
-    "reason topic level covers_run covers_first covers_last"
-).split()
-RECORD_FIELDS = (
-    "number service last_service client worker accepted first dispatched partial ended attempts max_attempts dispatches hops partials "
-    "request_bytes reply_bytes outcome reason child wrong_total"
-).split()
-
-
-@dataclass
-class Blocks:
-    """Rows as columns of numbers, gathered piece by piece."""
-
-    fields: list[str]
-    parts: dict[str, list[Array]] = field(default_factory=dict)
-
-    def add(self, **columns: Any) -> None:
-        n = max(np.size(value) for value in columns.values())
-        if not n or any(np.ndim(value) and not np.size(value) for value in columns.values()):
-            return
-        for name in self.fields:
-            value = columns.pop(name, 0)
-            self.parts.setdefault(name, []).append(np.broadcast_to(np.asarray(value, np.int64), (n,)))
-        assert not columns, f"no such columns: {columns}"
-
-    def done(self) -> dict[str, Array]:
-        return {
-            name: np.concatenate(self.parts[name]) if name in self.parts else np.zeros(0, np.int64)
-            for name in self.fields
-        }
-
-
-@dataclass
-class Life:
-    """What one run of one broker is to do."""
-
-    name: str
-    run: int
-    requests: int
-    seconds: float
-    breaches: int  # of each rule
-    bridge: bool = False  # its ``far`` is another broker
-    loses: bool = False  # some of its rows are lost, and it says so
-    visitors: dict[str, Array] | None = (
-        None  # requests that come over a bridge: service, accepted, ended, parent (run, number, ms)
-    )
-
-
-@dataclass
-class Changes:
-    """What is changed once all rows are there. A number below zero is that of a worker."""
-
-    drop: list[tuple[int, int]] = field(default_factory=list)  # number, event
-    set: list[tuple[int, int, str, int]] = field(default_factory=list)  # number, event, column, value
-    record: list[tuple[int, str, int]] = field(default_factory=list)  # number, column, value
-    hole: list[int] = field(default_factory=list)  # whose partial reply is not there
-    twice: list[int] = field(default_factory=list)  # whose partial reply is there twice
-
-
-Planted = list[tuple[str, int, dict[str, Any]]]  # rule, run, what it is about
-Facts = dict[str, Array]
-Plant = Callable[["Life", "Blocks", "Blocks", Facts, Facts, int, np.random.Generator], tuple[Planted, Changes]]
-
-
-@dataclass
-class Made:
-    messages: dict[str, Array]  # and the places of records among them
-    records: dict[str, Array]
-    seq: Array
-    planted: list[tuple[str, int, dict[str, Any]]]
-    leaving: dict[str, Array] | None  # what crosses the bridge
-
-
-def spare(service: Any) -> Any:
-    """The number of a service's worker that asks for very many at once."""
-    return np.asarray(service) + 1
 
 
 def make(life: Life, dice: np.random.Generator, plant: "Plant") -> Made:
-    rows = Blocks(MESSAGE_FIELDS)
-    records = Blocks(RECORD_FIELDS)
-    n = life.requests
-    end = START + int(life.seconds * 1e6)
-    kinds = dice.random(n)
-    service = dice.integers(0, PAUSE_SHARE_USED, n)
-    service[kinds < 0.01] = NOBODY
-    if life.bridge:
-        service[(kinds >= 0.01) & (kinds < 0.03)] = FAR
-    arrive = np.sort(dice.integers(START + 1_000_000, end - 1_000_000, n))
-    client = dice.integers(1, CLIENTS + 1, n)
-    number = np.arange(1, n + 1)
-    size = dice.integers(20, 2000, n)
-    takes = np.maximum(
-        20, (dice.lognormal(0, 0.8, n) * np.array([150, 2500, 4000, 900, 600, 1500, 3000, 1])[service]).astype(np.int64)
-    )
-    plain = service < PAUSE_SHARE_USED
-    chained = plain & (kinds > 0.94)
-    errs = plain & ~chained & (kinds > 0.93)
-    aside = plain & (kinds > 0.90) & (kinds <= 0.93)  # taken by the spare at once
-    share = min(0.3, max(0.002, 15 * life.breaches / n))  # of losses: enough of them for all that is to be planted
-    lost = plain & (kinds > 0.90 - share) & (kinds <= 0.90)
-    in_lane = plain & ~aside
-    # --- who has it when: each lane is a queue of its own
-    lane = service * LANES + dice.integers(0, LANES, n)
-    began = arrive.copy()
-    stopped = began + takes
-    for one in range(PAUSE_SHARE_USED * LANES):
-        mine = np.flatnonzero(in_lane & (lane == one))
-        if mine.size:
-            work = takes[mine] + 2  # a worker is given the next one two microseconds after it was free
-            total = np.cumsum(work)
-            over = total + np.maximum.accumulate(arrive[mine] - (total - work))
-            began[mine] = over - work
-            stopped[mine] = over - 2
-    # workers: spares first; a lane gets a new worker, on a new connection, each time it loses one
-    spares = len(SERVICES)
-    order = np.lexsort((began, lane))
-    order = order[in_lane[order]]
-    generation = np.zeros(n, np.int64)
-    flags = lost[order].astype(np.int64)
-    before = np.cumsum(flags) - flags
-    lanes, starts = np.unique(lane[order], return_index=True)
-    generation[order] = before - np.repeat(before[starts], np.diff([*starts, order.size]))
-    most = int(generation.max(initial=0)) + 1
-    worker = np.where(in_lane, spares + 1 + lane * most + generation, spare(service))
-    worker[service == NOBODY] = 0
-    connection = worker + CLIENTS
-    offered = LANES + 1
-    # --- the run and its peers
-    rows.add(t=START, event=EV[schema.STARTED], level=2, reason=5)
-    rows.add(t=START + 1, event=EV[schema.CONNECTED], connection=np.arange(1, CLIENTS + 1))
-    who = np.arange(1, spares + 1)
-    rows.add(t=START + 1, event=EV[schema.CONNECTED], connection=who + CLIENTS)
-    rows.add(
-        t=START + 2,
-        event=EV[schema.REGISTERED],
-        connection=who + CLIENTS,
-        worker=who,
-        service=who - 1,
-        credit=SPARE_CREDIT,
-    )
-    who = spares + 1 + lanes * most
-    rows.add(t=START + 1, event=EV[schema.CONNECTED], connection=who + CLIENTS)
-    rows.add(
-        t=START + 2,
-        event=EV[schema.REGISTERED],
-        connection=who + CLIENTS,
-        worker=who,
-        service=lanes // LANES,
-        credit=1,
-        auto=1,
-    )
-    about = {"client": client, "number": number, "service": service}
+    return _Making(life, dice).made(plant)
 
-    def of(where: Array, **more: Any) -> dict[str, Any]:
-        chosen = {name: values[where] for name, values in about.items()}
-        return {**chosen, **{name: values[where] if np.ndim(values) else values for name, values in more.items()}}
 
-    rows.add(
-        t=arrive, event=EV[schema.ACCEPTED], order=O_ACCEPT, connection=client, size=size, workers=offered, **about
-    )
-    waits = in_lane & (began > arrive)
-    rows.add(
-        **of(
-            waits,
-            t=arrive,
-            event=EV[schema.QUEUED],
-            order=O_QUEUE,
-            connection=client,
-            queue=1 + (number % 7),
-            workers=offered,
+class _Making:
+    """One life: drawn, then told step by step."""
+
+    def __init__(self, life: Life, dice: np.random.Generator) -> None:
+        self.life = life
+        self.dice = dice
+        self.rows = Blocks(MESSAGE_FIELDS)
+        self.records = Blocks(RECORD_FIELDS)
+        self.start = START + int(life.begins * 1e6)
+        self.end = self.start + int(life.seconds * 1e6)
+        self.spares = len(SERVICES)
+        self.offered = LANES + 1
+        self.next_number = life.requests + 1
+
+    def made(self, plant: "Plant") -> Made:
+        self._draw()
+        self._lanes()
+        self._peers()
+        self._accepted()
+        self._replies()
+        self._forwards()
+        self._losses()
+        self._others()
+        self._recorded()
+        self._fragile()
+        self._long()
+        leaving = self._bridge()
+        planted, changes = self._broken(plant)
+        if self.life.loses:
+            at = np.array([(self.start + self.end) // 2])
+            self.rows.add(t=at, event=EV[schema.MISSING], order=98, reason=7, covers_run=self.life.run)
+        if not self.life.killed:
+            self.rows.add(t=np.array([self.end + 10_000_000]), event=EV[schema.STOPPED], order=99)
+        return finish(self.life, self.rows.done(), self.records.done(), changes, planted, leaving)
+
+    def _draw(self) -> None:
+        """What is asked for, when, by which client, and what will happen to it."""
+        n, dice, life = self.life.requests, self.dice, self.life
+        kinds = dice.random(n)
+        self.service = dice.integers(0, SERVED, n)
+        self.service[kinds < 0.01] = ABSENT
+        if life.bridge:
+            self.service[(kinds >= 0.01) & (kinds < 0.03)] = FAR
+        self.arrive = np.sort(dice.integers(self.start + 1_000_000, self.end - 1_000_000, n))
+        self.client = dice.integers(1, CLIENTS + 1, n)
+        self.number = np.arange(1, n + 1)
+        self.size = dice.integers(20, 2000, n)
+        means = np.array([150, 2500, 4000, 900, 600, 1500, 3000, 1])
+        self.takes = np.maximum(20, (dice.lognormal(0, 0.8, n) * means[self.service]).astype(np.int64))
+        plain = self.service < SERVED
+        self.chained = plain & (kinds > 0.94)
+        self.errs = plain & ~self.chained & (kinds > 0.93)
+        aside = plain & (kinds > 0.90) & (kinds <= 0.93)  # taken by the spare at once
+        share = min(0.3, max(0.002, 15 * life.breaches / n))  # of losses: enough of them for all that is to be planted
+        self.lost = plain & (kinds > 0.90 - share) & (kinds <= 0.90)
+        self.in_lane = plain & ~aside
+        self.got = self.service != ABSENT
+
+    def _lanes(self) -> None:
+        """Which worker has a request, and when: each lane is a queue of its own, and gets a new worker each time it loses one."""
+        n = self.life.requests
+        lane = self.service * LANES + self.dice.integers(0, LANES, n)
+        self.began = self.arrive.copy()
+        self.stopped = self.began + self.takes
+        for one in range(SERVED * LANES):
+            mine = np.flatnonzero(self.in_lane & (lane == one))
+            if mine.size:
+                work = self.takes[mine] + 2  # a worker is given the next one two microseconds after it was free
+                total = np.cumsum(work)
+                over = total + np.maximum.accumulate(self.arrive[mine] - (total - work))
+                self.began[mine] = over - work
+                self.stopped[mine] = over - 2
+        order = np.lexsort((self.began, lane))
+        order = order[self.in_lane[order]]
+        generation = np.zeros(n, np.int64)
+        flags = self.lost[order].astype(np.int64)
+        before = np.cumsum(flags) - flags
+        self.lanes, starts = np.unique(lane[order], return_index=True)
+        generation[order] = before - np.repeat(before[starts], np.diff([*starts, order.size]))
+        self.most = int(generation.max(initial=0)) + 1
+        first = self.spares + 1
+        self.worker = np.where(self.in_lane, first + lane * self.most + generation, spare(self.service))
+        self.worker[self.service == ABSENT] = 0
+        self.connection = self.worker + CLIENTS
+        self.next_worker = first + SERVED * LANES * self.most + 1
+
+    def _peers(self) -> None:
+        """The run begins; clients and workers come."""
+        rows, start = self.rows, self.start
+        run, first, last = self.life.covers
+        level = LEVELS.index(self.life.level)
+        covers = {"covers_run": run, "covers_first": first, "covers_last": last}
+        rows.add(t=start, event=EV[schema.STARTED], level=level, reason=5, **covers)
+        rows.add(t=start + 1, event=EV[schema.CONNECTED], connection=np.arange(1, CLIENTS + 1))
+        self._worker(start + 1, np.arange(1, self.spares + 1), np.arange(self.spares), credit=SPARE_CREDIT)
+        self._worker(start + 1, self.spares + 1 + self.lanes * self.most, self.lanes // LANES, credit=1, auto=1)
+
+    def _worker(self, t: Any, worker: Any, service: Any, order: int = 0, **asks: int) -> None:
+        """A worker connects, and registers a moment later."""
+        connection = np.asarray(worker) + CLIENTS
+        later = 0 if order else 1
+        self.rows.add(t=t, event=EV[schema.CONNECTED], order=order, connection=connection)
+        self.rows.add(
+            t=np.asarray(t) + later, event=EV[schema.REGISTERED], order=order + 1 if order else 0, connection=connection,
+            worker=worker, service=service, **asks,
+        )  # fmt: skip
+
+    def _of(self, where: Array, event: str, **more: Any) -> dict[str, Any]:
+        """Columns of a message about each of these requests."""
+        about = {"client": self.client, "number": self.number, "service": self.service}
+        given = {**about, **more}
+        return {
+            "event": EV[event],
+            **{name: value[where] if np.ndim(value) else value for name, value in given.items()},
+        }
+
+    def _accepted(self) -> None:
+        rows, everything = self.rows, np.ones(self.life.requests, bool)
+        asked = {"t": self.arrive, "connection": self.client, "workers": self.offered}
+        rows.add(**self._of(everything, schema.ACCEPTED, order=O_ACCEPT, size=self.size, **asked))
+        waits = self.in_lane & (self.began > self.arrive)
+        rows.add(**self._of(waits, schema.QUEUED, order=O_QUEUE, queue=1 + self.number % 7, **asked))
+        rows.add(
+            **self._of(
+                self.got, schema.DISPATCHED, t=self.began, order=O_DISPATCH, connection=self.connection, worker=self.worker,
+                attempt=1, size=self.size,
+            )
+        )  # fmt: skip
+
+    def _replies(self) -> None:
+        rows, got = self.rows, self.got
+        rows.add(
+            **self._of(
+                ~got, schema.FAILED, t=self.arrive + 5, order=O_FINAL, connection=self.client, outcome=3, reason=2
+            )
         )
-    )
-    got = service != NOBODY
-    rows.add(
-        **of(
-            got,
-            t=began,
-            event=EV[schema.DISPATCHED],
-            order=O_DISPATCH,
-            connection=connection,
-            worker=worker,
-            attempt=1,
-            size=size,
+        held = {"worker": self.worker, "attempt": 1}
+        self.parts = got & ~self.lost & ~self.chained & (self.takes > 1000) & (self.number % 5 == 0)
+        partial = {"t": self.began + 300, "order": O_PARTIAL, "connection": self.connection, "size": 100}
+        rows.add(**self._of(self.parts, schema.PARTIAL, **partial, **held))
+        self.ok = got & ~self.lost & ~self.chained & ~self.errs
+        ends = {"t": self.stopped, "order": O_FINAL, "connection": self.client, "released": 1}
+        rows.add(**self._of(self.ok, schema.FINAL, size=self.size // 2, outcome=1, **ends, **held))
+        rows.add(**self._of(self.errs, schema.FAILED, outcome=2, reason=1, **ends, **held))
+
+    def _forwards(self) -> None:
+        """Forwarded requests: the next service's spare has them for as long again."""
+        rows, chained = self.rows, self.chained
+        self.then = (self.service + 1) % SERVED
+        self.second = self.stopped + 3
+        self.over = self.second + self.takes // 2 + 10
+        target = {"service": self.then}
+        passed = {
+            "t": self.stopped,
+            "order": O_FINAL,
+            "connection": self.connection,
+            "worker": self.worker,
+            "attempt": 1,
+            "released": 1,
+        }
+        rows.add(**self._of(chained, schema.FORWARDED, queue=1, workers=self.offered, **passed, **target))
+        other = spare(self.then)
+        taken = {
+            "t": self.second,
+            "order": O_DISPATCH,
+            "connection": other + CLIENTS,
+            "worker": other,
+            "attempt": 1,
+            "hop": 1,
+        }
+        rows.add(**self._of(chained, schema.DISPATCHED, size=self.size, **taken, **target))
+        ended = {
+            "t": self.over,
+            "order": O_FINAL,
+            "connection": self.client,
+            "worker": other,
+            "attempt": 1,
+            "hop": 1,
+            "released": 1,
+        }
+        rows.add(**self._of(chained, schema.FINAL, size=self.size // 2, outcome=1, **ended, **target))
+
+    def _losses(self) -> None:
+        """The lane's worker is gone, its request goes to the spare at once, and a new worker takes the lane."""
+        rows, lost = self.rows, self.lost
+        self.again = self.stopped + self.takes // 2 + 10
+        gone, worker, service, connection = (
+            self.stopped[lost],
+            self.worker[lost],
+            self.service[lost],
+            self.connection[lost],
         )
-    )
-    nobody = ~got
-    rows.add(**of(nobody, t=arrive + 5, event=EV[schema.FAILED], order=O_FINAL, connection=client, outcome=3, reason=2))
-    # partials, of long ones
-    parts = got & ~lost & ~chained & (takes > 1000) & (number % 5 == 0)
-    rows.add(
-        **of(
-            parts,
-            t=began + 300,
-            event=EV[schema.PARTIAL],
-            order=O_PARTIAL,
-            connection=connection,
-            worker=worker,
-            attempt=1,
-            size=100,
+        who = {"connection": connection, "worker": worker, "service": service, "allowed": 7_500_000}
+        rows.add(t=gone - 1, event=EV[schema.LATE], silence=5_000_000, reason=4, **who)
+        rows.add(t=gone, event=EV[schema.LOST], order=O_LOST, silence=7_600_000, outcome=4, reason=3, size=1, **who)
+        held = {"t": self.stopped, "connection": self.connection, "worker": self.worker, "attempt": 1}
+        waits = {"queue": 1, "workers": self.offered - 1, "reason": 3}
+        rows.add(**self._of(lost, schema.REQUEUED, order=O_LOST + 1, **held, **waits))
+        other = spare(self.service)
+        taken = {"connection": other + CLIENTS, "worker": other, "attempt": 2}
+        rows.add(**self._of(lost, schema.DISPATCHED, t=self.stopped, order=O_LOST + 3, size=self.size, **taken))
+        ended = {
+            "t": self.again,
+            "order": O_FINAL,
+            "connection": self.client,
+            "worker": other,
+            "attempt": 2,
+            "released": 1,
+        }
+        rows.add(**self._of(lost, schema.FINAL, size=self.size // 2, outcome=1, **ended))
+        rows.add(t=gone, event=EV[schema.DISCONNECTED], order=O_LOST + 4, connection=connection, reason=3)
+        self._worker(gone, worker + 1, service, order=O_LOST + 5, credit=1, auto=1)
+        rows.add(t=gone + 900, event=EV[schema.STALE], worker=worker, size=50)
+
+    def _others(self) -> None:
+        """Log records and published values."""
+        rows = self.rows
+        told = np.flatnonzero(self.ok & (self.number % 200 == 0))
+        rows.add(
+            t=self.began[told] + 5, event=EV[schema.LOG], connection=self.connection[told], service=self.service[told],
+            number=self.number[told], outcome=6, reason=6, size=30,
+        )  # fmt: skip
+        said = np.arange(self.start + 2_000_000, self.end, 1_000_000)
+        topic = 1 + np.arange(said.size) % 3
+        rows.add(t=said, event=EV[schema.PUBLISHED], connection=CLIENTS + 1, topic=topic, size=8)
+
+    def _recorded(self) -> None:
+        absent, chained, lost = ~self.got, self.chained, self.lost
+        self.ended = np.select([absent, chained, lost], [self.arrive + 5, self.over, self.again], self.stopped)
+        self.records.add(
+            number=self.number,
+            service=self.service,
+            last_service=np.where(chained, self.then, self.service),
+            client=self.client,
+            worker=np.select([chained, lost], [spare(self.then), spare(self.service)], self.worker),
+            accepted=self.arrive,
+            first=np.where(self.got, self.began, 0),
+            dispatched=np.select([absent, chained, lost], [0, self.second, self.stopped], self.began),
+            partial=np.where(self.parts, self.began + 300, 0),
+            ended=self.ended,
+            attempts=np.where(lost, 2, self.got),
+            max_attempts=3,
+            dispatches=np.where(lost | chained, 2, self.got),
+            hops=chained,
+            partials=self.parts,
+            request_bytes=self.size,
+            reply_bytes=np.where(self.errs | absent, 0, self.size // 2),
+            outcome=np.select([absent, self.errs], [3, 2], 1),
+            reason=np.select([absent, self.errs], [2, 1], 0),
         )
-    )
-    # replies
-    ok = got & ~lost & ~chained & ~errs
-    rows.add(
-        **of(
-            ok,
-            t=stopped,
-            event=EV[schema.FINAL],
-            order=O_FINAL,
-            connection=client,
-            worker=worker,
-            attempt=1,
-            released=1,
-            size=size // 2,
-            outcome=1,
-        )
-    )
-    rows.add(
-        **of(
-            errs,
-            t=stopped,
-            event=EV[schema.FAILED],
-            order=O_FINAL,
-            connection=client,
-            worker=worker,
-            attempt=1,
-            released=1,
-            outcome=2,
-            reason=1,
-        )
-    )
-    # passed on: the next service's spare has it for as long again
-    then = (service + 1) % PAUSE_SHARE_USED
-    second = stopped + 3
-    over = second + takes // 2 + 10
-    rows.add(
-        **{
-            **of(
-                chained,
-                t=stopped,
-                event=EV[schema.FORWARDED],
+        self.rows.add(t=self.ended, event=FINISHED, order=O_RECORD, number=self.number)
+
+    # --- lives that end in the queue, and work over the edge of an hour --------------------------------------------------------
+
+    def _fragile(self) -> None:
+        """Once a minute a request whose worker is lost after 401 ms; every second one is dispatched once more, and lost again. Then it
+        waits for 20 s, until its client leaves."""
+        for i, t in enumerate(range(self.start + 5_000_000, self.end - 40_000_000, 60_000_000)):
+            number, self.next_number = self.next_number, self.next_number + 1
+            about = {"number": number, "service": FRAGILE, "client": 2}
+            self.rows.add(t=t, event=EV[schema.ACCEPTED], order=O_ACCEPT, connection=2, size=40, workers=1, **about)
+            dispatched = began = t + 100
+            attempts = 1 + i % 2
+            for attempt in range(1, attempts + 1):
+                worker, self.next_worker = self.next_worker, self.next_worker + 1
+                connection = worker + CLIENTS
+                held = {"connection": connection, "worker": worker}
+                self._worker(began - 50, worker, FRAGILE, credit=1, auto=1)
+                self.rows.add(
+                    t=began, event=EV[schema.DISPATCHED], order=O_DISPATCH, attempt=attempt, size=40, **held, **about
+                )
+                dispatched, gone = began, began + 401_000
+                self.rows.add(t=gone, event=EV[schema.LOST], order=O_LOST, service=FRAGILE, reason=3, size=1, **held)
+                self.rows.add(
+                    t=gone,
+                    event=EV[schema.REQUEUED],
+                    order=O_LOST + 1,
+                    attempt=attempt,
+                    queue=1,
+                    reason=3,
+                    **held,
+                    **about,
+                )
+                self.rows.add(t=gone, event=EV[schema.DISCONNECTED], order=O_LOST + 2, connection=connection, reason=3)
+                began = gone + 3_000_000
+            ended = gone + 20_000_000
+            self.rows.add(
+                t=ended,
+                event=EV[schema.FAILED],
                 order=O_FINAL,
-                connection=connection,
-                worker=worker,
-                attempt=1,
-                released=1,
-                queue=1,
-                workers=offered,
-            ),
-            "service": then[chained],
-        }
-    )
-    rows.add(
-        **{
-            **of(
-                chained,
-                t=second,
-                event=EV[schema.DISPATCHED],
-                order=O_DISPATCH,
-                connection=spare(then) + CLIENTS,
-                worker=spare(then),
-                attempt=1,
-                hop=1,
-                size=size,
-            ),
-            "service": then[chained],
-        }
-    )
-    rows.add(
-        **{
-            **of(
-                chained,
-                t=over,
-                event=EV[schema.FINAL],
-                order=O_FINAL,
-                connection=client,
-                worker=spare(then),
-                attempt=1,
-                hop=1,
-                released=1,
-                size=size // 2,
-                outcome=1,
-            ),
-            "service": then[chained],
-        }
-    )
-    # losses: the lane's worker is gone, its request goes to the spare at once, and a new worker takes the lane
-    again = stopped + takes // 2 + 10
-    rows.add(
-        t=stopped[lost] - 1,
-        event=EV[schema.LATE],
-        connection=connection[lost],
-        worker=worker[lost],
-        service=service[lost],
-        silence=5_000_000,
-        allowed=7_500_000,
-        reason=4,
-    )
-    rows.add(
-        t=stopped[lost],
-        event=EV[schema.LOST],
-        order=O_LOST,
-        connection=connection[lost],
-        worker=worker[lost],
-        service=service[lost],
-        silence=7_600_000,
-        allowed=7_500_000,
-        outcome=4,
-        reason=3,
-        size=1,
-    )
-    rows.add(
-        **of(
-            lost,
-            t=stopped,
-            event=EV[schema.REQUEUED],
-            order=O_LOST + 1,
-            connection=connection,
-            worker=worker,
-            attempt=1,
-            queue=1,
-            workers=offered - 1,
-            reason=3,
-        )
-    )
-    rows.add(
-        **of(
-            lost,
-            t=stopped,
-            event=EV[schema.DISPATCHED],
-            order=O_LOST + 3,
-            connection=spare(service) + CLIENTS,
-            worker=spare(service),
-            attempt=2,
-            size=size,
-        )
-    )
-    rows.add(
-        **of(
-            lost,
-            t=again,
-            event=EV[schema.FINAL],
-            order=O_FINAL,
-            connection=client,
-            worker=spare(service),
-            attempt=2,
-            released=1,
-            size=size // 2,
-            outcome=1,
-        )
-    )
-    rows.add(t=stopped[lost], event=EV[schema.DISCONNECTED], order=O_LOST + 4, connection=connection[lost], reason=3)
-    rows.add(t=stopped[lost], event=EV[schema.CONNECTED], order=O_LOST + 5, connection=connection[lost] + 1)
-    rows.add(
-        t=stopped[lost],
-        event=EV[schema.REGISTERED],
-        order=O_LOST + 6,
-        connection=connection[lost] + 1,
-        worker=worker[lost] + 1,
-        service=service[lost],
-        credit=1,
-        auto=1,
-    )
-    # late replies of workers that were lost, log records, values
-    rows.add(t=stopped[lost] + 900, event=EV[schema.STALE], worker=worker[lost], size=50)
-    tells = np.flatnonzero(ok & (number % 200 == 0))
-    rows.add(
-        t=began[tells] + 5,
-        event=EV[schema.LOG],
-        connection=connection[tells],
-        service=service[tells],
-        number=number[tells],
-        outcome=6,
-        reason=6,
-        size=30,
-    )
-    said = np.arange(START + 2_000_000, end, 1_000_000)
-    rows.add(t=said, event=EV[schema.PUBLISHED], connection=CLIENTS + 1, topic=1 + np.arange(said.size) % 3, size=8)
-    # --- records
-    ended = np.select([nobody, chained, lost], [arrive + 5, over, again], stopped)
-    records.add(
-        number=number,
-        service=service,
-        last_service=np.where(chained, then, service),
-        client=client,
-        worker=np.select([chained, lost], [spare(then), spare(service)], worker),
-        accepted=arrive,
-        first=np.where(got, began, 0),
-        dispatched=np.select([nobody, chained, lost], [0, second, stopped], began),
-        partial=np.where(parts, began + 300, 0),
-        ended=ended,
-        attempts=np.where(lost, 2, got),
-        max_attempts=3,
-        dispatches=np.where(lost | chained, 2, got),
-        hops=chained,
-        partials=parts,
-        request_bytes=size,
-        reply_bytes=np.where(errs | nobody, 0, size // 2),
-        outcome=np.select([nobody, errs], [3, 2], 1),
-        reason=np.select([nobody, errs], [2, 1], 0),
-    )
-    rows.add(t=ended, event=FINISHED, order=O_RECORD, number=number)
-    next_number = n + 1
-    # --- requests that come over the bridge
-    if life.visitors is not None:
-        came = life.visitors
-        k = came["service"].size
-        numbers = np.arange(next_number, next_number + k)
-        next_number += k
-        visitor(rows, records, numbers, came["service"], came["accepted"], came["ended"], child=came["parent"])
-    leaving = None
-    if life.bridge:
-        far = np.flatnonzero((service == FAR) & (takes > 200))
-        leaving = {
-            "service": far % PAUSE_SHARE_USED,
-            "accepted": began[far] + 10,
-            "ended": stopped[far] - 10,
+                connection=2,
+                attempt=attempts,
+                outcome=7,
+                reason=8,
+                **about,
+            )
+            self.records.add(
+                number=number, service=FRAGILE, last_service=FRAGILE, client=2, worker=worker, accepted=t, first=t + 100,
+                dispatched=dispatched, ended=ended, attempts=attempts, max_attempts=3, dispatches=attempts, request_bytes=40,
+                outcome=7, reason=8,
+            )  # fmt: skip
+            self.rows.add(t=ended, event=FINISHED, order=O_RECORD, number=number)
+
+    def _long(self) -> None:
+        """Requests of 100 s, one after the other, at the spare of the service: one of them is at work when the hour ends."""
+        for t in range(self.start + 3_000_000, self.end - 110_000_000, 120_000_000):
+            visitor(self.rows, self.records, self.next_number, LONG, t, t + 100_000_000)
+            self.next_number += 1
+
+    def _bridge(self) -> dict[str, Array] | None:
+        """Requests that come over the bridge, and those that leave over it."""
+        life = self.life
+        if life.visitors is not None:
+            came = life.visitors
+            numbers = np.arange(self.next_number, self.next_number + came["service"].size)
+            self.next_number += came["service"].size
+            visitor(
+                self.rows, self.records, numbers, came["service"], came["accepted"], came["ended"], child=came["parent"]
+            )
+        if not life.bridge:
+            return None
+        far = np.flatnonzero((self.service == FAR) & (self.takes > 200))
+        return {
+            "service": far % SERVED,
+            "accepted": self.began[far] + 10,
+            "ended": self.stopped[far] - 10,
             "parent": np.arange(far.size) + 1,
-            "ms": arrive[far] // 1000,
-            "number": number[far],
+            "ms": self.arrive[far] // 1000,
+            "number": self.number[far],
         }
-    planted: list[tuple[str, int, dict[str, Any]]] = []
-    changes = Changes()
-    if life.breaches:
-        facts = {
-            "number": number,
-            "service": service,
-            "client": client,
-            "worker": worker,
-            "began": began,
-            "stopped": stopped,
-            "ended": ended,
-            "takes": takes,
-            "connection": connection,
-        }
+
+    def _broken(self, plant: "Plant") -> tuple[Planted, Changes]:
+        if not self.life.breaches:
+            return [], Changes()
+        names = "number service client worker began stopped ended takes connection".split()
+        facts = {name: getattr(self, name) for name in names}
         masks = {
-            "usual": ok & in_lane & ~parts & (takes > 100),
-            "lost": lost,
-            "chained": chained,
-            "partial": parts & in_lane,
+            "usual": self.ok & self.in_lane & ~self.parts & (self.takes > 100),
+            "lost": self.lost,
+            "chained": self.chained,
+            "partial": self.parts & self.in_lane,
         }
-        planted, changes = plant(life, rows, records, facts, masks, next_number, dice)
-    if life.loses:
-        rows.add(t=np.array([(START + end) // 2]), event=EV[schema.MISSING], order=98, reason=7, covers_run=life.run)
-    rows.add(t=np.array([end + 10_000_000]), event=EV[schema.STOPPED], order=99)
-    return finish(life, rows.done(), records.done(), changes, planted, leaving)
+        return plant(self.life, self.rows, self.records, facts, masks, self.next_number, self.dice)
 
 
 def visitor(
     rows: Blocks, records: Blocks, number: Any, service: Any, accepted: Any, ended: Any, child: Any = 0, **changes: Any
 ) -> None:
-    """Requests that a spare takes at once."""
+    """Requests that the service's spare worker takes at once."""
     number, service, accepted, ended = np.broadcast_arrays(number, service, accepted, ended)
     client = changes.pop("client", 1)
     about = {"number": number, "service": service, "client": client}
@@ -559,6 +459,10 @@ def finish(
     for number, name, value in changes.record:
         records[name] = records[name].copy()
         records[name][number - 1] = value
+    if life.level == schema.REQUESTS:
+        keep &= ~np.isin(rows["event"], [EV[name] for name in schema.ONLY_MESSAGES])
+    if life.killed:
+        keep &= rows["t"] <= START + int((life.begins + life.seconds / 2) * 1e6)
     chosen = np.flatnonzero(keep)
     chosen = chosen[np.lexsort((rows["order"][chosen], rows["t"][chosen]))]
     rows = {name: values[chosen] for name, values in rows.items()}
@@ -572,4 +476,5 @@ def finish(
         gone += [*range(at - LOST_ROWS, at)]
     index = np.sort(np.concatenate([np.delete(np.arange(seq.size), gone), np.array(again, np.int64)]))
     rows = {name: values[index] for name, values in rows.items()}
-    return Made(rows, records, seq[index], planted, leaving)
+    last = int(seq[-1]) if seq.size else 0
+    return Made(rows, records, seq[index], planted, leaving, (last + 1, last + LOST_ROWS) if life.killed else (0, 0))

@@ -32,24 +32,27 @@ COMPARED = {
     "requests": "request broker run number seq service last_service client client_peer worker worker_protocol accepted ended "
     "wait_us run_us total_us wait_bucket total_bucket attempts dispatches hops partials request_bytes reply_bytes outcome reason "
     "parent bridged far_broker far_protocol",
-    "hops": "request position broker run number service hop attempt worker began ended ending",
+    "hops": "request position broker run number service hop attempt worker arrived began ended ending",
     "services": "window seconds broker service requests ok retried passed_on request_bytes reply_bytes wait_us run_us total_us "
     "worked queued queue_max workers_max wait_histogram total_histogram",
-    "workers": "window broker run worker service turns finals given_back run_us late lost stale",
+    "workers": "window broker run worker service turns finals given_back run_us present_us late lost stale",
     "topology": "window kind broker source target requests failed total_us",
+    "capacity": "window broker service requests turns workers within",
     "logs": "time run seq number request outcome",
     "values": "time broker run seq topic size last",
     "audit": "rule run number worker connection service seq",
+    "audit_rules": "run broker level rule breaches",
 }
 PERCENTILES = {
     "services": "wait_p50_us wait_p99_us total_p50_us total_p90_us total_p99_us total_p999_us",
     "workers": "run_p50_us",
+    "capacity": "rate service_us service_scv arrival_scv utilisation measured_wait_us wait_us capacity",
 }
 TEXTS = (
     "request broker service last_service client_peer worker_protocol outcome reason parent far_broker far_protocol ending kind source "
-    "target topic rule"
+    "target topic rule level"
 ).split()
-KEYS = {"services": '"window", seconds, broker, service', "workers": '"window", broker, run, worker, service'}
+KEYS = {"services": '"window", seconds, broker, service', "workers": '"window", broker, run, worker, service', "capacity": '"window", broker, service'}
 
 
 def cpu_of(pid: int) -> float:
@@ -118,7 +121,8 @@ def compare(con: Any, tables: str) -> dict[str, int]:
             apart += con.execute(asked).fetchall()[0][0]
         for column in PERCENTILES.get(name, "").split():
             joined = f'spark_{name} a JOIN "{name}" b USING ({KEYS[name]})'
-            asked = f"SELECT count(*) FROM {joined} WHERE abs(a.{column} - b.{column}) > 0.01 * b.{column}"
+            apart_by = f"abs(a.{column} - b.{column}) > 0.01 * abs(b.{column}) + 1e-6"
+            asked = f"SELECT count(*) FROM {joined} WHERE {apart_by} OR (a.{column} IS NULL) != (b.{column} IS NULL)"
             apart += con.execute(asked).fetchall()[0][0]
         if apart:
             different[name] = apart
@@ -127,7 +131,7 @@ def compare(con: Any, tables: str) -> dict[str, int]:
 
 def _cast(column: str) -> str:
     """The same type on both sides."""
-    if column in ("window", "time", "accepted", "ended", "began"):
+    if column in ("window", "time", "accepted", "ended", "began", "arrived"):
         return f'epoch_us("{column}") AS "{column}"'
     if column.endswith("_histogram"):
         return f"list_sort(map_entries(CAST({column} AS MAP(INT, BIGINT)))) AS {column}"

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.lives import (
+from bench.life import (
     CLIENTS,
     EV,
     FINISHED,
@@ -19,8 +19,8 @@ from bench.lives import (
     Life,
     Planted,
     spare,
-    visitor,
 )
+from bench.lives import visitor
 from polydomo.journal import schema
 from polydomo.journal.rules import RULES
 
