@@ -1,7 +1,7 @@
 """The pipeline's tables computed independently, to be compared with the pipeline's by ``bench/pipeline.py``.
 
-Each table is one statement over the whole journal, the views ``messages`` and ``rows``, written from docs/pipeline.md. Nothing is shared with the
-pipeline but the journal's schema.
+Each table is one statement over the whole journal, the views ``messages`` and ``rows``, written from
+docs/pipeline.md. Nothing is shared with the pipeline but the journal's schema.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,16 @@ from polydomo.journal.schema import MESSAGES, REQUESTS
 WINDOWS = (10, 60, 3600)  # seconds
 
 PARTS = """
-CREATE TEMP TABLE doubles AS SELECT run, number, date_trunc('hour', time) AS h, min(seq) AS first FROM rows GROUP BY ALL HAVING count(*) > 1;
-CREATE VIEW recorded AS SELECT rows.* FROM rows LEFT JOIN doubles d ON d.run = rows.run AND d.number = rows.number AND d.h = date_trunc('hour', time)
+CREATE TEMP TABLE doubles AS SELECT run, number, date_trunc('hour', time) AS h, min(seq) AS first
+    FROM rows GROUP BY ALL HAVING count(*) > 1;
+CREATE VIEW recorded AS SELECT rows.* FROM rows LEFT JOIN doubles d ON d.run = rows.run AND d.number = rows.number
+    AND d.h = date_trunc('hour', time)
     WHERE first IS NULL OR seq = first;
 CREATE TEMP TABLE back AS SELECT run, number, hop, attempt, seq, event, time, service, worker, peer, protocol FROM messages
     WHERE event IN ('requeued', 'forwarded');
 CREATE TEMP TABLE special AS SELECT * FROM recorded WHERE dispatches > 0
-    AND (dispatches > 1 OR hops > 0 OR attempts != 1 OR parent != '' OR worker_protocol = 'bridge' OR (run, number) IN (SELECT (run, number) FROM back));
+    AND (dispatches > 1 OR hops > 0 OR attempts != 1 OR parent != '' OR worker_protocol = 'bridge' OR (run,
+        number) IN (SELECT (run, number) FROM back));
 CREATE TEMP TABLE handed AS SELECT m.run, m.number, m.hop, m.attempt, min(m.time) AS start, arg_min(m.service, m.seq) AS start_service
     FROM messages m SEMI JOIN special USING (run, number) WHERE event = 'dispatched' GROUP BY ALL;
 CREATE TEMP TABLE turns AS
@@ -32,7 +35,8 @@ WITH known AS (
     FROM special s JOIN back b ON b.run = s.run AND b.number = s.number AND b.time BETWEEN date_trunc('hour', s.accepted)
         AND date_trunc('hour', s.time) + INTERVAL '1 hour' - INTERVAL '1 microsecond'
     UNION ALL
-    SELECT request, run, number, hops, attempts, seq, worker, worker_peer, worker_protocol, time, CASE outcome WHEN 'ok' THEN 'final' ELSE 'failed' END,
+    SELECT request, run, number, hops, attempts, seq, worker, worker_peer, worker_protocol, time,
+        CASE outcome WHEN 'ok' THEN 'final' ELSE 'failed' END,
         last_service FROM special s
     WHERE attempts > 0 AND (run, number, hops, attempts) NOT IN (SELECT (run, number, hop, attempt) FROM back WHERE event = 'requeued')
 ),
@@ -44,10 +48,12 @@ SELECT l.request, s.broker, l.run, l.number, l.hop, l.attempt, l.seq, l.worker, 
     CASE WHEN l.hop = 0 AND l.attempt = 1 THEN s.accepted ELSE coalesce(previous, s.accepted) END AS arrived,
     CASE WHEN ending IN ('final', 'failed') THEN s.dispatched WHEN start IS NOT NULL THEN start
         WHEN l.hop = 0 AND l.attempt = 1 THEN s.first_dispatched WHEN is_last THEN s.dispatched END AS began
-FROM lined l JOIN special s USING (request) LEFT JOIN handed h ON h.run = l.run AND h.number = l.number AND h.hop = l.hop AND h.attempt = l.attempt
+FROM lined l JOIN special s USING (request) LEFT JOIN handed h ON h.run = l.run AND h.number = l.number AND h.hop = l.hop
+    AND h.attempt = l.attempt
     LEFT JOIN targets t ON t.run = l.run AND t.number = l.number AND t.hop = l.hop;
 CREATE TEMP TABLE corrected AS
-WITH summed AS (SELECT request, count(*) AS n, max(struct_pack(t := coalesce(began, ended), hop := hop, attempt := attempt, seq := seq, worker := worker,
+WITH summed AS (SELECT request, count(*) AS n, max(struct_pack(t := coalesce(began, ended), hop := hop, attempt := attempt,
+    seq := seq, worker := worker,
         peer := peer, protocol := protocol, us := coalesce(epoch_us(ended) - epoch_us(began), 0))) AS last,
     sum(coalesce(epoch_us(began) - epoch_us(arrived), 0)) AS waited, max(ended) AS until FROM turns GROUP BY request)
 SELECT request, last.worker AS worker, last.peer AS worker_peer, last.protocol AS worker_protocol,
@@ -80,10 +86,12 @@ FROM parts LEFT JOIN far USING (request) WHERE request NOT IN (SELECT part FROM 
 
 HOPS_TABLE = """
 CREATE TABLE hops AS
-SELECT request, 1 AS position, broker, run, number, service, 0 AS hop, 1 AS attempt, worker, accepted AS arrived, dispatched AS began, time AS ended,
+SELECT request, 1 AS position, broker, run, number, service, 0 AS hop, 1 AS attempt, worker, accepted AS arrived,
+    dispatched AS began, time AS ended,
     if(outcome = 'ok', 'final', 'failed') AS ending FROM recorded WHERE dispatches > 0 AND request NOT IN (SELECT request FROM special)
 UNION ALL
-SELECT coalesce(root, request), row_number() OVER (PARTITION BY coalesce(root, request) ORDER BY coalesce(began, ended), run, hop, attempt, seq),
+SELECT coalesce(root, request), row_number() OVER (PARTITION BY coalesce(root, request) ORDER BY coalesce(began, ended), run,
+    hop, attempt, seq),
     broker, run, number, service, hop, attempt, worker, arrived, began, ended, ending
 FROM turns LEFT JOIN links ON links.part = turns.request;
 """
@@ -137,33 +145,41 @@ WORKERS_TABLE = """
 CREATE TEMP TABLE ends AS SELECT run, max(time) AS ended, min(time) AS begun, max(broker) AS broker FROM
     (SELECT run, time, broker FROM messages UNION ALL SELECT run, time, broker FROM rows) GROUP BY run;
 CREATE TEMP TABLE stays AS
-SELECT run, worker, any_value(e.broker) AS broker, coalesce(min(time) FILTER (event = 'registered'), greatest(min(begun), date_trunc('hour', min(time)))) AS came,
-    coalesce(min(time) FILTER (event IN ('left', 'lost')), min(ended)) AS went, arg_max(service, seq) FILTER (event = 'registered') AS offers
+SELECT run, worker, any_value(e.broker) AS broker, coalesce(min(time) FILTER (event = 'registered'), greatest(min(begun),
+    date_trunc('hour', min(time)))) AS came,
+    coalesce(min(time) FILTER (event IN ('left', 'lost')), min(ended)) AS went, arg_max(service,
+        seq) FILTER (event = 'registered') AS offers
 FROM messages JOIN ends e USING (run) WHERE event IN ('registered', 'left', 'lost') AND worker > 0 GROUP BY run, worker;
 CREATE TEMP TABLE present AS
 SELECT broker, run, worker, coalesce(offers, '') AS offers, w, greatest(came, w) AS since, least(went, w + INTERVAL '1 hour') AS until
 FROM (SELECT *, unnest(generate_series(date_trunc('hour', came), date_trunc('hour', went), INTERVAL '1 hour')) AS w FROM stays);
 CREATE TABLE workers AS
-WITH times AS (SELECT broker, run, worker, service, ending, began, ended, date_trunc('hour', ended) AS w, epoch_us(ended) - epoch_us(began) AS us FROM hops),
-cells AS (SELECT w, broker, run, worker, service, CAST(floor(ln(greatest(us, 1)) / ln(1.02)) AS INT) AS bucket, count(*) AS n,
+WITH times AS (SELECT broker, run, worker, service, ending, began, ended, date_trunc('hour', ended) AS w,
+    epoch_us(ended) - epoch_us(began) AS us FROM hops),
+cells AS (SELECT w, broker, run, worker, service, CASE WHEN us >= 0 THEN CAST(floor(ln(greatest(us, 1)) / ln(1.02)) AS INT) END AS bucket, count(*) AS n,
     count(*) FILTER (ending = 'final') AS finals, count(*) FILTER (ending = 'requeued') AS given_back FROM times GROUP BY ALL),
 ranked AS (SELECT *, sum(n) OVER (PARTITION BY w, broker, run, worker, service ORDER BY bucket NULLS LAST) AS upto,
     sum(n) FILTER (bucket IS NOT NULL) OVER (PARTITION BY w, broker, run, worker, service) AS total FROM cells),
 done AS (SELECT w, broker, run, worker, service, sum(n) AS turns, sum(finals) AS finals, sum(given_back) AS given_back,
     pow(1.02, min(bucket) FILTER (upto >= greatest(1, ceil(0.5 * total))) + 0.5) AS run_p50_us FROM ranked GROUP BY ALL),
 pieces AS (SELECT broker, run, worker, service, w AS h, began, ended FROM times WHERE began >= w UNION ALL
-    SELECT broker, run, worker, service, unnest(generate_series(date_trunc('hour', began), w, INTERVAL '1 hour')) AS h, began, ended FROM times WHERE began < w),
+    SELECT broker, run, worker, service, unnest(generate_series(date_trunc('hour', began), w, INTERVAL '1 hour')) AS h,
+        began, ended FROM times WHERE began < w),
 work AS (SELECT h AS w, broker, run, worker, service,
     sum(epoch_us(least(ended, h + INTERVAL '1 hour')) - epoch_us(greatest(began, h))) AS run_us FROM pieces GROUP BY ALL),
-busy AS (SELECT w, broker, run, worker, service, turns, finals, given_back, run_us, run_p50_us FROM done FULL JOIN work USING (w, broker, run, worker, service)),
+busy AS (SELECT w, broker, run, worker, service, turns, finals, given_back, run_us, run_p50_us
+    FROM done FULL JOIN work USING (w, broker, run, worker, service)),
 rare AS (SELECT date_trunc('hour', time) AS w, broker, run, worker, count(*) FILTER (event = 'late') AS late,
     count(*) FILTER (event = 'lost') AS lost, count(*) FILTER (event = 'stale') AS stale FROM messages
     WHERE event IN ('late', 'lost', 'stale') AND worker > 0 GROUP BY ALL),
 there AS (SELECT w, broker, run, worker, offers, epoch_us(until) - epoch_us(since) AS present_us, late, lost, stale
     FROM present FULL JOIN rare USING (w, broker, run, worker))
-SELECT w AS "window", broker, run, worker, coalesce(service, offers, '') AS service, coalesce(turns, 0) AS turns, coalesce(finals, 0) AS finals,
-    coalesce(given_back, 0) AS given_back, coalesce(run_us, 0) AS run_us, coalesce(present_us, 0) AS present_us, coalesce(run_p50_us, 0) AS run_p50_us,
-    coalesce(late, 0) AS late, coalesce(lost, 0) AS lost, coalesce(stale, 0) AS stale FROM busy FULL JOIN there USING (w, broker, run, worker)
+SELECT w AS "window", broker, run, worker, coalesce(service, offers, '') AS service, coalesce(turns, 0) AS turns,
+    coalesce(finals, 0) AS finals,
+    coalesce(given_back, 0) AS given_back, coalesce(run_us, 0) AS run_us, coalesce(present_us, 0) AS present_us,
+        coalesce(run_p50_us, 0) AS run_p50_us,
+    coalesce(late, 0) AS late, coalesce(lost, 0) AS lost, coalesce(stale, 0) AS stale FROM busy FULL JOIN there USING (w,
+        broker, run, worker)
 """
 
 CAPACITY_TABLE = """
@@ -173,22 +189,29 @@ WITH arrivals AS (
     SELECT run, date_trunc('hour', time), broker, service, epoch_us(time) FROM messages WHERE event IN ('requeued', 'forwarded')
 ),
 gaps AS (SELECT w, broker, service, us - lag(us) OVER (PARTITION BY run, w, broker, service ORDER BY us) AS gap FROM arrivals),
-came AS (SELECT w, broker, service, count(*) AS n, avg(gap) AS mean, stddev_pop(gap) AS spread FROM gaps WHERE gap <= 10000000 GROUP BY ALL),
+came AS (SELECT w, broker, service, count(*) AS n, avg(gap) AS mean, stddev_pop(gap) AS spread
+    FROM gaps WHERE gap <= 10000000 GROUP BY ALL),
 served AS (SELECT date_trunc('hour', ended) AS w, broker, service, count(*) AS turns, avg(epoch_us(ended) - epoch_us(began)) AS mean_run,
-    stddev_pop(epoch_us(ended) - epoch_us(began)) AS spread_run, avg(epoch_us(began) - epoch_us(arrived)) AS mean_wait FROM hops GROUP BY ALL),
+    stddev_pop(epoch_us(ended) - epoch_us(began)) AS spread_run, avg(epoch_us(began) - epoch_us(arrived)) AS mean_wait
+        FROM hops GROUP BY ALL),
 crowd AS (SELECT k."window" AS w, k.broker, k.service, greatest(1, round(sum(epoch_us(until) - epoch_us(since))
         / greatest(1, epoch_us(max(until)) - epoch_us(min(since))))) AS workers
     FROM workers k JOIN present p ON p.w = k."window" AND p.run = k.run AND p.worker = k.worker WHERE k.turns > 0 GROUP BY ALL),
 asked AS (SELECT "window" AS w, broker, service, requests, ok, total_histogram FROM services WHERE seconds = 3600),
-joined AS (SELECT w, broker, service, coalesce(requests, 0) AS requests, coalesce(turns, 0) AS turns, coalesce(1e6 / nullif(came.mean, 0), 0) AS rate,
-        coalesce(workers, 0) AS workers, coalesce(mean_run, 0) AS service_us, coalesce((spread_run / nullif(mean_run, 0)) ** 2, 0) AS service_scv,
+joined AS (SELECT w, broker, service, coalesce(requests, 0) AS requests, coalesce(turns, 0) AS turns,
+    coalesce(1e6 / nullif(came.mean, 0), 0) AS rate,
+        coalesce(workers, 0) AS workers, coalesce(mean_run, 0) AS service_us, coalesce((spread_run / nullif(mean_run,
+            0)) ** 2, 0) AS service_scv,
         if(n > 1, coalesce((spread / nullif(came.mean, 0)) ** 2, 1), 1) AS arrival_scv, mean_wait AS measured_wait_us, ok, total_histogram
-    FROM asked FULL JOIN served USING (w, broker, service) FULL JOIN came USING (w, broker, service) LEFT JOIN crowd USING (w, broker, service)),
-model AS (SELECT *, if(workers > 0, rate * service_us / 1e6 / workers, 0) AS utilisation, turns >= 100 AND workers > 0 AND service_us > 0 AS able FROM joined)
+    FROM asked FULL JOIN served USING (w, broker, service) FULL JOIN came USING (w, broker,
+        service) LEFT JOIN crowd USING (w, broker, service)),
+model AS (SELECT *, if(workers > 0, rate * service_us / 1e6 / workers, 0) AS utilisation, turns >= 100 AND workers > 0
+    AND service_us > 0 AS able FROM joined)
 SELECT w AS "window", broker, service, requests, turns, rate, workers, service_us, service_scv, arrival_scv, utilisation, measured_wait_us,
     if(able AND utilisation < 1, service_us * (arrival_scv + service_scv) / 2 * utilisation ** (sqrt(2 * (workers + 1)) - 1)
         / (workers * (1 - utilisation)), NULL) AS wait_us,
-    if(able, (SELECT max(i) FROM range(1, 1000) r(i) WHERE service_us * (arrival_scv + service_scv) / 2 * (i / 1000) ** (sqrt(2 * (workers + 1)) - 1)
+    if(able, (SELECT max(i) FROM range(1, 1000) r(i) WHERE service_us * (arrival_scv + service_scv) / 2
+        * (i / 1000) ** (sqrt(2 * (workers + 1)) - 1)
         / (workers * (1 - i / 1000)) <= 1000000) / 1000 * workers * 1e6 / service_us, NULL) AS capacity,
     coalesce(greatest(0, list_sum([e.value FOR e IN map_entries(total_histogram) IF e.key <= 697]) - (requests - ok)), 0) AS within
 FROM model
@@ -196,7 +219,8 @@ FROM model
 
 CHECKS_TABLE = """
 CREATE TABLE audit_rules AS
-WITH levels AS (SELECT run, max(CASE WHEN level = 'messages' OR event IN ('accepted', 'queued', 'dispatched', 'partial', 'final', 'failed', 'unheard',
+WITH levels AS (SELECT run, max(CASE WHEN level = 'messages' OR event IN ('accepted', 'queued', 'dispatched', 'partial',
+    'final', 'failed', 'unheard',
     'granted', 'published') THEN 'messages' ELSE '' END) AS shown FROM messages GROUP BY run)
 SELECT run, broker, if(shown = 'messages', 'messages', 'requests') AS level, rule, count(a.rule) AS breaches
 FROM ends JOIN levels USING (run) CROSS JOIN (SELECT unnest(getvariable('rules')) AS rule) LEFT JOIN audit a USING (run, rule) GROUP BY ALL
@@ -248,7 +272,9 @@ def compute(journals: Sequence[Path], memory: str = "3GB", threads: int = 2) -> 
     con.execute("SET VARIABLE rules = $1", [[rule.id for rule in RULES]])
     for view, kind in (("messages", MESSAGES), ("rows", REQUESTS)):
         globs = ", ".join(f"'{path}/kind={kind}/**/*.parquet'" for path in journals)
-        con.execute(f"CREATE VIEW {view} AS SELECT * FROM read_parquet([{globs}], hive_partitioning = false, union_by_name = true)")
+        con.execute(
+            f"CREATE VIEW {view} AS SELECT * FROM read_parquet([{globs}], hive_partitioning = false, union_by_name = true)"
+        )
     for statement in (
         PARTS,
         REQUESTS_TABLE,

@@ -52,7 +52,11 @@ TEXTS = (
     "request broker service last_service client_peer worker_protocol outcome reason parent far_broker far_protocol ending kind source "
     "target topic rule level"
 ).split()
-KEYS = {"services": '"window", seconds, broker, service', "workers": '"window", broker, run, worker, service', "capacity": '"window", broker, service'}
+KEYS = {
+    "services": '"window", seconds, broker, service',
+    "workers": '"window", broker, run, worker, service',
+    "capacity": '"window", broker, service',
+}
 
 
 def cpu_of(pid: int) -> float:

@@ -39,6 +39,7 @@ SMALL = (
     "test_local_query.py",
     "test_same_rows.py",
     "test_commit.py",
+    "test_payloads.py",
 )  # in every run; the others are long forms
 
 

@@ -150,6 +150,8 @@ class Store:
         for path in self.staged():
             match = FILE.search(path)
             inside = path.removeprefix(f"{self.staging}/")
+            if inside.startswith("_raw/"):
+                continue  # only for later stages
             if inside.startswith("_"):  # _runs/RUN/..., _spill/...
                 moves.append([path, f"{self.own}/{inside[1:]}"])
                 continue

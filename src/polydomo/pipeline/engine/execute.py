@@ -9,6 +9,7 @@ import pyarrow as pa
 from polydomo.pipeline.engine.bridges import bridges
 from polydomo.pipeline.engine.hour import hour
 from polydomo.pipeline.engine.messages import DRIVER, Message, packed, unpacked
+from polydomo.pipeline.engine.payloads import typed
 from polydomo.pipeline.engine.plan import Plan
 from polydomo.pipeline.engine.run import run
 from polydomo.pipeline.engine.unit import unit
@@ -38,6 +39,8 @@ def later(plan: Plan, address: str, inbox: list[Message]) -> Iterator[Message]:
     kind, _, rest = address.partition(":")
     if kind == "bridges":
         return bridges(plan, rest, inbox)
+    if kind == "payload":
+        return typed(plan, rest, inbox)
     if kind == "unit":
         return unit(plan, rest, inbox)
     return run(plan, address, inbox) if inbox and inbox[0].stage == 2 else iter(())

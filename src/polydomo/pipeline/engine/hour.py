@@ -249,7 +249,7 @@ def hour(plan: Plan, item: HourItem) -> Iterator[Message]:
             yield from _covers(duck, item)
         yield from _all_sums(duck, item)
         for payload in plan.payloads:
-            rows |= payloads.build(duck, item, payload, problems)
+            yield from payloads.gather(duck, item, payload)
         open_parts = duck.value("SELECT count(*) FROM parts WHERE parent != ''")
         for name, count in rows.items():
             yield note(what="rows", table=name, count=count)

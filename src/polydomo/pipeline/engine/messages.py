@@ -30,6 +30,10 @@ def to_bridges(unit: str) -> str:
     return f"bridges:{unit}"
 
 
+def to_payload(name: str) -> str:
+    return f"payload:{name}"
+
+
 def note(**values: Any) -> Message:
     """A message for the driver: one row of values."""
     return Message(0, DRIVER, "note", pa.Table.from_pylist([values]))

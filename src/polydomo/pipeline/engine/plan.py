@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from polydomo.pipeline.engine.messages import OTHER_RUNS, to_bridges, to_run, to_unit
+from polydomo.pipeline.engine.messages import OTHER_RUNS, to_bridges, to_payload, to_run, to_unit
 from polydomo.pipeline.tables.capacity import Objective
 
 
@@ -75,7 +75,8 @@ class Plan:
         if stage not in self.keys:
             runs = [*(to_run(run) for run in sorted(self.runs)), OTHER_RUNS]
             hours = [to_bridges(unit) if stage == 2 else to_unit(unit) for unit in self.units]
-            self.keys[stage] = [*runs, *hours]
+            payloads = [to_payload(one.name) for one in self.payloads] if stage == 2 else []
+            self.keys[stage] = [*runs, *hours, *payloads]
         return self.keys[stage]
 
     def slot(self, stage: int, address: str) -> int:

@@ -1,0 +1,142 @@
+"""Payloads as typed tables."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("duckdb")
+
+from polydomo.errors import SettingError
+from polydomo.journal import schema
+from polydomo.pipeline import batch
+from polydomo.pipeline.batch import Options
+from polydomo.pipeline.payloads import parsed
+from polydomo.wire.frames import join
+from tests.pipeline import journals
+from tests.pipeline.comparing import table_rows
+from tests.pipeline.journals import Row, message
+
+
+def published(seq: int, topic: str, content: bytes, when: float = 0.0, **more: Any) -> Row:
+    body = join([content])
+    return message(seq, schema.PUBLISHED, when or float(seq), topic=topic, size=len(body), body=body, **more)
+
+
+def stream(**columns: list[Any]) -> bytes:
+    table = pa.table(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def run(directory: Path, rows: list[Row], *payloads: str) -> batch.Summary:
+    journals.write(directory / "journal", rows)
+    options = Options(payloads=[parsed(one) for one in payloads])
+    return batch.run([str(directory / "journal")], str(directory / "tables"), options)
+
+
+def rows_of(directory: Path, name: str) -> list[Row]:
+    """As Spark reads them with ``mergeSchema``, and DuckDB with ``union_by_name``."""
+    import duckdb
+
+    files = str(directory / "tables" / name / "**" / "*.parquet")
+    found: Any = duckdb.sql(
+        f"SELECT * FROM read_parquet('{files}', hive_partitioning = true, union_by_name = true) ORDER BY seq"
+    )
+    names = found.columns
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def test_json_columns_are_inferred_and_added(tmp_path: Path) -> None:
+    first = [
+        published(1, "sensors.a", json.dumps({"temperature": 20, "name": "roof", "ok": True}).encode()),
+        published(2, "sensors.b", json.dumps({"temperature": 21.5, "place": {"x": 1}, "time": "noon"}).encode()),
+        published(3, "other", b"{}"),
+    ]
+    summary = run(tmp_path, first, "sensors.*=json")
+    assert summary.rows["payloads_sensors"] == 2 and not summary.problems
+    found = rows_of(tmp_path, "payloads_sensors")
+    assert [(row["source"], row["temperature"], row["name"], row["ok"]) for row in found] == [
+        ("sensors.a", 20.0, "roof", True),
+        ("sensors.b", 21.5, None, None),
+    ]
+    assert json.loads(found[1]["place"]) == {"x": 1} and found[1]["payload_time"] == "noon"
+    later = [published(4, "sensors.a", b'{"temperature": 19, "battery": 80}', 4000.0)]
+    run(tmp_path, later, "sensors.*=json")
+    found = rows_of(tmp_path, "payloads_sensors")
+    assert [row["battery"] for row in found] == [None, None, 80] and [row["temperature"] for row in found] == [
+        20.0,
+        21.5,
+        19.0,
+    ]
+
+
+def test_bad_rows_stand_in_a_table_of_their_own_with_the_reason(tmp_path: Path) -> None:
+    rows = [
+        published(1, "sensors", b'{"n": 1}'),
+        published(2, "sensors", b"\xff\xfe"),
+        published(3, "sensors", b"{"),
+        published(4, "sensors", b"[1]"),
+        published(5, "sensors", b'{"n": "many"}'),
+        published(6, "sensors", b'{"n": 2}', body_cut=1),
+        message(7, schema.PUBLISHED, 7.0, topic="sensors", body=join([b"a", b"b"])),
+        published(8, "sensors", b'{"n": null}'),
+    ]
+    run(tmp_path, rows, "sensors=json(n BIGINT)")
+    assert [(row["seq"], row["n"]) for row in rows_of(tmp_path, "payloads_sensors")] == [(1, 1), (8, None)]
+    assert [(row["seq"], row["reason"]) for row in rows_of(tmp_path, "payloads_sensors_bad")] == [
+        (2, "it is not UTF-8"),
+        (3, "it is not JSON"),
+        (4, "it is JSON, but not an object"),
+        (5, "n is not BIGINT"),
+        (6, "only its beginning was recorded"),
+        (7, "it has several frames"),
+    ]
+    assert bytes(rows_of(tmp_path, "payloads_sensors_bad")[1]["body"]) == join([b"{"])
+
+
+def test_a_column_keeps_its_first_type(tmp_path: Path) -> None:
+    run(tmp_path, [published(1, "sensors", b'{"n": 1}')], "sensors=json")
+    run(tmp_path, [published(2, "sensors", b'{"n": 1.5}', 4000.0)], "sensors=json")
+    assert [(row["seq"], row["reason"]) for row in rows_of(tmp_path, "payloads_sensors_bad")] == [
+        (2, "n is not BIGINT")
+    ]
+
+
+def test_requests_and_replies_of_a_service_as_arrow(tmp_path: Path) -> None:
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    asked = join([stream(width=[640, 800], taken=[moment, None])])
+    reply = join([stream(width=[64], label=["small"])])
+    rows = [
+        message(1, schema.ACCEPTED, 1.0, number=1, service="resize", client=1, body=asked, size=len(asked)),
+        message(2, schema.FINAL, 2.0, number=1, service="resize", client=1, body=reply, size=len(reply)),
+        message(3, schema.ACCEPTED, 3.0, number=2, service="resize", client=1, body=join([b"no arrow"])),
+        message(4, schema.ACCEPTED, 3.0, number=3, service="echo", client=1, body=asked),
+    ]
+    run(tmp_path, rows, "resize=arrow")
+    found = rows_of(tmp_path, "payloads_resize")
+    assert [(row["event"], row["number"], row["width"], row["label"]) for row in found] == [
+        ("accepted", 1, 640, None),
+        ("accepted", 1, 800, None),
+        ("final", 1, 64, "small"),
+    ]
+    assert {row["taken"] for row in found} == {moment, None}
+    assert [row["seq"] for row in rows_of(tmp_path, "payloads_resize_bad")] == [3]
+
+
+def test_an_hour_that_is_made_again_has_its_payloads_once(tmp_path: Path) -> None:
+    run(tmp_path, [published(1, "sensors", b'{"n": 1}')], "sensors=json")
+    run(tmp_path, [published(2, "sensors", b'{"n": 2}', 2.0)], "sensors=json")
+    assert [row["n"] for row in rows_of(tmp_path, "payloads_sensors")] == [1, 2]
+    assert len(table_rows(tmp_path / "tables", "values")) == 2
+
+
+@pytest.mark.parametrize("text", ["sensors", "sensors=xml", "sensors=json(n)", "sensors=json(n MONEY)"])
+def test_a_setting_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="--payload"):
+        parsed(text)
