@@ -156,7 +156,8 @@ FROM (SELECT *, unnest(generate_series(date_trunc('hour', came), date_trunc('hou
 CREATE TABLE workers AS
 WITH times AS (SELECT broker, run, worker, service, ending, began, ended, date_trunc('hour', ended) AS w,
     epoch_us(ended) - epoch_us(began) AS us FROM hops),
-cells AS (SELECT w, broker, run, worker, service, CASE WHEN us >= 0 THEN CAST(floor(ln(greatest(us, 1)) / ln(1.02)) AS INT) END AS bucket, count(*) AS n,
+cells AS (SELECT w, broker, run, worker, service, CASE WHEN us >= 0 THEN CAST(floor(ln(greatest(us, 1)) / ln(1.02)) AS INT) END AS bucket,
+    count(*) AS n,
     count(*) FILTER (ending = 'final') AS finals, count(*) FILTER (ending = 'requeued') AS given_back FROM times GROUP BY ALL),
 ranked AS (SELECT *, sum(n) OVER (PARTITION BY w, broker, run, worker, service ORDER BY bucket NULLS LAST) AS upto,
     sum(n) FILTER (bucket IS NOT NULL) OVER (PARTITION BY w, broker, run, worker, service) AS total FROM cells),

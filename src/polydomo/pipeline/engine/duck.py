@@ -22,9 +22,8 @@ from polydomo.pipeline.segments import largest, parse
 from polydomo.pipeline.storage import has_scheme, local_path, storage_for
 from polydomo.pipeline.tables.table import Table
 
-BUCKET = (
-    f"CAST(floor(ln(greatest({{us}}, 1)) / ln({histogram.RATIO})) AS INTEGER)"  # the logarithmic bucket of a duration
-)
+# The logarithmic bucket of a duration; null of null, which greatest() alone would pass over.
+BUCKET = f"if({{us}} IS NULL, NULL, CAST(floor(ln(greatest({{us}}, 1)) / ln({histogram.RATIO})) AS INTEGER))"
 HOUR_US = 3_600_000_000
 
 
