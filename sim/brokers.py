@@ -17,7 +17,8 @@ from polydomo.broker.udp_heartbeats import FORGED, UdpHeartbeats
 from polydomo.journal.chunk import Run
 from polydomo.limits import HANDSHAKE_TIME
 from polydomo.protocols.tuning import Tuning
-from polydomo.wire.link import PAUSE_NOT_READING, Hub, Link
+from polydomo.wire.closing import CloseCause
+from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import Bounds, ZmtpLink
 from sim.clock import Event
@@ -113,7 +114,7 @@ class ServerConnection(Owner):
         if data is None:
             self.node.forget(self)
             if self.link is not None:
-                self.link.lost("connection closed")
+                self.link.lost()
         elif self.link is None:
             self._sniff(self.first + data)
         else:
@@ -164,12 +165,13 @@ class ServerConnection(Owner):
         if data:
             self.endpoint.write(bytes(data))
             if self.choked and self.endpoint.open and self.endpoint.out.size > self.node.options.max_unsent:
-                link.close("left too much unread", abort=True)
-        if link.closing is not None:
-            if link.closing.startswith("protocol violation") and not self.endpoint.name.startswith("g"):
-                self.node.watcher.breach("accused", f"{self.endpoint.name}, which is honest: {link.closing}")
+                link.close(CloseCause.NOT_READING, abort=True)
+        reason = link.close_reason
+        if reason is not None:
+            if reason.cause is CloseCause.VIOLATION and not self.endpoint.name.startswith("g"):
+                self.node.watcher.breach("accused", f"{self.endpoint.name}, which is honest: {reason}")
             if self.endpoint.open:
-                if link.abort:
+                if link.state == ABORTING:
                     self.endpoint.abort()
                 else:
                     self.endpoint.close()
@@ -262,7 +264,7 @@ class BrokerNode(Listener):
         self.bridging = False
         for session in list(self.broker.sessions):
             if session.protocol == "bridge":
-                session.link.close("the world ends")
+                session.link.close(CloseCause.OTHER, "the world ends")
         self.wake()
 
     def _sync(self) -> None:

@@ -335,7 +335,7 @@ def rows_vanish(stack: ExitStack) -> None:
 
 @mutant("a request that was given back is not in the journal", "worker_crash=0.6", "slow=0.3", *both("mdx,mdp2"))
 def requeue_unwritten(stack: ExitStack) -> None:
-    swap(stack, JournalRecorder, "requeued", lambda requeued: lambda self, request, worker, why: None)
+    swap(stack, JournalRecorder, "requeued", lambda requeued: lambda self, *facts: None)
 
 
 @mutant("a failure is not in the journal", "unknown=0.5", "queue_expiry=3", *both("mdx,mdx"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import CONNECT_TIME
 from polydomo.wire import frames, sp
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
@@ -125,12 +126,12 @@ class Line(Owner, Handler):
             link.out.clear()
             link.needs_full_flush = False
             endpoint.write(data)
-        if link.closing is not None and self.alive:
-            why = link.closing
+        reason = link.close_reason
+        if reason is not None and self.alive:
             self.close()
-            if why.startswith("protocol violation"):
-                self.peer.world.breach("to-peer", f"{self.end.protocol} {self.name}: {why}")
-                self.lost_to(why)
+            if reason.cause is CloseCause.VIOLATION:
+                self.peer.world.breach("to-peer", f"{self.end.protocol} {self.name}: {reason}")
+                self.lost_to(str(reason))
 
     def hand_over(self) -> None:
         out = self.end.out

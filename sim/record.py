@@ -14,7 +14,7 @@ from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES
-from polydomo.protocols.model import Worker
+from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 
@@ -153,21 +153,24 @@ class SimRecorder(JournalRecorder):
         names = sorted(_name(service.name) for service in worker.services)
         self._row("registered", "", worker.number, worker.session.protocol, _peer(worker.session), *names)
 
-    def left(self, worker: Worker, state: str, why: str) -> None:
-        super().left(worker, state, why)
-        self._row("left", "", worker.number, _peer(worker.session), state, why)
-        for request in worker.held.values():
+    def left(
+        self, worker: Worker, departure: Departure, why: str, held: "list[Request]", silence: float, allowed: float
+    ) -> None:
+        super().left(worker, departure, why, held, silence, allowed)
+        self._row("left", "", worker.number, _peer(worker.session), departure.state, why)
+        for request in held:
             self._row("lost", self._tag(request), request.number, worker.number, why)
-        self.node.watcher.hasty(worker, why)
+        if departure is Departure.SILENT:
+            self.node.watcher.hasty(worker)
 
-    def requeued(self, request: Request, worker: Worker, why: str) -> None:
-        super().requeued(request, worker, why)
+    def requeued(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
+        super().requeued(request, worker, why, queue_length, workers)
         self._row(
             "requeued", self._tag(request), request.number, _name(request.service.name), worker.number, request.attempts
         )
 
-    def forwarded(self, request: Request, worker: Worker, service: bytes) -> None:
-        super().forwarded(request, worker, service)
+    def forwarded(self, request: Request, worker: Worker, service: bytes, queue_length: int, workers: int) -> None:
+        super().forwarded(request, worker, service, queue_length, workers)
         self._row("forwarded", self._tag(request), request.number, worker.number, _name(service))
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:

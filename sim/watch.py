@@ -280,10 +280,10 @@ class Watcher:
                     tag = self.node.recorder.tags.get(request.number, "")
                     self.breach("overdue", f"request {request.number} {late}", tag)
 
-    def hasty(self, worker: Worker, why: str) -> None:
+    def hasty(self, worker: Worker) -> None:
         """A worker was given up for its silence: it must have been silent for as long as it may be."""
         dialog = self.dialogs.get(worker.session.link.peer)
-        if dialog is None or dialog.garbled or dialog.protocol in ("memo", "bridge") or not why.startswith("no beat"):
+        if dialog is None or dialog.garbled or dialog.protocol in ("memo", "bridge"):
             return
         name = worker.session.link.peer
         if self._unread(name):

@@ -136,8 +136,8 @@ class Line(Handler):
     def close(self) -> None:
         if self.open:
             self.open = False
-            self.near.lost("closed")
-            self.far.lost("connection closed")
+            self.near.lost()
+            self.far.lost()
 
 
 def carry(source: Link, target: Link) -> bool:

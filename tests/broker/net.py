@@ -40,7 +40,7 @@ class Notes(Recorder):
     def routed(self, request: Request, route: list[str]) -> None:
         self.routes[request.number] = route
 
-    def requeued(self, request: Request, worker: Worker, why: str) -> None:
+    def requeued(self, request: Request, worker: Worker, why: str, *facts: object) -> None:
         self.requeues += 1
 
     def violated(self, session: Session, what: str) -> None:
@@ -112,7 +112,7 @@ class Peer(Session):
         self.send_publication(publication)
 
     def close(self) -> None:
-        self.link.lost("closed by the test")
+        self.link.lost()
 
 
 class Node:
@@ -183,7 +183,7 @@ class Bridge:
         if self.up:
             self.up = False
             for end in self.ends:
-                end.link.lost("cut by the test")
+                end.link.lost()
 
 
 class Net:

@@ -3,7 +3,7 @@
 from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
 from polydomo.broker.recorder import Recorder
-from polydomo.protocols.model import Worker
+from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import DONE, OUTCOMES, Request
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
@@ -50,13 +50,14 @@ class Notes(Recorder):
         self.outcomes.append((request.number, request.outcome))
         self.reasons[request.number] = request.history.reason
 
-    def left(self, worker: Worker, state: str, why: str) -> None:
+    def left(self, worker: Worker, departure: Departure, why: str, *facts: object) -> None:
+        state = departure.state
         self.lefts.append((worker.number, state, why))
 
-    def requeued(self, request: Request, worker: Worker, why: str) -> None:
+    def requeued(self, request: Request, worker: Worker, why: str, *facts: object) -> None:
         self.requeues.append(request.number)
 
-    def forwarded(self, request: Request, worker: Worker, service: bytes) -> None:
+    def forwarded(self, request: Request, worker: Worker, service: bytes, *facts: object) -> None:
         self.hops.append(service)
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
@@ -266,5 +267,5 @@ class Peer(Session):
         self.world.check()
 
     def close(self) -> None:
-        self.link.lost("connection closed")
+        self.link.lost()
         self.world.check()

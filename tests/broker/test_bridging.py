@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from polydomo.broker import states
 from polydomo.broker.policy import Policy
 from polydomo.protocols.bridge import Journey
+from polydomo.wire.link import ABORTING
 from tests.broker.net import Bridge, Net, Node, Peer
 
 # --- what is offered -----------------------------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ def test_silence_ends_a_bridge(net: Net) -> None:
     assert a.knows(b"s") == 1 and a.broker.bridging.learned
     bridge = net.bridges[0]
     net.wait(4.0, settle=False)  # nothing gets through
-    assert all(end.link.closing == "the other broker is silent" and end.link.abort for end in bridge.ends)
+    assert all(end.link.closing == "the peer is silent" and end.link.state == ABORTING for end in bridge.ends)
 
 
 # --- cuts -----------------------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from polydomo.broker.recorder import Recorder
 from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
+from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import frame, split
-from polydomo.wire.link import PAUSE_NOT_READING, Handler, Hub, Link
+from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Handler, Hub, Link
 
 
 class Notes(Recorder):
@@ -177,8 +178,8 @@ def test_two_latecomers_take_turns_and_one_may_leave() -> None:
         hall.publish(b"t%d" % n, b"1")
     one, two, three = hall.subscriber(b""), hall.subscriber(b"t"), hall.subscriber(b"t")
     hall.broker.unsubscribe(two.session, b"t")
-    three.link.lost("gone")
-    hall.broker.session_closed(three.session, "on_worker_gone")
+    three.link.lost()
+    hall.broker.session_closed(three.session, CloseReason(CloseCause.PEER_CLOSED))
     hall.turns()
     assert len(one.heard()) == 9 and len(two.heard()) <= 2 and not hall.broker.publishing.last_values.catching_up
 
@@ -241,7 +242,7 @@ def test_a_stopped_subscriber_is_cut_off_and_harms_nobody() -> None:
         hall.publish(b"t", bytes(100))
         assert len(fine.heard()) == 1
         assert (stopped.link.closing is not None) is (n >= 9)
-    assert stopped.link.abort and "does not read" in (stopped.link.closing or "")
+    assert stopped.link.state == ABORTING and "does not read" in (stopped.link.closing or "")
 
 
 def test_a_stopped_subscriber_misses_messages_where_the_setting_says_so() -> None:

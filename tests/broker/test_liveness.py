@@ -255,7 +255,7 @@ def test_an_orphan_gets_nothing_and_is_lost_in_time(world: World) -> None:
     client.ask(b"held")
     world.broker.orphan_worker(peer.me, 1.0)
     world.check()
-    peer.link.lost("gone")
+    peer.link.lost()
     world.check()
     client.ask(b"waits")
     assert peer.bodies() == [b"held"]

@@ -103,7 +103,7 @@ class BrokerMachine(RuleBasedStateMachine):
             if seconds and worker.alive and worker.session is peer:
                 self.broker.orphan_worker(worker, seconds)
                 self.orphans.append(worker)
-        peer.link.lost("crashed")
+        peer.link.lost()
 
     @precondition(lambda self: self.orphans and self.peers)
     @rule(index=some, where=some)
@@ -254,7 +254,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for peer in self.peers:
-            peer.link.lost("the end")
+            peer.link.lost()
         self.world.wait(6.0)  # orphans are given up
         broker, notes = self.broker, self.world.notes
         assert not broker.services and not broker.workers and not broker.sessions and not broker.session_workers

@@ -11,6 +11,7 @@ from polydomo.broker.json_form import iso_time
 from polydomo.broker.policy import Policy
 from polydomo.protocols.model import Publication, Worker
 from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import frame, split
 from tests.broker.rig import START, Peer, World
 
@@ -184,7 +185,7 @@ def test_clients_are_ready_or_busy_and_leave_or_are_lost() -> None:
     assert states.of_client(client) == ("busy", START + 2.0, "waits for 2 replies")
     client.close()
     other = world.client()
-    other.link.lost("connection lost: reset by peer")
+    other.link.lost(CloseCause.CONNECTION_LOST, "reset by peer")
     assert watcher.take() == [
         ("monitor.client.c2", "ready", "connected"),
         ("monitor.client.c2", "left", "connection closed"),

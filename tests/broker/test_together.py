@@ -39,14 +39,14 @@ def play(steps: list[Step], together: bool, telling: bool) -> list[object]:
     for what, who, bodies in steps:
         if what == "ask":
             client = clients[who]
-            if client.link.halted:
+            if client.link.state or client.link.pauses:
                 continue
             if together:
                 told.append(broker.request_batch(client, b"echo", bodies, None))
             else:
                 taken = 0
                 for body in bodies:
-                    if client.link.halted:
+                    if client.link.state or client.link.pauses:
                         break
                     broker.request(client, b"echo", body, None)
                     taken += 1

@@ -10,7 +10,7 @@ from polydomo.protocols import memo, memo_session
 from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.mdp1 import Mdp1Session
 from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.model import Worker
+from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.wire import frames, sp
@@ -31,7 +31,8 @@ class Notes(Recorder):
     def ended(self, request: Request) -> None:
         self.said.append(("ended", request.number, request.outcome, request.history.reason))
 
-    def left(self, worker: Worker, state: str, why: str) -> None:
+    def left(self, worker: Worker, departure: Departure, why: str, *facts: object) -> None:
+        state = departure.state
         self.said.append(("left", worker.number, state, why))
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:

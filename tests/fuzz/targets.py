@@ -105,7 +105,7 @@ class Room:
         self.turn()
         self.broker.check_invariants()
         for link in self.links:
-            link.lost("closed")
+            link.lost()
         for _ in range(4):
             self.wait(30.0)
         self.broker.check_invariants()

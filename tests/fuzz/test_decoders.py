@@ -65,7 +65,7 @@ def test_known_words_of_several_peers(said: list[tuple[int, list[bytes], float]]
     links = [room.zmtp() for _ in range(3)]
     for i, (who, message, seconds) in enumerate(said):
         if i == lost:
-            links[who].lost("cut")
+            links[who].lost()
         if not links[who].closed:
             links[who].receive(frames.join(message))
         room.turn()

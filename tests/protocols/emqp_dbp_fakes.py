@@ -4,7 +4,7 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
 from polydomo.broker.recorder import Recorder
 from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.model import Worker
+from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
@@ -30,7 +30,8 @@ class Notes(Recorder):
     def ended(self, request: Request) -> None:
         self.outcomes.append((request.service.name.decode(), request.outcome))
 
-    def left(self, worker: Worker, state: str, why: str) -> None:
+    def left(self, worker: Worker, departure: Departure, why: str, *facts: object) -> None:
+        state = departure.state
         self.departures.append((state, why))
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
@@ -102,7 +103,7 @@ class Peer:
         return messages
 
     def close(self) -> None:
-        self.link.lost("closed by the test")
+        self.link.lost()
 
 
 class EchoSession(Session):

@@ -4,7 +4,7 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
 from polydomo.broker.recorder import Recorder
 from polydomo.protocols.detect import Detector
-from polydomo.protocols.model import Worker
+from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
@@ -35,10 +35,10 @@ class Notes(Recorder):
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
         self.stales.append(what)
 
-    def left(self, worker: Worker, state: str, why: str) -> None:
+    def left(self, worker: Worker, departure: Departure, why: str, *facts: object) -> None:
         self.lefts.append(why)
 
-    def requeued(self, request: Request, worker: Worker, why: str) -> None:
+    def requeued(self, request: Request, worker: Worker, why: str, *facts: object) -> None:
         self.requeues += 1
 
 
@@ -111,7 +111,7 @@ class Peer(Handler):
             self.here.receive(told)
         assert self.here.closing is None, f"the broker sent what no peer can read: {self.here.closing}"
         if self.there.closing is not None and not self.there.closed and not self.there.out:
-            self.there.lost("closed by us")
+            self.there.lost()
         return bool(said or told)
 
     def say(self, *frames: bytes) -> None:
@@ -138,7 +138,7 @@ class Peer(Handler):
 
     def lose(self) -> None:
         """The peer's process dies."""
-        self.there.lost("connection lost")
+        self.there.lost()
         self.rig.settle()
 
 

@@ -4,7 +4,7 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
 from polydomo.broker.recorder import Recorder
 from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
-from polydomo.protocols.model import Worker
+from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
@@ -31,13 +31,13 @@ class Notes(Recorder):
     def ended(self, request: Request) -> None:
         self.outcomes.append(request.outcome)
 
-    def left(self, worker: Worker, state: str, why: str) -> None:
+    def left(self, worker: Worker, departure: Departure, why: str, *facts: object) -> None:
         self.lefts.append(why)
 
-    def requeued(self, request: Request, worker: Worker, why: str) -> None:
+    def requeued(self, request: Request, worker: Worker, why: str, *facts: object) -> None:
         self.requeues += 1
 
-    def forwarded(self, request: Request, worker: Worker, service: bytes) -> None:
+    def forwarded(self, request: Request, worker: Worker, service: bytes, *facts: object) -> None:
         self.hops.append(service)
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
@@ -105,8 +105,8 @@ class Peer:
         assert not frames, "the last message says MORE"
         return messages
 
-    def close(self, reason: str = "closed") -> None:
-        self.link.lost(reason)
+    def close(self) -> None:
+        self.link.lost()
 
     def exchange(self, end: "ClientEnd | WorkerEnd") -> list[Event]:
         """Carries what ``end`` has to say to the broker, and what the broker has said to ``end``."""

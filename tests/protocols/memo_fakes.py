@@ -8,7 +8,7 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
 from polydomo.broker.recorder import Recorder
 from polydomo.protocols.memo_session import MemoSession
-from polydomo.protocols.model import Worker
+from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.wire import frames, sp
@@ -32,7 +32,7 @@ class Notes(Recorder):
     def ended(self, request: Request) -> None:
         self.outcomes.append(request.outcome)
 
-    def left(self, worker: Worker, state: str, why: str) -> None:
+    def left(self, worker: Worker, departure: Departure, why: str, *facts: object) -> None:
         self.departures.append(why)
 
     def violated(self, session: Session, what: str) -> None:
@@ -125,7 +125,7 @@ class Peer:
         return ref
 
     def close(self) -> None:
-        self.link.lost("the peer has gone")
+        self.link.lost()
 
 
 class Foreigner(Session):

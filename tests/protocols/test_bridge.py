@@ -288,7 +288,7 @@ def test_nothing_another_broker_says_raises(messages: list[list[bytes]]) -> None
         if far.link.closing is not None:
             break
         net.check()
-    far.link.lost("gone")
+    far.link.lost()
     net.wait(70.0)
     net.check()
     assert not node.broker.bridging.learned

@@ -11,6 +11,7 @@ from polydomo.limits import MAX_CATALOG_INFO, ZOMBIE_TIME
 from polydomo.protocols import dbp
 from polydomo.protocols.dbp import DbpSession
 from polydomo.protocols.tuning import Tuning
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import join
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.zmtp import ZmtpLink
@@ -45,7 +46,8 @@ def assert_ended(table: Table, peer: Peer) -> None:
     peer.say(b"", b"UwU", FLOAT, write({"name": "after"}))
     assert peer.hear() == [] and table.broker.catalog_lookup("after") is None
     table.wait(ZOMBIE_TIME + 1)
-    assert peer.hear() == [] and peer.link.closing is not None
+    assert peer.hear() == [] and peer.link.close_reason is not None
+    assert peer.link.close_reason.cause is CloseCause.AFTER_DISCONNECT and peer.link.close_reason.orderly
 
 
 # --- info requests ---

@@ -9,6 +9,7 @@ from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.model import Publication
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire import frames
+from polydomo.wire.closing import CloseCause
 from tests.protocols.emqp_dbp_fakes import HEAD, JOB, EchoSession, Peer, Table, inform, only, request, worker_at
 
 # --- a worker ---
@@ -105,7 +106,8 @@ def test_both_words_leave_and_give_the_requests_back(word: bytes) -> None:
     first.say(*HEAD, b"HEARTBEAT", b"h")
     table.wait(EMQP_BEAT * 2)
     assert first.hear() == []  # nothing is sent to a peer that has left
-    assert first.link.closing is not None
+    reason = first.link.close_reason
+    assert reason is not None and reason.cause is CloseCause.AFTER_DISCONNECT and reason.orderly
 
 
 def test_both_sides_beat_and_a_silent_worker_is_lost() -> None:

@@ -91,5 +91,5 @@ def test_any_bytes(pieces: list[bytes]) -> None:
         peer.there.receive(data)
         broker = rig.broker
         broker.check_invariants()
-    peer.there.lost("gone")
+    peer.there.lost()
     rig.broker.check_invariants()

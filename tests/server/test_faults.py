@@ -14,6 +14,7 @@ from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.server.connection import Connection
 from polydomo.server.settings import Settings
+from polydomo.wire.closing import CloseReason
 from polydomo.wire.frames import Body
 from tests.server.raw import Raw, dealer
 
@@ -163,7 +164,7 @@ def test_at_a_deadline(
 def test_at_the_end_of_a_connection(
     broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def on_close(self: Mdp1Session, reason: str) -> None:
+    def on_close(self: Mdp1Session, reason: CloseReason) -> None:
         raise Fault
 
     with monkeypatch.context() as patch:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.wire import sp
+from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.link import PAUSE_AT_LIMIT, Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 
@@ -32,10 +33,10 @@ class Catcher(Handler):
         if self.link is not None and len(self.messages) == self.pause_after:
             self.link.pause(PAUSE_AT_LIMIT)
         if self.link is not None and len(self.messages) == self.close_after:
-            self.link.close("enough")
+            self.link.close(CloseCause.OTHER, "enough")
 
-    def on_close(self, reason: str) -> None:
-        self.reason = reason
+    def on_close(self, reason: CloseReason) -> None:
+        self.reason = str(reason)
 
 
 def make(listener: bool = True, ipc: bool = False, max_message: int = 1000) -> tuple[SpLink, Catcher]:
@@ -276,7 +277,7 @@ def test_a_closing_link_hands_nothing_over() -> None:
     assert len(catcher.messages) == 2
     link.receive(sp.message(RID, b"x"))
     assert len(catcher.messages) == 2
-    link.lost("gone")
+    link.lost()
     assert catcher.reason == "enough"
 
 

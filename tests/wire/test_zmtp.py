@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.limits import MAX_HANDSHAKE
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import join
 from polydomo.wire.mechanism import ACCEPTS, SERVES, command, properties
 from polydomo.wire.zmtp import NUMBERS_2, PARTIAL_GREETING, SIGNATURE, TYPES_2, ZmtpLink
@@ -304,12 +305,12 @@ def test_no_handshake_raises(noise: bytes, greeted: bool, listening: bool) -> No
 
 def test_a_lost_connection_is_told_once() -> None:
     link, log = in_traffic()
-    link.lost("gone")
-    link.lost("again")
-    assert log.events[-1] == "closed: gone" and log.events.count("closed: gone") == 1
+    link.lost(CloseCause.CONNECTION_LOST, "reset")
+    link.lost()
+    assert log.events[-1] == "closed: connection lost: reset" and len(log.events) == 2
     link.send(MESSAGES[0])
     assert link.out == [] and not link.open
     link, log = in_traffic()
-    link.close("asked to")
-    link.lost("gone")
+    link.close(CloseCause.OTHER, "asked to")
+    link.lost()
     assert log.events[-1] == "closed: asked to"

@@ -1,5 +1,6 @@
 """Two ends of a ZMTP connection in memory, and peers of older versions written down byte by byte."""
 
+from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.mechanism import command, properties
 from polydomo.wire.zmtp import DEFAULT_BOUNDS, SIGNATURE, Bounds, ZmtpLink
@@ -46,9 +47,9 @@ class Log(Handler):
         if self.link is not None and count == self.pause_after:
             self.link.pause(1)
         if self.link is not None and count == self.close_after:
-            self.link.close("enough")
+            self.link.close(CloseCause.OTHER, "enough")
 
-    def on_close(self, reason: str) -> None:
+    def on_close(self, reason: CloseReason) -> None:
         self.events.append(f"closed: {reason}")
 
 

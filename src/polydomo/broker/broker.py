@@ -53,10 +53,11 @@ from polydomo.broker.timers import Timers
 from polydomo.broker.tokens import Tokens
 from polydomo.limits import SMALL_BODY
 from polydomo.protocols.broker_api import BrokerApi
-from polydomo.protocols.model import LATE, LEFT, LOST, Path, Service, Worker
+from polydomo.protocols.model import LATE, Departure, Path, Service, Worker
 from polydomo.protocols.request import DONE, NO_WORKER, PARKED, QUEUED, SHUTDOWN, Request, new_request, new_time_limits
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
+from polydomo.wire.closing import CloseReason
 from polydomo.wire.frames import Body
 
 TOO_MUCH = "the broker is at a limit, and a connection that carries workers cannot be paused"
@@ -297,7 +298,7 @@ class Broker(BrokerApi):
         for body in bodies:
             self.request(session, service, body, ref)
             taken += 1
-            if session.link.halted:
+            if session.link.state or session.link.pauses:
                 break
         return taken
 
@@ -347,7 +348,7 @@ class Broker(BrokerApi):
         return replies.forward(self, worker, token, service, body, ref)
 
     def worker_left(self, worker: Worker, why: str) -> None:
-        workers.lose(self, worker, LEFT, why)
+        workers.lose(self, worker, Departure.LEFT, why)
 
     def orphan_worker(self, worker: Worker, seconds: float) -> None:
         workers.orphan(self, worker, seconds)
@@ -368,22 +369,22 @@ class Broker(BrokerApi):
         self.monitor.opened(session)
         self.recorder.opened(session)
 
-    def session_closed(self, session: Session, why: str) -> None:
+    def session_closed(self, session: Session, reason: CloseReason) -> None:
         if session.disconnected:
             return
         session.disconnected = True
         self.sessions.pop(session, None)
         self.backpressure.forget(session)
         self.publishing.forget(session)
-        self.monitor.closed(session, why)
-        self.recorder.closed(session, why)
+        self.monitor.closed(session, reason)
+        self.recorder.closed(session, str(reason))
         for request in list(session.requests):
             outcomes.cancel(self, request, "the client has gone")
         carried = list(self.session_workers.get(session, ()))
         for worker in carried:
             dispatch.clear_credit(worker)  # a request that one of them held must not go to another of them
         for worker in carried:
-            workers.lose(self, worker, LOST, why)
+            workers.lose(self, worker, Departure.LOST, str(reason))
 
     def report_violation(self, session: Session, what: str) -> None:
         self.monitor.violations += 1
@@ -542,7 +543,7 @@ class Broker(BrokerApi):
                 outcomes.fail(self, request, SHUTDOWN, workers.SHUTTING_DOWN)
         for worker in list(self.workers):
             worker.session.dismiss(worker)
-            workers.lose(self, worker, LEFT, workers.SHUTTING_DOWN)
+            workers.lose(self, worker, Departure.LEFT, workers.SHUTTING_DOWN)
 
     # --- publishing
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import outcomes, queues, workers
 from polydomo.broker.timers import TIME_TOLERANCE
-from polydomo.protocols.model import LOST, Service
+from polydomo.protocols.model import Departure, Service
 from polydomo.protocols.request import DONE, HELD, NO_WORKER, PARKED, QUEUED, TIMEOUT, Request, TimeLimits
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def request_due(broker: "Broker", request: Request, limits: TimeLimits) -> None:
         return
     if worker is not None and worker.session.polls:
         # memo01: "the broker assumes that the worker has disconnected"
-        workers.lose(broker, worker, LOST, "its job took longer than the job's timeout")
+        workers.lose(broker, worker, Departure.LOST, "its job took longer than the job's timeout")
 
 
 def watch_service(broker: "Broker", service: Service, request: Request | None = None) -> None:

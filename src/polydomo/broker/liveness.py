@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from polydomo.broker import dispatch, workers
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.limits import BEAT_CROSSES, LATE_FRACTION
-from polydomo.protocols.model import LATE, LOST, Worker
+from polydomo.protocols.model import LATE, Departure, Worker
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 NEVER = 0.0
-NO_BEAT = "no beat for"  # how the cause of a loss by silence begins
 
 
 def schedule(broker: "Broker", worker: Worker) -> None:
@@ -40,17 +39,17 @@ def check_worker(broker: "Broker", worker: Worker) -> None:
         return
     now = broker.now + TIME_TOLERANCE
     if worker.orphaned_until and now >= worker.orphaned_until:
-        workers.lose(broker, worker, LOST, "its connection was lost, and it did not come back")
+        workers.lose(broker, worker, Departure.LOST, "its connection was lost, and it did not come back")
         return
     allowed = _allowed_silence(broker, worker)
     if allowed and now >= _last_sign(worker) + allowed:
         worker.session.on_worker_expired(worker)
-        workers.lose(broker, worker, LOST, f"{NO_BEAT} {now - worker.last_heard:.1f} s")
+        workers.lose(broker, worker, Departure.SILENT, f"no beat for {now - worker.last_heard:.1f} s")
         return
     if is_late(broker, worker):
         if worker.state != LATE:
             broker.monitor.late(worker)
-            broker.recorder.late(worker)
+            broker.recorder.late(worker, *silence(broker, worker))
     elif worker.state == LATE:
         broker.monitor.back(worker)
     if (

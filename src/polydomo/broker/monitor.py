@@ -23,6 +23,7 @@ from polydomo.broker.json_form import iso_time
 from polydomo.broker.states import State
 from polydomo.protocols.model import LATE, LEFT, LOST, READY, Publication, Service, Worker
 from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseReason
 from polydomo.wire.frames import join
 
 if TYPE_CHECKING:
@@ -66,9 +67,8 @@ class Monitor:
         session.since = self.broker.now
         self._changed_client(session, State(READY, self.broker.now, "connected"))
 
-    def closed(self, session: Session, why: str) -> None:
-        left = why == "connection closed" or why.endswith("after DISCONNECT")  # everything else is a loss
-        state = State(LEFT if left else LOST, self.broker.now, why)
+    def closed(self, session: Session, reason: CloseReason) -> None:
+        state = State(LEFT if reason.orderly else LOST, self.broker.now, str(reason))
         self._bury(CLIENT, self._changed_client(session, state))
 
     def registered(self, worker: Worker) -> None:

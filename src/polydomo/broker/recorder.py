@@ -1,11 +1,12 @@
-"""What the broker tells of itself: every outcome and every rare event, and, if wanted, every message.
+"""What the broker reports: every outcome and every rare event, and, if wanted, every message.
 
-The base class ignores everything; the server's logs and the journal are subclasses. ``wants_requests`` and ``wants_messages`` are read
-once, when the broker is made, so that what nobody wants costs nothing.
+The base class ignores everything; the server's log and the journal are subclasses. ``wants_requests``, ``wants_messages`` and
+``wants_bodies`` are read once, by ``Broker.record_to``: events that the recorder does not want cost nothing. A recorder is given facts and
+does not look into the broker: an event is often reported in the middle of a change.
 """
 
 from polydomo.broker.log_records import LogRecord
-from polydomo.protocols.model import Worker
+from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body
@@ -13,52 +14,73 @@ from polydomo.wire.frames import Body
 
 class Recorder:
     wants_requests = False  # call ``ended`` for every request
-    wants_messages = False  # call ``accepted``, ``dispatched``, ``partial`` and their like as well
-    wants_bodies = False  # ... and ``replied``
+    wants_messages = False  # call ``accepted``, ``dispatched`` and the other methods of the first group
+    wants_bodies = False  # ... and ``reply_body``
+
+    # --- every message
+
+    def accepted(self, request: Request, queued: bool, queue_length: int) -> None:
+        """``queued``: no worker takes it at once; ``queue_length`` requests were queued before it."""
+
+    def dispatched(self, request: Request, worker: Worker) -> None: ...
+    def partial(self, request: Request, worker: Worker, size: int) -> None: ...
+    def reply_body(self, request: Request, body: Body) -> None:
+        """Called just before ``partial`` or ``ended``."""
+
+    def reply_ignored(self, request: Request, worker: Worker) -> None:
+        """The worker ends a request that already has its outcome."""
+
+    def credit_added(self, worker: Worker, count: int) -> None: ...
+    def published(self, session: Session, topic: bytes, body: Body) -> None: ...
+
+    # --- every request
+
+    def ended(self, request: Request) -> None: ...
+
+    # --- rare events
+
+    def opened(self, session: Session) -> None: ...
+    def closed(self, session: Session, why: str) -> None: ...
+    def registered(self, worker: Worker) -> None: ...
+    def late(self, worker: Worker, silence: float, allowed: float) -> None:
+        """It has been silent for ``silence`` of the ``allowed`` seconds; 0 allows any."""
+
+    def left(
+        self, worker: Worker, departure: Departure, why: str, held: "list[Request]", silence: float, allowed: float
+    ) -> None:
+        """``held`` are the requests that it held; they are requeued or end after this."""
+
+    def requeued(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
+        """The queue now has ``queue_length`` requests and the service ``workers`` workers other than this one."""
+
+    def forwarded(self, request: Request, worker: Worker, service: bytes, queue_length: int, workers: int) -> None:
+        """The other service has ``queue_length`` requests before this one, and ``workers`` workers."""
+
+    def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None: ...
+    def refused(self, session: Session, what: str) -> None: ...
+    def denied(self, session: Session, right: str, name: str, what: str) -> None:
+        """By the access rules."""
+
+    def access(self, principal: str, right: str, name: str, allowed: bool) -> None:
+        """On first use of a right, and when the answer changes."""
+
+    def violated(self, session: Session, what: str) -> None: ...
+    def slow_subscriber(self, session: Session, what: str) -> None: ...
+    def routed(self, request: Request, route: "list[str]") -> None:
+        """A reply came over a bridge: the identities of the brokers the request passed, each with its name there."""
+
+    def log_record(self, session: Session, record: LogRecord) -> None: ...
+
+    # --- questions to the recorder
 
     def request_id(self, number: int, accepted: float) -> str:
         """The id of a request, which is unique across brokers; "" if the recorder gives none."""
         return ""
 
-    # every message
-    def accepted(self, request: Request, queued: bool, queue_length: int) -> None: ...
-    def dispatched(self, request: Request, worker: Worker) -> None: ...
-    def partial(self, request: Request, worker: Worker, size: int) -> None: ...
-    def reply_body(self, request: Request, body: Body) -> None: ...  # just before ``partial`` or ``ended``
-    def reply_ignored(
-        self, request: Request, worker: Worker
-    ) -> None: ...  # its worker ends a request that has its outcome already
-    def credit_added(self, worker: Worker, count: int) -> None: ...
-    def published(self, session: Session, topic: bytes, body: Body) -> None: ...
-
-    # every request
-    def ended(self, request: Request) -> None: ...
-
-    # asked when figures are wanted: name -> number
     def figures(self) -> dict[str, float]:
+        """Figures for ``polydomo.figures``, by name."""
         return {}
 
-    # asked by ``polydomo.journal``: how the journal is; ``flush`` puts everything to the disk soon
     def journal(self, flush: bool) -> dict[str, object]:
+        """The state of the journal, for ``polydomo.journal``; ``flush`` has everything written to disk soon."""
         return {"level": "off"}
-
-    # rare events
-    def opened(self, session: Session) -> None: ...
-    def closed(self, session: Session, why: str) -> None: ...
-    def registered(self, worker: Worker) -> None: ...
-    def late(self, worker: Worker) -> None: ...
-    def left(self, worker: Worker, state: str, why: str) -> None: ...
-    def requeued(self, request: Request, worker: Worker, why: str) -> None: ...
-    def forwarded(self, request: Request, worker: Worker, service: bytes) -> None: ...
-    def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None: ...
-    def refused(self, session: Session, what: str) -> None: ...
-    def denied(self, session: Session, right: str, name: str, what: str) -> None: ...  # by the access rules
-    def access(
-        self, principal: str, right: str, name: str, allowed: bool
-    ) -> None: ...  # on first use, and when it changes
-    def violated(self, session: Session, what: str) -> None: ...
-    def slow_subscriber(self, session: Session, what: str) -> None: ...
-    def routed(
-        self, request: Request, route: "list[str]"
-    ) -> None: ...  # it was at other brokers: their identities, its name at each
-    def log_record(self, session: Session, record: LogRecord) -> None: ...

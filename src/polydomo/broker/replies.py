@@ -118,7 +118,9 @@ def forward(broker: "Broker", worker: Worker, token: bytes, service: bytes, body
         del worker.held[token]
         worker.done += 1
         if request.state != DONE:
-            broker.recorder.forwarded(request, worker, service)
+            target = broker.services.get(service)
+            length, offering = (target.queue_length, len(target.workers)) if target is not None else (0, 0)
+            broker.recorder.forwarded(request, worker, service, length, offering)
             _move_to(broker, request, service, body, ref)
         elif broker.records_messages:
             broker.recorder.reply_ignored(request, worker)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.broker import builtin_services, deadlines, dispatch, liveness, outcomes, queues, service_table
 from polydomo.broker.access import OFFER
-from polydomo.protocols.model import Service, Worker
+from polydomo.protocols.model import Departure, Service, Worker
 from polydomo.protocols.request import DONE, GAVE_UP, INTERRUPTED, QUEUED, SHUTDOWN, Request
 from polydomo.protocols.session import Session
 
@@ -100,12 +100,13 @@ def add_service(broker: "Broker", worker: Worker, name: bytes, weight: int) -> b
     return True
 
 
-def lose(broker: "Broker", worker: Worker, state: str, why: str) -> None:
-    """The worker is gone, LEFT or LOST: its requests go back to the head of their queues."""
+def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> None:
+    """The worker is gone: its requests go back to the head of their queues."""
     if not worker.alive:
         return
+    silence, allowed = liveness.silence(broker, worker)
     worker.alive = False
-    worker.state = state
+    worker.state = departure.state
     worker.state_since = broker.now
     worker.state_cause = why
     worker.credit = 0
@@ -114,8 +115,8 @@ def lose(broker: "Broker", worker: Worker, state: str, why: str) -> None:
         broker.timers.remove(worker.timer, worker)
     del broker.workers[worker]
     _leave_session(broker, worker)
-    broker.recorder.left(worker, state, why)
     held = list(worker.held.values())
+    broker.recorder.left(worker, departure, why, held, silence, allowed)
     worker.held.clear()
     is_bridge = worker.session.is_bridge
     # Before its services lose it: a request that ends here must not remove its service.
@@ -163,17 +164,19 @@ def requeue(broker: "Broker", request: Request, worker: Worker, why: str) -> Non
     elif broker.draining:
         outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
     else:
+        service = request.service
+        others = len(service.workers) - (worker in service.workers)
         history.lost_by = worker.session
-        request.service.requeued += 1
-        if request.service.paused:
-            broker.recorder.requeued(request, worker, why)
+        service.requeued += 1
+        if service.paused:
+            broker.recorder.requeued(request, worker, why, service.queue_length, others)
             broker.control.hold(request)
             return
         request.state = QUEUED
-        queues.push_front(request.service, request)
+        queues.push_front(service, request)
         if request.time_limits is not None:
             deadlines.start_waiting(broker, request, request.time_limits)
-        broker.recorder.requeued(request, worker, why)
+        broker.recorder.requeued(request, worker, why, service.queue_length, others)
 
 
 def end_unserved(broker: "Broker", service: Service) -> None:

@@ -17,7 +17,8 @@ from polydomo.limits import KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL,
 from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.address import DISCOVER, IPC, Address
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.link import ABORTING, OPEN, Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import Bounds, ZmtpLink
 
@@ -76,7 +77,7 @@ class Connection(asyncio.Protocol, Handler):
     @property
     def alive(self) -> bool:
         """Open, and not about to be closed from this side."""
-        return self._transport is not None and not self._link.closed and self._link.closing is None
+        return self._transport is not None and self._link.state == OPEN
 
     @property
     def local_host(self) -> str:
@@ -111,7 +112,7 @@ class Connection(asyncio.Protocol, Handler):
     def close(self, reason: str, abort: bool = False) -> None:
         """Closes the connection after what was said has been written; with ``abort``, at once."""
         self._hand_over()
-        self._link.close(reason, abort)
+        self._link.close(CloseCause.OTHER, reason, abort)
         self.flush_soon()
 
     # --- from the transport ---------------------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ class Connection(asyncio.Protocol, Handler):
         _keep_alive(transport.get_extra_info("socket"))
         if self.address.kind != IPC and transport.get_extra_info("sockname") == transport.get_extra_info("peername"):
             # With nobody listening on a port of the ephemeral range, TCP can connect a socket to itself.
-            self._link.close("nobody listens there", abort=True)
+            self._link.close(CloseCause.OTHER, "no broker listens there", abort=True)
         self._flush()
 
     def data_received(self, data: bytes) -> None:
@@ -131,14 +132,14 @@ class Connection(asyncio.Protocol, Handler):
                 data = self._tls.receive(data)
             except ProtocolViolation as error:
                 self._violation = error
-                self._link.close(f"protocol violation: {error}")
+                self._link.close(CloseCause.VIOLATION, str(error))
                 data = b""
         if data:
             self._link.receive(data)
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._link.lost(f"the connection broke: {exc}" if exc else "the broker closed the connection")
+        self._link.lost(CloseCause.OTHER, f"the connection broke: {exc}" if exc else "the broker closed the connection")
         self.resume_writing()
         self.gone.set_result(None)
 
@@ -173,7 +174,7 @@ class Connection(asyncio.Protocol, Handler):
         self._hand_over()
         link = self._link
         self._hub.dirty.clear()
-        if link.out and not link.abort:
+        if link.out and link.state != ABORTING:
             large = link.needs_full_flush
             link.needs_full_flush = False
             out = link.take()
@@ -184,13 +185,13 @@ class Connection(asyncio.Protocol, Handler):
             else:
                 transport.write(b"".join(out))
         if self._tls is not None:
-            if link.closing is not None:
+            if link.state:
                 self._tls.close()
             data = self._tls.take()
             if data and not transport.is_closing():
                 transport.write(data)
-        if link.closing is not None and not transport.is_closing():
-            if link.abort:
+        if link.state and not transport.is_closing():
+            if link.state == ABORTING:
                 transport.abort()
             else:
                 transport.close()
@@ -215,7 +216,7 @@ class Connection(asyncio.Protocol, Handler):
         for event in events:
             self.on_event(event)
 
-    def on_close(self, reason: str) -> None:
+    def on_close(self, reason: CloseReason) -> None:
         error: PolydomoError
         fault = self._violation or self._link.fault
         if isinstance(fault, AccessDenied):

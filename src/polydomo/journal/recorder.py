@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from polydomo import limits
-from polydomo.broker import liveness
 from polydomo.broker.broker import Broker
 from polydomo.broker.log_records import LogRecord
 from polydomo.broker.recorder import Recorder
@@ -21,7 +20,7 @@ from polydomo.journal.ids import RequestId
 from polydomo.journal.levels import Levels
 from polydomo.journal.schema import MESSAGES, OFF
 from polydomo.protocols.bridge import journey_of
-from polydomo.protocols.model import Worker
+from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import NO_HISTORY, OK, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body
@@ -393,43 +392,46 @@ class JournalRecorder(Recorder):
             reason="one more service" if known else "",
         )
 
-    def late(self, worker: Worker) -> None:
-        self.inner.late(worker)
-        self._worker(schema.LATE, worker, "a beat was missed")
+    def late(self, worker: Worker, silence: float, allowed: float) -> None:
+        self.inner.late(worker, silence, allowed)
+        self._worker(schema.LATE, worker, "a beat was missed", len(worker.held), silence, allowed)
 
-    def left(self, worker: Worker, state: str, why: str) -> None:
-        self.inner.left(worker, state, why)
+    def left(
+        self, worker: Worker, departure: Departure, why: str, held: "list[Request]", silence: float, allowed: float
+    ) -> None:
+        self.inner.left(worker, departure, why, held, silence, allowed)
         self._known.discard(worker.number)
-        for request in worker.held.values():
+        for request in held:
             self._lost[request.number] = (worker.number, worker.session.number)
-        self._worker(schema.LEFT if state == "left" else schema.LOST, worker, why)
+        event = schema.LEFT if departure is Departure.LEFT else schema.LOST
+        outcome = SILENT if departure is Departure.SILENT else ""
+        self._worker(event, worker, why, len(held), silence, allowed, outcome)
 
-    def _worker(self, event: str, worker: Worker, why: str) -> None:
-        silence, allowed = liveness.silence(self._broker, worker)
+    def _worker(
+        self, event: str, worker: Worker, why: str, held: int, silence: float, allowed: float, outcome: str = ""
+    ) -> None:
         self._step(
             event,
             connection=worker.session.number,
             worker=worker.number,
             service=services_of(worker),
-            size=len(worker.held),
+            size=held,
             silence_us=max(0, round(silence * 1e6)),
             allowed_us=round(allowed * 1e6),
-            outcome=SILENT if event == schema.LOST and why.startswith(liveness.NO_BEAT) else "",
+            outcome=outcome,
             reason=why,
         )
 
-    def requeued(self, request: Request, worker: Worker, why: str) -> None:
-        self.inner.requeued(request, worker, why)
-        service = request.service
-        left = len(service.workers) - (worker in service.workers)  # it is counted out a moment later
-        self._about(schema.REQUEUED, request, worker, queue=service.queue_length, workers=left, reason=why)
+    def requeued(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
+        self.inner.requeued(request, worker, why, queue_length, workers)
+        self._about(schema.REQUEUED, request, worker, queue=queue_length, workers=workers, reason=why)
 
-    def forwarded(self, request: Request, worker: Worker, service: bytes) -> None:
-        self.inner.forwarded(request, worker, service)
+    def forwarded(self, request: Request, worker: Worker, service: bytes, queue_length: int, workers: int) -> None:
+        self.inner.forwarded(request, worker, service, queue_length, workers)
         self._first_service.setdefault(request.number, request.service.name)
-        known = self._broker.services.get(service)
-        waiting, workers = (known.queue_length, len(known.workers)) if known is not None else (0, 0)
-        self._about(schema.FORWARDED, request, worker, service=service, released=1, queue=waiting + 1, workers=workers)
+        self._about(
+            schema.FORWARDED, request, worker, service=service, released=1, queue=queue_length + 1, workers=workers
+        )
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
         self.inner.stale(worker, token, what, size)

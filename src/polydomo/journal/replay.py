@@ -13,9 +13,10 @@ from typing import Any
 from polydomo.broker import workers
 from polydomo.broker.broker import Broker
 from polydomo.journal import schema
-from polydomo.protocols.model import LOST, Worker
+from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import FAILED, OK, Request
 from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import Body, split
 from polydomo.wire.link import Handler, Hub, Link
 
@@ -121,7 +122,7 @@ class Core:
         self.broker.session_opened(actor)
 
     def _disconnected(self, row: Row) -> None:
-        self.actors[row["connection"]].link.lost(row["reason"])
+        self.actors[row["connection"]].link.lost(CloseCause.OTHER, row["reason"])
 
     def _registered(self, row: Row) -> None:
         names = [name.encode() for name in row["service"].split(",")]
@@ -145,7 +146,7 @@ class Core:
         self.broker.worker_left(self.workers[row["worker"]], row["reason"])
 
     def _lost(self, row: Row) -> None:
-        workers.lose(self.broker, self.workers[row["worker"]], LOST, row["reason"])
+        workers.lose(self.broker, self.workers[row["worker"]], Departure.LOST, row["reason"])
 
     def _accepted(self, row: Row) -> None:
         body = row["body"] if row["body"] and not row["body_cut"] else _filling(row["size"])

@@ -28,6 +28,7 @@ from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Path, Publication, Worker
 from polydomo.protocols.request import DONE, Request
 from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import MORE, Body, bounds, cut, frame, join, more
 from polydomo.wire.link import Link
 
@@ -158,7 +159,7 @@ class BridgeSession(Session):
             self._hello(wanted)
         self.worker = self.broker.open_bridge(self, self.peer_identity, min(int(rest[1]), MAX_OUTSTANDING))
         if self.worker is None:
-            self.link.close(f"no bridge: {self.broker.refusal}")
+            self.link.close(CloseCause.REFUSED, self.broker.refusal)
             return
         self.prefixes = wanted
         for prefix in wanted:
@@ -271,7 +272,7 @@ class BridgeSession(Session):
         self._say(b"BEAT", [])
 
     def on_worker_expired(self, worker: Worker) -> None:
-        self.link.close("the other broker is silent", abort=True)
+        self.link.close(CloseCause.SILENT, abort=True)
 
     def on_worker_gone(self, worker: Worker) -> None:
         self.worker = None

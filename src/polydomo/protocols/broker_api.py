@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from polydomo.protocols.model import Path, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.tuning import Tuning
+from polydomo.wire.closing import CloseReason
 from polydomo.wire.frames import Body
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class BrokerApi:
         """The session is attached to a connection."""
         raise NotImplementedError
 
-    def session_closed(self, session: "Session", why: str) -> None:
+    def session_closed(self, session: "Session", reason: CloseReason) -> None:
         """The connection is gone: its workers are lost, its queued requests are cancelled, replies to those a worker holds are dropped."""
         raise NotImplementedError
 

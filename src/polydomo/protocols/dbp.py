@@ -22,6 +22,7 @@ from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.dbp_info import ERROR, VALUES, timing, told_values, wrong_name
 from polydomo.protocols.session import Session
 from polydomo.wire import frames
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.link import Link
 from polydomo.wire.zmtp import ZmtpLink
 
@@ -255,7 +256,7 @@ class DbpSession(Session):
 
     def on_timer(self, key: object) -> None:
         if key != HEARTBEAT:
-            self.link.close("after DISCONNECT")
+            self.link.close(CloseCause.AFTER_DISCONNECT)
             return
         self.beating = False
         # "If the broker detects that the worked has disconnected, it SHOULD stop sending it messages of any type."

@@ -22,6 +22,7 @@ from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.wire import frames
+from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import EMPTY_FRAME, MORE, Body
 from polydomo.wire.link import Link
 
@@ -101,7 +102,7 @@ class EmqpSession(Session):
                 break
             self._ask(EmqpRef(data[at:queue], route, False), route, data[body:end])
             start = end
-            if self.link.halted:
+            if self.link.state or self.link.pauses:
                 break
         return start
 
@@ -309,7 +310,7 @@ class EmqpSession(Session):
             self.ended = True
             self.link.send((KBYE if self.dialect == EVENTMQ else DISCONNECT) + self._last_id())
 
-    def on_close(self, reason: str) -> None:
+    def on_close(self, reason: CloseReason) -> None:
         self.broker.schedulers.pop(self, None)
         super().on_close(reason)
 
@@ -418,7 +419,7 @@ class EmqpSession(Session):
         self.broker.set_timer(ZOMBIE_TIME, self, None)
 
     def on_timer(self, key: object) -> None:
-        self.link.close("after DISCONNECT")
+        self.link.close(CloseCause.AFTER_DISCONNECT)
 
     def _new_id(self) -> bytes:
         """A frame with "a unique id for the msg", and more to follow."""

@@ -25,6 +25,7 @@ from polydomo.protocols.http_content import (
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, failure_problem, problem_headers
 from polydomo.protocols.request import Request
 from polydomo.protocols.service_schema import JSON_ENCODING
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import Body, flat
 from polydomo.wire.http import HttpError, RequestHead
 
@@ -162,7 +163,7 @@ class ChunkExchange(Exchange):
     def failure(self, request: Request, code: str, text: str) -> None:
         if self.started:
             # RFC 9112, 8: an incomplete chunked body is how a client learns that the response failed
-            self.session.link.close(f"request {code} after partial replies", abort=True)
+            self.session.link.close(CloseCause.OTHER, f"request {code} after partial replies", abort=True)
         else:
             fail(self.session, request, code, text)
 

@@ -24,6 +24,7 @@ from polydomo.protocols.memo_service import Evaluation, MemoService, Waiter, fra
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import FAILED, Request
 from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import split
 from polydomo.wire.http import HttpError, RequestHead, quote
 from polydomo.wire.link import Handler, Hub
@@ -335,7 +336,7 @@ class MemoWorker(Session):
         self.worker = broker.register_worker(self, funcs, None, 0, False, 0.0, 0.0)
         if self.worker is None:
             why = broker.refusal
-            broker.session_closed(self, "refused")
+            broker.session_closed(self, CloseReason(CloseCause.REFUSED))
             return why
         broker.add_credit(self.worker)
         return ""
@@ -358,10 +359,10 @@ class MemoWorker(Session):
 
     def on_timer(self, key: object) -> None:
         if key is self:
-            self.broker.session_closed(self, "no result in time")
+            self.broker.session_closed(self, CloseReason(CloseCause.SILENT, "no result in time"))
         elif key is self.poll:
             self._end_poll()
-            self.broker.session_closed(self, "no call for it")
+            self.broker.session_closed(self, CloseReason(CloseCause.COMPLETE, "no call for it"))
 
     def _end_poll(self) -> None:
         """Answers the poll with null: there is no call for it."""
@@ -377,7 +378,7 @@ class MemoWorker(Session):
                 self.broker.final(self.worker, self.token, frames_of(node))
             else:
                 self.broker.fail(self.worker, self.token, FAILED, "the result is not in the store")
-        self.broker.session_closed(self, "answered")
+        self.broker.session_closed(self, CloseReason(CloseCause.COMPLETE, "answered"))
 
     def dismiss(self, worker: Worker) -> None:
         self._end_poll()
@@ -401,7 +402,9 @@ class WorkerPoll(Poll):
     def abandoned(self) -> None:
         if self.worker is not None:
             self.worker.poll = None
-            self.worker.broker.session_closed(self.worker, "the poll's connection was closed")
+            self.worker.broker.session_closed(
+                self.worker, CloseReason(CloseCause.CONNECTION_LOST, "the poll was closed")
+            )
 
 
 class MemoWorkerEndpoint(NodeEndpoint):

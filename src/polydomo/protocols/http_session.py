@@ -33,6 +33,7 @@ from polydomo.protocols.request import (
     Request,
 )
 from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.http import HttpError, RequestHead
 from polydomo.wire.http_link import HttpLink
@@ -295,17 +296,19 @@ class HttpSession(Session):
 
     def on_timer(self, key: object) -> None:
         if key == LINGER:
-            self.link.close("closed after an error response", orderly=True)
+            self.link.close(CloseCause.COMPLETE, "closed after an error response")
         elif isinstance(key, Poll) and key is self.carried:
             key.on_poll_over()
 
-    def on_close(self, reason: str) -> None:
+    def on_close(self, reason: CloseReason) -> None:
         self.site.sessions.pop(self, None)
         carried, self.carried = self.carried, None
         if isinstance(carried, Poll):
             carried.abandoned()
         for worker in list(self.bound):
-            self.broker.session_closed(worker, "the connection that it was bound to was closed")
+            self.broker.session_closed(
+                worker, CloseReason(CloseCause.CONNECTION_LOST, "it was bound to this connection")
+            )
         if self.known:
             self.broker.session_closed(self, reason)
         self.disconnected = True
@@ -314,7 +317,7 @@ class HttpSession(Session):
         """Another session takes the connection over."""
         self.site.sessions.pop(self, None)
         if self.known:
-            self.broker.session_closed(self, why)
+            self.broker.session_closed(self, CloseReason(CloseCause.COMPLETE, why))
         self.disconnected = True
 
     def _allowed(self, head: RequestHead) -> "list[str]":
@@ -345,7 +348,7 @@ class HttpSession(Session):
             if waited > HTTP_HEAD_TIME:
                 self._too_slow("the head")
         elif waited > HTTP_IDLE_TIME:
-            link.close("idle", orderly=True)
+            link.close(CloseCause.COMPLETE, "idle")
 
     def _too_slow(self, what: str) -> None:
         link = self.link

@@ -34,6 +34,7 @@ from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, Pol
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.http import HttpError, RequestHead, quote
 from polydomo.wire.link import Handler, Hub
 
@@ -116,7 +117,7 @@ class HttpWorker(Session):
                 why = broker.refusal
                 self.poll = session.carried = None
                 self.forget()
-                broker.session_closed(self, "refused")
+                broker.session_closed(self, CloseReason(CloseCause.REFUSED))
                 raise HttpError(503, why, close=False)
         elif not any(known.name == service for known in self.worker.services):
             if not broker.add_service(self.worker, service):
@@ -171,9 +172,13 @@ class HttpWorker(Session):
         if what == POLL_OVER:
             self._end_poll()
         elif what == LEASE_OVER:
-            self.broker.session_closed(self, f"no answer and no heartbeat for {self.lease:g} s")
+            self.broker.session_closed(
+                self, CloseReason(CloseCause.SILENT, f"no answer and no heartbeat for {self.lease:g} s")
+            )
         else:
-            self.broker.session_closed(self, f"has not asked for work for {HTTP_WORKER_IDLE:g} s")
+            self.broker.session_closed(
+                self, CloseReason(CloseCause.SILENT, f"it has not asked for work for {HTTP_WORKER_IDLE:g} s")
+            )
 
     # --- from the broker
 

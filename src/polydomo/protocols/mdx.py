@@ -123,7 +123,7 @@ class MdxSession(SingleWorkerSession):
             if self.broker.request(self, self._service, data[body:end], ref) is None and identity in ids:
                 self._fail(ref, REFUSED, "the request was refused")
             start = end
-            if self.link.halted:
+            if self.link.state or self.link.pauses:
                 break
         return start
 

@@ -22,6 +22,7 @@ from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, Request
 from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.sp import ID_BIT, WORD, SpLink, body_at
 
@@ -108,7 +109,7 @@ class MemoSession(Session):
             self._run = min(message.timeout / 1000, MEMO_MAX_RUN)
             self._ask(rid, memo.to_body(data, message.payload, end))
 
-    def on_close(self, reason: str) -> None:
+    def on_close(self, reason: CloseReason) -> None:
         self.open.clear()
         self.answers = {}
         self.older = {}

@@ -4,6 +4,7 @@ A comment on a field says who writes it where it is not the broker.
 """
 
 from collections import deque
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from polydomo.protocols.request import Request
@@ -18,6 +19,19 @@ BUSY: Final = "busy"
 LATE: Final = "late"
 LOST: Final = "lost"
 LEFT: Final = "left"
+
+
+class Departure(Enum):
+    """How a worker ended. The value is the word that logs use."""
+
+    LEFT = "left"  # it left, or the broker dismissed it
+    LOST = "lost"  # its connection is gone, or it did not finish in time
+    SILENT = "silent"  # it sent nothing for too long
+
+    @property
+    def state(self) -> str:
+        return LEFT if self is Departure.LEFT else LOST
+
 
 Path = tuple[bytes, ...]  # identities of brokers, in the order in which a request passes them
 

@@ -12,6 +12,7 @@ from polydomo.limits import MAX_SUBSCRIPTIONS, MAX_TOPIC
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Publication
 from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import MORE, bounds, cut, split
 from polydomo.wire.link import PAUSE_NOT_READING, Link
 from polydomo.wire.mechanism import command
@@ -81,8 +82,8 @@ class SubscriberSession(Session):
             self.missed += 1
             if self.missed == 1:
                 self.broker.report_slow_subscriber(self, f"{self.backlog_bytes} bytes wait for it: it misses messages")
-        elif not self.link.mute:
-            self.link.close(f"a subscriber that does not read: {self.backlog_bytes} bytes wait for it", abort=True)
+        elif not self.link.state:
+            self.link.close(CloseCause.NOT_READING, f"{self.backlog_bytes} bytes wait for it", abort=True)
 
     def _release(self) -> None:
         while self.backlog:

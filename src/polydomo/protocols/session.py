@@ -8,6 +8,7 @@ from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Path, Publication, Worker
 from polydomo.protocols.request import QUEUED, Request
 from polydomo.protocols.roles import SHARED, Role
+from polydomo.wire.closing import CloseReason
 from polydomo.wire.frames import Body, head
 from polydomo.wire.link import Handler, Link
 
@@ -157,5 +158,5 @@ class Session(Handler):
 
     # --- from the link
 
-    def on_close(self, reason: str) -> None:
+    def on_close(self, reason: CloseReason) -> None:
         self.broker.session_closed(self, reason)

@@ -4,6 +4,7 @@ from polydomo.limits import ZOMBIE_TIME
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Worker
 from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Link
 
@@ -81,4 +82,4 @@ class SingleWorkerSession(Session):
             if self.requests:  # it is a client too, and waits for an answer
                 self.broker.set_timer(ZOMBIE_TIME, self, ZOMBIE)
             else:
-                self.link.close("closed after DISCONNECT", orderly=True)
+                self.link.close(CloseCause.AFTER_DISCONNECT)

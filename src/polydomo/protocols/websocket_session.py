@@ -20,6 +20,7 @@ from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, fai
 from polydomo.protocols.model import Publication, Worker
 from polydomo.protocols.request import DONE, Request
 from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import MORE, Body, bounds
 from polydomo.wire.http import RequestHead
 from polydomo.wire.http_link import HttpLink
@@ -119,7 +120,7 @@ class WebSocketSession(Session):
             self.link.send(data)
         if self.socket.finished:
             reason = self.socket.close_reason
-            self.link.close(reason or "closed by the WebSocket client", orderly=not reason)
+            self.link.close(CloseCause.OTHER if reason else CloseCause.PEER_CLOSED, reason)
 
     def say(self, message: Message) -> None:
         self._send(dump(message))

@@ -16,10 +16,11 @@ from polydomo.server.access import Identity
 from polydomo.server.logs import say, trouble
 from polydomo.tls import TlsBytes
 from polydomo.wire.address import is_loopback, parse_url
+from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.http import BEGINNINGS
 from polydomo.wire.http_link import HttpLink
-from polydomo.wire.link import PAUSE_NOT_READING, Link
+from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
 
@@ -212,7 +213,7 @@ class Connection(asyncio.Protocol):
         self.close_transport()
 
     def flush(self, link: Link) -> None:
-        """At the end of a turn, for a link that is ``special``: writes what it gathered and obeys its flags."""
+        """At the end of a turn, for a link that is ``needs_full_flush``: writes what it gathered and obeys its flags."""
         if link.closed:
             return
         # while it is choked, how much is unsent is looked at each time; what is sealed cannot be written as it is
@@ -223,21 +224,21 @@ class Connection(asyncio.Protocol):
             self.server.bytes_sent += sum(map(len, out))
             self.write(out)
             if self.choked and transport.get_write_buffer_size() > self.server.max_unsent:
-                link.close(f"left over {self.server.max_unsent} bytes unread", abort=True)
-        if link.closing is not None:
-            self._close(link)
+                link.close(CloseCause.NOT_READING, f"over {self.server.max_unsent} bytes are unsent", abort=True)
+        if link.close_reason is not None:
+            self._close(link, link.close_reason)
         elif bool(link.pauses) == self.reading:
             self._set_reading(not link.pauses)
 
-    def _close(self, link: Link) -> None:
+    def _close(self, link: Link, reason: CloseReason) -> None:
         if self in self.server.closing:
             return
         self.server.closing[self] = time.monotonic() + CLOSE_TIME
-        if isinstance(link.fault, AccessDenied):
+        if reason.cause is CloseCause.DENIED and link.fault is not None:
             self.server.denied("handshake")
-        elif link.fault is not None:
+        elif reason.cause is CloseCause.VIOLATION:
             self.server.broker.monitor.violations += 1
-        level = logging.DEBUG if link.orderly else logging.WARNING
+        level = logging.DEBUG if reason.orderly else logging.WARNING
         session = link.handler
         say(
             LOG,
@@ -245,9 +246,9 @@ class Connection(asyncio.Protocol):
             "connection closed",
             peer=self.peer,
             protocol=getattr(session, "protocol", link.wire),
-            why=link.closing,
+            why=str(reason),
         )
-        if link.abort:
+        if link.state == ABORTING:
             self.transport.abort()
         else:
             self.close_transport()
@@ -284,7 +285,7 @@ class Connection(asyncio.Protocol):
         still read the response that is on its way."""
         link = self.link
         if link is not None and link.wire == "http" and link.out and not link.closed:
-            link.close("the client closed its side", orderly=True)
+            link.close(CloseCause.PEER_CLOSED)
             return True
         self.transport.abort()
         return False
@@ -297,7 +298,7 @@ class Connection(asyncio.Protocol):
             self.identity.access.connections[self.principal] -= 1
         if self.link is not None:
             try:
-                self.link.lost("connection closed" if exc is None else f"connection lost: {exc}")
+                self.link.lost(*(() if exc is None else (CloseCause.CONNECTION_LOST, str(exc))))
             except Exception:
                 trouble(LOG, "internal error", peer=self.peer, during="the end of a connection")
 

@@ -4,9 +4,8 @@ import logging
 
 from polydomo.broker.builtin_services import text
 from polydomo.broker.recorder import Recorder
-from polydomo.protocols.bridge import BridgeSession
 from polydomo.protocols.emqp import SCHEDULER
-from polydomo.protocols.model import Worker
+from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.server import logs
@@ -24,20 +23,23 @@ class EventLog(Recorder):
 
     def registered(self, worker: Worker) -> None:
         session = worker.session
-        if isinstance(session, BridgeSession):
+        if session.is_bridge:
             say(LOG, logging.INFO, "bridge opened", **_bridge(worker, session))
         else:
             say(LOG, logging.INFO, f"{_kind(worker)} registered", **_worker(worker))
 
-    def left(self, worker: Worker, state: str, why: str) -> None:
-        level = logging.INFO if state == "left" else logging.WARNING
+    def left(
+        self, worker: Worker, departure: Departure, why: str, held: "list[Request]", silence: float, allowed: float
+    ) -> None:
+        state = departure.state
+        level = logging.INFO if departure is Departure.LEFT else logging.WARNING
         session = worker.session
-        if isinstance(session, BridgeSession):
-            say(LOG, level, f"bridge {state}", why=why, held=len(worker.held), **_bridge(worker, session))
+        if session.is_bridge:
+            say(LOG, level, f"bridge {state}", why=why, held=len(held), **_bridge(worker, session))
         else:
-            say(LOG, level, f"{_kind(worker)} {state}", why=why, held=len(worker.held), **_worker(worker))
+            say(LOG, level, f"{_kind(worker)} {state}", why=why, held=len(held), **_worker(worker))
 
-    def requeued(self, request: Request, worker: Worker, why: str) -> None:
+    def requeued(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
         say(
             LOG,
             logging.WARNING,
@@ -88,7 +90,7 @@ def _kind(worker: Worker) -> str:
     return "scheduler" if worker.ref == SCHEDULER else "worker"
 
 
-def _bridge(worker: Worker, session: BridgeSession) -> dict[str, object]:
+def _bridge(worker: Worker, session: Session) -> dict[str, object]:
     """What a bridge offers comes and goes, and is not its own: its peer is told, and the identity that the broker there goes by."""
     return {"peer": session.link.peer, "broker": text(session.peer_identity), "worker": f"w{worker.number}"}
 

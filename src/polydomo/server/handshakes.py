@@ -62,7 +62,7 @@ class HandshakePacer(Pacer):
         self._timer = None
         while self._hosts:
             host, links = next(iter(self._hosts.items()))
-            while links and (links[0].closed or links[0].closing is not None):
+            while links and links[0].state:
                 links.popleft()
             if links and not self._take():
                 break

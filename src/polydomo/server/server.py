@@ -35,6 +35,7 @@ from polydomo.server.site import build_site
 from polydomo.server.story import Find
 from polydomo.server.udp import Heartbeats
 from polydomo.wire.address import IPC, TCP, Address, is_loopback
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.link import Hub, Link
 from polydomo.wire.zmtp import Bounds
 
@@ -483,7 +484,7 @@ class BrokerServer:
             elif isinstance(link.handler, Session):
                 why = self.broker.access.lost_right(link.handler)
             if why:
-                link.close(f"access denied: {why}")
+                link.close(CloseCause.DENIED, why)
                 cut += 1
         say(LOG, logging.INFO, "access file reloaded", file=self.access.path, disconnected=cut)
 

@@ -8,6 +8,7 @@ response: a client that sends ahead is not read from meanwhile.
 from typing import Final, Protocol
 
 from polydomo.limits import MAX_MESSAGE
+from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import Body
 from polydomo.wire.http import HEAD, NEED_DATA, REASONS, HttpError, RequestHead, RequestReader
 from polydomo.wire.link import Handler, Hub, Link
@@ -78,7 +79,7 @@ class HttpLink(Link):
             if data and not self.closed:
                 self.tunnel.on_tunnel_data(data)
             return
-        if self._discard or self.closed or self.closing is not None:
+        if self._discard or self.state:
             return
         if data:
             if not self.busy and not self.reader.partway:
@@ -88,7 +89,7 @@ class HttpLink(Link):
 
     def _read(self) -> None:
         reader = self.reader
-        while not self.busy and not self.halted and not self._discard and self.tunnel is None:
+        while not self.busy and not self.state and not self.pauses and not self._discard and self.tunnel is None:
             try:
                 event = reader.next()
                 if event == NEED_DATA:
@@ -188,6 +189,6 @@ class HttpLink(Link):
         if self._discard:
             return  # the handler closes it when the client has had time to read the response
         if head is None or not self._keep_alive:
-            self.close("answered", orderly=True)
+            self.close(CloseCause.COMPLETE, "answered")
         elif self.pauses & PAUSE_PIPELINED:
             self.resume(PAUSE_PIPELINED)

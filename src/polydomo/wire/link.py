@@ -1,20 +1,28 @@
 """What every wire shares: one peer's connection, seen from inside.
 
-A ``Link`` takes the bytes of one connection with ``receive`` and hands whole messages to its ``handler``; what is to be
-sent is gathered in ``out``. It does no I/O: whoever owns the socket (the server, a library, the simulator) drains
-``hub.dirty`` once per turn of its loop, writes out what each link gathered, and obeys its ``closing`` and ``paused`` flags.
+A ``Link`` takes the bytes of one connection with ``receive`` and hands whole messages to its ``handler``; what is to be sent is gathered in
+``out``. It does no I/O: the owner of the socket (the server, a library, the simulator) drains ``hub.dirty`` once per turn of its loop,
+writes what each link gathered, and obeys its ``state`` and its ``pauses``.
 """
 
 from collections.abc import Sized
-from typing import Any
+from typing import Any, Final
 
 from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import BIG_BODY
+from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import Body
 
-PAUSE_AT_LIMIT = 1  # the broker will not take more from this peer now
-PAUSE_NOT_READING = 2  # the peer does not read what it is sent
-PAUSE_SHARE_USED = 4  # the peer has had its share of this turn of the loop
+# ``Link.state``: a link that is not OPEN sends nothing more and takes nothing more in.
+OPEN: Final = 0
+CLOSING: Final = 1  # the owner must close the connection once ``out`` is written
+ABORTING: Final = 2  # the owner must close the connection at once
+CLOSED: Final = 3  # the connection is gone
+
+# ``Link.pauses``, a set of bits: while there is any, nothing is taken in.
+PAUSE_AT_LIMIT: Final = 1  # the broker accepts no more from this peer now
+PAUSE_NOT_READING: Final = 2  # the peer does not read what it is sent
+PAUSE_SHARE_USED: Final = 4  # the peer has had its share of this turn of the loop
 
 
 class Handler:
@@ -25,29 +33,29 @@ class Handler:
     def on_open(self) -> None:
         """The wire's handshake is done: messages may be sent."""
 
-    has_fast_path = False  # it has ``ordinary``
+    has_fast_path = False  # ``fast_path`` is implemented
 
     def fast_path(self, data: bytes, start: int, size: int) -> int:
-        """Takes messages at ``data[start:size]`` for as long as they are all there, of the one shape that makes up the traffic, with a last
-        frame of at most ``link.ordinary_size`` bytes, and the link is not halted; returns where it stopped: the wire then takes apart what
-        stands there. The way for those in a hurry."""
+        """Takes messages at ``data[start:size]`` as long as they are complete, of the one shape that makes up most of the traffic, with a
+        last frame of at most ``link.fast_path_size`` bytes, and the link is neither paused nor closing. Returns where it stopped: the
+        wire goes on from there and calls ``on_message``."""
         return start
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
-        """A whole message stands at ``data[start:end]``, as it was on the wire."""
+        """A whole message, as it was on the wire, is at ``data[start:end]``."""
 
     def on_command(self, name: bytes, data: bytes) -> None:
         """A ZMTP command in traffic that the wire does not handle itself (SUBSCRIBE, CANCEL)."""
 
     def has_queued_requests(self) -> bool:
-        """Something that the peer asked for waits for its turn: the peer is in no hurry to ask for more."""
+        """A request of the peer is queued: the peer is in no hurry for the replies to earlier ones."""
         return False
 
     def on_writable(self) -> None:
-        """The peer, which had left too much unread, reads again."""
+        """The peer, which had not read what it was sent, reads again."""
 
-    def on_close(self, reason: str) -> None:
-        """The connection is gone, from either side. Called once; nothing may be sent any more."""
+    def on_close(self, reason: CloseReason) -> None:
+        """The connection is gone, closed by either side. Called once; nothing can be sent any more."""
 
 
 class Pacer:
@@ -70,41 +78,43 @@ class Hub:
 
 
 class Link:
-    """One connection. Subclasses: ``zmtp.ZmtpLink`` and ``sp.SpLink``."""
+    """One connection. Subclasses: ``zmtp.ZmtpLink``, ``sp.SpLink`` and ``http_link.HttpLink``."""
 
-    wire = ""  # "zmtp" or "sp", for people
-    seals = False  # ``out`` must not be written as it is: it goes through ``take``
+    wire = ""  # "zmtp", "sp" or "http", for people
+    seals = False  # ``out`` must not be written as it is: the owner gets what to write from ``take``
 
     def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:
         self.hub = hub
         self.handler = handler
         self.peer = peer  # the peer's address, for people
         self.principal = ""  # who the peer proved to be; empty without access control
-        self.out: list[Body] = []  # while there is anything, the link stands in ``hub.dirty``, or its owner keeps it
-        self.needs_full_flush = (
-            False  # there is more to do than to write ``out``: a changed flag, or a piece too large to join
-        )
-        self.mute = False  # closed or closing: nothing more is sent
-        self.halted = False  # mute or paused: nothing more is taken in
-        self.fault: ProtocolViolation | None = None  # with ``closing``: what the peer did wrong
-        self.closing: str | None = None  # why the owner must close the connection, once ``out`` is written
-        self.orderly = False  # with ``closing``: nothing is wrong, and nothing is logged
-        self.abort = False  # with ``closing``: close at once, do not wait until ``out`` is written
-        self.closed = False  # the connection is gone
-        self.pauses = (
-            0  # not 0: the owner must not read from the socket, and ``receive`` puts aside what it already has
-        )
-        self.fast_path_size = 0  # see ``Handler.ordinary``
+        self.state: int = OPEN
+        self.pauses = 0
+        self.close_reason: CloseReason | None = None  # set unless OPEN
+        self.fault: ProtocolViolation | None = None  # what the peer did wrong, if that is why it is closed
+        self.out: list[Body] = []  # while not empty, the link is in ``hub.dirty``, or its owner keeps it
+        self.needs_full_flush = False  # the owner must look at ``state`` and ``pauses``, or must not join ``out``
+        self.fast_path_size = 0  # see ``Handler.fast_path``
         self.identity = b""  # that the peer gave itself (ZMTP); b"" is none
-        self.owner: Any = None  # whatever the owner of the socket wants to find again
+        self.owner: Any = None  # for the owner of the socket
 
     @property
     def open(self) -> bool:
-        """The handshake is done and the connection is there: messages may flow."""
+        """The handshake is done and the connection exists: messages may flow."""
         return False
 
+    @property
+    def closed(self) -> bool:
+        """The connection is gone."""
+        return self.state == CLOSED
+
+    @property
+    def closing(self) -> str | None:
+        """Why the connection is being closed or was closed by this side, for people; None if it is not."""
+        return str(self.close_reason) if self.close_reason is not None else None
+
     def receive(self, data: bytes) -> None:
-        """Takes bytes in any split; raises nothing: a peer's mistakes end in ``violation``."""
+        """Takes bytes in any split. Raises nothing: a peer's mistakes end in ``violation``."""
         raise NotImplementedError
 
     def send(self, envelope: bytes, body: Body = b"") -> None:
@@ -112,9 +122,8 @@ class Link:
         self.send_pieces((envelope, body) if body else (envelope,), len(body))
 
     def send_pieces(self, pieces: tuple[Body, ...], largest: int) -> None:
-        """The same in pieces, which need not be joined before all that is sent is; ``largest`` is the size of the largest. The way for
-        those in a hurry."""
-        if self.mute:
+        """The same in pieces, which saves a copy: all pieces of a turn are joined once. ``largest`` is the size of the largest."""
+        if self.state:
             return
         out = self.out
         if not out:
@@ -130,47 +139,45 @@ class Link:
         return out
 
     def notify_owner(self) -> None:
-        """Puts the link in front of its owner, who looks at its flags."""
+        """Has the owner look at ``state`` and ``pauses``."""
         self.needs_full_flush = True
         if not self.out:
             self.hub.dirty.append(self)
 
-    def close(self, reason: str, abort: bool = False, orderly: bool = False) -> None:
-        """Asks the owner to close the connection after what was sent has been written."""
-        if not self.mute:
-            self.closing = reason
-            self.orderly = orderly
-            self.mute = self.halted = True
-        if abort:
-            self.abort = True
+    def close(self, cause: CloseCause, detail: str = "", abort: bool = False) -> None:
+        """Asks the owner to close the connection after ``out`` has been written, or at once."""
+        if self.state == OPEN:
+            self.state = CLOSING
+            self.close_reason = CloseReason(cause, detail)
+        if abort and self.state == CLOSING:
+            self.state = ABORTING
         self.notify_owner()
 
     def violation(self, error: ProtocolViolation) -> None:
-        """Bad bytes end at the connection that sent them."""
+        """The peer broke the rules of its wire or protocol: its connection is closed."""
         if self.fault is None:
             self.fault = error
-        self.close(f"access denied: {error}" if isinstance(error, AccessDenied) else f"protocol violation: {error}")
+        self.close(CloseCause.DENIED if isinstance(error, AccessDenied) else CloseCause.VIOLATION, str(error))
 
-    def pause(self, cause: int) -> None:
-        """``cause`` is PAUSE_AT_LIMIT, PAUSE_NOT_READING or PAUSE_SHARE_USED: each is lifted by itself."""
-        if not self.pauses & cause:
-            self.pauses |= cause
-            self.halted = True
+    def pause(self, why: int) -> None:
+        """``why`` is one of the PAUSE constants; each is lifted by its own ``resume``."""
+        if not self.pauses & why:
+            self.pauses |= why
             self.notify_owner()
 
-    def resume(self, cause: int) -> None:
-        if self.pauses & cause:
-            self.pauses &= ~cause
-            if cause == PAUSE_NOT_READING:
+    def resume(self, why: int) -> None:
+        if self.pauses & why:
+            self.pauses &= ~why
+            if why == PAUSE_NOT_READING:
                 self.handler.on_writable()
             if not self.pauses:
-                self.halted = self.mute
                 self.hub.resumed.append(self)
                 self.notify_owner()
 
-    def lost(self, reason: str) -> None:
-        """The owner says that the connection is gone. Safe to call twice."""
-        if not self.closed:
-            self.closed = self.mute = self.halted = self.needs_full_flush = True
+    def lost(self, cause: CloseCause = CloseCause.PEER_CLOSED, detail: str = "") -> None:
+        """The owner reports that the connection is gone. May be called twice."""
+        if self.state != CLOSED:
+            self.state = CLOSED
+            self.needs_full_flush = True
             self.out.clear()
-            self.handler.on_close(self.closing or reason)
+            self.handler.on_close(self.close_reason or CloseReason(cause, detail))

@@ -104,7 +104,7 @@ class SpLink(Link):
                 data = self._rest
                 position = self._at
             self._rest = b""
-        if self.closed or self.closing is not None:
+        if self.state:
             return
         try:
             if not self._open:
@@ -137,13 +137,13 @@ class SpLink(Link):
         size = len(data)
         head = self._head
         most = self.max_message
-        if self._gather is not None and not self.halted:
+        if self._gather is not None and not self.state and not self.pauses:
             position = self._continue(self._gather, data, position)
             if self._gather is not None:
                 return
         while True:
-            if self.halted:
-                if position < size and not self.mute:
+            if self.state or self.pauses:
+                if position < size and not self.state:
                     self._rest = data
                     self._at = position
                 return

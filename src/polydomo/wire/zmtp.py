@@ -107,13 +107,13 @@ class ZmtpLink(Link):
                 assert self.mechanism is not None
                 data = self.mechanism.decode(data)
                 size = len(data)
-            if self._hasty and not self.halted:
+            if self._hasty and not self.state and not self.pauses:
                 start = self.handler.fast_path(data, 0, size)
                 if start == size:
                     return
             if self._state == TRAFFIC:
                 self._traffic(data, start)
-            elif self.closing is None:
+            elif not self.state:
                 self._shake(self._rest + data)
         except ProtocolViolation as error:
             self.violation(error)
@@ -140,7 +140,7 @@ class ZmtpLink(Link):
 
     def _shake(self, data: bytes) -> None:
         """Everything before traffic. ``data`` is what is left of the peer's bytes; each step takes its part or waits for more."""
-        if self.halted:
+        if self.state or self.pauses:
             self._rest = data
             return
         if data and data[0] != 0xFF and self._state == SIGNING:
@@ -304,7 +304,7 @@ class ZmtpLink(Link):
             self._rest = b""
             position = self._scan
             count = self._count
-        if self.halted:
+        if self.state or self.pauses:
             self._put_aside(data, start, 0, 0, 0)
             return
         size = len(data)
@@ -317,7 +317,7 @@ class ZmtpLink(Link):
                 start = handler.fast_path(data, position, size)
                 if start != position:
                     position = start
-                    if self.halted:
+                    if self.state or self.pauses:
                         self._put_aside(data, start, 0, 0, 0)
                         return
                     continue
@@ -347,7 +347,7 @@ class ZmtpLink(Link):
                     position = -end if -end > size else position
                     break
                 start = position = end
-                if self.halted:
+                if self.state or self.pauses:
                     self._put_aside(data, start, 0, 0, 0)
                     return
                 continue
@@ -361,7 +361,7 @@ class ZmtpLink(Link):
             handler.on_message(data, start, end)
             start = position = end
             count = 0
-            if self.halted:
+            if self.state or self.pauses:
                 self._put_aside(data, start, 0, 0, 0)
                 return
             handler = self.handler  # the first message may have chosen another
@@ -383,7 +383,7 @@ class ZmtpLink(Link):
     def _put_aside(self, data: bytes, start: int, scan: int, count: int, need: int) -> None:
         """Keeps an unfinished message, or what may not be looked at yet."""
         left = len(data) - start
-        if not left or self.mute:  # of a peer that is being closed nothing is kept
+        if not left or self.state:  # of a peer that is being closed nothing is kept
             return
         self._scan = scan
         self._count = count
