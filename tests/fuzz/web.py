@@ -13,6 +13,7 @@ from polydomo.protocols.memo_node import NodeError, decode, encode, node_cid
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.service_schema import described
 from polydomo.wire import frames
+from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.http import HttpError
 from polydomo.wire.http_link import HttpLink
 from tests.fuzz.targets import Room, target
@@ -43,9 +44,9 @@ def connection() -> Iterator[tuple[Room, HttpLink]]:
         *api.workers.by_name.values(),
         *(worker for held in api.memo_workers.holding.values() for worker in held),
     ]:
-        room.broker.session_closed(worker, "the end")  # a lease may be a day long
+        room.broker.session_closed(worker, CloseReason(CloseCause.OTHER, "the end"))  # a lease may be a day long
     if api.memo in room.broker.sessions:
-        room.broker.session_closed(api.memo, "the end")
+        room.broker.session_closed(api.memo, CloseReason(CloseCause.OTHER, "the end"))
     room.close()
     assert not site.sessions
 
