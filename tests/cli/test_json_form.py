@@ -90,7 +90,7 @@ ASKED = {
 ELSEWHERE = {
     "tap",  # below: it follows
     "bench",  # below: it takes its time
-    "discover", "config", "context list",  # addresses, settings and names: nothing that has a form here
+    "discover", "config", "context list", "subscribe",  # addresses, topics, settings and names: nothing that has a form here
     "replay",  # below: it needs a journal with payloads
     "query",  # rows as the query names them
 }  # fmt: skip

@@ -1,12 +1,16 @@
+import json
 import os
 import shlex
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from polydomo.broker.request_ids import is_id
 from polydomo.cli.work import FILES, FILES_PER_CALL, STOPPING
 from tests.cli.shell import Broker, Gate, Running, complaint, run, script
+from tests.server.harness import wait_for
 
 
 def call(broker: Broker, service: str, *words: str, stdin: bytes = b"") -> bytes:
@@ -178,3 +182,28 @@ def test_flags_that_make_no_sense(words: list[str]) -> None:
     result = run("work", *words)
     assert result.returncode == 2
     assert complaint(result)
+
+
+def logged(broker: Broker) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run("logs", "--json", "--to", broker.url).stdout.splitlines()]
+
+
+def test_lines_of_standard_error_become_log_records_of_the_request(broker: Broker) -> None:
+    command = script("read word; echo \"begun $word\" >&2; printf 'no end of line' >&2; echo done")
+    with broker.worker("build", "--publish-stderr", *command):
+        assert run("call", "build", "this", "--to", broker.url).stdout == b"done\n"
+        wait_for(lambda: len(logged(broker)) == 2, "both records")
+        records = logged(broker)
+        assert [record["message"] for record in records] == ["begun this", "no end of line"]
+        assert {(record["service"], record["level"]) for record in records} == {("build", "info")}
+        request = records[0]["request"]
+        assert is_id(request) and records[1]["request"] == request
+        (finished,) = json.loads(run("requests", "--since", "1h", "--json", "--to", broker.url).stdout)
+        assert finished["request"] == request
+
+
+def test_without_the_flag_standard_error_stays_here(broker: Broker) -> None:
+    with broker.worker("build", *script("echo here >&2")) as worker:
+        run("call", "build", "--to", broker.url)
+        worker.wait_until(lambda: "here" in worker.said, "the line")
+    assert logged(broker) == []

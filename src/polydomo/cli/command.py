@@ -4,11 +4,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from polydomo.cli.guard import Guard
 from polydomo.errors import CallFailed
-from polydomo.limits import MAX_BODY, MAX_FAILURE_TEXT
+from polydomo.limits import MAX_BODY, MAX_FAILURE_TEXT, MAX_LOG_RECORD
 from polydomo.protocols.request import FAILED, TOO_LARGE
 from polydomo.worker.call import Call
 
@@ -22,8 +22,9 @@ class Command:
     ends it if this process is killed.
     """
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, words: list[str], on_error_line: Callable[[str], None] | None = None) -> None:
         self.words = words
+        self.on_error_line = on_error_line  # called with each line of standard error, while its call is served
         self.running: set[int] = set()  # process ids, for an end that does not wait
         self.starting = 0  # programs that may run already, and whose ids are not known yet
         self.guard = Guard()
@@ -62,7 +63,7 @@ class Command:
         finally:
             self.starting -= 1
         feeding = asyncio.ensure_future(_feed(process, call))
-        complaining = asyncio.ensure_future(_last_line(process))
+        complaining = asyncio.ensure_future(_last_line(process, self.on_error_line))
         try:
             assert process.stdout is not None
             while piece := await process.stdout.read(CHUNK):
@@ -109,16 +110,29 @@ async def _feed(process: asyncio.subprocess.Process, call: Call) -> None:
         process.stdin.close()
 
 
-async def _last_line(process: asyncio.subprocess.Process) -> str:
-    """Passes standard error on, and returns its last line that says anything."""
+async def _last_line(process: asyncio.subprocess.Process, on_line: Callable[[str], None] | None) -> str:
+    """Passes standard error on, and returns its last line that is not empty."""
     assert process.stderr is not None
-    tail = b""
+    tail = rest = b""
     while piece := await process.stderr.read(CHUNK):
         sys.stderr.buffer.write(piece)
         sys.stderr.buffer.flush()
         tail = (tail + piece)[-MAX_FAILURE_TEXT:]
+        if on_line is not None:
+            *whole, rest = (rest + piece).split(b"\n")
+            rest = rest[:MAX_LOG_RECORD]  # a program that never ends its line must not fill the memory
+            for each in whole:
+                _report(each, on_line)
+    if on_line is not None:
+        _report(rest, on_line)
     lines = [line.strip() for line in tail.decode("utf-8", "replace").splitlines()]
     return next((line for line in reversed(lines) if line), "")
+
+
+def _report(line: bytes, on_line: Callable[[str], None]) -> None:
+    text = line[:MAX_LOG_RECORD].decode("utf-8", "backslashreplace").rstrip()
+    if text:
+        on_line(text)
 
 
 def _kill(pid: int) -> None:

@@ -26,6 +26,7 @@ from polydomo.cli import (
     memo,
     past,
     pipeline,
+    publish,
     query,
     replay,
     report,
@@ -75,6 +76,7 @@ COMMANDS = (
     call,
     work,
     catalog,
+    publish,
     jobs,
     control,
     ask,
@@ -100,6 +102,7 @@ for group in COMMANDS:
 PANELS = {
     "A broker": ("up", "config", "discover"),
     "Calling and serving": ("call", "work", "catalog", "register"),
+    "Topics": ("publish", "subscribe"),
     "Durable jobs": ("submit", "result", "cancel", "jobs", "job", "dead", "schedule"),
     "Control": ("pause", "resume", "drain"),
     "What there is": ("services", "workers", "requests", "clients", "status", "watch", "open", "logs", "memo"),

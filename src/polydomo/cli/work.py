@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,6 +49,13 @@ def work(
     grace: Annotated[
         float, options.time_option("On SIGTERM, how long running calls may take to finish, such as 30s.", least=0.0)
     ] = 10.0,
+    publish_errors: Annotated[
+        bool,
+        typer.Option(
+            "--publish-stderr",
+            help="Publish each line of the program's standard error as a log record, for `polydomo logs`.",
+        ),
+    ] = False,
     type_size: TypeSize = None,
     frame0: Frame0 = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Write logs as JSON lines.")] = False,
@@ -55,8 +63,8 @@ def work(
 ) -> None:
     """Offer a service: each request's body goes to a program's standard input, and its output is the reply.
 
-    A status other than 0 is a failure, told with the last line of the program's standard error. The frames of a body are
-    joined. The worker connects again whenever the broker comes back, until SIGTERM or Ctrl-C; a second signal ends it, and the programs
+    If the program ends with a status other than 0, the call fails with the last line of its standard error. The frames of a body are
+    joined. The worker reconnects whenever the broker comes back, until SIGTERM or Ctrl-C; a second signal ends it, and the programs
     it runs, at once.
 
     **Examples**
@@ -64,6 +72,7 @@ def work(
     - `polydomo work echo --echo`
     - `polydomo work upper -- tr a-z A-Z`
     - `polydomo work resize --concurrency 4 -- convert - -resize 50% -`
+    - `polydomo work build --publish-stderr -- make`
     """
     from polydomo.cli.up import fast_loop, raise_file_limit
     from polydomo.errors import SettingError
@@ -75,8 +84,9 @@ def work(
     if command and shutil.which(command[0]) is None:
         # Registered, it would always be free, and eat every job of the pool.
         raise SettingError(f"work: there is no program {command[0]!r} to run")
-    if echo and lines:
-        raise SettingError("--lines: is for a program's output, not for --echo")
+    for flag, given in (("--lines", lines), ("--publish-stderr", publish_errors)):
+        if echo and given:
+            raise SettingError(f"{flag}: is for a program's output, not for --echo")
     try:
         level = Choice(*logs.LEVELS).read(log_level)
     except ValueError as error:
@@ -88,7 +98,9 @@ def work(
     raise_file_limit(FILES + FILES_PER_CALL * concurrency)
     logging.getLogger("polydomo.worker").addFilter(Plainly())
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        runner.run(serve(url, name, os.fsencode(service), command or [], lines, concurrency, grace, more))
+        runner.run(
+            serve(url, name, os.fsencode(service), command or [], lines, publish_errors, concurrency, grace, more)
+        )
 
 
 async def serve(
@@ -97,6 +109,7 @@ async def serve(
     service: bytes,
     words: list[str],
     lines: bool,
+    publish_errors: bool,
     concurrency: int,
     grace: float,
     more: dict[str, Any],
@@ -105,7 +118,7 @@ async def serve(
     from polydomo.worker.aio import AsyncWorker
 
     worker = AsyncWorker(url, protocol, concurrency=concurrency, grace=grace, **more)
-    command = Command(words) if words else None
+    command = Command(words, publisher_of_lines(url, words[0]) if publish_errors else None) if words else None
     if command is None:
         worker.add(service, echo_back)
     elif lines:
@@ -120,6 +133,17 @@ async def serve(
         hint.cancel()
         if command is not None:
             command.guard.close()
+
+
+def publisher_of_lines(url: str, program: str) -> "Callable[[str], None]":
+    """Publishes lines as log records of the service and the request that are being served."""
+    from polydomo.logs import Handler
+
+    log = logging.getLogger(os.path.basename(program))
+    log.propagate = False  # they are on standard error already
+    log.setLevel(logging.INFO)
+    log.addHandler(Handler(url))
+    return lambda line: log.info("%s", line)
 
 
 async def echo_back(call: "Call") -> list[bytes]:
