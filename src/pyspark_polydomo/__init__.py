@@ -1,7 +1,8 @@
-"""``spark.read.format("polydomo")`` and ``spark.readStream.format("polydomo")``: the journal of brokers as a DataFrame.
+"""The format ``polydomo`` of Spark. Spark finds it by the name of this module.
 
-Spark finds a source by the name of its module, so this one stands beside the package. What it does is in
-``polydomo.pipeline.source``; here it learns to ask a broker where its journal is.
+* ``spark.read`` and ``spark.readStream``: the journal of brokers (``polydomo.pipeline.source``);
+* ``spark.readStream`` with the option ``subscribe``: publications of a broker (``polydomo.spark.subscription``);
+* ``df.write`` and ``df.writeStream``: rows as requests or publications (``polydomo.spark.sink``).
 """
 
 import time
@@ -33,6 +34,30 @@ def journal_of(url: str) -> str:
 
 
 class DefaultSource(JournalSource):
+    def schema(self) -> str:
+        if "subscribe" in self.options:
+            from polydomo.spark.subscription import SCHEMA
+
+            return SCHEMA
+        return super().schema()
+
+    def streamReader(self, schema: Any) -> Any:
+        if "subscribe" in self.options:
+            from polydomo.spark.subscription import SubscriptionReader, Wanted
+
+            return SubscriptionReader(Wanted.of(self.options))
+        return super().streamReader(schema)
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        from polydomo.spark.sink import BatchWriter, Sink
+
+        return BatchWriter(Sink.of(self.options, [field.name for field in schema]))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        from polydomo.spark.sink import Sink, StreamWriter
+
+        return StreamWriter(Sink.of(self.options, [field.name for field in schema]))
+
     def find(self) -> list[str]:
         broker = self.options.get("broker")
         return [journal_of(broker)] if broker else super().find()

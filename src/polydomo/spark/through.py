@@ -4,6 +4,7 @@ Rows travel as Arrow batches, one request per batch, or one request per row if `
 task of Spark has one connection and keeps many requests open on it.
 """
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +17,7 @@ from polydomo.errors import CallError, PolydomoError, SettingError
 from polydomo.limits import SPARK_BATCH_ROWS, SPARK_CALL_TIME, SPARK_OUTSTANDING, SPARK_RETRIES
 from polydomo.spark import bodies
 from polydomo.spark.bodies import ARROW, BYTES, JSON, BadReply
+from polydomo.spark.durable import submitter
 from polydomo.spark.pump import Pump, Target, caller
 
 if TYPE_CHECKING:
@@ -45,6 +47,12 @@ class Plan:
     reply: str
     schema: Any  # of the reply, Arrow's
     output: Any  # of the result, Arrow's
+    jobs: str = ""  # name of the durable jobs; empty: plain requests
+
+    def pump(self) -> "Pump[Any]":
+        if self.jobs:
+            return Pump(self.target, submitter(self.service, self.jobs, self.target.timeout))
+        return Pump(self.target, caller(self.service))
 
 
 def through(
@@ -61,6 +69,7 @@ def through(
     on_error: OnError = "raise",
     keep: Sequence[str] | None = None,
     reply: Literal["arrow", "json", "bytes"] | None = None,
+    durable: bool = False,
     protocol: str = "mdx",
     **client: Any,
 ) -> Any:
@@ -76,6 +85,9 @@ def through(
     A call is repeated up to ``retries`` times when its connection or its worker is lost, and Spark repeats tasks: the service must be
     safe to call again. ``on_error`` says what happens when a request fails: ``raise`` fails the job; ``null`` gives rows of nulls
     and adds a column ``reason``; ``collect`` returns two DataFrames: the results, and the rows of ``df`` that failed with their ``reason``.
+
+    With ``durable`` every request is a durable job of the broker. A repeated task finds the jobs of the first one: each runs to
+    completion once.
 
     Further arguments are those of ``polydomo.Client``: ``key``, ``server_key``, ``security``, ...
     """
@@ -114,7 +126,16 @@ def through(
     output = StructType(fields)
     target = Target(to, protocol, timeout, retries, outstanding, client)
     plan = Plan(
-        target, service, columns, batch_rows, on_error, kept, kind, _arrow(wanted, nullable=True), _arrow(output)
+        target,
+        service,
+        columns,
+        batch_rows,
+        on_error,
+        kept,
+        kind,
+        _arrow(wanted, nullable=True),
+        _arrow(output),
+        uuid.uuid4().hex if durable else "",
     )
     made = df.mapInArrow(_task(plan), output)
     if on_error != COLLECT:
@@ -158,8 +179,7 @@ def run_task(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _by_batches(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
-    pump: Pump[Any] = Pump(plan.target, caller(plan.service))
-    for done in pump.run((bodies.arrow_body(piece), piece) for piece in _pieces(batches, plan.batch_rows)):
+    for done in plan.pump().run((bodies.arrow_body(piece), piece) for piece in _pieces(batches, plan.batch_rows)):
         for piece, reply in done:
             reason, rows = _reason(plan, reply), None
             if isinstance(reply, Result):
@@ -205,7 +225,7 @@ def _joined(held: Sequence[Any]) -> Any:
 
 def _by_rows(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
     assert plan.body is not None
-    pump: Pump[tuple[Any, int]] = Pump(plan.target, caller(plan.service))
+    pump: Pump[tuple[Any, int]] = plan.pump()
 
     def requests() -> "Iterator[tuple[bytes, tuple[Any, int]]]":
         for batch in batches:

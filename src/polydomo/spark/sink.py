@@ -1,0 +1,128 @@
+"""``df.write.format("polydomo")`` and ``writeStream``: rows as requests to a service, or as publications.
+
+A request is sent for every row. The task ends when every request was answered; a failed one fails the task. Spark repeats
+failed tasks and, in a stream, whole batches: a row can be sent more than once. As durable jobs, rows are submitted under a
+key of query, batch, partition and row: a repeated row finds the job of the first one.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from polydomo.client.message import Result
+from polydomo.client.publisher import Publisher
+from polydomo.errors import PolydomoError, SettingError
+from polydomo.limits import SPARK_CALL_TIME, SPARK_OUTSTANDING, SPARK_RETRIES
+from polydomo.spark.bodies import row_bodies
+from polydomo.spark.durable import submitter
+from polydomo.spark.pump import Pump, Target, caller
+from polydomo.spark.through import ServiceFailed
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where the rows go. It is sent to executors: plain values only."""
+
+    target: Target
+    service: str  # or ...
+    topic: str  # ... the topic of all rows, or ...
+    topic_column: str  # ... the column that has it
+    body: tuple[str, ...]
+    jobs: str = ""  # name of the durable jobs; empty: plain requests
+
+    @staticmethod
+    def of(options: Mapping[str, str], columns: list[str]) -> "Sink":
+        to = options.get("to") or options.get("broker") or ""
+        if not to:
+            raise SettingError("format polydomo: name the broker with option to")
+        chosen = [name for name in ("service", "topic", "topic_column") if options.get(name)]
+        if len(chosen) != 1:
+            raise SettingError("format polydomo: give one of the options service, topic and topic_column")
+        topic_column = options.get("topic_column", "")
+        body = tuple(name.strip() for name in options.get("body", "").split(",") if name.strip())
+        body = body or tuple(name for name in columns if name != topic_column)
+        for name in (*body, *([topic_column] if topic_column else [])):
+            if name not in columns:
+                raise SettingError(f"format polydomo: there is no column {name!r}; there are {', '.join(columns)}")
+        client = {name: options[name] for name in ("key", "server_key", "context") if name in options}
+        target = Target(
+            to,
+            options.get("protocol", "mdx"),
+            float(options.get("timeout", SPARK_CALL_TIME)),
+            int(options.get("retries", SPARK_RETRIES)),
+            int(options.get("outstanding", SPARK_OUTSTANDING)),
+            client,
+        )
+        durable = options.get("durable", "false").lower() == "true"
+        if durable and not options.get("service"):
+            raise SettingError("format polydomo: option durable is for requests: give option service")
+        jobs = options.get("job_name") or uuid.uuid4().hex if durable else ""
+        return Sink(target, options.get("service", ""), options.get("topic", ""), topic_column, body, jobs)
+
+    def write(self, batches: Iterator[Any]) -> int:
+        """On an executor. Returns how many rows were sent."""
+        return self._call(batches) if self.service else self._publish(batches)
+
+    def _call(self, batches: Iterator[Any]) -> int:
+        begin = submitter(self.service, self.jobs) if self.jobs else caller(self.service)
+        pump: Pump[None] = Pump(self.target, begin)
+        sent = 0
+        for done in pump.run((body, None) for batch in batches for body in row_bodies(batch, self.body)):
+            for _, reply in done:
+                if not isinstance(reply, Result):
+                    raise ServiceFailed(f"a request to `{self.service}` failed: {type(reply).__name__}: {reply}")
+                sent += 1
+        return sent
+
+    def _publish(self, batches: Iterator[Any]) -> int:
+        sent = 0
+        with Publisher(self.target.to, **self.target.options) as publisher:
+            for batch in batches:
+                topics = self._topics(batch)
+                for topic, body in zip(topics, row_bodies(batch, self.body), strict=True):
+                    while not publisher.publish(topic, body):
+                        if not publisher.flush(self.target.timeout):
+                            raise PolydomoError(
+                                f"the broker at {self.target.to} takes no publications: {sent} were sent"
+                            )
+                    sent += 1
+            if not publisher.flush(self.target.timeout):
+                raise PolydomoError(
+                    f"the broker at {self.target.to} takes no publications: fewer than {sent} were sent"
+                )
+        return sent
+
+    def _topics(self, batch: Any) -> list[str]:
+        if not self.topic_column:
+            return [self.topic] * batch.num_rows
+        return [str(value) for value in batch.column(batch.schema.get_field_index(self.topic_column)).to_pylist()]
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    rows: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return Sent(self.sink.write(iterator))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return Sent(self.sink.write(iterator))
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        """Nothing is left to do: every request of the batch was answered."""
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        """Requests cannot be taken back; Spark repeats the batch."""

@@ -1,0 +1,94 @@
+"""What a stream has heard and Spark has not finished with: rows in a SQLite file that survives a kill of the driver."""
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from polydomo.errors import SettingError
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS rows (n INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, topic TEXT, body BLOB, gap TEXT);
+CREATE TABLE IF NOT EXISTS latest (topic TEXT PRIMARY KEY, digest BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+class Heard(NamedTuple):
+    """A publication, or with ``gap`` the statement that some may be missing."""
+
+    n: int
+    time: datetime
+    topic: str | None
+    body: bytes | None
+    gap: str | None
+
+
+class Spool:
+    """One file for one stream. Every connection to it is of one thread."""
+
+    def __init__(self, directory: str | Path, of: str) -> None:
+        """``of`` says what is heard: a spool of something else is refused."""
+        place = Path(str(directory).removeprefix("file://"))
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._db = sqlite3.connect(place / "spool.sqlite", timeout=30.0, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db.executescript(_TABLES)
+        except (OSError, sqlite3.Error) as error:
+            raise SettingError(f"option spool: cannot keep what is heard in {place}: {error}") from None
+        known = self.state("of")
+        if known is not None and known != of:
+            raise SettingError(
+                f"option spool: {place} belongs to a stream of {known}; give each stream a directory of its own"
+            )
+        self.set_state("of", of)
+
+    def state(self, name: str) -> str | None:
+        found = self._db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
+        return str(found[0]) if found else None
+
+    def set_state(self, name: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
+
+    def add(self, heard: "Iterable[tuple[str, bytes]]", fresh: set[str]) -> None:
+        """Appends publications. ``fresh`` has the topics that were heard before on this connection.
+
+        The first value of a topic on a connection may be the last one again that was heard before: then it is left out.
+        """
+        now = time.time()
+        self._db.execute("BEGIN IMMEDIATE")
+        for topic, body in heard:
+            digest = hashlib.blake2b(body, digest_size=16).digest()
+            if topic not in fresh:
+                fresh.add(topic)
+                known = self._db.execute("SELECT digest FROM latest WHERE topic = ?", (topic,)).fetchone()
+                if known is not None and known[0] == digest:
+                    continue
+            self._db.execute("INSERT INTO rows (time, topic, body) VALUES (?, ?, ?)", (now, topic, body))
+            self._db.execute("INSERT OR REPLACE INTO latest VALUES (?, ?)", (topic, digest))
+        self.set_state("connected", repr(now))
+        self._db.execute("COMMIT")
+
+    def add_gap(self, reason: str) -> None:
+        self._db.execute("INSERT INTO rows (time, gap) VALUES (?, ?)", (time.time(), reason))
+
+    def last(self) -> int:
+        """The number of the last row that was ever added."""
+        found = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'rows'").fetchone()
+        return int(found[0]) if found else 0
+
+    def between(self, after: int, last: int) -> list[Heard]:
+        found = self._db.execute("SELECT * FROM rows WHERE n > ? AND n <= ? ORDER BY n", (after, last))
+        return [Heard(n, datetime.fromtimestamp(at, UTC), topic, body, gap) for n, at, topic, body, gap in found]
+
+    def forget(self, last: int) -> None:
+        """Rows up to this one are in the sink."""
+        self._db.execute("DELETE FROM rows WHERE n <= ?", (last,))
+
+    def close(self) -> None:
+        self._db.close()
