@@ -84,6 +84,12 @@ MEMODB_TIMEOUT: Final = 600.0  # How long a MemoDB call may run, unless it says 
 MEMODB_POLL: Final = 60.0  # How long POST /worker waits for a call (seen).
 MAX_MEMODB_LISTED: Final = 100_000  # Calls or heads in one list.
 HTTP_SAME_HEAD: Final = 1 * KIB  # A head up to this size is kept: most requests of a connection have the same.
+IDEMPOTENCY_TIME: Final = (
+    600.0  # How long the reply to a call with an Idempotency-Key is kept: longer than clients retry.
+)
+IDEMPOTENCY_KEYS: Final = 10_000  # ... and how many,
+IDEMPOTENCY_BYTES: Final = 64 * MIB  # ... and their size in all.
+MAX_IDEMPOTENCY_KEY: Final = 255  # Characters; a UUID has 36.
 HTTP_RETRY_AFTER: Final = 1  # Whole seconds in Retry-After: queues drain within a second or not soon.
 
 MAX_NODE_DEPTH: Final = (

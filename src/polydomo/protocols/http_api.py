@@ -5,11 +5,13 @@ from collections.abc import Callable
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.http_call import CallEndpoint
 from polydomo.protocols.http_inspect import PAGES, InspectEndpoint, QueryEndpoint, SchemaEndpoint
+from polydomo.protocols.http_jobs import DeadEndpoint, JobsEndpoint, SchedulesEndpoint, submit
 from polydomo.protocols.http_mcp import McpEndpoint
 from polydomo.protocols.http_memo import CidEndpoint, HeadEndpoint, MemoCallEndpoint, MemoWorkerEndpoint, MemoWorkers
 from polydomo.protocols.http_openapi import OpenApiEndpoint
 from polydomo.protocols.http_session import HttpSession, Site
 from polydomo.protocols.http_work import HttpWorkers, ReplyEndpoint, WorkEndpoint
+from polydomo.protocols.idempotency import Idempotency
 from polydomo.protocols.memo_service import MemoService
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.service_schema import ServiceSchema
@@ -27,7 +29,10 @@ class HttpApi:
         self.memo_workers = MemoWorkers(broker, self.memo)
 
     def mount(self, site: Site, encoding_of: "Callable[[bytes], str]", schemas: Schemas) -> None:
-        site.mount("/v1/call", CallEndpoint(encoding_of))
+        site.mount("/v1/call", CallEndpoint(encoding_of, submit, Idempotency()))
+        site.mount("/v1/jobs", JobsEndpoint())
+        site.mount("/v1/dead", DeadEndpoint())
+        site.mount("/v1/schedules", SchedulesEndpoint())
         site.mount("/v1/work", WorkEndpoint(self.workers))
         site.mount("/v1/reply", ReplyEndpoint(self.workers))
         site.mount("/v1/ws", WebSocketEndpoint())

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from polydomo.limits import MAX_HTTP_TIMEOUT, MAX_SERVICE_NAME
 from polydomo.protocols.http_content import (
@@ -71,11 +71,31 @@ def service_name(path: "list[str]") -> bytes:
     return name
 
 
+Submit = Callable[[HttpSession, bytes, bytes, str, float], None]
+
+
+class Keep(Protocol):
+    """``idempotency.Idempotency``"""
+
+    def begin(self, session: HttpSession, service: bytes, body: bytes, name: str, inner: Exchange) -> Exchange | None:
+        """The exchange for a new call; None if ``inner`` was told the reply to an earlier one."""
+
+    def started(self, exchange: Exchange, request: Request | None) -> None:
+        """The call was made."""
+
+
 class CallEndpoint(Endpoint):
     methods = ("POST",)
 
-    def __init__(self, encoding_of: "Callable[[bytes], str]" = lambda service: "") -> None:
+    def __init__(
+        self,
+        encoding_of: "Callable[[bytes], str]" = lambda service: "",
+        submit: "Submit | None" = None,
+        keep: "Keep | None" = None,
+    ) -> None:
         self.encoding_of = encoding_of  # of a typed service: its replies are JSON already
+        self.submit = submit  # makes a call a durable job
+        self.keep = keep  # keeps replies under the client's keys
 
     def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
         service_name(path)
@@ -97,15 +117,27 @@ class CallEndpoint(Endpoint):
         else:
             exchange = CallExchange(session, media)
         deadline = 0.0
+        timeout = 0.0
         if "polydomo-timeout" in headers:
-            deadline = session.broker.now + duration(headers["polydomo-timeout"], "Polydomo-Timeout")
-        wait = preferences(head).get("wait") if "prefer" in headers else None
+            timeout = duration(headers["polydomo-timeout"], "Polydomo-Timeout")
+            deadline = session.broker.now + timeout
+        preferred = preferences(head) if "prefer" in headers else {}
+        key = headers.get("idempotency-key", "")
+        if "respond-async" in preferred and self.submit is not None:
+            self.submit(session, service, frames, key, timeout)
+            return
+        wait = preferred.get("wait")
         if wait is not None and not deadline:
             deadline = session.broker.now + duration(wait, "Prefer: wait")
         trace = headers.get("traceparent", "")
         if trace and _TRACE.fullmatch(trace):
             exchange.trace = trace
-        session.ask(service, frames, exchange, deadline, wait=wait is not None)
+        if key and self.keep is not None and isinstance(exchange, CallExchange):
+            kept = self.keep.begin(session, service, frames, key, exchange)
+            if kept is not None:
+                self.keep.started(kept, session.ask(service, frames, kept, deadline, wait=wait is not None))
+        else:
+            session.ask(service, frames, exchange, deadline, wait=wait is not None)
 
 
 def named(session: HttpSession, request: Request) -> bytes:

@@ -1,0 +1,124 @@
+"""``Idempotency-Key``: a repeated call gets the reply to the first one, for as long as that is kept.
+
+Only replies and failures that a worker reported are kept: a call that found no worker or ran into a limit has not been carried out, and may
+be tried again. Replies are kept in memory; for calls that must survive a restart there are durable jobs, which take the same key.
+"""
+
+from hashlib import blake2b
+from typing import Final
+
+from polydomo.limits import IDEMPOTENCY_BYTES, IDEMPOTENCY_KEYS, IDEMPOTENCY_TIME, MAX_IDEMPOTENCY_KEY
+from polydomo.protocols.http_session import Exchange, HttpSession
+from polydomo.protocols.request import DONE, FAILED, Request
+from polydomo.wire.frames import Body
+from polydomo.wire.http import HttpError
+
+Key = tuple[str, bytes, str]  # principal, service, the client's key
+
+OVERHEAD: Final = 500  # bytes of an entry beside its reply
+
+
+class Entry:
+    """One call under a key."""
+
+    __slots__ = ("at", "body", "code", "digest", "request", "text")
+
+    def __init__(self, digest: bytes, at: float) -> None:
+        self.digest = digest  # of the request's body: the same key with another body is a mistake
+        self.at = at
+        self.request: Request | None = None
+        self.body: bytes | None = None  # of the final reply
+        self.code = ""  # of a failure that the worker reported
+        self.text = ""
+
+
+class KeptExchange(Exchange):
+    """Keeps what ``inner`` is told."""
+
+    def __init__(self, inner: Exchange, entry: Entry, kept: "Idempotency", key: Key) -> None:
+        self.inner = inner
+        self.entry = entry
+        self.kept = kept
+        self.key = key
+        self.trace = inner.trace
+
+    def final(self, request: Request, body: Body) -> None:
+        self.entry.body = bytes(body)
+        self.entry.request = request
+        self.kept.settled(self.key, self.entry)
+        self.inner.final(request, body)
+
+    def failure(self, request: Request, code: str, text: str) -> None:
+        if request.outcome == FAILED:
+            self.entry.code, self.entry.text = code, text
+            self.entry.request = request
+            self.kept.settled(self.key, self.entry)
+        else:
+            self.kept.forget(self.key)
+        self.inner.failure(request, code, text)
+
+
+class Idempotency:
+    """What is kept, by key; the oldest makes room."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Key, Entry] = {}
+        self._bytes = 0
+
+    def begin(self, session: HttpSession, service: bytes, body: bytes, name: str, inner: Exchange) -> Exchange | None:
+        """The exchange for a new call; None if ``inner`` was told the reply to an earlier one. Raises HttpError."""
+        if len(name) > MAX_IDEMPOTENCY_KEY:
+            raise HttpError(400, f"Idempotency-Key has at most {MAX_IDEMPOTENCY_KEY} characters", close=False)
+        now = session.broker.now
+        key = (session.principal, service, name)
+        digest = blake2b(body, digest_size=16).digest()
+        self._expire(now)
+        entry = self._entries.get(key)
+        if entry is not None and entry.request is not None and entry.request.state == DONE:
+            if entry.body is None and not entry.code:
+                self.forget(key)  # its client left before it ended
+                entry = None
+        if entry is not None:
+            if entry.digest != digest:
+                raise HttpError(
+                    422, "the Idempotency-Key was used before with another body", close=False, type_="key-reused"
+                )
+            request = entry.request
+            if request is None or (entry.body is None and not entry.code):
+                raise HttpError(409, "the first call with this Idempotency-Key is still running", close=False)
+            if entry.body is not None:
+                inner.final(request, entry.body)
+            else:
+                inner.failure(request, entry.code, entry.text)
+            return None
+        entry = self._entries[key] = Entry(digest, now)
+        self._bytes += OVERHEAD
+        while len(self._entries) > IDEMPOTENCY_KEYS:
+            self.forget(next(iter(self._entries)))
+        return KeptExchange(inner, entry, self, key)
+
+    def started(self, exchange: Exchange, request: Request | None) -> None:
+        """The call was made."""
+        if isinstance(exchange, KeptExchange):
+            if request is None:
+                self.forget(exchange.key)
+            elif exchange.entry.request is None:
+                exchange.entry.request = request
+
+    def settled(self, key: Key, entry: Entry) -> None:
+        if self._entries.get(key) is entry:
+            self._bytes += len(entry.body or b"")
+            while self._bytes > IDEMPOTENCY_BYTES and self._entries:
+                self.forget(next(iter(self._entries)))
+
+    def forget(self, key: Key) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._bytes -= OVERHEAD + len(entry.body or b"")
+
+    def _expire(self, now: float) -> None:
+        while self._entries:
+            key, entry = next(iter(self._entries.items()))
+            if now - entry.at < IDEMPOTENCY_TIME:
+                return
+            self.forget(key)
