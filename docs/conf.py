@@ -11,7 +11,15 @@ author = "The polydomo authors"
 release = version = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/**/*.md"]
+include_patterns = [
+    "README.md",
+    "examples/README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/*.md",
+    "docs/**/*.md",
+]
 root_doc = "docs/index"
 source_suffix = {".md": "markdown"}
 
@@ -71,6 +79,7 @@ protocols/*
 :caption: All pages
 
 *
+/examples/README
 /CONTRIBUTING
 /SECURITY
 /CHANGELOG

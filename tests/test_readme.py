@@ -38,18 +38,23 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[shell.Broker]:
         yield broker
 
 
-def run(words: "list[str]", url: str) -> str:
+def run(words: "list[str]", url: str, directory: Path | None = None) -> str:
     """The output of a program that must succeed; `polydomo` is the one of this environment."""
     path = f"{Path(sys.executable).parent}:{shell.environment()['PATH']}"
     done = subprocess.run(
-        words, env=shell.environment(PATH=path, POLYDOMO_TO=url), capture_output=True, text=True, timeout=shell.PATIENCE
+        words,
+        env=shell.environment(PATH=path, POLYDOMO_TO=url),
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=shell.PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_every_part_of_the_quick_start_is_tried_here() -> None:
-    assert set(BLOCKS) == {"work", "call", "worker", "client", "pyzmq"}
+    assert set(BLOCKS) == {"work", "call", "jobs", "worker", "client", "pyzmq"}
 
 
 def test_make_up_installs_what_the_commands_need_that_look_back() -> None:
@@ -62,13 +67,16 @@ def test_make_up_installs_what_the_commands_need_that_look_back() -> None:
 
 
 @pytest.mark.skipif(shutil.which("tr") is None, reason="the example needs tr")
-def test_the_shell_part(broker: shell.Broker) -> None:
+def test_the_shell_part(broker: shell.Broker, tmp_path: Path) -> None:
     ((work, nothing),) = session("work")
     assert nothing == ""
     service, *command = work.removeprefix("polydomo work ").split()
     with broker.worker(service, *command):
-        for typed, printed in session("call"):
-            assert run(["sh", "-c", typed], broker.url) == printed
+        for typed, printed in [*session("call"), *session("jobs")]:
+            if "curl" in typed and shutil.which("curl") is None:
+                continue
+            typed = typed.replace(ADDRESS.replace("tcp", "http"), broker.url.replace("tcp", "http"))
+            assert run(["sh", "-c", typed], broker.url, tmp_path).rstrip("\n") == printed.rstrip("\n")
 
 
 def test_the_python_part(broker: shell.Broker, tmp_path: Path) -> None:
