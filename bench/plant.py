@@ -40,7 +40,9 @@ def plant(
     pools = {name: iter(dice.permutation(np.flatnonzero(mask))) for name, mask in masks.items()}
     changes = Changes()
     for _ in range(life.breaches):
-        for rule in (rule.id for rule in RULES):
+        for rule in (
+            rule.id for rule in RULES if rule.broken != "allowed == 2"
+        ):  # these journals have no access control
             pool = {
                 "some-outcome": "chained",
                 "no-hole": "partial",

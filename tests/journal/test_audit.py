@@ -100,6 +100,8 @@ PLANTED: list[tuple[str, Callable[[list[Row]], object]]] = [
         "not-given-up-early",
         lambda rows: event(rows, schema.LOST).update(outcome="silence", silence_us=1, allowed_us=7_500_000),
     ),
+    ("called-with-the-right", lambda rows: event(rows, schema.ACCEPTED).update(principal="mallory", allowed=2)),
+    ("given-with-the-right", lambda rows: event(rows, schema.DISPATCHED).update(principal="mallory", allowed=2)),
     ("no-hole", lambda rows: rows.remove(event(rows, schema.CONNECTED))),
     ("no-hole", lambda rows: rows.append({**event(rows, schema.CONNECTED)})),
 ]

@@ -129,7 +129,7 @@ class Run(NamedTuple):
 class Chunk:
     """Some thousands of events."""
 
-    __slots__ = ("accepted", "bodies", "dispatched", "ended", "first", "last", "more", "steps", "told")
+    __slots__ = ("accepted", "allowed", "bodies", "dispatched", "ended", "first", "last", "more", "steps", "told")
 
     def __init__(self, first: int, told: bool) -> None:
         self.first = first  # the sequence number of its first row
@@ -140,6 +140,7 @@ class Chunk:
         self.ended: list[Any] = []
         self.steps: list[Step] = []
         self.bodies: dict[int, bytes] = {}  # sequence number of an ``accepted`` row -> payload, where it is wanted
+        self.allowed: dict[int, int] = {}  # by the sequence number of an ACCEPTED or DISPATCHED, with access control
         self.more: dict[int, More] = {}  # by the sequence number of the ENDED
 
 
@@ -190,7 +191,9 @@ def _accepted(run: Run, chunk: Chunk) -> Iterator[Row]:
         event["time"] = microseconds(run, event["time"])
         event["service"] = text(event["service"])
         body, cut = capped(run, chunk.bodies.get(event["seq"], b""))
-        yield schema.row(MESSAGES, **{**event, "event": schema.ACCEPTED, "body": body, "body_cut": cut})
+        allowed = chunk.allowed.get(event["seq"], 0)
+        more = {"event": schema.ACCEPTED, "body": body, "body_cut": cut, "allowed": allowed}
+        yield schema.row(MESSAGES, **{**event, **more})
         if waits:
             queue = event["queue"] + 1
             yield schema.row(MESSAGES, **{**event, "event": schema.QUEUED, "seq": event["seq"] + 1, "queue": queue})
@@ -200,7 +203,8 @@ def _dispatched(run: Run, chunk: Chunk) -> Iterator[Row]:
     for event in events(chunk.dispatched, DISPATCHED):
         event["time"] = microseconds(run, event["time"])
         event["service"] = text(event["service"])
-        yield schema.row(MESSAGES, **{**event, "event": schema.DISPATCHED})
+        allowed = chunk.allowed.get(event["seq"], 0)
+        yield schema.row(MESSAGES, **{**event, "event": schema.DISPATCHED, "allowed": allowed})
 
 
 def _ended(run: Run, chunk: Chunk) -> Iterator[Row]:

@@ -75,6 +75,8 @@ def _accepted(run: Run, chunk: Chunk) -> list[tuple[int, Block]]:
     waits = np.frombuffer(bytes(get("waits")), np.uint8).astype(bool)
     later = _some({**block, "seq": seq + 1, "queue": queue + 1}, waits)
     later["event"] = schema.QUEUED
+    if chunk.allowed:
+        block["allowed"] = np.array([chunk.allowed.get(n, 0) for n in seq.tolist()], np.int64)
     if chunk.bodies:
         bodies = [shapes.capped(run, chunk.bodies.get(n, b"")) for n in seq.tolist()]
         block["body"] = pa.array([body for body, _ in bodies], pa.binary())
@@ -88,6 +90,8 @@ def _dispatched(run: Run, chunk: Chunk) -> tuple[int, Block]:
     block: Block = {name: _ints(get(name)) for name in ("seq", "number", "client", "connection", "worker")}
     block |= {name: _same_or_ints(get(name)) for name in ("attempt", "hop", "size", "queue")}
     block["event"] = schema.DISPATCHED
+    if chunk.allowed:
+        block["allowed"] = np.array([chunk.allowed.get(n, 0) for n in block["seq"].tolist()], np.int64)
     block["time"] = _times(run, get("time"))
     block["service"] = _names(get("service"))
     return len(chunk.dispatched) // len(DISPATCHED), block

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from polydomo import limits
+from polydomo.broker.access import CALL, OFFER
 from polydomo.broker.broker import Broker
 from polydomo.broker.log_records import LogRecord
 from polydomo.broker.recorder import Recorder
@@ -201,6 +202,8 @@ class JournalRecorder(Recorder):
                 int(queued),
             )
         )
+        if request.session.principal:
+            self.chunk.allowed[seq] = self._broker.access.recorded(request.session, CALL, service.name)
         if self._bodies and service.name in self._bodies:
             self.chunk.bodies[seq] = bytes(request.body[: self.run.max_body + 1])
 
@@ -224,6 +227,8 @@ class JournalRecorder(Recorder):
                 service.queue_length,
             )
         )
+        if worker.session.principal:
+            self.chunk.allowed[seq] = self._broker.access.recorded(worker.session, OFFER, service.name)
 
     def ended(self, request: Request) -> None:
         worker = request.worker

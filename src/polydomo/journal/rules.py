@@ -253,6 +253,22 @@ RULES = (
         broken="outcome == 'silence' and silence_us + 20000 < allowed_us",
     ),
     Rule(
+        "called-with-the-right",
+        "A request is accepted only from a principal that has the right to call its service at that time.",
+        MESSAGES,
+        EACH,
+        events=(schema.ACCEPTED,),
+        broken="allowed == 2",
+    ),
+    Rule(
+        "given-with-the-right",
+        "A request is dispatched only to a principal that has the right to offer its service at that time.",
+        MESSAGES,
+        EACH,
+        events=(schema.DISPATCHED,),
+        broken="allowed == 2",
+    ),
+    Rule(
         "no-hole",
         "Every row of a run is present, or another row states that it is missing.",
         REQUESTS,

@@ -167,7 +167,13 @@ _MESSAGES = (
     Column("covers_first", LONG, 1, "sequence number of the first missing row"),
     Column("covers_last", LONG, 1, "... and of the last; below `covers_first` if none is missing"),
     Column("principal", TEXT, 2, "who `connection` is, by the access file; of `access`, whose right it is"),
-    Column("allowed", SHORT, 2, "`access`: 1 if the principal has the right `outcome` at `service`, 2 if it has not"),
+    Column(
+        "allowed",
+        SHORT,
+        2,
+        "1 if the access file gives the right, 2 if not: of `access`, the right `outcome`; of `accepted`, the client's to call; "
+        "of `dispatched`, the worker's to offer",
+    ),
 )
 
 _REQUESTS = (

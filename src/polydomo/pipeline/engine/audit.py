@@ -36,7 +36,7 @@ STATE = pa.schema(
 # The columns that rules and counters look at.
 NARROW = {
     MESSAGES: (
-        "time seq event connection client service number attempt worker released credit auto silence_us allowed_us outcome level "
+        "time seq event connection client service number attempt worker released credit auto silence_us allowed_us allowed outcome level "
         "covers_run covers_first covers_last"
     ).split(),
     REQUESTS: "time seq number outcome attempts max_attempts dispatches worker wait_us run_us total_us".split(),
