@@ -41,7 +41,7 @@ class Usage:
 
 
 class Access:
-    __slots__ = ("_broker", "_known", "_usage", "resume_at", "rules")
+    __slots__ = ("_broker", "_free", "_known", "_usage", "resume_at", "rules")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -49,10 +49,14 @@ class Access:
         self.resume_at = 0.0  # when a client that sends too fast may go on; 0: there is none
         self._known: dict[tuple[str, str, str], bool] = {}  # what the recorder was told
         self._usage: dict[str, Usage] = {}
+        self._free: dict[
+            str, set[bytes]
+        ] = {}  # principal without a quota -> services that it may call by the rules in force
 
     def replace(self, rules: AccessRules) -> None:
         """From now on these rules hold. What they change of what was recorded is recorded again."""
         self.rules = rules
+        self._free = {}
         for key, allowed in list(self._known.items()):
             principal, right, name = key
             now_allowed = rules.allows(principal, right, name)
@@ -78,6 +82,21 @@ class Access:
         broker.monitor.denied[right] = broker.monitor.denied.get(right, 0) + 1
         broker.recorder.denied(session, right, text, refusal)
         return False
+
+    def may_call(self, session: Session, service: bytes) -> bool:
+        """``may`` for requests; what it allows once needs no closer look until the rules change."""
+        if not self.may(session, CALL, service):
+            return False
+        if self.quota(session) is NO_QUOTA and session.role.allows_requests:
+            services = self._free.setdefault(session.principal, set())
+            if len(services) < ACCESS_ANSWERS:
+                services.add(service)
+        return True
+
+    def calls_freely(self, session: Session, service: bytes) -> bool:
+        """A quick yes: the rules in force allow the call, and no quota counts it."""
+        services = self._free.get(session.principal)
+        return services is not None and service in services and session.role.allows_requests
 
     def recorded(self, session: Session, right: str, name: bytes) -> int:
         """What the journal says of a request that was accepted or dispatched: 1 if the rules in force allow it, 2 if not. It is looked up

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.broker import builtin_services, job_services, outcomes, service_table
-from polydomo.broker.access import CALL, INSPECT
+from polydomo.broker.access import INSPECT
 from polydomo.broker.workers import SHUTTING_DOWN
 from polydomo.protocols.model import Service
 from polydomo.protocols.request import DONE, OK, SHUTDOWN, Request, new_request
@@ -56,7 +56,7 @@ def resolve(
         outcomes.refuse(broker, request, SHUTTING_DOWN, SHUTDOWN)
         return None
     if session.principal:
-        if not broker.access.may(session, CALL, request.service.name):
+        if not broker.access.may_call(session, request.service.name):
             outcomes.deny(broker, request)
             return None
         if not broker.access.spend(session, request.service):

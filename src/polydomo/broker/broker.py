@@ -201,7 +201,7 @@ class Broker(BrokerApi):
             target is None
             or target.special
             or guarantee
-            or not session.may_request
+            or (not session.may_request and (self.draining or not self.access.calls_freely(session, service)))
             or (fallback and not target.workers and not target.remote)
         ):
             request = admission.resolve(
@@ -268,7 +268,7 @@ class Broker(BrokerApi):
             and len(session.requests) + len(bodies) < self.max_outstanding
             and self.held_bytes + size < self.max_held_bytes
             and session.held_bytes + size < self.policy.max_client_bytes
-            and session.may_request
+            and (session.may_request or (not self.draining and self.access.calls_freely(session, service)))
             and not session.worker_count
             and self.memoiser is None
             and not target.special

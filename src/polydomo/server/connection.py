@@ -216,8 +216,9 @@ class Connection(asyncio.Protocol):
         """At the end of a turn, for a link that is ``needs_full_flush``: writes what it gathered and obeys its flags."""
         if link.closed:
             return
-        # while it is choked, how much is unsent is looked at each time; what is sealed cannot be written as it is
-        link.needs_full_flush = self.choked or link.seals or self.tls is not None
+        link.needs_full_flush = (
+            self.choked or self.tls is not None
+        )  # while it is choked, how much is unsent is looked at each time
         transport = self.transport
         if link.out:
             out = link.take()

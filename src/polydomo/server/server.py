@@ -348,7 +348,7 @@ class BrokerServer:
                     if link.needs_full_flush:
                         connection.flush(link)
                     else:
-                        out = link.out
+                        out = link.take() if link.seals else link.out
                         data = join(out)
                         out.clear()
                         sent += len(data)

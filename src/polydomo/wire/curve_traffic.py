@@ -8,7 +8,11 @@ from polydomo.errors import ProtocolViolation
 from polydomo.wire.sodium import from_buffer, open_into, seal_into
 
 MESSAGE = b"\x07MESSAGE"
+SMALL = 2048  # bytes of frames for which room for the worst case is cheaper than counting them
 OVERHEAD = 33  # "\x07MESSAGE", 8 octets of nonce, 16 of authentication, 1 of flags
+BROKEN = "CURVE MESSAGE cannot be opened: it was changed on the way, or made with another key"
+SHORT = 256 - OVERHEAD  # a longer body makes a frame with a long head
+HEADS = [bytes((0, length + OVERHEAD)) + MESSAGE for length in range(SHORT)]  # by the length of the body
 SERVER_PREFIX = b"CurveZMQMESSAGES"
 CLIENT_PREFIX = b"CurveZMQMESSAGEC"
 
@@ -34,19 +38,9 @@ class CurveTraffic:
         """``data`` is whole ZMTP frames: messages and commands. Returns the frames that carry them."""
         plain = bytearray(data)
         size = len(plain)
-        total = 0
-        position = 0
-        while position < size:
-            if plain[position] & 2:
-                length = int.from_bytes(plain[position + 1 : position + 9], "big")
-                position += 9 + length
-            else:
-                length = plain[position + 1]
-                position += 2 + length
-            total += length + (OVERHEAD + 2 if length + OVERHEAD < 256 else OVERHEAD + 9)
-        if position != size:
-            raise ValueError("only whole frames can be sealed")
-        sealed = bytearray(total)
+        # an empty frame of 2 bytes becomes one of 35
+        room = 18 * size if size < SMALL else size + (OVERHEAD + 9) * _count(plain, size)
+        sealed = bytearray(room)
         source = from_buffer(plain)
         target = from_buffer(sealed)
         key = self._key
@@ -55,30 +49,36 @@ class CurveTraffic:
         out = position = 0
         while position < size:
             flags = plain[position]
+            length = plain[position + 1]
+            nonce += 1
+            short = nonce.to_bytes(8, "big")
+            if flags < 2 and length < SHORT and position + length + 2 <= size:  # nearly all frames
+                # The payload is one octet of flags and the body: the flags take the place of the length.
+                plain[position + 1] = flags
+                sealed[out : out + 18] = HEADS[length] + short
+                seal_into(target + (out + 18), source + (position + 1), length + 1, prefix + short, key)
+                out += length + 35
+                position += length + 2
+                continue
             if flags & 2:
                 length = int.from_bytes(plain[position + 1 : position + 9], "big")
                 position += 9
             else:
-                length = plain[position + 1]
                 position += 2
-            # The payload is one octet of flags and the body. The octet before the body, the end of its length, makes room for the flags.
+            if position + length > size:
+                raise ValueError("only whole frames can be sealed")
             plain[position - 1] = flags & 1 | (flags & 4) >> 1
-            total = length + OVERHEAD
-            if total < 256:
-                sealed[out + 1] = total
-                out += 2
+            if length < SHORT:
+                sealed[out : out + 18] = HEADS[length] + short
+                out += 18
             else:
-                sealed[out] = 2
-                sealed[out + 1 : out + 9] = total.to_bytes(8, "big")
-                out += 9
-            nonce += 1
-            short = nonce.to_bytes(8, "big")
-            sealed[out : out + 16] = MESSAGE + short
-            seal_into(target + (out + 16), source + (position - 1), length + 1, prefix + short, key)
-            out += total
+                sealed[out : out + 25] = b"\x02" + (length + OVERHEAD).to_bytes(8, "big") + MESSAGE + short
+                out += 25
+            seal_into(target + out, source + (position - 1), length + 1, prefix + short, key)
+            out += length + 17
             position += length
         self._sent = nonce
-        return bytes(sealed)
+        return bytes(memoryview(sealed)[:out])
 
     def open(self, data: bytes) -> bytes:
         """Takes sealed bytes in any split. Returns the plain ZMTP frames that are complete; raises ProtocolViolation."""
@@ -94,10 +94,32 @@ class CurveTraffic:
         target = from_buffer(plain)
         key = self._key
         prefix = self._theirs
-        seen = self._seen
+        seen = self._seen.to_bytes(8, "big")  # big-endian numbers compare like bytes
         out = position = need = 0
         while position + 2 <= size:
             flags = data[position]
+            if not flags:  # nearly all frames
+                total = data[position + 1]
+                end = position + 2 + total
+                if end > size:
+                    need = end - position
+                    break
+                if total < OVERHEAD or not data.startswith(MESSAGE, position + 2):
+                    raise ProtocolViolation("a frame that is not a CURVE MESSAGE")
+                short = data[position + 10 : position + 18]
+                if short <= seen:
+                    raise ProtocolViolation("CURVE MESSAGE with a nonce that was used before")
+                seen = short
+                if open_into(target + (out + 1), source + (position + 18), total - 16, prefix + short, key):
+                    raise ProtocolViolation(BROKEN)
+                inner = plain[out + 1]
+                if inner > 3:
+                    raise ProtocolViolation(f"reserved flags {inner:#04x} in a CURVE MESSAGE")
+                plain[out] = inner if inner < 2 else inner + 2
+                plain[out + 1] = total - OVERHEAD
+                out += total - 31
+                position = end
+                continue
             if flags & 2:
                 if position + 9 > size:
                     break
@@ -115,18 +137,15 @@ class CurveTraffic:
             if end > size:
                 need = end - position
                 break
-            if length < 0 or data[body : body + 8] != MESSAGE:
+            if length < 0 or not data.startswith(MESSAGE, body):
                 raise ProtocolViolation("a frame that is not a CURVE MESSAGE")
             short = data[body + 8 : body + 16]
-            number = int.from_bytes(short, "big")
-            if number <= seen:
+            if short <= seen:
                 raise ProtocolViolation("CURVE MESSAGE with a nonce that was used before")
-            seen = number
+            seen = short
             start = out + 1 if length < 256 else out + 8  # its octet of flags is where the end of the length will be
             if open_into(target + start, source + (body + 16), total - 16, prefix + short, key) != 0:
-                raise ProtocolViolation(
-                    "CURVE MESSAGE cannot be opened: it was changed on the way, or made with another key"
-                )
+                raise ProtocolViolation(BROKEN)
             inner = plain[start]
             if inner > 3:
                 raise ProtocolViolation(f"reserved flags {inner:#04x} in a CURVE MESSAGE")
@@ -139,8 +158,19 @@ class CurveTraffic:
                 plain[out + 1 : out + 9] = length.to_bytes(8, "big")
                 out += 9 + length
             position = end
-        self._seen = seen
+        self._seen = int.from_bytes(seen, "big")
         if position < size:
             self._rest += memoryview(data)[position:]
             self._need = need
         return bytes(memoryview(plain)[:out])
+
+
+def _count(frames: bytearray, size: int) -> int:
+    count = position = 0
+    while position < size:
+        if frames[position] & 2:
+            position += 9 + int.from_bytes(frames[position + 1 : position + 9], "big")
+        else:
+            position += 2 + frames[position + 1]
+        count += 1
+    return count
