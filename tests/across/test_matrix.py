@@ -5,6 +5,7 @@ import pytest
 from polydomo.protocols import registry
 from polydomo.protocols.mdp1 import GUIDE_PHP
 from polydomo.protocols.mdp2 import DIALECTS
+from tests.across import world
 from tests.across.cases import CASES
 from tests.across.kinds import CLIENTS, PAIRS, WORKERS
 from tests.across.table import PAGE, render, run
@@ -28,3 +29,16 @@ def test_no_pair_is_missing_and_the_page_tells_the_result() -> None:
     assert set(results) == {(client, worker, case) for client, worker in EVERY_PAIR for case in CASES}
     assert len(EVERY_PAIR) == 121
     assert PAGE.read_text(encoding="utf-8") == render(results), "run `python -m tests.across.table`"
+
+
+ZMTP_PAIRS = [(client, worker) for client, worker in PAIRS if not {client, worker} & {"memo", "http"}]
+
+
+@pytest.mark.parametrize("sides", ["client", "worker", "client worker"])
+@pytest.mark.parametrize(("client", "worker"), ZMTP_PAIRS)
+def test_pair_with_curve(client: str, worker: str, sides: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CURVE on one side, on the other, and on both: every pair behaves as without it."""
+    monkeypatch.setattr(world, "CURVE_SIDES", frozenset(sides.split()))
+    for case in CASES:
+        _, check = CASES[case]
+        assert check(CLIENTS[client], WORKERS[worker]), case

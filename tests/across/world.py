@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 
+from polydomo.broker.access_rules import AccessRules, Rule
 from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
 from polydomo.protocols.detect import Detector
@@ -20,8 +21,12 @@ from polydomo.wire.zmtp import ZmtpLink
 from tests.across.http_ends import HttpPeerLink
 from tests.entropy import Counting
 from tests.protocols.mdx_dcp_rig import Notes
+from tests.wire.curve_rig import World as CurveWorld
 
 BUSY_TIMEOUT = 30.0  # silence allowed to a busy worker; the default would only make the tests longer
+CURVE_SIDES: frozenset[str] = (
+    frozenset()
+)  # "client", "worker": whose ZMTP connections are encrypted, and known to the broker
 PIECE = 65536  # bytes that arrive at once, as from a socket
 
 
@@ -34,6 +39,10 @@ class World:
         self.site = Site(self.broker)
         HttpApi(self.broker, MemoValues()).mount(self.site, self.broker.schemas.encoding_of, lambda session: {})
         self.lines: list[Line] = []
+        self.curve = CurveWorld() if CURVE_SIDES else None
+        if CURVE_SIDES:
+            rule = Rule(1, ["alice"], {"call": ["*"], "offer": ["*"], "inspect": ["*"], "publish": ["*"]})
+            self.broker.access.replace(AccessRules(["alice"], [rule]))
 
     def settle(self) -> None:
         """Everything that was said is heard, and everything said to that, until nobody says anything."""
@@ -83,8 +92,12 @@ class Line(Handler):
             self.near = SpLink(hub, self, "broker", listener=False)
             self.far = SpLink(hub, detector, "tcp://127.0.0.1:1")
         else:
-            self.near = ZmtpLink(hub, self, "broker", listener=False, socket_type=end.socket_type)
-            self.far = ZmtpLink(hub, detector, "tcp://127.0.0.1:1")
+            side = "worker" if isinstance(end, WorkerEnd) else "client"
+            curve = world.curve if side in CURVE_SIDES else None
+            near = curve.client(socket_type=end.socket_type) if curve is not None else None
+            select = (lambda name: curve.server()) if curve is not None else None
+            self.near = ZmtpLink(hub, self, "broker", listener=False, socket_type=end.socket_type, mechanism=near)
+            self.far = ZmtpLink(hub, detector, "tcp://127.0.0.1:1", select=select)
         if end.wire != "http":
             detector.attach(self.far)
         world.lines.append(self)
@@ -141,8 +154,7 @@ class Line(Handler):
 
 
 def carry(source: Link, target: Link) -> bool:
-    data = b"".join(bytes(piece) for piece in source.out)
-    source.out.clear()
+    data = b"".join(bytes(piece) for piece in source.take())
     for start in range(0, len(data), PIECE):
         target.receive(data[start : start + PIECE])
     return bool(data)
