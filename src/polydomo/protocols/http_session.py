@@ -130,16 +130,18 @@ class Site:
         self._date_at = -1.0
 
     def mount(self, path: str, endpoint: Endpoint) -> None:
-        """``/`` serves what nothing else does."""
+        """The endpoint serves this path and what is below it; one at ``/`` serves that path alone."""
         self.endpoints[tuple(path.strip("/").split("/")) if path != "/" else ()] = endpoint
 
     def find(self, head: RequestHead) -> "tuple[Endpoint, list[str]]":
         """The endpoint with the longest matching path, and the rest of the path. Raises HttpError."""
         segments = head.segments()
-        for length in range(min(3, len(segments)), -1, -1):
+        for length in range(min(3, len(segments)), 0, -1):
             endpoint = self.endpoints.get(tuple(segments[:length]))
             if endpoint is not None:
                 return endpoint, segments[length:]
+        if segments == [""] and () in self.endpoints:
+            return self.endpoints[()], []
         raise HttpError(404, f"nothing is served at {head.path[:200]}; see docs/http.md", close=False)
 
     def date(self) -> bytes:
