@@ -9,11 +9,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from polydomo.limits import CONNECT_TIME
-from polydomo.protocols import registry
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Reply
 from polydomo.protocols.memo_ends import MemoClientEnd
 from polydomo.protocols.request import GAVE_UP, INTERRUPTED, SHUTDOWN
 from sim.clock import Event as Timer
+from sim.http_ends import client_end
 from sim.peers import Line, NngSocket, Peer
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Client(Peer):
         super().__init__(world, name, node)
         self.protocol = protocol
         self.nng = protocol == "memo" and world.options.nng
-        self.concurrent = registry.client_end(protocol).concurrent
+        self.concurrent = client_end(protocol).concurrent
         self.numbers = 0
         self.keys = 0
         self.open: dict[int, Call] = {}  # asked, by key
@@ -71,7 +71,7 @@ class Client(Peer):
     def _begin(self) -> None:
         self.up = True
         if self.nng:
-            self.socket = NngSocket(self, registry.client_end("memo"), self._on_event)
+            self.socket = NngSocket(self, client_end("memo"), self._on_event)
         self.later(self.rng.random() * self.options.pace, self._burst)
 
     # --- what callers do
@@ -152,7 +152,7 @@ class Client(Peer):
     def _dial_once(self) -> None:
         line = Line(
             self,
-            registry.client_end(self.protocol),
+            client_end(self.protocol),
             lambda: self._opened(line),
             self._on_event,
             lambda why: self._lost(line, why),
@@ -193,7 +193,7 @@ class Client(Peer):
             for call in list(self.open.values()):
                 self._failed(call, "lost", "closed")
             if not self.closed:
-                self.socket = NngSocket(self, registry.client_end("memo"), self._on_event)
+                self.socket = NngSocket(self, client_end("memo"), self._on_event)
 
     def _hung_up(self, line: Line) -> None:
         if not line.opened:

@@ -16,6 +16,7 @@ from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
 from sim import clock
+from sim.http_ends import HttpPeerLink, read_message
 from sim.network import Dialing, Endpoint, Owner
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class Line(Owner, Handler):
         return self.endpoint.name if self.endpoint is not None else ""
 
     def _make_link(self) -> Link:
+        if self.end.wire == "http":
+            return HttpPeerLink(self._hub, self, "broker")
         if self.end.wire == "sp":
             return SpLink(self._hub, self, "broker", listener=False)
         return ZmtpLink(self._hub, self, "broker", listener=False, socket_type=self.end.socket_type)
@@ -104,6 +107,8 @@ class Line(Owner, Handler):
     def _made(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         if self.alive:
+            if self.end.wire == "http":
+                self.on_open()  # there is no handshake
             self.flush()
         else:
             endpoint.abort()
@@ -144,6 +149,8 @@ class Line(Owner, Handler):
         link = self._link
         if isinstance(link, SpLink):
             link.send_message(message[0], b"", message[1])
+        elif self.end.wire == "http":
+            link.send(message[0])
         else:
             link.send(frames.join(message))
 
@@ -188,7 +195,10 @@ class Line(Owner, Handler):
         if not self.alive:
             return
         try:
-            message = sp.split(data, start, end) if self.end.wire == "sp" else frames.split(data[start:end])
+            if self.end.wire == "http":
+                message = read_message(data[start:end])
+            else:
+                message = sp.split(data, start, end) if self.end.wire == "sp" else frames.split(data[start:end])
             events = self.end.receive(message)
         except ProtocolViolation as error:
             self.peer.world.breach("to-peer", f"{self.end.protocol} {self.name}: {error}: {message!r:.300}")

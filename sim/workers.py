@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.protocols import registry
 from polydomo.protocols.dcp_ends import DcpWorkerEnd
 from polydomo.protocols.ends import Dismissed, Event, Job, WorkerEnd
+from sim.http_ends import worker_end
 from sim.options import FORWARD_TO
 from sim.peers import Line, NngSocket, Peer
 from sim.record import TAG
@@ -48,7 +48,7 @@ class Worker(Peer):
     # --- being registered
 
     def _make_end(self) -> WorkerEnd:
-        end = registry.worker_end(self.protocol)
+        end = worker_end(self.protocol)
         beat = self.options.beat
         end.interval = beat if self.protocol != "memo" else 4 * beat
         end.patience = 4 * beat if end.patience else 0.0

@@ -90,6 +90,7 @@ IDEMPOTENCY_TIME: Final = (
 IDEMPOTENCY_KEYS: Final = 10_000  # ... and how many,
 IDEMPOTENCY_BYTES: Final = 64 * MIB  # ... and their size in all.
 MAX_IDEMPOTENCY_KEY: Final = 255  # Characters; a UUID has 36.
+ALARM_STEP: Final = 5.0  # The longest timer that an alarm sets: what is left of it after its session has gone.
 HTTP_RETRY_AFTER: Final = 1  # Whole seconds in Retry-After: queues drain within a second or not soon.
 
 MAX_NODE_DEPTH: Final = (

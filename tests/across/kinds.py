@@ -9,6 +9,7 @@ from polydomo.protocols.ends import ClientEnd, WorkerEnd
 from polydomo.protocols.mdp_ends import Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd
 from polydomo.protocols.mdx_ends import MdxClientEnd, MdxWorkerEnd
 from polydomo.protocols.memo_ends import MemoClientEnd, MemoWorkerEnd
+from sim.http_ends import HttpClientEnd, HttpWorkerEnd
 from tests.across.dialects import (
     AsciiClientEnd,
     AsciiWorkerEnd,
@@ -20,7 +21,6 @@ from tests.across.dialects import (
     Mdp1ReqClientEnd,
     Rfc18ReqClientEnd,
 )
-from tests.across.http_ends import HttpClientEnd, HttpWorkerEnd
 
 
 @dataclass(frozen=True)

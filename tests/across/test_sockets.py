@@ -14,7 +14,7 @@ import zmq
 from polydomo import testing
 from polydomo.protocols.ends import ClientEnd, Event, Frames, Job, Reply, WorkerEnd
 from polydomo.wire.link import Handler, Hub
-from tests.across.http_ends import HttpClientEnd, HttpPeerLink
+from sim.http_ends import HttpClientEnd, HttpPeerLink
 from tests.across.kinds import CLIENTS, PAIRS, WORKERS
 
 WAIT = 30.0

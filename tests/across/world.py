@@ -18,7 +18,7 @@ from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
-from tests.across.http_ends import HttpPeerLink
+from sim.http_ends import HttpPeerLink
 from tests.entropy import Counting
 from tests.protocols.mdx_dcp_rig import Notes
 from tests.wire.curve_rig import World as CurveWorld

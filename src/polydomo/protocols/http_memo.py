@@ -12,6 +12,7 @@ from polydomo.limits import (
     MEMODB_POLL,
     MEMODB_TIMEOUT,
 )
+from polydomo.protocols.alarm import Alarm
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.detached import DetachedLink
 from polydomo.protocols.http_call import duration, preferences
@@ -328,6 +329,7 @@ class MemoWorker(Session):
         self.worker: Worker | None = None
         self.token = b""
         self.key: tuple[str, tuple[Cid, ...]] | None = None
+        self.alarm = Alarm(self)  # of the poll, and then of the call
 
     def start(self, funcs: "list[bytes]") -> str:
         """Registers; returns the reason where that is refused."""
@@ -352,7 +354,7 @@ class MemoWorker(Session):
             args = tuple(self.all.memo.put(frame) for frame in split(request.body))
         self.key = (func, args)
         self.all.holding.setdefault(self.key, []).append(self)
-        self.broker.set_timer(request.max_run or MEMODB_TIMEOUT, self, self)
+        self.alarm.set(request.max_run or MEMODB_TIMEOUT)
         if poll is not None:
             poll.session.carried = None
             poll.endpoint.send_node(poll.session, poll.head, {"func": func, "args": list(args)}, EPHEMERAL)
@@ -430,7 +432,7 @@ class MemoWorkerEndpoint(NodeEndpoint):
         worker = poll.worker = MemoWorker(self.workers, poll, session.link.peer)
         worker.principal = session.principal
         session.carried = poll
-        worker.broker.set_timer(MEMODB_POLL, worker, poll)
+        worker.alarm.set(MEMODB_POLL)
         why = worker.start([func.encode() for func in funcs if isinstance(func, str)])
         if why:
             session.carried = None

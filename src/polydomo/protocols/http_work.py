@@ -17,6 +17,7 @@ from polydomo.limits import (
     MAX_FAILURE_TEXT,
     MAX_HTTP_WORKERS,
 )
+from polydomo.protocols.alarm import Alarm
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.detached import DetachedLink
 from polydomo.protocols.http_call import NO_STORE, duration, service_name
@@ -92,7 +93,8 @@ class HttpWorker(Session):
         self.token = ""  # of the request it holds
         self.lease = HTTP_LEASE
         self.bound_to: HttpSession | None = None
-        self._waiting_for: tuple[str, int] = ("", 0)  # the timer that counts: what it ends, and a number
+        self._alarm = Alarm(self)
+        self._ends = ""  # what the alarm ends
 
     # --- what the worker says
 
@@ -159,16 +161,16 @@ class HttpWorker(Session):
         if self.token:
             self.set_alarm(LEASE_OVER, self.lease)
 
-    # --- timers: one counts at a time
+    # --- time: one thing can be over at a time
 
     def set_alarm(self, what: str, seconds: float) -> None:
-        self._waiting_for = (what, self._waiting_for[1] + 1)
-        self.broker.set_timer(seconds, self, self._waiting_for)
+        self._ends = what
+        self._alarm.set(seconds)
 
     def on_timer(self, key: object) -> None:
-        if key != self._waiting_for or self.worker is None:
+        if key is not self._alarm or not self._alarm.rings() or self.worker is None:
             return
-        what = self._waiting_for[0]
+        what = self._ends
         if what == POLL_OVER:
             self._end_poll()
         elif what == LEASE_OVER:

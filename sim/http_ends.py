@@ -1,9 +1,12 @@
 """A client and a worker that speak HTTP, as bytes: what curl or a browser would send, and what they read of it."""
 
 import json
+from collections import deque
+from typing import Any
 
 import httptools
 
+from polydomo.protocols import registry
 from polydomo.protocols.ends import ClientEnd, Event, Failure, Frames, Job, Reply, WorkerEnd
 from polydomo.protocols.http_content import FRAMES_JSON, frame_from_json, frame_to_json
 from polydomo.wire.http import quote
@@ -23,6 +26,20 @@ def frames_body(body: Frames) -> bytes:
 
 def read_frames(value: dict[str, list[object]]) -> Frames:
     return [frame_from_json(frame) for frame in value["frames"]]
+
+
+def read_message(data: bytes) -> Frames:
+    """A message that ``HttpPeerLink`` handed over."""
+    return [part.encode("latin-1") for part in json.loads(data)]
+
+
+def client_end(protocol: str) -> ClientEnd:
+    """Of any protocol, HTTP included."""
+    return HttpClientEnd() if protocol == "http" else registry.client_end(protocol)
+
+
+def worker_end(protocol: str) -> WorkerEnd:
+    return HttpWorkerEnd() if protocol == "http" else registry.worker_end(protocol)
 
 
 class HttpPeerLink(Link):
@@ -70,42 +87,48 @@ class HttpPeerLink(Link):
 
 
 class HttpClientEnd(ClientEnd):
-    """Streams lines of JSON, so that partials come as they are."""
+    """Streams lines of JSON, so that partials come as they are. Responses come in the order of the requests."""
 
     protocol = "http"
     wire = "http"
 
     def __init__(self) -> None:
         super().__init__()
-        self.key = 0
+        self.keys: deque[int] = deque()  # of the requests that have no whole response
+        self.forgotten: set[int] = set()
         self.body = b""
         self.prefer = ""  # "wait=30" waits for a worker that has not registered yet
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
-        self.key = key
+        self.keys.append(key)
         path = "/v1/call/" + quote(service.decode())
         fields = {"Content-Type": FRAMES_JSON, "Accept": "application/x-ndjson"}
         if self.prefer:
             fields["Prefer"] = self.prefer
         self.out.append([request(path, fields, frames_body(body))])
 
+    def forget(self, key: int) -> None:
+        self.forgotten.add(key)
+
     def receive(self, message: Frames) -> list[Event]:
         status, _, content, last = message
+        key = self.keys[0]
         self.body += content
         events: list[Event] = []
         if status == b"200":
             *lines, self.body = self.body.split(b"\n")
-            for line in lines:
-                row = json.loads(line)
-                if row["event"] == "failure":
-                    events.append(Failure(self.key, row.get("code") or row["type"].rpartition(":")[2], row["detail"]))
-                else:
-                    events.append(Reply(self.key, read_frames(row), row["event"] == "final"))
+            events += [self._event(key, json.loads(line)) for line in lines]
         elif last:
-            row = json.loads(self.body)
+            events.append(self._event(key, {"event": "failure", **json.loads(self.body)}))
+        if last:
+            self.keys.popleft()
             self.body = b""
-            events.append(Failure(self.key, row.get("code") or row["type"].rpartition(":")[2], row["detail"]))
-        return events
+        return [] if key in self.forgotten else events
+
+    def _event(self, key: int, row: dict[str, Any]) -> Event:
+        if row["event"] == "failure":
+            return Failure(key, row.get("code") or row["type"].rpartition(":")[2], row["detail"])
+        return Reply(key, read_frames(row), row["event"] == "final")
 
 
 class HttpWorkerEnd(WorkerEnd):

@@ -1,0 +1,76 @@
+"""HTTP clients and workers in worlds full of faults: every rule holds, and broken HTTP code is caught."""
+
+from collections.abc import Callable
+
+import pytest
+
+from polydomo.protocols import http_work
+from polydomo.protocols.http_session import HttpSession
+from polydomo.protocols.http_work import HttpWorker
+from polydomo.wire.http_link import HttpLink
+from sim import run
+
+MIXES = (("http,mdx", "http,mdp2"), ("http,http,memo", "http,emqp,mdx"), ("mdp1,http", "http"))
+
+
+def breaches(seed: int, clients: str, workers: str) -> list[str]:
+    world = run.run_seed(seed, [f"clients={clients}", f"workers={workers}"])
+    return [str(breach) for breach in world.breaches]
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_every_rule_holds_with_http_peers(seed: int) -> None:
+    assert breaches(seed, *MIXES[seed % len(MIXES)]) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 400))
+def test_every_rule_holds_in_many_worlds(seed: int) -> None:
+    assert breaches(seed, *MIXES[seed % len(MIXES)]) == []
+
+
+def lease_never_ends(patch: pytest.MonkeyPatch) -> None:
+    """A worker that hangs keeps its request for ever."""
+    plain = HttpWorker.set_alarm
+
+    def set_alarm(self: HttpWorker, what: str, seconds: float) -> None:
+        plain(self, what, 1e9 if what == http_work.LEASE_OVER else seconds)
+
+    patch.setattr(HttpWorker, "set_alarm", set_alarm)
+    patch.setattr(HttpWorker, "bind", lambda self, session: None)
+
+
+def clients_that_left_are_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HttpSession, "on_close", lambda self, reason: None)
+
+
+def requests_sent_ahead_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    """What a client sends before it has its response is never read."""
+    plain = HttpLink._answered
+
+    def answered(self: HttpLink) -> None:
+        self.reader.rest()
+        plain(self)
+
+    patch.setattr(HttpLink, "_answered", answered)
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lease_never_ends,
+        clients_that_left_are_not_noticed,
+        requests_sent_ahead_are_dropped,
+    ],
+)
+def test_broken_code_is_caught(break_it: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    break_it(monkeypatch)
+    found: list[str] = []
+    for seed in range(1, 25):
+        try:
+            found = breaches(seed, *MIXES[seed % len(MIXES)])
+        except Exception as error:
+            found = [repr(error)]
+        if found:
+            break
+    assert found, "no seed has noticed"
