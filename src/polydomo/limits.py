@@ -407,3 +407,7 @@ SPARK_RETRIES: Final = 3  # Times that a call of a task is repeated; Spark repea
 SPARK_CALL_TIME: Final = 60.0  # Seconds for one call of a task: a batch of rows takes longer than one.
 SPARK_HEARD: Final = 10_000  # Publications written to the spool together, and in one batch of a stream.
 SPARK_RECONNECT: Final = 0.5  # Seconds until a stream that lost its broker connects again.
+
+# --- tables ---------------------------------------------------------------------------------------------------------------
+
+TABLE_FILE_BYTES: Final = 256 * MIB  # In memory, of one file that maintenance makes of several: some 30 MiB on disk.

@@ -37,6 +37,7 @@ SMALL = (
     "test_java.py",
     "test_report.py",
     "test_local_query.py",
+    "test_maintain.py",
     "test_same_rows.py",
     "test_commit.py",
     "test_payloads.py",

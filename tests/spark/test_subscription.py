@@ -117,7 +117,7 @@ PROGRAM = """
 import sys
 from polydomo.pipeline import session
 url, home = sys.argv[1:]
-spark = session.build(master="local[1]", conf={"spark.sql.shuffle.partitions": "1"}, quick=True)
+spark = session.build(master="local[1]", conf={"spark.sql.shuffle.partitions": "1"})
 frame = spark.readStream.format("polydomo").option("subscribe", "kill.*").option("to", url).option("spool", home + "/spool").load()
 frame.writeStream.format("parquet").option("checkpointLocation", home + "/checkpoint").start(home + "/out").awaitTermination()
 """

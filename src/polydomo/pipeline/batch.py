@@ -21,6 +21,7 @@ from polydomo.pipeline.engine.plan import HourItem, Payload, Plan, RunItem
 from polydomo.pipeline.engine.run import Facts, load_facts
 from polydomo.pipeline.executors import Executor, InProcess
 from polydomo.pipeline.formats import Format
+from polydomo.pipeline.maintain import floor_of
 from polydomo.pipeline.segments import Found, Segment, Taken, between, shifted, unit_of
 from polydomo.pipeline.tables.audit import CHECKS
 from polydomo.pipeline.tables.capacity import Objective
@@ -119,7 +120,8 @@ class Batch:
         self.summary = summary
         self.roots = found.roots
         self.known = store.units()
-        self.there = found.units()
+        floor = floor_of(store)  # hours before it were removed by `polydomo pipeline maintain`
+        self.there = {unit: there for unit, there in found.units().items() if unit >= floor}
         self.partial = options.since is not None or options.until is not None
         self.format = Format(options.format)
         self.notes: list[dict[str, Any]] = []

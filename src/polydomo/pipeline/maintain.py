@@ -1,0 +1,127 @@
+"""``polydomo pipeline maintain``: keeps tables small. Several files of an hour become one, and old hours are removed.
+
+Both go through the commit of the tables (``commit.py``): a kill at any step is finished or undone by the next run. Hours that
+were removed are not taken in again, although the journal may still have them: ``_polydomo/floor.json`` has the first hour that
+is kept.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from polydomo import limits
+from polydomo.journal.ids import run_name
+from polydomo.pipeline import segments
+from polydomo.pipeline.commit import BY_RUN, Store
+from polydomo.pipeline.storage import dump, load
+
+FLOOR = "floor.json"
+
+
+@dataclass
+class Done:
+    files_merged: int = 0
+    files_made: int = 0
+    hours_removed: int = 0
+    files_removed: int = 0
+    recovered: str = ""
+
+
+def floor_of(store: Store) -> str:
+    """The first hour (``2026-01-31/07``) that the tables keep; empty if all are."""
+    path = f"{store.own}/{FLOOR}"
+    return str(load(store.storage, path)["first"]) if store.storage.exists(path) else ""
+
+
+def maintain(
+    tables: str,
+    before: datetime | None = None,
+    dry_run: bool = False,
+    tell: Callable[[str], None] = lambda line: None,
+    step: Callable[[str], None] = lambda name: None,
+) -> Done:
+    """Removes the hours before ``before``, then merges the files of every hour that has several."""
+    done = Done()
+    with Store(tables, step) as store:
+        done.recovered = store.recovered
+        if before is not None:
+            _remove(store, f"{before.astimezone(UTC):%Y-%m-%d/%H}", dry_run, tell, done)
+        for unit in _hours(store):
+            _merge(store, unit, dry_run, tell, done)
+    return done
+
+
+def _tables(store: Store) -> list[str]:
+    return [name for name in store.storage.names(store.root) if not name.startswith(("_", "."))]
+
+
+def _hours(store: Store) -> list[str]:
+    """Every hour of which a table has files."""
+    found = set()
+    for table in _tables(store):
+        for date in store.storage.names(store.path(table)):
+            if date.startswith("date=") and date != "date=1970-01-01":  # where tables without rows have their schema
+                for hour in store.storage.names(f"{store.path(table)}/{date}"):
+                    if hour.startswith("hour="):
+                        found.add(f"{date.removeprefix('date=')}/{hour.removeprefix('hour=')}")
+    return sorted(found)
+
+
+# --- retention --------------------------------------------------------------------------------------------------------------
+
+
+def _remove(store: Store, first: str, dry_run: bool, tell: Callable[[str], None], done: Done) -> None:
+    first = max(first, floor_of(store))
+    noted = store.units()
+    old = sorted(unit for unit in {*noted, *_hours(store)} if unit < first)
+    if not old:
+        return
+    removes = [path for table in _tables(store) for unit in old for path in store.published(table, unit)]
+    done.hours_removed, done.files_removed = len(old), len(removes)
+    tell(f"{len(old)} hours before {first}: {len(removes)} files {'would be ' if dry_run else ''}removed")
+    if dry_run:
+        return
+    dump(
+        store.storage, f"{store.own}/{FLOOR}", {"first": first}
+    )  # first: a kill after this only leaves files to remove
+    removes += [f"{store.own}/spill/{unit.replace('/', '-')}.parquet" for unit in old]
+    kept = {segments.parse_id(one).run for unit, note in noted.items() if unit >= first for one in note["segments"]}
+    ended = {segments.parse_id(one).run for unit in old for one in noted.get(unit, {}).get("segments", ())} - kept
+    removes += [path for run in ended for path in store.storage.under(f"{store.own}/runs/{run_name(run)}")]
+    store.replace([], removes, forget=[unit for unit in old if unit in noted])
+
+
+# --- compaction -------------------------------------------------------------------------------------------------------------
+
+
+def _merge(store: Store, unit: str, dry_run: bool, tell: Callable[[str], None], done: Done) -> None:
+    moves: list[list[str]] = []
+    removes: list[str] = []
+    for table in _tables(store):
+        files = [] if table in BY_RUN else store.published(table, unit)
+        if len(files) < 2:
+            continue
+        done.files_merged += len(files)
+        if dry_run:
+            done.files_made += 1
+            continue
+        date, hour = unit.split("/")
+        number = 0
+        held: list[pa.Table] = []
+        for i, path in enumerate(files):
+            held.append(store.storage.table(path))
+            if sum(part.nbytes for part in held) >= limits.TABLE_FILE_BYTES or i == len(files) - 1:
+                inside = f"date={date}/hour={hour}/{number}.parquet"
+                store.storage.write_table(
+                    f"{store.staging}/{table}/{inside}", pa.concat_tables(held, promote_options="default")
+                )
+                moves.append([f"{store.staging}/{table}/{inside}", f"{store.path(table)}/{inside}"])
+                held = []
+                number += 1
+        removes += files
+        done.files_made += number
+    if moves:
+        store.replace(moves, removes)
+        tell(f"{unit}: {len(removes)} files merged into {len(moves)}")
