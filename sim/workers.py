@@ -1,9 +1,11 @@
 """Workers: they register, beat, work, answer, and come back whenever they are lost, by the same rules as the library's."""
 
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from polydomo.protocols.dcp_ends import DcpWorkerEnd
 from polydomo.protocols.ends import Dismissed, Event, Job, WorkerEnd
+from polydomo.protocols.mdp_ends import Mdp1WorkerEnd
 from sim.http_ends import worker_end
 from sim.options import FORWARD_TO
 from sim.peers import Line, NngSocket, Peer
@@ -14,6 +16,13 @@ if TYPE_CHECKING:
     from sim.world import World
 
 SEVERAL = ("dcp", "emqp", "memo")  # protocols whose workers may offer several services, and hold several jobs
+
+
+class GuidePhpWorkerEnd(Mdp1WorkerEnd):
+    """The dialect of the ZeroMQ Guide's PHP worker: no empty frame between the client address and the body of a REPLY."""
+
+    def say(self, command: bytes, rest: list[bytes]) -> None:
+        super().say(command, [rest[0], *rest[2:]] if command == b"\x03" else rest)
 
 
 class Execution:
@@ -38,6 +47,8 @@ class Worker(Peer):
         self.services = services
         self.nng = protocol == "memo" and world.options.nng
         self.quiet = self.rng.random() < world.options.quiet  # does not beat while it works
+        # by its name, not by chance: a draw would change what all the seeds before it stand for
+        self.guide_php = protocol == "mdp1" and crc32(name.encode()) % 3 == 0
         self.slots = world.options.slots if protocol in SEVERAL else 1
         self.line: Line | NngSocket | None = None
         self.running: dict[Execution, None] = {}
@@ -48,7 +59,7 @@ class Worker(Peer):
     # --- being registered
 
     def _make_end(self) -> WorkerEnd:
-        end = worker_end(self.protocol)
+        end = GuidePhpWorkerEnd() if self.guide_php else worker_end(self.protocol)
         beat = self.options.beat
         end.interval = beat if self.protocol != "memo" else 4 * beat
         end.patience = 4 * beat if end.patience else 0.0
