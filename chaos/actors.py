@@ -50,7 +50,7 @@ async def _library_client(caller: Caller, protocol: str) -> None:
 
 
 def watch(client: AsyncClient, options: Options) -> None:
-    client._lines.make_end = watched(client._lines.make_end, options.record, options.name)
+    client._pool.make_end = watched(client._pool.make_end, options.record, options.name)
 
 
 def blocking_client(options: Options) -> None:

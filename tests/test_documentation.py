@@ -93,9 +93,9 @@ def test_the_fixture_of_the_docstring(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "polydomo.cli.ask",
+        "polydomo.cli.inspection",
         "polydomo.cli.logs",
-        "polydomo.cli.panel",
+        "polydomo.cli.watch_view",
         "polydomo.cli.pipeline",
         "polydomo.cli.tap",
         "polydomo.client.message",

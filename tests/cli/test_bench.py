@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.cli.load import Load, Outcome
+from polydomo.cli.bench_load import Load, Outcome
 from tests.cli.shell import Broker, Running, complaint, run
 from tests.server.harness import wait_for
 

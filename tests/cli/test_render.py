@@ -3,7 +3,7 @@ import doctest
 import pytest
 
 from polydomo.cli import render
-from polydomo.cli.ask import WORKERS
+from polydomo.cli.inspection import WORKERS
 from polydomo.cli.render import Column, aligned, clock, show_rich
 
 

@@ -18,8 +18,8 @@ import pytest
 from rich.console import Console
 
 from polydomo.broker.json_form import iso_time
-from polydomo.cli.panel import History, headline, lines, screen, sparkline
 from polydomo.cli.render import latency
+from polydomo.cli.watch_view import History, headline, lines, screen, sparkline
 from tests.cli.shell import PATIENCE, POLYDOMO, Broker, Running, environment, run
 
 

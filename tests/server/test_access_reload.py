@@ -198,7 +198,7 @@ def test_a_user_of_this_machine_by_ipc(place: Place, tmp_path: Path) -> None:
 
 
 def test_the_journal_names_the_principals(place: Place, tmp_path: Path) -> None:
-    from polydomo.cli import keeping
+    from polydomo.cli import broker_journal
     from polydomo.journal.audit import audit
     from polydomo.journal.reader import Reader
 
@@ -212,7 +212,7 @@ def test_the_journal_names_the_principals(place: Place, tmp_path: Path) -> None:
     )
 
     async def run() -> None:
-        with keeping.journal(settings) as kept:
+        with broker_journal.open_journal(settings) as kept:
             server = BrokerServer(settings, kept.recorder)
             kept.begin(server)
             await server.start()

@@ -202,7 +202,7 @@ def test_connection_lost_while_a_function_runs(router: Router, caplog: pytest.Lo
         router.send(peer, b"MDPW02", b"\x02", b"client", b"", b"second")
         assert router.expect(BEAT)[1] == [b"MDPW02", b"\x04", b"client", b"", b"second"]
     assert running == ["first", "done", "second", "done"]
-    assert "was thrown away" in caplog.text
+    assert "was discarded" in caplog.text
 
 
 def test_a_generator_whose_connection_is_lost_is_closed(router: Router) -> None:

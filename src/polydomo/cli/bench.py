@@ -16,7 +16,7 @@ from polydomo.cli.render import Column, show, show_json
 from polydomo.limits import MAX_BODY
 
 if TYPE_CHECKING:
-    from polydomo.cli.load import Load, Outcome, Progress, Target
+    from polydomo.cli.bench_load import Load, Outcome, Progress, Target
 
 PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 SPARE = {"p99.9": 3, "p90": 2, "max": 1}  # on a narrow terminal
@@ -67,8 +67,8 @@ def bench(
     - `polydomo bench -p mdp1 -p mdp2 -p mdx --size 64 --size 4096 --duration 3 --csv`
     - `polydomo bench --to tcp://127.0.0.1:5246 --clients 8 --workers 32 --outstanding 64`
     """
+    from polydomo.cli.bench_load import Load
     from polydomo.cli.exits import FAILED, needs_broker
-    from polydomo.cli.load import Load
     from polydomo.cli.up import fast_loop, raise_file_limit
     from polydomo.errors import SettingError
 
@@ -94,16 +94,18 @@ def bench(
 
 
 async def measure(url: str | None, loads: "list[Load]") -> "list[Outcome]":
-    from polydomo.cli import load
+    from polydomo.cli import bench_load
     from polydomo.cli.guard import Guard
 
     async with contextlib.AsyncExitStack() as stack:
         guard = stack.enter_context(contextlib.closing(Guard()))
-        target: Target = load.Target(url) if url else await stack.enter_async_context(load.own_broker(guard))
+        target: Target = (
+            bench_load.Target(url) if url else await stack.enter_async_context(bench_load.own_broker(guard))
+        )
         outcomes = []
         for one in loads:
             with progress_bar(one) as progress:
-                outcomes.append(await load.run(target, one, progress, guard))
+                outcomes.append(await bench_load.run(target, one, progress, guard))
         return outcomes
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polydomo.cli import options, past
+from polydomo.cli import journal_search, options
 from polydomo.cli.call import read_body, write_raw, write_text
 from polydomo.cli.options import Json, To
 from polydomo.cli.render import Column, show, show_json, size
@@ -72,7 +72,7 @@ def backoff(retries: int | None, first: str | None) -> Any:
     """The retry policy that the flags stand for."""
     from polydomo.protocols.backoff import Backoff
 
-    wait = past.seconds("--backoff", first)
+    wait = journal_search.seconds("--backoff", first)
     if wait is None:
         return retries
     plain = Backoff()
@@ -123,12 +123,12 @@ def submit(
             os.fsencode(service).decode(),
             *frames,
             key=key,
-            delay=past.seconds("--delay", delay),
+            delay=journal_search.seconds("--delay", delay),
             at=moment,
             priority=priority,
-            ttl=past.seconds("--ttl", ttl),
+            ttl=journal_search.seconds("--ttl", ttl),
             retries=backoff(retries, first),
-            run_timeout=past.seconds("--run-timeout", run_timeout),
+            run_timeout=journal_search.seconds("--run-timeout", run_timeout),
         )
 
     id = with_client(to, timeout, ask)
@@ -406,7 +406,7 @@ def schedule_add(
             missed=missed,
             priority=priority,
             retries=backoff(retries, first),
-            timeout=past.seconds("--run-timeout", run_timeout),
+            timeout=journal_search.seconds("--run-timeout", run_timeout),
             patience=timeout,
         )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from polydomo.cli import options
-from polydomo.cli.ask import fetch
+from polydomo.cli.inspection import fetch
 from polydomo.cli.options import Timeout, To
 from polydomo.cli.render import clean, local, on_terminal
 

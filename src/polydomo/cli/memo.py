@@ -88,6 +88,6 @@ def stats(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
 
 
 def _ask(to: str | None, command: Row, timeout: float) -> Any:
-    from polydomo.cli.ask import ask
+    from polydomo.cli.inspection import ask
 
     return ask(to, "memo", timeout, jsons.dumps(command))

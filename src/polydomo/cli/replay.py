@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polydomo.cli import options, past
+from polydomo.cli import journal_search, options
 from polydomo.cli.options import Json, To
 from polydomo.cli.render import Column, show, show_json
 from polydomo.errors import PolydomoError, SettingError
@@ -51,16 +51,16 @@ def replay(
     from polydomo.cli.exits import needs_broker
 
     factor = pace(speed)
-    found = past.find(journal, None)  # first: it says what is not installed
+    found = journal_search.find(journal, None)  # first: it says what is not installed
     from polydomo.journal import schema
     from polydomo.journal.reader import moment
     from polydomo.journal.replay import asked
 
-    back = past.seconds("--since", since)
+    back = journal_search.seconds("--since", since)
     begin = moment(time.time() - back) if back is not None else None
     messages = found.reader.rows(schema.MESSAGES, begin)
     wanted, without = asked(messages, found.reader.rows(schema.REQUESTS, begin))
-    past.complain_of(found.reader)
+    journal_search.complain_of(found.reader)
     wanted = [one for one in wanted if service is None or one.service == service]
     if not wanted:
         raise PolydomoError(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polydomo.cli import past
+from polydomo.cli import journal_search
 from polydomo.cli.options import To
 from polydomo.errors import SettingError
 
@@ -21,7 +21,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def spans(
-    journal: past.Directory = None,
+    journal: journal_search.Directory = None,
     to: To = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Begin that long back.  [default: all there is]")
@@ -55,15 +55,15 @@ def spans(
     )
     provider = otel.provider(exporter, patient=follow)
     tracer = provider.get_tracer("polydomo")
-    back = past.seconds("--since", since)
-    found = past.find(journal, to)
+    back = journal_search.seconds("--since", since)
+    found = journal_search.find(journal, to)
     taken: dict[tuple[str, int], Ranges] = {}
     count = 0
     try:
         while True:
             count += otel.export(fresh(found.reader, taken, back), tracer)
             provider.force_flush()
-            past.complain_of(found.reader)
+            journal_search.complain_of(found.reader)
             found.reader.problems.clear()
             if not follow:
                 break

@@ -21,7 +21,7 @@ import typer
 from polydomo.errors import SettingError
 
 if TYPE_CHECKING:
-    from polydomo.cli.keeping import Keeper
+    from polydomo.cli.broker_journal import BrokerJournal
     from polydomo.server.server import BrokerServer
     from polydomo.server.settings import Settings
     from polydomo.stores.memo import MemoStore
@@ -100,7 +100,7 @@ def up(
 
     raise_file_limit()
     resources.need_files()  # before anything is loaded or made: a start that stops half way is harder to explain
-    from polydomo.cli import flags, keeping
+    from polydomo.cli import broker_journal, flags
     from polydomo.server import logs
     from polydomo.server.server import BrokerServer, prepare_data
 
@@ -125,7 +125,7 @@ def up(
     prepare_data(settings.data)
     stage = Stage()
     try:
-        with keeping.journal(settings) as kept:
+        with broker_journal.open_journal(settings) as kept:
             if kept.journal is not None:
                 spare_pandas()
             memo = open_memo(settings)
@@ -203,7 +203,7 @@ class Stage:
     name = "start"
 
 
-async def serve(server: "BrokerServer", kept: "Keeper", stage: Stage) -> None:
+async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> None:
     """Runs the broker until a signal comes; a second one does not wait."""
     from polydomo import __version__
     from polydomo.server import logs

@@ -102,7 +102,7 @@ async def follow(url: str, interval: float, json: bool) -> None:
 def tell(figures: Row, json: bool) -> None:
     import json as format
 
-    from polydomo.cli.panel import lines
+    from polydomo.cli.watch_view import lines
 
     if json:
         typer.echo(format.dumps(figures))
@@ -116,7 +116,7 @@ async def live(url: str, interval: float) -> None:
     from rich.live import Live
 
     from polydomo.cli.exits import lost
-    from polydomo.cli.panel import BARS, PLAIN, History, screen
+    from polydomo.cli.watch_view import BARS, PLAIN, History, screen
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import PolydomoError
 

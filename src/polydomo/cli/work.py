@@ -15,7 +15,7 @@ from polydomo.cli import options
 from polydomo.cli.options import Frame0, Protocol, To, TypeSize
 
 if TYPE_CHECKING:
-    from polydomo.cli.command import Command
+    from polydomo.cli.program import Program
     from polydomo.worker.aio import AsyncWorker
     from polydomo.worker.call import Call
 
@@ -114,11 +114,11 @@ async def serve(
     grace: float,
     more: dict[str, Any],
 ) -> None:
-    from polydomo.cli.command import Command
+    from polydomo.cli.program import Program
     from polydomo.worker.aio import AsyncWorker
 
     worker = AsyncWorker(url, protocol, concurrency=concurrency, grace=grace, **more)
-    command = Command(words, publisher_of_lines(url, words[0]) if publish_errors else None) if words else None
+    command = Program(words, publisher_of_lines(url, words[0]) if publish_errors else None) if words else None
     if command is None:
         worker.add(service, echo_back)
     elif lines:
@@ -150,7 +150,7 @@ async def echo_back(call: "Call") -> list[bytes]:
     return call
 
 
-def stop_on_signals(worker: "AsyncWorker", command: "Command | None") -> None:
+def stop_on_signals(worker: "AsyncWorker", command: "Program | None") -> None:
     """The first signal lets what runs finish, the second does not wait."""
     seen: list[int] = []
 
@@ -197,7 +197,7 @@ class Plainly(logging.Filter):
         self.until = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        from polydomo.worker.seat import CALL_FAILED
+        from polydomo.worker.slot import CALL_FAILED
 
         if record.msg == CALL_FAILED:
             return True

@@ -9,7 +9,7 @@ from typing import Any, Self
 from polydomo.client.jobs import NOT_LEADER, Jobs
 from polydomo.client.message import Frame, Headers, Result, encode
 from polydomo.client.pending import Pending, Single, Stream
-from polydomo.client.pool import Line, LinePool, Lines, SharedLine
+from polydomo.client.pool import ExclusivePool, Pool, PooledConnection, SharedPool
 from polydomo.client.retry import Backoff, Retries
 from polydomo.client.security import DEFAULT_URL, Security, targets
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchService, SettingError
@@ -51,7 +51,7 @@ class AsyncClient:
     The client connects by itself with the first call, and again after a connection was lost. ``timeout`` is for calls that name none;
     ``retries`` likewise, and says that *all* calls are safe to repeat. Over a protocol with request ids (the default ``mdx``, ``dcp``,
     ``memo``, ``emqp``) one connection carries any number of calls; over ``mdp1`` and ``mdp2`` there are up to ``max_connections``, and
-    further calls wait in line.
+    further calls wait in a queue.
 
     ``key`` and ``server_key`` are for a broker with access control: certificate files with one's own secret key and with the broker's
     public one. ``security`` has what TLS and PLAIN need; ``context`` names what ``polydomo context save`` saved, the address included.
@@ -83,13 +83,13 @@ class AsyncClient:
         self._keys = 0
         shared = dialer.client(**options).concurrent
 
-        def lines() -> Lines:
+        def new_pool() -> Pool:
             if shared:
-                return SharedLine(addresses, lambda: dialer.client(**options), connect_timeout)
-            return LinePool(addresses, lambda: dialer.client(**options), connect_timeout, max_connections)
+                return SharedPool(addresses, lambda: dialer.client(**options), connect_timeout)
+            return ExclusivePool(addresses, lambda: dialer.client(**options), connect_timeout, max_connections)
 
-        self._make_lines = lines
-        self._lines = lines()
+        self._make_pool = new_pool
+        self._pool = new_pool()
         self._loop: asyncio.AbstractEventLoop | None = None  # whose connections they are
         self.jobs = Jobs(self._ask, self._moved)  # durable jobs: lists, dead ones, schedules
 
@@ -106,7 +106,7 @@ class AsyncClient:
 
     async def connect(self) -> None:
         """Connects now instead of with the first call. Raises NotConnected."""
-        self._lines.release(await self._here().acquire(_deadline(self.timeout)))
+        self._pool.release(await self._here().acquire(_deadline(self.timeout)))
 
     async def close(self) -> None:
         """Ends open calls with ConnectionLost and closes every connection."""
@@ -140,7 +140,7 @@ class AsyncClient:
             try:
                 return await self._attempt(name, told, frames, deadline, seconds, retry)
             except CallError as error:
-                if isinstance(error, CallFailed) and error.code == NOT_LEADER and self._lines.move_on():
+                if isinstance(error, CallFailed) and error.code == NOT_LEADER and self._pool.move_on():
                     await _before_next(
                         error, backoff, deadline
                     )  # it was not accepted, so it may be sent to another broker
@@ -177,7 +177,7 @@ class AsyncClient:
         while True:
             stream = Stream(name, told, loop)
             try:
-                line, key, timer = await self._begin(stream, frames, deadline, seconds, seconds)
+                connection, key, timer = await self._begin(stream, frames, deadline, seconds, seconds)
                 try:
                     while True:
                         part = await stream.next()
@@ -187,7 +187,7 @@ class AsyncClient:
                         if part.final:
                             return
                 finally:
-                    self._end(line, key, timer)
+                    self._end(connection, key, timer)
             except CallError as error:
                 if seen or attempt >= retry.attempts:
                     raise
@@ -248,7 +248,7 @@ class AsyncClient:
 
     def _moved(self, leader: str) -> None:
         """Another broker leads: it is found by trying the other addresses."""
-        self._lines.move_on()
+        self._pool.move_on()
 
     async def offered(self, service: str | bytes, timeout: float | None = None) -> bool:
         """Whether a worker offers ``service`` now (MMI's ``mmi.service``)."""
@@ -279,27 +279,27 @@ class AsyncClient:
         if retry.attempt_timeout is not None and retry.attempt_timeout < seconds:
             patience = retry.attempt_timeout
             deadline = min(deadline, loop.time() + patience)
-        line, key, timer = await self._begin(single, frames, deadline, patience, seconds)
+        connection, key, timer = await self._begin(single, frames, deadline, patience, seconds)
         try:
             return await single.future
         finally:
-            self._end(line, key, timer)
+            self._end(connection, key, timer)
 
     async def _begin(
         self, pending: Pending, frames: list[bytes], deadline: float, patience: float, seconds: float
-    ) -> tuple[Line, int, asyncio.TimerHandle]:
-        line = await self._here().acquire(deadline)
+    ) -> tuple[PooledConnection, int, asyncio.TimerHandle]:
+        connection = await self._here().acquire(deadline)
         loop = asyncio.get_running_loop()
         self._keys += 1
         key = self._keys
         try:
-            line.ask(key, pending, frames, deadline - loop.time() if seconds < FOREVER else 0.0)
+            connection.ask(key, pending, frames, deadline - loop.time() if seconds < FOREVER else 0.0)
         except BaseException:
-            self._lines.release(line)
+            self._pool.release(connection)
             raise
-        return line, key, loop.call_at(deadline, pending.expire, patience)
+        return connection, key, loop.call_at(deadline, pending.expire, patience)
 
-    def _here(self) -> Lines:
+    def _here(self) -> Pool:
         """The connections of this event loop. Those of one that was closed have gone with it: the next ``asyncio.run`` makes new ones."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -308,16 +308,16 @@ class AsyncClient:
                     raise RuntimeError(
                         "an AsyncClient serves one event loop at a time; make one for each, or share a Client"
                     )
-                closed = self._lines.closed
-                self._lines = self._make_lines()
-                self._lines.closed = closed
+                closed = self._pool.closed
+                self._pool = self._make_pool()
+                self._pool.closed = closed
             self._loop = loop
-        return self._lines
+        return self._pool
 
-    def _end(self, line: Line, key: int, timer: asyncio.TimerHandle) -> None:
+    def _end(self, connection: PooledConnection, key: int, timer: asyncio.TimerHandle) -> None:
         timer.cancel()
-        line.finish(key)
-        self._lines.release(line)
+        connection.finish(key)
+        self._pool.release(connection)
 
 
 def _name(service: str | bytes) -> bytes:

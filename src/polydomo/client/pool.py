@@ -1,7 +1,7 @@
-"""The connections of one client.
+"""The connections of one client to a broker.
 
-Over a protocol with request ids one connection carries every call (``SharedLine``); over one without them each call needs a
-connection of its own while it is open, so there is a bounded pool and a queue (``LinePool``).
+If the protocol has request ids, one connection carries all calls (``SharedPool``). If it has none, each call needs a connection to itself
+while it is open, so there is a bounded pool of connections and a queue of calls (``ExclusivePool``).
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Reply
 from polydomo.wire.address import DISCOVER, Address
 
 
-class Line:
+class PooledConnection:
     """One connection and the calls that are open on it."""
 
     connection: Connection
 
-    def __init__(self, end: ClientEnd, on_lost: "Callable[[Line], None]") -> None:
+    def __init__(self, end: ClientEnd, on_lost: "Callable[[PooledConnection], None]") -> None:
         self.end = end
         self.calls: dict[int, Pending] = {}
         self._on_lost = on_lost
@@ -33,11 +33,11 @@ class Line:
         self.connection.flush_soon()
 
     def finish(self, key: int) -> None:
-        """The caller has its outcome, or no longer wants one."""
+        """The caller has its outcome, or does not wait for one any more."""
         if self.calls.pop(key, None) is not None:
             self.end.forget(key)
             if not self.end.concurrent:
-                # Without ids the late reply would pass for the next request's: the connection goes with its request.
+                # Without ids a late reply would be taken for the reply to the next request: the connection is closed.
                 self.connection.close("a request on it was given up", abort=True)
 
     def on_event(self, event: Event) -> None:
@@ -62,8 +62,8 @@ class Line:
         self._on_lost(self)
 
 
-class Lines:
-    """What both kinds of pool share: dialing, one attempt at a time in step with a backoff."""
+class Pool:
+    """What both kinds of pool share: connecting, one attempt at a time, with backoff."""
 
     def __init__(self, addresses: list[Address], make_end: Callable[[], ClientEnd], connect_timeout: float) -> None:
         self.addresses = addresses
@@ -73,38 +73,38 @@ class Lines:
         self.make_end = make_end
         self.connect_timeout = connect_timeout
         self.closed = False
-        self.all: set[Line] = set()
+        self.all: set[PooledConnection] = set()
         self._backoff = Backoff()
         self._trouble = ""  # why the last attempt to connect failed
 
-    async def acquire(self, deadline: float) -> Line:
-        """A line that is connected. Raises NotConnected, or CallTimeout if the deadline passes in the queue."""
+    async def acquire(self, deadline: float) -> PooledConnection:
+        """A connection that is up. Raises NotConnected, or CallTimeout if the deadline passes in the queue."""
         raise NotImplementedError
 
-    def release(self, line: Line) -> None:
-        """The call for which the line was acquired has ended."""
+    def release(self, pooled: PooledConnection) -> None:
+        """The call for which the connection was acquired has ended."""
 
-    def dropped(self, line: Line) -> None:
-        """The line's connection is gone."""
+    def dropped(self, pooled: PooledConnection) -> None:
+        """The connection is gone."""
 
     async def close(self) -> None:
         self.closed = True
-        lines = list(self.all)
-        if not lines:
+        connections = list(self.all)
+        if not connections:
             return
-        for line in lines:
-            line.connection.close("the client was closed")
-        await asyncio.wait([line.connection.gone for line in lines], timeout=CLOSE_TIME)
-        for line in lines:
-            line.connection.close("the client was closed", abort=True)
+        for pooled in connections:
+            pooled.connection.close("the client was closed")
+        await asyncio.wait([pooled.connection.gone for pooled in connections], timeout=CLOSE_TIME)
+        for pooled in connections:
+            pooled.connection.close("the client was closed", abort=True)
 
-    async def dial(self, deadline: float) -> Line:
+    async def dial(self, deadline: float) -> PooledConnection:
         """Connects, again and again until it works or ``connect_timeout`` or the deadline has passed."""
         loop = asyncio.get_running_loop()
         limit = min(deadline, loop.time() + self.connect_timeout)
         while True:
             try:
-                line = await self._dial_once(max(limit - loop.time(), 0.001))
+                pooled = await self._dial_once(max(limit - loop.time(), 0.001))
             except NotConnected as error:
                 self._trouble = str(error)
                 self._next_address()
@@ -115,7 +115,7 @@ class Lines:
                 continue
             self._backoff.reset()
             self._trouble = ""
-            return line
+            return pooled
 
     def _next_address(self) -> None:
         place = self.addresses.index(self.address)
@@ -128,45 +128,45 @@ class Lines:
         self._next_address()
         return True
 
-    async def _dial_once(self, timeout: float) -> Line:
+    async def _dial_once(self, timeout: float) -> PooledConnection:
         if self.closed:
             raise NotConnected("the client is closed")
-        line = Line(self.make_end(), self._lost)
-        line.connection = await connect(self.address, line.end, line.on_event, line.on_lost, timeout)
-        if not line.connection.alive:
+        pooled = PooledConnection(self.make_end(), self._lost)
+        pooled.connection = await connect(self.address, pooled.end, pooled.on_event, pooled.on_lost, timeout)
+        if not pooled.connection.alive:
             raise NotConnected(f"{self.address}: the broker closed the connection")
-        self.all.add(line)
+        self.all.add(pooled)
         if self.closed:
-            line.connection.close("the client was closed")
-        return line
+            pooled.connection.close("the client was closed")
+        return pooled
 
-    def _lost(self, line: Line) -> None:
-        self.all.discard(line)
-        self.dropped(line)
+    def _lost(self, pooled: PooledConnection) -> None:
+        self.all.discard(pooled)
+        self.dropped(pooled)
 
 
-class SharedLine(Lines):
-    """One connection for all calls; whoever finds it gone dials anew, and everybody waits for that."""
+class SharedPool(Pool):
+    """One connection for all calls. The first call that finds it gone connects again, and the others wait for that."""
 
-    _line: Line | None = None
-    _dialing: "asyncio.Task[Line] | None" = None
+    _shared: PooledConnection | None = None
+    _dialing: "asyncio.Task[PooledConnection] | None" = None
 
-    async def acquire(self, deadline: float) -> Line:
+    async def acquire(self, deadline: float) -> PooledConnection:
         while True:
-            line = self._line
-            if line is None or not line.connection.alive:
-                line = await self._redial(deadline)
-            if not line.connection.choked:
-                if line.connection.alive:
-                    return line
+            pooled = self._shared
+            if pooled is None or not pooled.connection.alive:
+                pooled = await self._redial(deadline)
+            if not pooled.connection.choked:
+                if pooled.connection.alive:
+                    return pooled
                 continue
             try:
                 async with asyncio.timeout_at(deadline):
-                    await line.connection.writable()
+                    await pooled.connection.writable()
             except TimeoutError:
                 raise CallTimeout(f"{self.address}: the broker took no further request in time") from None
 
-    async def _redial(self, deadline: float) -> Line:
+    async def _redial(self, deadline: float) -> PooledConnection:
         loop = asyncio.get_running_loop()
         limit = min(deadline, loop.time() + self.connect_timeout)
         while True:
@@ -190,23 +190,23 @@ class SharedLine(Lines):
     def move_on(self) -> bool:
         if not super().move_on():
             return False
-        line, self._line = self._line, None
-        if line is not None and not line.calls:
-            line.connection.close("another broker leads")
+        pooled, self._shared = self._shared, None
+        if pooled is not None and not pooled.calls:
+            pooled.connection.close("another broker leads")
         return True
 
-    def release(self, line: Line) -> None:
-        if line is not self._line and not line.calls and line.connection.alive and self._line is not None:
-            line.connection.close("another broker leads")
+    def release(self, pooled: PooledConnection) -> None:
+        if pooled is not self._shared and not pooled.calls and pooled.connection.alive and self._shared is not None:
+            pooled.connection.close("another broker leads")
 
-    def _dialed(self, task: "asyncio.Task[Line]") -> None:
+    def _dialed(self, task: "asyncio.Task[PooledConnection]") -> None:
         self._dialing = None
         if not task.cancelled() and task.exception() is None:
-            self._line = task.result()
+            self._shared = task.result()
 
-    def dropped(self, line: Line) -> None:
-        if self._line is line:
-            self._line = None
+    def dropped(self, pooled: PooledConnection) -> None:
+        if self._shared is pooled:
+            self._shared = None
 
     async def close(self) -> None:
         self.closed = True
@@ -215,8 +215,8 @@ class SharedLine(Lines):
         await super().close()
 
 
-class LinePool(Lines):
-    """At most ``most`` connections, each with one call at a time; further calls wait in line, within their deadlines."""
+class ExclusivePool(Pool):
+    """At most ``most`` connections, each with one call at a time; further calls wait in a queue, within their deadlines."""
 
     def __init__(
         self, addresses: list[Address], make_end: Callable[[], ClientEnd], connect_timeout: float, most: int
@@ -224,14 +224,14 @@ class LinePool(Lines):
         super().__init__(addresses, make_end, connect_timeout)
         self.most = most
         self.places = 0  # connections in use, idle or being made
-        self.idle: list[Line] = []
-        self.waiters: deque[asyncio.Future[Line | None]] = deque()
+        self.idle: list[PooledConnection] = []
+        self.waiters: deque[asyncio.Future[PooledConnection | None]] = deque()
 
-    async def acquire(self, deadline: float) -> Line:
+    async def acquire(self, deadline: float) -> PooledConnection:
         while self.idle:
-            line = self.idle.pop()
-            if line.connection.alive:
-                return line
+            pooled = self.idle.pop()
+            if pooled.connection.alive:
+                return pooled
             self._free_place()
         if self.places < self.most:
             self.places += 1
@@ -245,36 +245,36 @@ class LinePool(Lines):
             self._free_place()
             raise
 
-    async def _wait(self, deadline: float) -> Line | None:
-        """Waits in line for another call's connection, or (None) for its place."""
-        waiter: asyncio.Future[Line | None] = asyncio.get_running_loop().create_future()
+    async def _wait(self, deadline: float) -> PooledConnection | None:
+        """Waits in the queue for a connection that another call releases, or for its place in the pool (None)."""
+        waiter: asyncio.Future[PooledConnection | None] = asyncio.get_running_loop().create_future()
         self.waiters.append(waiter)
         try:
             async with asyncio.timeout_at(deadline):
-                line = await waiter
+                pooled = await waiter
         except BaseException as error:
             if (
                 waiter.done() and not waiter.cancelled() and waiter.exception() is None
-            ):  # it came at the same moment: for the next in line
+            ):  # it came at the same moment: the next call in the queue gets it
                 self._pass_on(waiter.result())
             elif waiter in self.waiters:
                 self.waiters.remove(waiter)
             if isinstance(error, TimeoutError):
                 raise CallTimeout(f"{self.address}: all {self.most} connections were busy until the deadline") from None
             raise
-        if line is not None and not line.connection.alive:
-            return None  # it broke on the way here; its place is ours
-        return line
+        if pooled is not None and not pooled.connection.alive:
+            return None  # it broke meanwhile; this call has its place
+        return pooled
 
-    def release(self, line: Line) -> None:
-        if line.connection.alive:
-            self._pass_on(line)
+    def release(self, pooled: PooledConnection) -> None:
+        if pooled.connection.alive:
+            self._pass_on(pooled)
         else:
             self._free_place()
 
-    def dropped(self, line: Line) -> None:
-        if line in self.idle:  # one in use is let go by its call
-            self.idle.remove(line)
+    def dropped(self, pooled: PooledConnection) -> None:
+        if pooled in self.idle:  # a connection in use is released by its call
+            self.idle.remove(pooled)
             self._free_place()
 
     def move_on(self) -> bool:
@@ -288,17 +288,17 @@ class LinePool(Lines):
     def _free_place(self) -> None:
         self._pass_on(None)
 
-    def _pass_on(self, line: Line | None) -> None:
-        """A line, or the place for one, to the first in line."""
+    def _pass_on(self, pooled: PooledConnection | None) -> None:
+        """Gives a connection, or a free place in the pool, to the first call in the queue."""
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
-                waiter.set_result(line)
+                waiter.set_result(pooled)
                 return
-        if line is None:
+        if pooled is None:
             self.places -= 1
         else:
-            self.idle.append(line)
+            self.idle.append(pooled)
 
     async def close(self) -> None:
         self.closed = True

@@ -15,7 +15,7 @@ from polydomo.protocols import registry
 from polydomo.protocols.ends import WorkerEnd
 from polydomo.worker.functions import Function, Threads
 from polydomo.worker.schema_sender import SchemaSender
-from polydomo.worker.seat import Seat
+from polydomo.worker.slot import Slot
 from polydomo.worker.typed import Typed, is_typed
 
 log = logging.getLogger("polydomo.worker")
@@ -103,7 +103,7 @@ class AsyncWorker:
         )
         self._schemas = SchemaSender(self._client)
         self._threads = Threads("polydomo-work")
-        self._seats: list[Seat] = []
+        self._slots: list[Slot] = []
         self._started = asyncio.Event()
         self._stop = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -161,26 +161,26 @@ class AsyncWorker:
         """Serves until ``stop``; then finishes what runs, within ``grace`` seconds, and leaves."""
         if not self._functions:
             raise SettingError("service: a worker offers at least one; add() a function first")
-        if self._seats:
+        if self._slots:
             raise RuntimeError("the worker is running already")
-        self._seats = self._make_seats()
-        tasks = [seat.start() for seat in self._seats]
+        self._slots = self._make_slots()
+        tasks = [slot.start() for slot in self._slots]
         stop = asyncio.ensure_future(self._stop.wait())
         self._started.set()
         announcing = asyncio.ensure_future(self._announce())
         try:
-            # A seat ends by being stopped; one that ends earlier has hit a bug, which is raised below.
+            # A slot ends by being stopped; one that ends earlier has hit a bug, which is raised below.
             await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.gather(*(seat.stop(self.grace) for seat in self._seats))
+            await asyncio.gather(*(slot.stop(self.grace) for slot in self._slots))
         finally:
             stop.cancel()
             announcing.cancel()
             self._schemas.stop()
-            for seat in self._seats:
-                seat.drop()
+            for slot in self._slots:
+                slot.drop()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             self._threads.stop()
-            self._seats = []
+            self._slots = []
             # New ones: an event belongs to the loop it was first awaited on, and the next run may have another.
             self._started = asyncio.Event()
             self._stop = asyncio.Event()
@@ -195,7 +195,7 @@ class AsyncWorker:
     async def ready(self) -> None:
         """Waits until every connection has registered once. MDP, MDX and eMQP brokers do not confirm it: READY has been sent."""
         await self._started.wait()
-        waits = [asyncio.ensure_future(seat.ready.wait()) for seat in self._seats]
+        waits = [asyncio.ensure_future(slot.ready.wait()) for slot in self._slots]
         needed = len(waits) // len(self._addresses)  # of several brokers one is enough
         try:
             while sum(wait.done() for wait in waits) < needed:
@@ -236,7 +236,7 @@ class AsyncWorker:
             end.interval = self.beat
         return end
 
-    def _make_seats(self) -> list[Seat]:
+    def _make_slots(self) -> list[Slot]:
         if self._dialer.several:
             offers = [self._functions]
         else:
@@ -245,12 +245,12 @@ class AsyncWorker:
             self._make_end().open(
                 list(functions)
             )  # raises here, not in the background, if the protocol cannot say the name
-        seats: list[Seat] = []
+        slots: list[Slot] = []
         for functions in offers:
             for _ in range(self.concurrency):
                 turn = asyncio.Lock()  # at several brokers, and still one call at a time
-                seats += [
-                    Seat(place, self._make_end, functions, self._threads, turn, self._schemas.send)
+                slots += [
+                    Slot(place, self._make_end, functions, self._threads, turn, self._schemas.send)
                     for place in self._addresses
                 ]
-        return seats
+        return slots

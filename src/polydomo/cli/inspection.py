@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from polydomo.cli import options, past
+from polydomo.cli import journal_search, options
 from polydomo.cli.options import Json, Timeout, To
 from polydomo.cli.render import Column, clock, latency, local, show, show_json, size, span_us
 
@@ -73,7 +73,7 @@ def requests(
         str | None, typer.Option(metavar="TIME", help="Finished ones that took at least this long: 500ms.")
     ] = None,
     most: Annotated[int, typer.Option(metavar="N", min=1, help="The last so many of the finished ones.")] = 100,
-    journal: past.Directory = None,
+    journal: journal_search.Directory = None,
 ) -> None:
     """List the requests that wait or run: since when, and why they wait. Or, with any filter, those that ended.
 
@@ -86,9 +86,11 @@ def requests(
     - `polydomo requests --since 1h --slower 500ms`
     - `polydomo requests --json | jq 'map(select(.state == "queued")) | length'`
     """
-    wanted = past.Wanted(past.seconds("--since", since), service, outcome, past.seconds("--slower", slower), most)
+    wanted = journal_search.Wanted(
+        journal_search.seconds("--since", since), service, outcome, journal_search.seconds("--slower", slower), most
+    )
     if wanted.any() or journal is not None:
-        past.show_found(journal, to, wanted, json)
+        journal_search.show_found(journal, to, wanted, json)
         return
     rows = listing(to, "requests", json, timeout, REQUESTS, request_cells)
     from polydomo.limits import MAX_LISTED

@@ -10,7 +10,7 @@ from polydomo.client.connection import Connection
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Job
 from polydomo.protocols.mdx_ends import MdxWorkerEnd
-from polydomo.worker import seat
+from polydomo.worker import slot
 
 REQUEST = [b"MDXW01", b"\x02", b"client", b"", b"1", b"body"]
 
@@ -61,7 +61,7 @@ def test_a_worker_that_answered_is_not_silent_for_longer_than_an_interval(monkey
     end = registry.worker_end("mdx")
     assert isinstance(end, MdxWorkerEnd)
     jobs: list[Job] = []
-    post = seat.Post(end, lambda _, job: jobs.append(job))
+    post = slot.Registration(end, lambda _, job: jobs.append(job))
     wire = Wire(clock, end)
     post.connection = cast(Connection, wire)
     post.register([b"echo"])
@@ -81,7 +81,7 @@ def test_a_worker_that_answers_all_the_time_does_not_beat_beside_it(monkeypatch:
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: clock)
     end = registry.worker_end("mdx")
     jobs: list[Job] = []
-    post = seat.Post(end, lambda _, job: jobs.append(job))
+    post = slot.Registration(end, lambda _, job: jobs.append(job))
     assert isinstance(end, MdxWorkerEnd)
     wire = Wire(clock, end)
     post.connection = cast(Connection, wire)

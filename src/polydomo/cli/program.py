@@ -15,7 +15,7 @@ from polydomo.worker.call import Call
 CHUNK = 256 * 1024  # bytes read from the program at a time
 
 
-class Command:
+class Program:
     """Runs a program for each call; an exit status other than 0 is a failure, reported with the last line of its standard error.
 
     The program runs in a session of its own, so that Ctrl-C lets it finish and everything it started ends with it. A ``Guard``

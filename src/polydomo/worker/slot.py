@@ -1,7 +1,7 @@
-"""One place at the broker: a connection that holds one job at a time, made again whenever it is lost.
+"""A slot of a worker: a connection to the broker that holds one job at a time and is made again whenever it is lost.
 
-A worker of concurrency N has N seats, whatever the protocol would let one connection hold: most protocols have no word for failure but
-leaving, and a seat that leaves takes nobody else's job with it.
+A worker of concurrency N has N slots, even if the protocol allows several jobs per connection: in most protocols the only way to report a
+failure is to leave, and a slot that leaves must not take the jobs of other slots with it.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ GOODBYE = "the worker leaves"
 CALL_FAILED = "a call of %s failed: %s"
 
 
-class Post:
-    """A seat's registration on one connection, from its READY to its end."""
+class Registration:
+    """A slot's registration on one connection, from its READY to its end."""
 
     connection: Connection
     worked = False  # it was given a job
-    failed = False  # it left because a job failed: nothing is wrong with the broker
+    failed = False  # it left because a job failed; the broker is not at fault
     _timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, end: WorkerEnd, on_job: "Callable[[Post, Job], None]") -> None:
+    def __init__(self, end: WorkerEnd, on_job: "Callable[[Registration, Job], None]") -> None:
         self.end = end
         self.on_job = on_job
         self.loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ class Post:
         self._timer = self.loop.call_later(self.end.interval, self._beat)
 
     def leave(self, reason: str) -> None:
-        """Says goodbye and closes."""
+        """Sends the protocol's goodbye and closes the connection."""
         if self.connection.alive:
             self.end.close()
             self.connection.close(reason)
@@ -101,14 +101,14 @@ class Post:
         self.connection.flush_soon()
         wait = self.end.interval
         if len(self.end.out) == waiting and now < self.said + wait:
-            # An MDX worker that has just answered need not beat; but the next beat is due an interval after that answer, not
-            # after this moment, or the broker would take it for late.
+            # An MDX worker that has just answered need not beat. The next beat is due one interval after that answer, not after
+            # this moment: otherwise the broker would consider the worker late.
             wait = self.said + wait - now
         self._timer = self.loop.call_later(wait, self._beat)
 
 
-class Seat:
-    """Keeps itself registered until ``stop``."""
+class Slot:
+    """Stays registered until ``stop``."""
 
     def __init__(
         self,
@@ -121,16 +121,18 @@ class Seat:
     ) -> None:
         self.on_registered = on_registered  # told the names each time they were registered
         self.address = address
-        self.turn = turn  # held while a function runs; shared with the same seat at other brokers
+        self.turn = turn  # held while a function runs; shared with the same slot at other brokers
         self.make_end = make_end
         self.functions = functions
         self.threads = threads
         self.name = ", ".join(name.decode(errors="replace") for name in functions)
         self.ready = asyncio.Event()  # registered once
         self.stopping = False
-        self._post: Post | None = None
+        self._registration: Registration | None = None
         self._running: asyncio.Task[None] | None = None  # the function, which may outlive its connection
-        self._waiting: deque[tuple[Post, Job]] = deque()  # a DCP heartbeat asks for one more, even from a busy worker
+        self._waiting: deque[tuple[Registration, Job]] = (
+            deque()
+        )  # a DCP heartbeat asks for one more, even from a busy worker
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> "asyncio.Task[None]":
@@ -141,23 +143,23 @@ class Seat:
         """Lets the function that runs finish within ``grace`` seconds, says goodbye, and ends."""
         self.stopping = True
         if self._running is not None:
-            if self._post is not None:
-                self._post.end.drain()
+            if self._registration is not None:
+                self._registration.end.drain()
             await asyncio.wait([self._running], timeout=grace)
-        post = self._post
-        if post is not None:
-            post.leave(GOODBYE)
-            await asyncio.wait([post.connection.gone], timeout=CLOSE_TIME)
-            post.connection.close(GOODBYE, abort=True)
+        registration = self._registration
+        if registration is not None:
+            registration.leave(GOODBYE)
+            await asyncio.wait([registration.connection.gone], timeout=CLOSE_TIME)
+            registration.connection.close(GOODBYE, abort=True)
         if self._running is not None:
-            log.warning("left %s while a call was running: the broker gives it to another worker", self.name)
+            log.warning("left %s while a call was running: the broker requeues it for another worker", self.name)
         self.drop()
 
     def drop(self) -> None:
         """Ends without waiting for anything; after ``stop``, does nothing."""
         self.stopping = True
-        if self._post is not None:
-            self._post.leave(GOODBYE)
+        if self._registration is not None:
+            self._registration.leave(GOODBYE)
         for task in (self._running, self._task):
             if task is not None:
                 task.cancel()
@@ -168,10 +170,10 @@ class Seat:
         complained = False
         while not self.stopping:
             if self._running is not None:
-                # One function at a time, also across connections: who registers is free.
+                # One function at a time, also across connections: a worker that registers must be free.
                 await asyncio.wait([self._running])
             try:
-                post = await self._register()
+                registration = await self._register()
             except (NotConnected, ProtocolViolation) as error:
                 log.log(
                     logging.DEBUG if complained else logging.WARNING,
@@ -183,53 +185,55 @@ class Seat:
                 await asyncio.sleep(backoff.next())
                 continue
             complained = False
-            reason = await post.ended
-            self._post = None
-            if post.worked or loop.time() - post.since > SETTLED:
+            reason = await registration.ended
+            self._registration = None
+            if registration.worked or loop.time() - registration.since > SETTLED:
                 backoff.reset()
-            if not post.failed and not self.stopping:
+            if not registration.failed and not self.stopping:
                 log.warning("no longer registered for %s: %s; registering again", self.name, reason)
                 await asyncio.sleep(backoff.next())
 
-    async def _register(self) -> Post:
-        post = Post(self.make_end(), self._on_job)
-        post.connection = await connect(self.address, post.end, post.on_event, post.on_lost, CONNECT_TIME)
-        if not post.connection.alive:
+    async def _register(self) -> Registration:
+        registration = Registration(self.make_end(), self._on_job)
+        registration.connection = await connect(
+            self.address, registration.end, registration.on_event, registration.on_lost, CONNECT_TIME
+        )
+        if not registration.connection.alive:
             raise NotConnected(f"{self.address}: the broker closed the connection")
-        post.register(list(self.functions))
-        self._post = post
+        registration.register(list(self.functions))
+        self._registration = registration
         if self.ready.is_set():
             log.info("offering %s again at %s", self.name, self.address)
         self.ready.set()
         self.on_registered(list(self.functions))
-        return post
+        return registration
 
-    def _on_job(self, post: Post, job: Job) -> None:
+    def _on_job(self, registration: Registration, job: Job) -> None:
         if self.stopping:
-            return  # held unanswered: leaving, which follows at once, gives it back
-        self._waiting.append((post, job))
+            return  # the slot leaves next, which requeues the job
+        self._waiting.append((registration, job))
         if self._running is None:
             self._running = asyncio.get_running_loop().create_task(self._work_through())
 
     async def _work_through(self) -> None:
-        """The jobs at hand, one after the other."""
+        """Runs the waiting jobs, one after the other."""
         try:
             while self._waiting:
-                post, job = self._waiting.popleft()
-                if not post.ended.done():
+                registration, job = self._waiting.popleft()
+                if not registration.ended.done():
                     async with self.turn:
-                        await self._work(post, job)
+                        await self._work(registration, job)
         finally:
             self._running = None
 
-    async def _work(self, post: Post, job: Job) -> None:
+    async def _work(self, registration: Registration, job: Job) -> None:
         name = job.service.decode(errors="replace")
 
         async def send(body: list[bytes]) -> None:
-            await post.connection.writable()
-            if post.ended.done():
+            await registration.connection.writable()
+            if registration.ended.done():
                 raise Abandoned
-            post.partial(job, body)
+            registration.partial(job, body)
 
         mark = RUNNING.set(Running(name, job.attempt.decode(errors="replace")))
         try:
@@ -238,21 +242,23 @@ class Seat:
             if function is None:
                 raise CallFailed(FAILED, f"this worker does not offer {name}")
             body = await execute(function, Call(job), send, self.threads)
-            if post.ended.done():
+            if registration.ended.done():
                 raise Abandoned
-            post.final(job, body)
+            registration.final(job, body)
         except Abandoned:
-            log.warning("the result of a call of %s was thrown away: its connection is gone", name)
+            log.warning("the result of a call of %s was discarded: its connection is gone", name)
         except CallFailed as error:
-            log.warning(CALL_FAILED, name, error)  # the function said so itself: a traceback would tell nothing
-            if not post.ended.done():
-                post.fail(job, error.code, error.text)
+            log.warning(
+                CALL_FAILED, name, error
+            )  # the function reported the failure itself: a traceback would not help
+            if not registration.ended.done():
+                registration.fail(job, error.code, error.text)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # the seat is dropped; otherwise it came from within, as SystemExit does, and is the function's own failure
+                raise  # the slot is dropped; otherwise it came from within, as SystemExit does, and is the function's own failure
             log.warning("a call of %s failed", name, exc_info=from_the_function(error))
-            if not post.ended.done():
-                post.fail(job, FAILED, in_words(error))
+            if not registration.ended.done():
+                registration.fail(job, FAILED, in_words(error))
         finally:
             RUNNING.reset(mark)

@@ -37,7 +37,7 @@ class NoJournal(NamedTuple):
     why: str
 
 
-class Keeper:
+class BrokerJournal:
     """A journal, or none."""
 
     def __init__(self, journal: "Journal | NoJournal | None" = None, bodies: frozenset[bytes] = frozenset()) -> None:
@@ -120,10 +120,10 @@ class Keeper:
 
 
 @contextmanager
-def journal(settings: Settings) -> Iterator[Keeper]:
+def open_journal(settings: Settings) -> Iterator[BrokerJournal]:
     """The journal that the settings ask for. Raises SettingError if it was asked for and cannot be had."""
     bodies = frozenset(encoded(name) for name in settings.journal.bodies)
-    kept = Keeper(_open(settings, bodies), bodies)
+    kept = BrokerJournal(_open(settings, bodies), bodies)
     try:
         yield kept
     finally:

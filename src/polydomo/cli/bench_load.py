@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from polydomo.cli import ask
+from polydomo.cli import inspection
 from polydomo.cli.guard import Guard
 from polydomo.client.aio import AsyncClient
 from polydomo.errors import CallError, ConnectionLost, PolydomoError
@@ -160,7 +160,7 @@ async def _offered(url: str, service: str, workers: int) -> None:
     """Waits until all workers have registered."""
     end = time.monotonic() + SETUP_TIME
     while True:
-        rows = await ask.fetch(url, "services", SETUP_TIME)
+        rows = await inspection.fetch(url, "services", SETUP_TIME)
         if any(row["name"] == service and row["workers"] >= workers for row in rows):
             return
         if time.monotonic() > end:
