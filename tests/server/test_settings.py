@@ -212,7 +212,7 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name() -> None:
         ),
         ("[limits]\nlisten = 3", "did you mean listen or dbp.listen?"),
         ("[limit]\nmax_message = 3", "[limit] ({file}): there is no such section; did you mean [limits]?"),
-        ("[zzz]\na = 3", "there is no such section; there are [bridge], [dbp], [dcp], [emqp]"),
+        ("[zzz]\na = 3", "there is no such section; there are [bridge], [dbp], [dcp], [durable], [emqp]"),
         ("zzz = 3", "`polydomo config` lists them all"),
         ("sources = 3", "sources ({file}): there is no such setting"),
         ("mdx = 3", "mdx ({file}): must be a table, [mdx]"),

@@ -198,7 +198,8 @@ def _places(broker: "Broker") -> None:
             assert request.session in broker.sessions, f"request {request.number} is open and its client is gone"
     for session in broker.sessions:
         for request in session.requests:
-            assert request in places, f"request {request.number} is open and nowhere"
+            nowhere = request not in places and request.state != PARKED
+            assert not nowhere, f"request {request.number} is open and nowhere"
 
 
 def _missed(broker: "Broker") -> None:

@@ -169,6 +169,7 @@ class MemoryBackend(Backend):
         op.done = job.state == states.OPEN or (job.state == op.job.state and job.ended == op.job.ended)
         if job.state == states.OPEN:
             ended = copy.deepcopy(op.job)
+            ended.phase = states.DELAYED  # not stored
             ended.body = b"" if ended.state == states.DONE else job.body
             self.tables.jobs[job.id] = ended
 

@@ -209,8 +209,12 @@ class StoreThread(Store):
                 self._step_down(error.text)
                 return
             if error.code == FULL:  # nothing of it was written: what need not be kept is refused
-                self._refuse([op for op in writes if not op.retained], error)
-                writes = [op for op in writes if op.retained]
+                refused = [op for op in writes if not op.retained and not op.in_doubt]
+                self._refuse(refused, error)
+                writes = [op for op in writes if op.retained or op.in_doubt]
+            else:
+                for op in writes:
+                    op.in_doubt = True
             self._kept = writes
             raise
         self.groups += 1

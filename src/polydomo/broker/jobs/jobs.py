@@ -216,6 +216,19 @@ class Jobs:
             self.counters.repeated += 1
             answer(known, None)
             return
+        pending = self._inserting.get(job.id)
+        if pending is not None:  # submitted again before the store has answered
+            self.counters.repeated += 1
+            first = pending.then
+
+            def both(op: Op) -> None:
+                if first is not None:
+                    first(op)
+                found = self.open.get(job.id) or pending.existing
+                answer(found, pending.error if found is None else None)
+
+            pending.then = both
+            return
         error = self.refusal(len(job.body))
         if error is not None:
             self.counters.refused += 1

@@ -31,6 +31,7 @@ class Op:
     retained = True  # kept and tried again while the store cannot be written; otherwise it fails
 
     def __init__(self) -> None:
+        self.in_doubt = False  # it was tried and may have been written: it must be tried until that is known
         self.epoch = 0  # of the leader that asks for a write: a store refuses it under any other
         self.error: StoreError | None = None
         self.then: Callable[[Op], None] | None = None

@@ -1,0 +1,643 @@
+"""Durable jobs, simulated: brokers crash and freeze, disks and databases fail, leases expire, workers and clients come and go.
+
+One seed is one world: one to three brokers of the real code (``Broker`` and ``Durable``) on a store whose faults are drawn from the seed.
+The store keeps only what was committed; a commit in flight when its broker crashes happened, or was torn and did not happen; its answer may
+be lost, so that the group is applied again. After some time the faults stop, and then every rule must hold:
+
+- every acknowledged job has one recorded outcome, which never changed, and its result is right;
+- nothing is acknowledged, and no outcome is told, before it is in the store;
+- submissions with one key have one job;
+- no run of a schedule is stored twice, and none is missing.
+
+    python -m sim.durable --seeds 1000 --first 1
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.durable import Durable
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.jobs import JobPolicy
+from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Finish, Fire, Op, Store, StoreError
+from polydomo.protocols.backoff import Backoff
+from polydomo.protocols.detached import DetachedLink
+from polydomo.protocols.job_messages import make_id, read_answer, write_message
+from polydomo.protocols.model import Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.session import Session
+from polydomo.stores.memory import MemoryBackend, Tables
+from polydomo.wire.frames import Body, frame, join, split
+from polydomo.wire.link import Handler, Hub
+
+START = 1_700_000_000.0  # the wall clock when a world begins
+LEASE = 6.0
+RENEW = 1.5
+SERVICES = ("work", "kept.work")  # the second is durable for plain requests
+CALM = 180.0  # seconds without faults at the end
+
+
+class Breach(Exception):
+    """A rule was broken."""
+
+
+@dataclass
+class Plan:
+    """What a seed draws."""
+
+    seed: int
+    brokers: int = 1
+    shared: bool = False
+    jobs: int = 20
+    plain: int = 8
+    schedules: int = 1
+    trouble: float = 60.0  # seconds in which faults happen
+    crashes: int = 3
+    freezes: int = 2
+    outages: int = 2
+    worker_losses: int = 6
+    fails: float = 0.2
+    lost_answers: float = 0.1
+    disk: float = 0.02  # seconds that a commit takes
+
+
+def draw(seed: int) -> Plan:
+    dice = Random(seed)
+    plan = Plan(seed)
+    plan.shared = dice.random() < 0.6
+    plan.brokers = dice.choice([1, 2, 2, 3]) if plan.shared else 1
+    plan.jobs = dice.randint(5, 40)
+    plan.plain = dice.randint(0, 15)
+    plan.schedules = dice.randint(0, 2)
+    plan.crashes = dice.randint(0, 6)
+    plan.freezes = dice.randint(0, 4)
+    plan.outages = dice.randint(0, 3)
+    plan.worker_losses = dice.randint(0, 10)
+    plan.fails = dice.choice([0.0, 0.2, 0.5])
+    plan.lost_answers = dice.choice([0.0, 0.1, 0.4])
+    plan.disk = dice.choice([0.001, 0.02, 0.3])
+    return plan
+
+
+class Dice(Entropy):
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+
+    def take(self, size: int) -> bytes:
+        return self.random.randbytes(size)
+
+
+class Database(MemoryBackend):
+    """What all brokers of a world share. It watches that an outcome, once recorded, does not change."""
+
+    def __init__(self, tables: Tables, shared: bool) -> None:
+        super().__init__(tables, shared)
+        self.outcomes: dict[str, tuple[str, bytes]] = {}
+        self.fired: Counter[tuple[str, float]] = Counter()
+        self.known: set[str] = set()  # jobs of schedules
+        self.away_until = 0.0
+        self.full_until = 0.0
+        self.slow_until = 0.0
+
+    def apply(self, ops: list[Op], epoch: int) -> None:
+        super().apply(ops, epoch)
+        for op in ops:
+            if (
+                isinstance(op, Fire)
+                and op.job is not None
+                and op.job.id in self.tables.jobs
+                and op.job.id not in self.known
+            ):
+                self.known.add(op.job.id)
+                self.fired[op.job.schedule, op.job.fired] += 1
+            elif isinstance(op, Finish) and op.job.id in self.tables.jobs:
+                job = self.tables.jobs[op.job.id]
+                told = (job.state, job.result)
+                if self.outcomes.setdefault(job.id, told) != told:
+                    raise Breach(f"the outcome of job {job.id} changed from {self.outcomes[job.id]} to {told}")
+
+
+class DiskStore(Store):
+    """The store of one broker: a group at a time, as ``stores.thread`` writes them."""
+
+    def __init__(self, host: "Host") -> None:
+        self.host = host
+        self.pending: list[Op] = []
+        self.busy = False
+        self.trouble: StoreError | None = None
+        self.leads = False
+        self.epoch = 0
+        self.leader = ""
+        self.lease_until = 0.0
+        self.suspended = False
+
+    def put(self, op: Op) -> None:
+        self.pending.append(op)
+        self.kick()
+
+    def refusal(self) -> StoreError | None:
+        return self.trouble
+
+    def kick(self) -> None:
+        """Starts the next commit, if none is under way."""
+        world = self.host.world
+        if self.busy or not self.pending:
+            return
+        self.busy = True
+        ops, self.pending = self.pending, []
+        world.later(world.latency(), self.host.guarded(lambda: self.commit(ops)))
+
+    def commit(self, ops: list[Op]) -> None:
+        world, base = self.host.world, self.host.world.database
+        self.busy = False
+        writes = [op for op in ops if op.writes]
+        stale = [op for op in writes if op.epoch != self.epoch or not self.leads]
+        writes = [op for op in writes if op.epoch == self.epoch and self.leads]
+        if world.now < base.away_until:
+            self.trouble = StoreError(UNAVAILABLE, "the database is away")
+            self.pending = [*writes, *self.pending]
+            self.answer([op for op in ops if not op.writes], self.trouble)
+            self.answer(stale, StoreError(NOT_LEADER, "stale"))
+            world.later(0.5, self.host.guarded(self.kick))
+            return
+        self.answer(stale, StoreError(NOT_LEADER, "stale"))
+        if world.now < base.full_until:
+            self.trouble = StoreError(FULL, "the disk is full")
+            self.answer([op for op in writes if not op.retained and not op.in_doubt], self.trouble)
+            self.pending = [op for op in writes if op.retained or op.in_doubt] + self.pending
+            writes = []
+            world.later(0.5, self.host.guarded(self.kick))
+        else:
+            self.trouble = None
+        try:
+            if writes:
+                base.apply(writes, self.epoch)
+        except StoreError as error:
+            self.answer(writes, error)
+            self.step_down(error.text)
+            writes = []
+        if writes and world.dice.random() < world.plan.lost_answers and world.faulty:
+            world.faults["answers lost"] += 1
+            self.pending = [*writes, *self.pending]  # applied, and nobody heard: it is applied again
+            for op in writes:
+                op.in_doubt = True
+            writes = []
+            world.later(0.5, self.host.guarded(self.kick))
+        for op in ops:
+            if not op.writes:
+                base.read(op)
+        self.answer([op for op in ops if not op.writes], None)
+        self.answer(writes, None)
+        self.kick()
+
+    def answer(self, ops: list[Op], error: StoreError | None) -> None:
+        for op in ops:
+            op.error = error
+
+        def finish() -> None:
+            for op in ops:
+                op.finish()
+
+        self.host.turn(finish)
+
+    # --- the lease
+
+    def tick(self) -> None:
+        """Every ``RENEW`` seconds."""
+        world, base = self.host.world, self.host.world.database
+        world.later(RENEW, self.host.guarded(self.tick))
+        if world.now < base.away_until:
+            if self.leads and not self.suspended and world.now >= self.lease_until and base.shared:
+                self.suspended = True
+                self.host.turn(lambda: self.host.durable.suspend(True))
+            return
+        if self.leads and base.shared:
+            if not base.renew(self.epoch, LEASE):
+                self.step_down("the lease is another's")
+                return
+            self.lease_until = world.now + LEASE
+            if self.suspended:
+                self.suspended = False
+                self.host.turn(lambda: self.host.durable.suspend(False))
+        elif not self.leads:
+            lease = base.acquire(self.host.name, self.host.name, LEASE)
+            if lease.mine:
+                self.leads, self.epoch, self.lease_until = True, lease.epoch, world.now + LEASE
+                loaded = base.load(world.wall() - 600.0)
+                self.host.turn(lambda: self.host.durable.lead(lease.epoch, loaded))
+            elif lease.address != self.leader:
+                self.leader = lease.address
+                self.host.turn(lambda: self.host.durable.follow(lease.address, "another leads"))
+
+    def step_down(self, why: str) -> None:
+        self.leads = self.suspended = False
+        self.leader = ""
+        lost, self.pending = self.pending, []
+        self.answer(lost, StoreError(NOT_LEADER, why))
+        self.host.turn(lambda: self.host.durable.follow("", why))
+
+
+class Peer(Session):
+    """A connection of a simulated client or worker."""
+
+    protocol = "sim"
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker, DetachedLink(Hub(), Handler(), "sim"))
+
+    def send_final(self, request: Request, body: Body) -> None:
+        if callable(request.ref):
+            request.ref(split(body) if body else [], "", "")
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        if callable(request.ref):
+            request.ref([], code, text)
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        raise NotImplementedError
+
+
+class Hands(Peer):
+    """A worker: answers, fails, or is lost with what it has."""
+
+    def __init__(self, host: "Host") -> None:
+        super().__init__(host.broker)
+        self.host = host
+        self.worker: Worker | None = None
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        world = self.host.world
+        token, body = request.token, b"".join(split(request.body)) if request.body else b""
+        world.runs[body] += 1
+        fails = world.faulty and world.dice.random() < world.plan.fails
+
+        def end() -> None:
+            if worker.alive:
+                if fails:
+                    self.host.broker.fail(worker, token, "failed", "no luck")
+                else:
+                    self.host.broker.final(worker, token, frame(body.upper(), False))
+
+        world.later(world.dice.choice([0.001, 0.05, 1.0, 5.0]), self.host.guarded(lambda: self.host.turn(end)))
+
+
+class Host:
+    """A machine with one broker at a time."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.world = world
+        self.name = name
+        self.life = 0  # counts the starts: what belongs to an earlier one does not happen any more
+        self.up = False
+        self.frozen_until = 0.0
+        self.put_off: list[Callable[[], None]] = []
+        self.start()
+
+    def start(self) -> None:
+        world = self.world
+        self.life += 1
+        self.up = True
+        self.broker = Broker(world.now, Dice(world.dice.randrange(2**32)), wall=START)
+        self.store = DiskStore(self)
+        policy = JobPolicy()
+        policy.backoff = Backoff(attempts=4, first=0.5, most=5.0)
+        policy.keep = policy.keep_dead = 1e6
+        policy.repeat = 600.0
+        self.durable = Durable(self.broker, self.store, policy, [b"kept.*"], zone)
+        self.broker.use_jobs(self.durable)
+        self.timer_at = 0.0
+        self.hands: list[Hands] = []
+        self.client = Peer(self.broker)
+        self.turn(lambda: self.broker.session_opened(self.client))
+        for _ in range(2):
+            self.hire()
+        self.store.tick()
+
+    def hire(self) -> None:
+        hands = Hands(self)
+
+        def register() -> None:
+            self.broker.session_opened(hands)
+            hands.worker = self.broker.register_worker(
+                hands, [name.encode() for name in SERVICES], None, 1, True, 0.0, 0.0
+            )
+
+        self.hands.append(hands)
+        self.turn(register)
+
+    def lose(self) -> None:
+        """A worker's connection breaks; another one comes."""
+        if self.hands:
+            hands = self.hands.pop(self.world.dice.randrange(len(self.hands)))
+            self.turn(lambda: self.broker.session_closed(hands, "the connection broke"))
+            self.world.later(1.0, self.guarded(self.hire))
+
+    def crash(self) -> None:
+        """What is not in the store is gone. A commit under way happened, or it did not."""
+        if not self.up:
+            return
+        self.world.faults["crashes"] += 1
+        self.up = False
+        self.life += 1
+        self.put_off = []
+        self.world.later(self.world.dice.choice([0.1, 2.0, 15.0]), self.start)
+
+    def freeze(self, seconds: float) -> None:
+        self.world.faults["freezes"] += 1
+        self.frozen_until = max(self.frozen_until, self.world.now + seconds)
+        self.world.later(seconds, self.thaw)
+
+    def thaw(self) -> None:
+        if self.world.now >= self.frozen_until:
+            waiting, self.put_off = self.put_off, []
+            for function in waiting:
+                function()
+
+    def guarded(self, function: Callable[[], None]) -> Callable[[], None]:
+        """To be called later, if the same broker is still there; put off while it is frozen."""
+        life = self.life
+
+        def run() -> None:
+            if self.life != life:
+                return
+            if self.world.now < self.frozen_until:
+                self.put_off.append(run)
+            else:
+                function()
+
+        return run
+
+    def turn(self, function: Callable[[], object]) -> None:
+        """One turn of the broker's loop."""
+        broker = self.broker
+        broker.now = self.world.now
+        function()
+        broker.end_turn()
+        when = broker.next_deadline()
+        if when is not None and (not self.timer_at or when < self.timer_at or self.timer_at <= self.world.now):
+            self.timer_at = when
+            self.world.later(max(0.0, when - self.world.now), self.guarded(self.timer))
+
+    def timer(self) -> None:
+        self.timer_at = 0.0
+        self.turn(self.broker.run_timers)
+        self.broker.check_invariants()
+
+
+def zone(name: str) -> tzinfo:
+    return UTC
+
+
+@dataclass
+class World:
+    plan: Plan
+    now: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    runs: Counter[bytes] = field(default_factory=Counter)
+    acknowledged: dict[str, bytes] = field(default_factory=dict)  # job -> body
+    keys: dict[str, str] = field(default_factory=dict)
+    told: dict[str, str] = field(default_factory=dict)  # job -> the outcome a client was told
+    replies: int = 0
+    faulty: bool = True
+
+    def __post_init__(self) -> None:
+        self.dice = Random(self.plan.seed * 7919 + 1)
+        self.queue: list[tuple[float, int, Callable[[], None]]] = []
+        self.numbers = count()
+        self.database = Database(Tables(), self.plan.shared)
+        self.hosts = [Host(self, f"host{n}") for n in range(self.plan.brokers)]
+
+    def wall(self) -> float:
+        return START + self.now
+
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
+        heappush(self.queue, (self.now + seconds, next(self.numbers), function))
+
+    def latency(self) -> float:
+        slow = self.now < self.database.slow_until
+        return self.plan.disk * self.dice.uniform(0.5, 2.0) + (self.dice.uniform(1.0, 12.0) if slow else 0.0)
+
+    def run(self) -> "World":
+        plan, dice = self.plan, self.dice
+        for n in range(plan.jobs):
+            self.later(dice.uniform(0, plan.trouble), lambda n=n: self.submit(n))  # type: ignore[misc]
+        for n in range(plan.plain):
+            self.later(dice.uniform(0, plan.trouble), lambda n=n: self.plain(b"plain %d" % n, 0))  # type: ignore[misc]
+        for n in range(plan.schedules):
+            self.later(dice.uniform(5, 10), lambda n=n: self.schedule(n))  # type: ignore[misc]
+        for _ in range(plan.crashes):
+            self.later(dice.uniform(0, plan.trouble), lambda: dice.choice(self.hosts).crash())
+        for _ in range(plan.freezes):
+            self.later(
+                dice.uniform(0, plan.trouble), lambda: dice.choice(self.hosts).freeze(dice.choice([1.0, 8.0, 25.0]))
+            )
+        for _ in range(plan.worker_losses):
+            self.later(dice.uniform(0, plan.trouble), lambda: self.lose_worker())
+        for _ in range(plan.outages):
+            self.later(dice.uniform(0, plan.trouble), self.outage)
+        self.later(plan.trouble, self.heal)
+        end = plan.trouble + CALM
+        while self.queue and self.queue[0][0] <= end:
+            self.now, _, function = heappop(self.queue)
+            self.database.now = self.now
+            function()
+        self.check()
+        return self
+
+    def lose_worker(self) -> None:
+        host = self.dice.choice(self.hosts)
+        if host.up:
+            self.faults["workers lost"] += 1
+            host.guarded(host.lose)()
+
+    def outage(self) -> None:
+        until = self.now + self.dice.choice([0.5, 5.0, 20.0])
+        kind = self.dice.choice(["away", "full", "slow"])
+        self.faults[f"store {kind}"] += 1
+        if kind == "away":
+            self.database.away_until = until
+        elif kind == "full":
+            self.database.full_until = until
+        else:
+            self.database.slow_until = until
+
+    def heal(self) -> None:
+        self.faulty = False
+        self.database.away_until = self.database.full_until = self.database.slow_until = 0.0
+
+    # --- clients
+
+    def ask(self, service: str, frames: list[bytes], answer: Callable[[list[bytes], str, str], None]) -> None:
+        """One request to some broker; no answer at all is an answer too, after a while."""
+        host = self.dice.choice(self.hosts)
+        done: list[bool] = []
+
+        def once(reply: list[bytes], code: str, text: str) -> None:
+            if not done:
+                done.append(True)
+                answer(reply, code, text)
+
+        def send() -> None:
+            host.turn(lambda: host.broker.request(host.client, service.encode(), join(frames), once))
+
+        if host.up:
+            host.guarded(send)()
+        self.later(30.0, lambda: once([], "no-answer", ""))
+
+    def submit(self, n: int) -> None:
+        dice = self.dice
+        body = b"job %d" % n
+        key = f"key{n % 5}" if n % 4 == 0 else ""
+        if key:
+            body = b"job of " + key.encode()
+        header: dict[str, object] = {"service": "work", "id": make_id(self.wall(), dice.randbytes(10))}
+        if key:
+            header["key"] = key
+        if dice.random() < 0.2:
+            header["delay_us"] = dice.randint(0, 20_000_000)
+        if dice.random() < 0.1:
+            header["ttl_us"] = dice.randint(1_000_000, 60_000_000)
+        message = write_message(header, [body])
+
+        def answered(reply: list[bytes], code: str, text: str) -> None:
+            row, _ = read_answer(reply) if reply else ({"error": code}, [])
+            if row.get("error") is not None:
+                self.later(1.0, lambda: self.ask("polydomo.submit", message, answered))
+                return
+            id = str(row["job"])
+            if id not in self.database.tables.jobs:
+                raise Breach(f"job {id} was acknowledged and is not in the store")
+            if key and self.keys.setdefault(key, id) != id:
+                raise Breach(f"{key} is job {self.keys[key]} and job {id}")
+            self.acknowledged[id] = body
+            self.later(dice.uniform(0, 40), lambda: self.fetch(id, body))
+
+        self.ask("polydomo.submit", message, answered)
+
+    def fetch(self, id: str, body: bytes) -> None:
+        def answered(reply: list[bytes], code: str, text: str) -> None:
+            row, result = read_answer(reply) if reply else ({"error": code}, [])
+            if row.get("error") is not None:
+                if row["error"] == "not-found":
+                    raise Breach(f"job {id} was acknowledged and is not found")
+                self.later(2.0, lambda: self.fetch(id, body))
+                return
+            self.tell(id, str(row["state"]), b"".join(result), body)
+
+        self.ask("polydomo.result", write_message({"job": id, "wait_us": 10_000_000}), answered)
+
+    def tell(self, id: str, state: str, result: bytes, body: bytes) -> None:
+        recorded = self.database.outcomes.get(id)
+        if recorded is None or recorded[0] != state:
+            raise Breach(f"a client was told that job {id} is {state}, and the store has {recorded}")
+        if state == states.DONE and result != body.upper():
+            raise Breach(f"job {id} gave {result!r} for {body!r}")
+        self.told[id] = state
+
+    def plain(self, body: bytes, tries: int) -> None:
+        """A plain request to a durable service; repeated until it is answered."""
+
+        def answered(reply: list[bytes], code: str, text: str) -> None:
+            if code in ("failed", "gave-up", "timeout"):
+                return  # an outcome
+            if code or not reply:
+                if tries < 60:
+                    self.later(self.dice.uniform(0.5, 3.0), lambda: self.plain(body, tries + 1))
+                return
+            if b"".join(reply) != body.upper():
+                raise Breach(f"{reply!r} for {body!r}")
+            stored = [job for job in self.database.tables.jobs.values() if job.result == frame(body.upper(), False)]
+            if not stored:
+                raise Breach(f"the reply to {body!r} was sent and is not in the store")
+            self.replies += 1
+
+        self.ask("kept.work", [body], answered)
+
+    def schedule(self, n: int) -> None:
+        header: dict[str, object] = {"name": f"tick{n}", "service": "work", "when": f"every {3 + n}s"}
+        message = write_message(header, [b"tick %d" % n])
+
+        def answered(reply: list[bytes], code: str, text: str) -> None:
+            row, _ = read_answer(reply) if reply else ({"error": code}, [])
+            if row.get("error") is not None:
+                self.later(1.0, lambda: self.ask("polydomo.schedule", message, answered))
+
+        self.ask("polydomo.schedule", message, answered)
+
+    # --- the rules, once the faults are over
+
+    def check(self) -> None:
+        tables = self.database.tables
+        for id, body in self.acknowledged.items():
+            job = tables.jobs.get(id)
+            if job is None:
+                raise Breach(f"job {id} was acknowledged and is gone")
+            if job.state not in states.ENDED:
+                raise Breach(
+                    f"job {id} has no outcome: {job.state}, {job.attempts} attempts, due {job.due - START:.1f}"
+                )
+            if job.state == states.DONE and job.result != frame(body.upper(), False):
+                raise Breach(f"job {id} has the result {job.result!r} for {body!r}")
+            if id not in self.told:
+                raise Breach(f"nobody could fetch the outcome of job {id}")
+        for job in tables.jobs.values():
+            if job.state not in states.ENDED and not job.schedule:
+                raise Breach(f"job {job.id} was stored and never ended: {job.attempts} attempts")
+            if job.attempts > 4:
+                raise Breach(f"job {job.id} was tried {job.attempts} times")
+        for (name, fired), times in self.database.fired.items():
+            if times != 1:
+                raise Breach(f"{name} ran {times} times for {fired - START:.1f}")
+        for name, row in tables.schedules.items():
+            if row.next and row.next < self.wall() - 60.0:
+                raise Breach(f"{name} should have run at {row.next - START:.1f}, and it is {self.now:.1f}")
+
+
+def run_seed(seed: int) -> tuple[int, str, Counter[str], int]:
+    """(seed, what broke or "", faults, acknowledged jobs)."""
+    world = World(draw(seed))
+    try:
+        world.run()
+    except Breach as breach:
+        return seed, str(breach), world.faults, len(world.acknowledged)
+    except AssertionError as error:
+        return seed, f"invariant: {error}", world.faults, len(world.acknowledged)
+    except Exception as error:
+        return seed, f"fault: {error!r}", world.faults, len(world.acknowledged)
+    return seed, "", world.faults, len(world.acknowledged)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Simulate durable jobs.")
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    faults: Counter[str] = Counter()
+    acknowledged = 0
+    broken = 0
+    with ProcessPoolExecutor(given.jobs) as pool:
+        for seed, breach, found, jobs in pool.map(
+            run_seed, range(given.first, given.first + given.seeds), chunksize=20
+        ):
+            faults.update(found)
+            acknowledged += jobs
+            if breach:
+                broken += 1
+                print(f"seed {seed}: {breach}", flush=True)
+    counts = ", ".join(f"{number:,} {name}" for name, number in faults.most_common())
+    print(f"{given.seeds} seeds, {acknowledged:,} jobs acknowledged, faults: {counts}")
+    print("every seed held" if not broken else f"{broken} seeds broke a rule")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

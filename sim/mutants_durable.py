@@ -1,0 +1,289 @@
+"""Small deliberate breakages of durable jobs: each must be found by some seed of ``sim.durable``."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from polydomo.broker.durable import Durable
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.job import Job
+from polydomo.broker.jobs.jobs import Jobs
+from polydomo.broker.jobs.lanes import Lanes
+from polydomo.broker.jobs.ops import Finish, Fire, Insert, Loaded, Op
+from polydomo.broker.jobs.schedules import Schedules
+from polydomo.stores.memory import MemoryBackend
+from sim.durable import run_seed
+
+SEEDS = 40  # tried for each mutant
+
+
+@dataclass(frozen=True)
+class DurableMutant:
+    name: str
+    says: str
+    break_it: Callable[[ExitStack], None]
+
+    @contextmanager
+    def broken(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            self.break_it(stack)
+            yield
+
+
+MUTANTS: list[DurableMutant] = []
+
+
+def mutant(says: str) -> Callable[[Callable[[ExitStack], None]], Callable[[ExitStack], None]]:
+    def add(function: Callable[[ExitStack], None]) -> Callable[[ExitStack], None]:
+        MUTANTS.append(DurableMutant(function.__name__.replace("_", "-"), says, function))
+        return function
+
+    return add
+
+
+def swap(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    stack.enter_context(patch.object(owner, name, make(getattr(owner, name))))
+
+
+@mutant("a job is acknowledged before it is on disk")
+def acknowledge_before_sync(stack: ExitStack) -> None:
+    def make(submit: Any) -> Any:
+        def mutated(self: Jobs, job: Job, answer: Any) -> None:
+            if self.leads and job.id not in self.open:
+                answer(job, None)
+                submit(self, job, lambda found, error: None)
+            else:
+                submit(self, job, answer)
+
+        return mutated
+
+    swap(stack, Jobs, "submit", make)
+
+
+@mutant("an outcome is told before it is on disk")
+def outcome_before_sync(stack: ExitStack) -> None:
+    def make(record: Any) -> Any:
+        def mutated(self: Jobs, job: Job, state: str, outcome: str, reason: str) -> None:
+            record(self, job, state, outcome, reason)
+            for answer in self._waiting.pop(job.id, []):
+                phase, job.phase = job.phase, state
+                del self.open[job.id]
+                answer(job, None)
+                self.open[job.id], job.phase = job, phase
+
+        return mutated
+
+    swap(stack, Jobs, "_record", make)
+
+
+@mutant("the store ignores the epoch of a write")
+def ignore_fencing(stack: ExitStack) -> None:
+    def make(apply: Any) -> Any:
+        def mutated(self: MemoryBackend, ops: list[Op], epoch: int) -> None:
+            apply(self, ops, self.tables.epoch)
+
+        return mutated
+
+    def write_any(finish: Any) -> Any:
+        def mutated(self: MemoryBackend, op: Finish) -> None:
+            job = self.tables.jobs.get(op.job.id)
+            if job is not None:
+                job.state = states.OPEN  # as a store that does not look would do
+            finish(self, op)
+
+        return mutated
+
+    swap(stack, MemoryBackend, "apply", make)
+    swap(stack, MemoryBackend, "_finish", write_any)
+
+
+@mutant("a new leader does not load the jobs that wait for their next attempt")
+def waiting_jobs_forgotten(stack: ExitStack) -> None:
+    def make(lead: Any) -> Any:
+        def mutated(self: Jobs, epoch: int, loaded: Loaded) -> None:
+            loaded.jobs = [job for job in loaded.jobs if not job.attempts]
+            lead(self, epoch, loaded)
+
+        return mutated
+
+    swap(stack, Jobs, "lead", make)
+
+
+@mutant("results are dropped at a restart")
+def results_dropped(stack: ExitStack) -> None:
+    def make(load: Any) -> Any:
+        def mutated(self: MemoryBackend, since: float) -> Loaded:
+            for job in self.tables.jobs.values():
+                if job.state == states.DONE:
+                    job.result = b""
+            return load(self, since)  # type: ignore[no-any-return]
+
+        return mutated
+
+    swap(stack, MemoryBackend, "load", make)
+
+
+@mutant("a key is not looked up in the store")
+def keys_forgotten(stack: ExitStack) -> None:
+    def make(insert: Any) -> Any:
+        def mutated(self: MemoryBackend, job: Job) -> Job | None:
+            self.tables.keys.pop(job.key, None)
+            return insert(self, job)  # type: ignore[no-any-return]
+
+        return mutated
+
+    def forget(adopt: Any) -> Any:
+        def mutated(self: Jobs, job: Job, now: float) -> None:
+            adopt(self, job, now)
+            self.keys.pop(job.key, None)
+
+        return mutated
+
+    swap(stack, MemoryBackend, "_insert", make)
+    swap(stack, Jobs, "_adopt", forget)
+
+
+@mutant("the time of a schedule's next run is not stored with the run")
+def schedule_not_advanced(stack: ExitStack) -> None:
+    def make(apply: Any) -> Any:
+        def mutated(self: MemoryBackend, op: Op) -> None:
+            if isinstance(op, Fire):
+                self.tables.fired.clear()
+                row = self.tables.schedules.get(op.name)
+                due = row.next if row is not None else 0.0
+                apply(self, op)
+                if row is not None:
+                    row.next = due
+            else:
+                apply(self, op)
+
+        return mutated
+
+    swap(stack, MemoryBackend, "_apply", make)
+
+
+@mutant("attempts are not counted")
+def attempts_not_counted(stack: ExitStack) -> None:
+    def make(failed: Any) -> Any:
+        def mutated(self: Jobs, job: Job, code: str, reason: str, after: float, now: float) -> None:
+            backoff = self.policy.backoff
+            attempts, job.attempts = job.attempts, min(job.attempts, backoff.attempts - 1)
+            failed(self, job, code, reason, after, now)
+            job.attempts = attempts
+
+        return mutated
+
+    swap(stack, Jobs, "_attempt_failed", make)
+
+
+@mutant("an attempt that was not tried is forgotten")
+def not_tried_forgotten(stack: ExitStack) -> None:
+    def make(ended: Any) -> Any:
+        def mutated(
+            self: Jobs, job: Job, code: str, reason: str, body: bytes, taken: bool, after: float = -1.0
+        ) -> None:
+            if code == "gave-up":
+                return
+            ended(self, job, code, reason, body, taken, after)
+
+        return mutated
+
+    swap(stack, Jobs, "attempt_ended", make)
+
+
+@mutant("delayed jobs are never due")
+def delayed_for_ever(stack: ExitStack) -> None:
+    swap(stack, Lanes, "due", lambda due: lambda self, now: [])
+    swap(stack, Lanes, "next", lambda following: lambda self: 0.0)
+
+
+@mutant("jobs do not expire")
+def expiry_skipped(stack: ExitStack) -> None:
+    def make(insert: Any) -> Any:
+        def mutated(self: Jobs, job: Job, now: float) -> None:
+            expires, job.expires = job.expires, 0.0
+            if expires:
+                job.due = now + 1e6
+            insert(self, job, now)
+
+        return mutated
+
+    swap(stack, Jobs, "_adopt", make)
+
+
+@mutant("a broker that no longer leads answers from memory")
+def answers_after_fencing(stack: ExitStack) -> None:
+    def make(stored: Any) -> Any:
+        def mutated(self: Jobs, op: Insert, answer: Any) -> None:
+            if op.error is not None and op.error.code == "not-leader":
+                op.error = None
+                self._inserting.pop(op.job.id, None)
+                self.bytes -= len(op.job.body)
+                answer(op.job, None)
+                return
+            stored(self, op, answer)
+
+        return mutated
+
+    swap(stack, Jobs, "_stored", make)
+
+
+@mutant("a refused write of a job is taken for done")
+def refusal_ignored(stack: ExitStack) -> None:
+    def make(stored: Any) -> Any:
+        def mutated(self: Jobs, op: Insert, answer: Any) -> None:
+            op.error = None
+            stored(self, op, answer)
+
+        return mutated
+
+    swap(stack, Jobs, "_stored", make)
+
+
+@mutant("another job's result is given to who waits")
+def wrong_result(stack: ExitStack) -> None:
+    def make(ended: Any) -> Any:
+        def mutated(
+            self: Jobs, job: Job, code: str, reason: str, body: bytes, taken: bool, after: float = -1.0
+        ) -> None:
+            other = next((found for found in self.open.values() if found is not job and found.phase == "running"), job)
+            ended(self, job, code, reason, other.body if code == "ok" else body, taken, after)
+
+        return mutated
+
+    swap(stack, Jobs, "attempt_ended", make)
+
+
+@mutant("schedules are not loaded by a new leader")
+def schedules_forgotten(stack: ExitStack) -> None:
+    swap(stack, Schedules, "load", lambda load: lambda self, rows: None)
+
+
+@mutant("a plain request is answered before its result is on disk")
+def plain_before_sync(stack: ExitStack) -> None:
+    def make(end_turn: Any) -> Any:
+        def mutated(self: Durable) -> None:
+            for request, code, _, body in list(self.session.ended):
+                job = self._attempts.get(request)
+                if job is not None and code == "ok":
+                    for waiting, wait in list(self.parked.items()):
+                        if wait.plain and wait.job == job.id:
+                            job.state, job.result = states.DONE, bytes(body)
+                            self._deliver(waiting, job)
+                            job.state = states.OPEN
+            end_turn(self)
+
+        return mutated
+
+    swap(stack, Durable, "end_turn", make)
+
+
+def find(mutant: DurableMutant) -> int:
+    """The first seed that finds it; 0: none of ``SEEDS``."""
+    with mutant.broken():
+        for seed in range(1, SEEDS + 1):
+            if run_seed(seed)[1]:
+                return seed
+    return 0

@@ -1,0 +1,23 @@
+"""Durable jobs in the simulator: some seeds hold, and each deliberate breakage is found."""
+
+import pytest
+
+from sim.durable import run_seed
+from sim.mutants_durable import MUTANTS, SEEDS, DurableMutant, find
+
+
+@pytest.mark.parametrize("first", range(1, 21, 5))
+def test_some_seeds_hold(first: int) -> None:
+    for seed in range(first, first + 5):
+        assert run_seed(seed)[1] == "", f"python -m sim.durable --seeds 1 --first {seed}"
+
+
+@pytest.mark.long
+def test_five_thousand_seeds_hold() -> None:
+    for seed in range(1, 5001):
+        assert run_seed(seed)[1] == "", f"python -m sim.durable --seeds 1 --first {seed}"
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_mutant_is_found(mutant: DurableMutant) -> None:
+    assert find(mutant), f"{mutant.name} ({mutant.says}) survived {SEEDS} seeds"
