@@ -1,0 +1,255 @@
+"""Durable jobs on real processes that are killed: ``python -m chaos.jobs --jobs 50000 --store sqlite``.
+
+Brokers, workers and clients are processes. Each is killed with SIGKILL again and again, and started anew; with PostgreSQL the database is
+killed too. Clients append each acknowledged job to a file of their own before they go on. At the end every acknowledged job must have one
+outcome: done, with the right result. With two brokers, the one that leads is killed each time: a failover.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from polydomo import AsyncClient, PolydomoError
+
+PYTHON = [sys.executable, "-m"]
+PATIENCE = 900.0
+
+
+class Process:
+    """A process that can be killed and started again."""
+
+    def __init__(self, *words: str, log: Path) -> None:
+        self.words = words
+        self.log = log
+        self.kills = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([*PYTHON, *self.words], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.kills += 1
+
+    def kill_and_start(self) -> None:
+        self.kill()
+        self.start()
+
+    def end(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    @property
+    def ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
+
+
+def worker(url: str) -> None:
+    """A worker process: doubles numbers, and fails now and then."""
+    from polydomo import CallFailed, Worker
+
+    made = Worker(url, concurrency=8, name=f"chaos-{os.getpid()}")
+
+    @made.service("double")
+    def double(call: Any) -> str:
+        number = int(call.text)
+        if call.attempt == 1 and number % 97 == 0:
+            raise CallFailed("unlucky", "on the first attempt")
+        return str(2 * number)
+
+    made.run()
+
+
+async def client(url: str, first: int, count: int, path: str, outstanding: int) -> None:
+    """A client process: submits numbers and writes down the ids; goes on where an earlier life of it stopped."""
+    from polydomo import Backoff
+
+    done = (
+        {json.loads(line)[1] for line in Path(path).read_text().splitlines() if line.endswith("]")}
+        if Path(path).exists()
+        else set()
+    )
+    numbers = [number for number in range(first, first + count) if number not in done]
+    retries = Backoff(attempts=100, first=0.05, most=1.0)
+    async with AsyncClient(url, timeout=PATIENCE, connect_timeout=PATIENCE) as made:
+        with open(path, "a") as file:
+
+            async def submit(number: int) -> None:
+                job = await made.submit_job("double", str(number), key=f"n{number}", retries=retries)
+                file.write(json.dumps([job, number]) + "\n")
+                file.flush()
+
+            pending: set[asyncio.Task[None]] = set()
+            for number in numbers:
+                pending.add(asyncio.create_task(submit(number)))
+                if len(pending) >= outstanding:
+                    ready, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                    for task in ready:
+                        task.result()
+            for task in pending:
+                await task
+
+
+async def outcomes(url: str, jobs: dict[str, int]) -> Counter[str]:
+    """Fetches every result."""
+    found: Counter[str] = Counter()
+    limit = asyncio.Semaphore(64)
+    async with AsyncClient(url, timeout=PATIENCE, connect_timeout=PATIENCE) as made:
+
+        async def fetch(job: str, number: int) -> None:
+            async with limit:
+                try:
+                    result = await made.result(job, wait=PATIENCE)
+                except PolydomoError as error:
+                    found[f"wrong: {error}"] += 1
+                else:
+                    found["right" if result.text == str(2 * number) else "wrong result"] += 1
+
+        await asyncio.gather(*(fetch(job, number) for job, number in jobs.items()))
+    return found
+
+
+async def leader(urls: list[str]) -> int:
+    """Which broker leads; -1: none."""
+    for n, url in enumerate(urls):
+        try:
+            async with AsyncClient(url, timeout=1.0, connect_timeout=0.5) as made:
+                row, _ = await made.jobs.ask("jobs", {"limit": 1}, None, 1.0)
+                if row["leads"]:
+                    return n
+        except PolydomoError:
+            pass
+    return -1
+
+
+def run(
+    jobs: int, store: str, brokers: int, seed: int, pause: float, clients: int = 2, workers: int = 2, rounds: int = 0
+) -> Counter[str]:
+    """Runs the whole thing, and returns what became of the acknowledged jobs. ``rounds``: at least so many kills of brokers."""
+    dice = random.Random(seed)
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="polydomo-chaos-")))
+        server: Any = None
+        url = store
+        if store == "postgresql":
+            from tests.postgres import Postgres
+
+            server = Postgres()
+            stack.callback(server.remove)
+            server.start()
+            url = server.url
+        urls = [f"ipc://{directory}/broker{n}.sock" for n in range(brokers)]
+        everywhere = ",".join(urls)
+        made: list[Process] = []
+
+        def end_all() -> None:
+            for process in made:
+                process.end()
+
+        stack.callback(end_all)
+
+        def launch(name: str, *words: str) -> Process:
+            made.append(Process(*words, log=directory / f"{name}.log"))
+            return made[-1]
+
+        running = [
+            launch(
+                f"broker{n}", "polydomo", "up", "--listen", urls[n], "--data", str(directory / f"data{n}"), "--store", url,
+                "--journal", "off", "--durable-lease", "2s",
+            )
+            for n in range(brokers)
+        ]  # fmt: skip
+        hands = [launch(f"worker{n}", "chaos.jobs", "--worker", everywhere) for n in range(workers)]
+        share = jobs // clients
+        files = [directory / f"client{n}.txt" for n in range(clients)]
+        submitting = [
+            launch(f"client{n}", "chaos.jobs", "--client", everywhere,
+                "--first", str(n * share), "--jobs", str(share), "--file", str(files[n]),
+            )
+            for n in range(clients)
+        ]  # fmt: skip
+        begun = time.monotonic()
+        kills: Counter[str] = Counter()
+        while (
+            not all(one.ended for one in submitting) or kills["broker"] < rounds
+        ) and time.monotonic() - begun < PATIENCE:
+            time.sleep(dice.uniform(0.3, 1.0) * pause)
+            kind = dice.choice(["broker", "broker", "worker", "client", *(["database"] if server is not None else [])])
+            if kind == "broker":
+                leads = asyncio.run(leader(urls)) if brokers > 1 else 0
+                if leads >= 0:
+                    kills["broker"] += 1
+                    running[leads].kill_and_start()
+            elif kind == "worker":
+                kills["worker"] += 1
+                dice.choice(hands).kill_and_start()
+            elif kind == "client":
+                open_ones = [one for one in submitting if not one.ended]
+                if open_ones:
+                    kills["client"] += 1
+                    dice.choice(open_ones).kill_and_start()
+            else:
+                kills["database"] += 1
+                server.kill()
+                server.start()
+        acknowledged: dict[str, int] = {}
+        for file in files:
+            for line in file.read_text().splitlines():
+                if line.endswith("]"):
+                    job, number = json.loads(line)
+                    acknowledged[job] = number
+        found = asyncio.run(outcomes(everywhere, acknowledged))
+        found["acknowledged"] = len(acknowledged)
+        found["numbers"] = len(set(acknowledged.values()))
+        for kind, number in kills.items():
+            found[f"kills of {kind}"] = number
+        found["seconds"] = round(time.monotonic() - begun)
+        if found["right"] != found["acknowledged"]:
+            for path in sorted(directory.glob("*.log")):
+                print(f"--- {path.name}", path.read_text()[-2000:], file=sys.stderr)
+        return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Kill everything while durable jobs run.")
+    parser.add_argument("--jobs", type=int, default=5000)
+    parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
+    parser.add_argument("--brokers", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pause", type=float, default=2.0, help="seconds between two kills")
+    parser.add_argument("--rounds", type=int, default=0, help="at least so many kills of brokers")
+    parser.add_argument("--worker")
+    parser.add_argument("--client")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--file", default="")
+    given = parser.parse_args()
+    if given.worker:
+        worker(given.worker)
+        return 0
+    if given.client:
+        asyncio.run(client(given.client, given.first, given.jobs, given.file, 64))
+        return 0
+    found = run(given.jobs, given.store, given.brokers, given.seed, given.pause, rounds=given.rounds)
+    for name, number in found.items():
+        print(f"{name}: {number:,}")
+    return 0 if found["right"] == found["acknowledged"] == found["numbers"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
