@@ -61,7 +61,8 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     if name == b"mmi.service":
         # RFC 18: "the broker may integrate services directly rather than using MDP/Worker"
         asked = flat(body)
-        return frame(b"200" if asked in NAMES or broker.has_worker(asked) else b"404", False)
+        own = asked in NAMES or (asked in job_services.TITANIC and broker.durable is not None)
+        return frame(b"200" if own or broker.has_worker(asked) else b"404", False)
     if name == b"polydomo.window":
         return frame(str(window(broker, session, flat(body))).encode(), False)
     rows: object
