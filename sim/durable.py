@@ -35,6 +35,7 @@ from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.stores.memory import MemoryBackend, Tables
+from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import Body, frame, join, split
 from polydomo.wire.link import Handler, Hub
 
@@ -337,7 +338,7 @@ class Host:
         """A worker's connection breaks; another one comes."""
         if self.hands:
             hands = self.hands.pop(self.world.dice.randrange(len(self.hands)))
-            self.turn(lambda: self.broker.session_closed(hands, "the connection broke"))
+            self.turn(lambda: self.broker.session_closed(hands, CloseReason(CloseCause.CONNECTION_LOST)))
             self.world.later(1.0, self.guarded(self.hire))
 
     def crash(self) -> None:

@@ -25,7 +25,7 @@ def call(url: str, service: bytes, *body: bytes) -> list[bytes]:
         socket.linger = 0
         socket.connect(url)
         socket.send_multipart([b"MDPC01", service, *body])
-        assert socket.poll(PATIENCE * 1000), "no reply"
+        assert socket.poll(int(PATIENCE * 1000)), "no reply"
         reply = socket.recv_multipart()
     assert reply[:2] == [b"MDPC01", service]
     return reply[2:]

@@ -75,7 +75,7 @@ def test_lives_together_have_every_event() -> None:
         live(world, seed)
         recorder.end("over")
         found |= {row["event"] for row in recorder.rows() if "event" in row}
-    without = {schema.MISSING, schema.LOG, schema.PUBLISHED, schema.REFUSED, schema.LAGGED, schema.ACCESS}
+    without = {schema.MISSING, schema.LOG, schema.PUBLISHED, schema.REFUSED, schema.LAGGED, schema.ACCESS, schema.JOB}
     assert found >= set(schema.EVENTS) - without
 
 

@@ -124,6 +124,7 @@ def status(broker: "Broker") -> Row:
         "held_bytes": broker.held_bytes,
         "draining": broker.draining,
         "workers_by_state": figures.workers(broker),
+        "jobs": broker.durable.figures() if broker.durable is not None else None,
         **figures.totals(broker),
     }
 

@@ -24,7 +24,7 @@ from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_RELEASED, MAX_DURABLE_NAMES, MAX_JOB_DELAY, STORE_ANSWER
 from polydomo.protocols.detached import DetachedLink
-from polydomo.protocols.job_messages import RETRY_CODE, make_id
+from polydomo.protocols.job_messages import RETRY_CODE, instant, make_id
 from polydomo.protocols.model import Service
 from polydomo.protocols.request import DONE, FAILED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request, new_request
 from polydomo.protocols.session import Session
@@ -77,6 +77,32 @@ class JobSession(Session):
             self.on_due(key)
 
 
+class Recording(Listener):
+    """What happens to jobs goes to the broker's recorder, whichever it is at the moment."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def job_accepted(self, job: Job) -> None:
+        self._broker.recorder.job(job.id, job.service, "accepted", job.attempts, len(job.body), job.schedule)
+
+    def job_retried(self, job: Job, code: str, reason: str, wait: float) -> None:
+        text = f"{code}: {reason}; again in {wait:.3f} s"
+        self._broker.recorder.job(job.id, job.service, "retry", job.attempts, 0, text)
+
+    def job_ended(self, job: Job) -> None:
+        text = job.reason if job.state != states.DONE else ""
+        self._broker.recorder.job(job.id, job.service, job.state, job.attempts, len(job.result), text)
+
+    def schedule_fired(self, name: str, fired: float, job: Job | None) -> None:
+        what, id = ("fired", job.id) if job is not None else ("skipped", "")
+        service = job.service if job is not None else b""
+        self._broker.recorder.job(id, service, what, 0, 0, f"schedule {name}, due {instant(fired)}")
+
+    def leadership(self, leads: bool, epoch: int, why: str) -> None:
+        self._broker.recorder.job("", b"", "leads" if leads else "follows", 0, 0, f"epoch {epoch}: {why}")
+
+
 class Wait:
     """What a parked request waits for. ``job`` is known once it is stored."""
 
@@ -103,7 +129,7 @@ class Durable(Runner, Clockwork):
     ) -> None:
         self.broker = broker
         self.patterns = patterns
-        self.jobs = Jobs(store, self, policy, listener)
+        self.jobs = Jobs(store, self, policy, listener if listener is not None else Recording(broker))
         self.schedules = Schedules(self.jobs, self)
         self.session = JobSession(broker)
         self.parked: dict[Request, Wait] = {}
@@ -411,6 +437,25 @@ class Durable(Runner, Clockwork):
                     outcomes.fail(
                         self.broker, request, SHUTDOWN, "the broker is shutting down; the job stays in the store"
                     )
+
+    def figures(self) -> "dict[str, object]":
+        """For `polydomo status`, figures and metrics."""
+        counters = self.jobs.counters
+        return {
+            "leads": self.jobs.leads and not self.jobs.suspended,
+            "leader": self.jobs.leader,
+            "open": self.jobs.phases(),
+            "open_bytes": self.jobs.bytes,
+            "accepted": counters.accepted,
+            "repeated": counters.repeated,
+            "refused": counters.refused,
+            "done": counters.done,
+            "dead": counters.dead,
+            "cancelled": counters.cancelled,
+            "retried": counters.retried,
+            "schedules": len(self.schedules.plans),
+            "fired": counters.fired,
+        }
 
     def check_invariants(self) -> None:
         self.jobs.check_invariants()

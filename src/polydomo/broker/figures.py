@@ -51,6 +51,7 @@ def figures(broker: "Broker") -> Row:
         "held_bytes": broker.held_bytes,
         "span_us": microseconds(monitor.span),
         **_rates(everything, failed, monitor.span),
+        "jobs": broker.durable.figures() if broker.durable is not None else None,
         "more_services": max(0, len(services) - MAX_LISTED),
         "services": rows,
         "events": list(monitor.events)[-MONITOR_SHOWN:],

@@ -64,6 +64,10 @@ class Recorder:
     def access(self, principal: str, right: str, name: str, allowed: bool) -> None:
         """On first use of a right, and when the answer changes."""
 
+    def job(self, id: str, service: bytes, what: str, attempt: int, size: int, reason: str) -> None:
+        """A durable job was ``accepted``, waits for a ``retry``, or ended as ``done``, ``dead`` or ``cancelled``; a schedule ``fired`` or
+        was ``skipped``; this broker ``leads`` or ``follows``."""
+
     def violated(self, session: Session, what: str) -> None: ...
     def slow_subscriber(self, session: Session, what: str) -> None: ...
     def routed(self, request: Request, route: "list[str]") -> None:

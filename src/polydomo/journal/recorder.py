@@ -469,6 +469,17 @@ class JournalRecorder(Recorder):
         service = name.encode(errors="surrogateescape")
         self._step(schema.ACCESS, service=service, outcome=right, principal=principal, allowed=1 if allowed else 2)
 
+    def job(self, id: str, service: bytes, what: str, attempt: int, size: int, reason: str) -> None:
+        self.inner.job(id, service, what, attempt, size, reason)
+        self._step(
+            schema.JOB,
+            service=service,
+            attempt=attempt,
+            size=size,
+            outcome=what,
+            reason=f"{id}: {reason}" if reason else id,
+        )
+
     def violated(self, session: Session, what: str) -> None:
         self.inner.violated(session, what)
         self._step(schema.VIOLATED, connection=session.number, reason=what)

@@ -94,6 +94,9 @@ FORWARDED = "forwarded"  # its worker passed it on; ``service`` is where to
 UNHEARD = "unheard"  # its worker ended it after its outcome was settled: nobody hears it, the worker is free
 STALE = "stale"  # a reply from a worker that does not hold that attempt: dropped
 
+# durable jobs
+JOB = "job"  # what became of a durable job: ``outcome`` says what, ``reason`` begins with the job's id
+
 # other
 LOG = "log"  # a log record of a service: ``outcome`` is its level, ``reason`` its text, ``number`` the request it was written for
 PUBLISHED = "published"  # a value published under ``topic``
@@ -101,7 +104,7 @@ LAGGED = "lagged"  # a subscriber reads too slowly
 
 EVENTS = (
     STARTED, STOPPED, MISSING, CONNECTED, DISCONNECTED, REFUSED, VIOLATED, ACCESS, REGISTERED, GRANTED, LATE, LEFT, LOST, ACCEPTED, QUEUED,
-    DISPATCHED, PARTIAL, FINAL, FAILED, REQUEUED, FORWARDED, UNHEARD, STALE, LOG, PUBLISHED, LAGGED,
+    DISPATCHED, PARTIAL, FINAL, FAILED, REQUEUED, FORWARDED, UNHEARD, STALE, JOB, LOG, PUBLISHED, LAGGED,
 )  # fmt: skip
 
 # These are written at level ``messages`` only, the others at level ``requests`` too.

@@ -7,7 +7,7 @@ from polydomo.broker.recorder import Recorder
 
 MESSAGES = ("accepted", "dispatched", "partial", "reply_ignored", "credit_added", "published")
 RARE = (
-    "opened closed registered late left requeued forwarded stale refused denied access violated slow_subscriber "
+    "opened closed registered late left requeued forwarded stale refused denied access job violated slow_subscriber "
     "routed log_record"
 ).split()
 

@@ -68,6 +68,10 @@ class EventLog(Recorder):
     def denied(self, session: Session, right: str, name: str, what: str) -> None:
         say(LOG, logging.WARNING, "denied", peer=session.link.peer, protocol=session.protocol, why=what)
 
+    def job(self, id: str, service: bytes, what: str, attempt: int, size: int, reason: str) -> None:
+        if what == "dead":
+            say(LOG, logging.WARNING, "job is dead", job=id, service=text(service), attempts=attempt, why=reason)
+
     def routed(self, request: Request, route: "list[str]") -> None:
         name = text(request.service.name)
         say(

@@ -115,6 +115,7 @@ def render(server: "BrokerServer") -> str:
     _requests(page, server)
     _published(page, server.broker)
     _bridges(page, server.broker)
+    _jobs(page, server)
     _traffic(page, server)
     _process(page)
     return "\n".join([*page.lines, ""])
@@ -238,6 +239,45 @@ def _bridges(page: Page, broker: Broker) -> None:
     page.family("polydomo_bridge_services", GAUGE, "Services that other brokers offer over them.", [({}, known)])
     held = sum(len(worker.held) for worker in bridges.learned)
     page.family("polydomo_bridge_requests", GAUGE, "Requests that other brokers have in hand for us.", [({}, held)])
+
+
+def _jobs(page: Page, server: "BrokerServer") -> None:
+    store = server.job_store
+    if store is None:
+        return
+    jobs = store.durable.jobs
+    counters = jobs.counters
+    page.family("polydomo_jobs_leading", GAUGE, "1 if this broker leads the job store.", [({}, int(store.leads))])
+    page.family(
+        "polydomo_jobs_store_failing",
+        GAUGE,
+        "1 if the job store cannot be used.",
+        [({}, int(bool(store.thread.trouble)))],
+    )
+    phases = [({"phase": phase}, count) for phase, count in jobs.phases().items() if isinstance(count, int)]
+    page.family("polydomo_jobs_open", GAUGE, "Durable jobs without an outcome, by phase.", phases)
+    ends = {"done": counters.done, "dead": counters.dead, "cancelled": counters.cancelled}
+    ended = [({"state": name}, count) for name, count in ends.items()]
+    page.family("polydomo_jobs_ended_total", COUNTER, "Durable jobs that ended, by state.", ended)
+    page.family("polydomo_jobs_accepted_total", COUNTER, "Durable jobs that were stored.", [({}, counters.accepted)])
+    page.family(
+        "polydomo_jobs_repeated_total",
+        COUNTER,
+        "Submissions of a job that was there already.",
+        [({}, counters.repeated)],
+    )
+    page.family(
+        "polydomo_jobs_refused_total", COUNTER, "Durable jobs that were not accepted.", [({}, counters.refused)]
+    )
+    page.family(
+        "polydomo_jobs_retried_total",
+        COUNTER,
+        "Attempts of jobs that failed and are repeated.",
+        [({}, counters.retried)],
+    )
+    page.family("polydomo_schedule_runs_total", COUNTER, "Runs of schedules.", [({}, counters.fired)])
+    page.family("polydomo_store_commits_total", COUNTER, "Transactions of the job store.", [({}, store.thread.groups)])
+    page.family("polydomo_store_writes_total", COUNTER, "... and the writes in them.", [({}, store.thread.written)])
 
 
 def _traffic(page: Page, server: "BrokerServer") -> None:
