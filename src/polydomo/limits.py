@@ -236,6 +236,7 @@ JOURNAL_NAMES: Final = 20  # Services of one worker that its rows name.
 
 # The pipeline.
 PIPELINE_TASK_ROWS: Final = 2_000_000  # Rows of one run and hour that one task handles; more are divided among several.
+SOURCE_TASK_ROWS: Final = 200_000  # Rows of the journal that one task of the Spark data source reads.
 PIPELINE_IN_PROCESS_ROWS: Final = (
     2_000_000  # Rows of a batch below which starting Spark costs more than computing without it.
 )

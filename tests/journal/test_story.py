@@ -129,3 +129,41 @@ def test_of_level_requests_there_is_the_record_and_what_was_rare() -> None:
     assert [step.what for step in story.steps] == ["accepted", "dispatched", "requeued", "dispatched", "final"]
     assert "worker w1 lost after it held the request for 1.0 s: connection closed" in texts(story)[2]
     assert "level requests" in story.notes[0]
+
+
+def test_of_level_requests_every_attempt_has_its_line_and_its_own_time() -> None:
+    """Three workers: the second one's dispatch is not recorded, and its time is not that of all three."""
+    world, recorder = journalled(Levels(REQUESTS))
+    first = world.worker()
+    world.client().ask()
+    for held in (1.0, 2.0):
+        world.wait(held)
+        first.close()
+        world.wait(0.5)
+        first = world.worker()
+    world.wait(4.0)
+    first.answer()
+    story = told(recorder)
+    assert [step.what for step in story.steps] == [
+        "accepted", "dispatched", "requeued", "dispatched", "requeued", "dispatched", "final",
+    ]  # fmt: skip
+    lines = texts(story)
+    assert "worker w1 lost after it held the request for 1.0 s" in lines[2]
+    assert "dispatched to w2" in lines[3] and "attempt 2, at a time that is not recorded" in lines[3]
+    assert "worker w2 lost: " in lines[4]
+    assert "waited 500 ms: " in lines[5] and "dispatched to w3" in lines[5]
+    assert "w3 replied after 4.0 s" in lines[6] or "after 4.0 s" in lines[6]
+
+
+def test_of_level_requests_a_request_that_ended_in_the_queue_waited_there() -> None:
+    world, recorder = journalled(Levels(REQUESTS))
+    worker, client = world.worker(), world.client()
+    client.ask()
+    world.wait(0.4)
+    worker.close()
+    world.wait(20.0)
+    client.close()
+    story = told(recorder)
+    assert [step.what for step in story.steps] == ["accepted", "dispatched", "requeued", "failed"]
+    assert "held the request for 400 ms" in texts(story)[2]
+    assert "after waiting 20.0 s" in texts(story)[3]

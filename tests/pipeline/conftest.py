@@ -40,6 +40,7 @@ SMALL = (
     "test_maintain.py",
     "test_same_rows.py",
     "test_commit.py",
+    "test_connect.py",
     "test_payloads.py",
 )  # in every run; the others are long forms
 

@@ -80,7 +80,7 @@ def pipeline(journals: list[str], tables: Path, *more: str) -> str:
 
 @pytest.mark.long
 def test_a_standalone_cluster_gives_the_same_tables(tmp_path: Path) -> None:
-    facts = generate(tmp_path / "journal", 20_000, seed=5, breaches=1, seconds=600)
+    facts = generate(tmp_path / "journal", 4_000, seed=5, breaches=1, seconds=600)
     journals = [str(tmp_path / "journal" / name) for name in facts["brokers"]]
     verdict = pipeline(journals, tmp_path / "here").splitlines()[-1]
     assert f"{len(facts['planted'])} breaches" in verdict
@@ -102,8 +102,43 @@ def test_a_standalone_cluster_gives_the_same_tables(tmp_path: Path) -> None:
             daemon(*worker, "-d", str(tmp_path / "w2"), url, until="Successfully registered", scratch=tmp_path),
         ):
             there = pipeline(journals, tmp_path / "there", "--master", url, "--conf", "spark.executor.memory=600m")
+            submitted(url, journals[0], tmp_path)
     assert there.splitlines()[-1] == verdict
     apart, together = content(tmp_path / "there"), content(tmp_path / "here")
     for table in TABLES:
         assert apart[table] == together[table], table
     assert apart["requests"] and apart["services"]
+    alone = content(tmp_path / "submitted")
+    pipeline(journals[:1], tmp_path / "one")
+    assert alone == content(tmp_path / "one")
+
+
+def submitted(url: str, journal: str, scratch: Path) -> None:
+    """The script of docs/pipeline.md, as the page says to run it."""
+    import pyspark
+
+    page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    script = page.split("cat > run_pipeline.py <<'EOF'\n")[1].split("EOF\n")[0]
+    (scratch / "run_pipeline.py").write_text(script)
+    home = Path(pyspark.__file__).parent
+    words = [
+        str(home / "bin" / "spark-submit"),
+        "--master",
+        url,
+        "--conf",
+        "spark.executor.memory=600m",
+        str(scratch / "run_pipeline.py"),
+    ]
+    environ = {
+        **os.environ, "JAVA_HOME": java.find(), "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
+    }  # fmt: skip
+    done = subprocess.run(
+        [*words, journal, str(scratch / "submitted")],
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        check=False,
+        env=environ,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Audit: " in done.stdout

@@ -15,7 +15,7 @@ import polydomo
 from polydomo.errors import SettingError
 from polydomo.journal import merge, schema
 from polydomo.journal.segments import segments
-from polydomo.pipeline.source import JournalStreamReader, PushingReader, Wanted, read
+from polydomo.pipeline.source import Group, JournalStreamReader, PushingReader, Wanted, read
 from pyspark_polydomo import DefaultSource, journal_of
 from tests.cli.shell import PATIENCE, Broker
 from tests.pipeline import journals
@@ -54,7 +54,14 @@ def reader(directory: Path, **options: str) -> Any:
 
 
 def opened(found: Any) -> list[str]:
-    return sorted(Path(part.path).parent.name + "/" + Path(part.path).name[:8] for part in found.partitions())
+    """The segments of which any row is read."""
+    made = [
+        part
+        for group in found.partitions()
+        for part in group.parts
+        if list(read(Group((part,)), found.wanted, Wanted()))
+    ]
+    return sorted(Path(part.path).parent.name + "/" + Path(part.path).name[:8] for part in made)
 
 
 def rows(found: Any) -> list[dict[str, Any]]:
@@ -131,13 +138,15 @@ def test_a_stream_reads_each_segment_once_and_the_same_again(journal: Path) -> N
     stream = DefaultSource({"path": str(journal)}).streamReader(None)
     assert isinstance(stream, JournalStreamReader)
     first = stream.latestOffset({}, None)
-    assert len(stream.partitions({}, first)) == 3
+    (group,) = stream.partitions({}, first)
+    assert len(group.parts) == 3
     assert stream.latestOffset(first, None) == first and stream.partitions(first, first) == []
     journals.write(journal, [record(40, 11, 7200, None, 7201)])
     second = stream.latestOffset(first, None)
-    (part,) = stream.partitions(first, second)
-    assert "hour=14" in part.path and len(list(read(part, stream.wanted))) == 1
-    assert stream.partitions(first, second) == [part]  # a replay
+    (group,) = stream.partitions(first, second)
+    (part,) = group.parts
+    assert "hour=14" in part.path and len(list(read(group, stream.wanted))) == 1
+    assert stream.partitions(first, second) == [group]  # a replay
     for path in journal.glob("kind=requests/date=*/hour=12/*"):
         path.unlink()  # retention
     assert stream.latestOffset(second, None) == second
@@ -210,3 +219,22 @@ def test_a_stream_reads_each_row_once_though_segments_are_merged_between_batches
     assert numbers(planned) == [6]
     assert numbers(stream.partitions(begin, third)) == [1, 2, 3, 4, 5, 6]  # a batch may be read again
     assert stream.latestOffset(third, None) == third
+
+
+def test_one_task_reads_many_small_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from polydomo import limits
+
+    for n in range(1, 31):
+        journals.write(tmp_path, [record(n, n, n, n + 0.5, n + 1)])
+    (whole,) = reader(tmp_path).partitions()
+    assert len(whole.parts) == 30
+    monkeypatch.setattr(limits, "SOURCE_TASK_ROWS", 10)
+    assert [len(group.parts) for group in reader(tmp_path).partitions()] == [10, 10, 10]
+
+
+def test_a_query_for_what_is_available_ends_there(journal: Path) -> None:
+    stream: Any = DefaultSource({"path": str(journal)}).streamReader(None)
+    stream.prepareForTriggerAvailableNow()
+    journals.write(journal, [record(60, 60, 7200, None, 7201)])
+    end = stream.latestOffset({}, None)
+    assert end["00000001"] < 60 and stream.latestOffset(end, None) == end

@@ -2,9 +2,11 @@
 
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,6 +62,12 @@ Payloads = Annotated[
         help="Make a table of the payloads of a service or topic, such as 'sensors.*=json'; json or arrow.",
     ),
 ]
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings", metavar="FILE", help='TOML file with a table pipeline.payloads, such as "sensors.*" = "json".'
+    ),
+]
 
 commands = typer.Typer(no_args_is_help=True, help="Make tables, an audit and figures of the journal.")
 
@@ -86,6 +94,7 @@ def run(
         ),
     ] = None,
     payload: Payloads = None,
+    settings: SettingsFile = None,
     strict: Annotated[
         bool, typer.Option("--strict", help=f"Exit with status {BROKEN} if the tables hold breaches of the rules.")
     ] = False,
@@ -104,9 +113,10 @@ def run(
     """
     wanted = objectives(objective or [])
     span = moment(since, "--since"), moment(until, "--until", end=True)
-    settings = pairs(conf or [])
+    spark_settings = pairs(conf or [])
+    named = [*payloads_in(settings), *(payload or [])]
     tell = (lambda line: None) if quiet else typer.echo
-    with engine(master, remote, settings, ui, progress, tell) as executor:
+    with engine(master, remote, spark_settings, ui, progress, tell) as executor:
         from polydomo.pipeline import batch
         from polydomo.pipeline.formats import Format as TableFormat
         from polydomo.pipeline.payloads import parsed
@@ -114,7 +124,7 @@ def run(
 
         TableFormat(format)
         made = {name: Objective(seconds, share) for name, (seconds, share) in wanted.items()}
-        options = batch.Options(*span, made, [parsed(one) for one in payload or []], format)
+        options = batch.Options(*span, made, [parsed(one) for one in named], format)
         summary = batch.run(journal, tables, options, executor, tell)
     for problem in summary.problems:
         typer.echo(f"polydomo: {problem}", err=True)
@@ -149,6 +159,21 @@ def engine(
     finally:
         if spark.started is not None:
             session.close(spark.started)
+
+
+def payloads_in(path: Path | None) -> list[str]:
+    """The table ``pipeline.payloads`` of a settings file, as the flag would have it."""
+    if path is None:
+        return []
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8")).get("pipeline", {}).get("payloads", {})
+    except OSError as error:
+        raise SettingError(f"--settings: {path} cannot be read: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"--settings: {path} is not TOML: {error}") from None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise SettingError(f'--settings: {path}: pipeline.payloads must be a table such as {{ "sensors.*" = "json" }}')
+    return [f"{name}={value}" for name, value in found.items()]
 
 
 def pairs(given: list[str]) -> dict[str, str]:

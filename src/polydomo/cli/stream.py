@@ -13,12 +13,14 @@ from polydomo.cli.pipeline import (
     Journals,
     Master,
     Payloads,
+    SettingsFile,
     Tables,
     Ui,
     commands,
     engine,
     objectives,
     pairs,
+    payloads_in,
     seconds,
 )
 
@@ -41,6 +43,7 @@ def stream(
         typer.Option(metavar="SERVICE=TIME:PERCENT", help="Objective of a service, such as resize=200ms:99.9."),
     ] = None,
     payload: Payloads = None,
+    settings: SettingsFile = None,
     ui: Ui = False,
 ) -> None:
     """Keep the tables up to date while brokers write their journals, until SIGTERM or Ctrl-C.
@@ -53,10 +56,11 @@ def stream(
     - `polydomo pipeline stream -j /data/journal -t /data/tables --once`
     """
     wanted = objectives(objective or [])
-    settings = pairs(conf or [])
+    spark_settings = pairs(conf or [])
+    named = [*payloads_in(settings), *(payload or [])]
     interval, bound = seconds(every), seconds(late)
     stop = stop_event()
-    with engine(master, "", settings, ui, False, typer.echo) as executor:
+    with engine(master, "", spark_settings, ui, False, typer.echo) as executor:
         from polydomo.pipeline.batch import Options
         from polydomo.pipeline.formats import Format as TableFormat
         from polydomo.pipeline.payloads import parsed
@@ -65,7 +69,7 @@ def stream(
 
         TableFormat(format)
         made = {name: Objective(time, share) for name, (time, share) in wanted.items()}
-        options = Options(objectives=made, payloads=[parsed(one) for one in payload or []], format=format)
+        options = Options(objectives=made, payloads=[parsed(one) for one in named], format=format)
         Streaming(journal, tables, options, executor, bound, typer.echo, complain).run(once, interval, stop)
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from polydomo.journal.reader import Reader
 
 Row = dict[str, Any]
+NOT_RECORDED = -2  # in ``workers`` of a row that was made from a record: the journal's level does not have this
 
 
 @dataclass
@@ -132,7 +133,7 @@ class _Narrator:
 
     def _accepted(self, row: Row) -> str:
         self.waits_since = row["time"]
-        self.why = ""
+        self.why = "the reason is not recorded at level requests" if row["workers"] == NOT_RECORDED else ""
         return f"{_client(row)} called `{row['service']}`, {size(row['size'])}"
 
     def _queued(self, row: Row) -> str:
@@ -148,6 +149,9 @@ class _Narrator:
         self.waits_since = None
         again = f", attempt {row['attempt']}" if row["attempt"] > 1 else ""
         text = f"dispatched to w{row['worker']}{_at(row)}{again}"
+        if row["workers"] == NOT_RECORDED:
+            self.held_since = None
+            return f"{text}, at a time that is not recorded at level requests"
         if waited and self.why:
             text = f"waited {took(waited)}: {self.why}; {text}"
         elif waited >= 1000:
@@ -167,6 +171,7 @@ class _Narrator:
         departure = self.departures.get(row["worker"])
         how = "left" if departure is not None and departure["event"] == schema.LEFT else "lost"
         had = _between(self.held_since, row["time"])
+        self.held_since = None
         self.waits_since = row["time"]
         self.why = _busy(row)
         held = f" after it held the request for {took(had)}" if had else ""
@@ -209,14 +214,34 @@ def _from_record(finished: Row, known: list[Row]) -> list[Row]:
 
     client = {"peer": finished["client_peer"], "protocol": finished["client_protocol"]}
     worker = {"peer": finished["worker_peer"], "protocol": finished["worker_protocol"], "worker": finished["worker"]}
-    add(finished["accepted"], schema.ACCEPTED, size=finished["request_bytes"], **client)
-    first, last = finished["first_dispatched"], finished["dispatched"]
-    if first != last and first is not None:
-        before = next((row for row in known if row["event"] in (schema.REQUEUED, schema.FORWARDED)), None)
-        if before is not None:
-            had = {name: before[name] for name in ("worker", "peer", "protocol")}
-            add(first, schema.DISPATCHED, attempt=1, **had)
-    add(last, schema.DISPATCHED, attempt=finished["attempts"], **{**worker, "service": finished["last_service"]})
+    add(finished["accepted"], schema.ACCEPTED, size=finished["request_bytes"], workers=NOT_RECORDED, **client)
+    ends = sorted(
+        (row for row in known if row["event"] in (schema.REQUEUED, schema.FORWARDED)), key=lambda row: int(row["seq"])
+    )
+    requeued = any(
+        row["event"] == schema.REQUEUED and (row["hop"], row["attempt"]) == (finished["hops"], finished["attempts"])
+        for row in ends
+    )
+    in_queue = requeued or not finished["attempts"]  # it ended in the queue: the last of these rows ended its last turn
+    for i, row in enumerate(ends):
+        began = (
+            finished["first_dispatched"] if not i else finished["dispatched"] if in_queue and row is ends[-1] else None
+        )
+        had = {name: row[name] for name in ("worker", "peer", "protocol", "attempt")}
+        if began is not None:
+            add(began, schema.DISPATCHED, **had)
+        else:  # when it was dispatched is not recorded; that it was is
+            add(row["time"], schema.DISPATCHED, workers=NOT_RECORDED, **had)
+            made[-1]["seq"] = row["seq"] - 0.5
+    if not in_queue:
+        add(
+            finished["dispatched"],
+            schema.DISPATCHED,
+            attempt=finished["attempts"],
+            **{**worker, "service": finished["last_service"]},
+        )
+    if in_queue:
+        worker = {"worker": 0}
     add(finished["first_partial"], schema.PARTIAL, **worker)
     event = schema.FINAL if finished["outcome"] == OK else schema.FAILED
     told = {"outcome": finished["outcome"], "reason": finished["reason"], "size": finished["reply_bytes"]}

@@ -1,18 +1,19 @@
-"""The journal as a source of Spark, through its Python Data Source API.
+"""The journal as a Spark data source: ``spark.read.format("polydomo")`` and ``spark.readStream.format("polydomo")``.
 
-It reads segments of every version of the schema as rows of today's, batch or stream, and opens only those that may hold what was asked for:
-by time from their names and statistics, by service and outcome from their statistics. Options:
+It reads segments of every version of the schema as rows of today's, batch or stream. Segments are chosen by the
+hours in their names, and on the executors by the statistics in their footers. Options:
 
-* ``path``: directories of journals, divided by commas;
+* ``path``: directories of journals, separated by commas;
 * ``kind``: ``requests`` (the default) or ``messages``;
 * ``since``, ``until``: ISO times, UTC unless they say otherwise;
-* ``service``, ``outcome``: exact;
-* ``pushdown``: ``true`` takes the same from the conditions of the query itself. Spark calls for that only where its setting
-  ``spark.sql.python.filterPushdown.enabled`` is true, and refuses sources that offer it where it is not: hence an option.
+* ``service``, ``outcome``: exact values;
+* ``pushdown``: ``true`` takes the same from the conditions of the query. Spark does so only if its setting
+  ``spark.sql.python.filterPushdown.enabled`` is true, and fails on sources that offer it if it is not: hence an option.
 
-Rows that an option rules out are not given; conditions that were pushed down only choose segments, and Spark looks at each row itself.
+Rows that an option rules out are not returned. Conditions that were pushed down only choose segments, and Spark filters the rows.
 
-Where files suffice, Spark's own Parquet reader is faster: this is for several versions in one, for choosing segments, and for streams.
+Spark's own Parquet reader is faster where one version of the schema suffices. This source is for several versions,
+for choosing segments, and for streams, with Trigger.AvailableNow too.
 """
 
 import warnings
@@ -37,7 +38,9 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from polydomo import limits
 from polydomo.errors import SettingError
 from polydomo.journal import schema
 from polydomo.journal.ids import run_name
@@ -159,13 +162,21 @@ class JournalSource(DataSource):
         return found
 
 
-@dataclass
-class Part(InputPartition):
+@dataclass(frozen=True)
+class Part:
     """One segment, or those of its rows whose sequence numbers lie after ``after`` and not after ``last``."""
 
     path: str
+    rows: int  # at most
     after: int = 0
     last: int = 0  # 0: to the end
+
+
+@dataclass
+class Group(InputPartition):
+    """The segments that one task reads."""
+
+    parts: tuple[Part, ...]
 
 
 class JournalReader(DataSourceReader):
@@ -174,11 +185,12 @@ class JournalReader(DataSourceReader):
         self.wanted = wanted  # which segments
         self.rows = wanted  # which rows of them
 
-    def partitions(self) -> list[Part]:
-        return parts(segments(self.source.find(), self.wanted), self.wanted)
+    def partitions(self) -> list[Group]:
+        found = segments(self.source.find(), self.wanted)
+        return grouped(Part(str(segment.path), segment.last - segment.first + 1) for segment in found)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return read(partition, self.rows)
+        return read(partition, self.wanted, self.rows)
 
 
 class PushingReader(JournalReader):
@@ -187,37 +199,44 @@ class PushingReader(JournalReader):
         return filters  # Spark looks at the rows
 
 
-class JournalStreamReader(DataSourceStreamReader):
+class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """An offset says how far each run has been read: the segments of a run are published in the order of its sequence."""
 
     def __init__(self, source: JournalSource, wanted: Wanted) -> None:
         self.source = source
         self.wanted = wanted
+        self.target: Offset | None = None  # where a query with Trigger.AvailableNow ends
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.target = self._there()
+
+    def _there(self) -> Offset:
+        found: Offset = {}
+        for segment in segments(self.source.find(), self.wanted):
+            run = run_name(segment.run)
+            found[run] = max(segment.last, found.get(run, 0))
+        return found
 
     def initialOffset(self) -> Offset:
         return {}
 
     def latestOffset(self, start: Offset, limit: Any) -> Offset:
-        there: Offset = {}
-        for segment in segments(self.source.find(), self.wanted):
-            run = run_name(segment.run)
-            there[run] = max(segment.last, there.get(run, 0), start.get(run, 0))
+        found = self._there() if self.target is None else self.target
+        there = {run: max(last, start.get(run, 0)) for run, last in found.items()}
         # a run of which no segment is left is forgotten, so that offsets do not grow for ever; with nothing new the offset must not change
         fresh = any(last > start.get(run, 0) for run, last in there.items())
         return there if fresh else start
 
-    def partitions(self, start: Offset, end: Offset) -> list[Part]:
+    def partitions(self, start: Offset, end: Offset) -> list[Group]:
         """A segment that was merged since the last batch may reach over an end of this one: then some of its rows are read."""
         between = []
         for segment in segments(self.source.find(), self.wanted):
             run = run_name(segment.run)
             after, last = start.get(run, 0), end.get(run, 0)
             if after < segment.last and segment.first <= last:
-                between.append((segment, after if segment.first <= after else 0, last if segment.last > last else 0))
-        made = []
-        for segment, after, last in between:
-            made += [Part(part.path, after, last) for part in parts([segment], self.wanted)]
-        return made
+                low, high = after if segment.first <= after else 0, last if segment.last > last else 0
+                between.append(Part(str(segment.path), segment.last - segment.first + 1, low, high))
+        return grouped(between)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         return read(partition, self.wanted)
@@ -231,35 +250,46 @@ def segments(journals: Iterable[str], wanted: Wanted) -> list[Segment]:
     return list(known.values())
 
 
-def parts(found: Iterable[Segment], wanted: Wanted) -> list[Part]:
-    """Those that can be read and may have what is wanted."""
-    made = []
-    for segment in found:
+def grouped(parts: Iterable[Part]) -> list[Group]:
+    """One task for so many rows: brokers write a segment every few seconds, and a task for each would cost more than reading it."""
+    made: list[Group] = []
+    some: list[Part] = []
+    rows = 0
+    for part in parts:
+        if some and rows + part.rows > limits.SOURCE_TASK_ROWS:
+            made.append(Group(tuple(some)))
+            some, rows = [], 0
+        some.append(part)
+        rows += part.rows
+    return [*made, Group(tuple(some))] if some else made
+
+
+def read(group: Group, wanted: Wanted, rows: Wanted | None = None) -> Iterator[pa.RecordBatch]:
+    """On an executor: the rows of a group. Segments whose statistics rule out what is ``wanted`` are not read; their rows are filtered
+    by ``rows``."""
+    for part in group.parts:
         try:
-            file, _ = open_segment(segment.path)
-            if file is None:
-                continue  # retention has removed it since it was found
+            file, _ = open_segment(Path(part.path))
+            if file is None or not wanted.may_be_in(file.metadata):
+                continue  # retention has removed it since it was listed, or it has no such rows
+            yield from _rows(part, rows or wanted)
         except (OSError, pa.ArrowException) as error:
-            warnings.warn(f"{segment.path}: left out: cannot be read: {str(error).splitlines()[0]}", stacklevel=2)
-            continue
-        if wanted.may_be_in(file.metadata):
-            made.append(Part(str(segment.path)))
-    return made
+            warnings.warn(f"{part.path}: left out: cannot be read: {str(error).splitlines()[0]}", stacklevel=2)
 
 
-def read(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    rows = read_rows(part.path)
-    if rows is None:
-        return  # retention has removed it since it was found
-    table = conform(rows, wanted.kind)
+def _rows(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    found = read_rows(part.path)
+    if found is None:
+        return  # retention has removed it since it was listed
+    table = conform(found, wanted.kind)
     condition = wanted.rows()
     if part.after:
         table = table.filter(pc.field("seq") > part.after)
     if part.last:
         table = table.filter(pc.field("seq") <= part.last)
-    found = table.filter(condition) if condition is not None else table
+    chosen = table.filter(condition) if condition is not None else table
     # Spark compares schemas to the letter, and every column of its own may be null
-    yield from found.cast(pa.schema([pa.field(column.name, column.type) for column in found.schema])).to_batches()
+    yield from chosen.cast(pa.schema([pa.field(column.name, column.type) for column in chosen.schema])).to_batches()
 
 
 def _aware(moment: datetime) -> datetime:
