@@ -40,6 +40,7 @@ def daemon(*command: str, until: str, scratch: Path) -> Iterator[str]:
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_WORKER_DIR": str(scratch),
+        "PYSPARK_PYTHON": sys.executable,  # the cluster's Python has duckdb and pyarrow
     }
     with subprocess.Popen(
         [str(home / "bin" / "spark-class"), *command],

@@ -1,11 +1,13 @@
 """Runs the three stages: in this process for small batches, on Spark for large ones and on clusters. Both give the same tables."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from polydomo.errors import PolydomoError
 from polydomo.pipeline.engine.bridges import bridges
 from polydomo.pipeline.engine.hour import hour
 from polydomo.pipeline.engine.messages import DRIVER, Message, packed, unpacked
@@ -83,8 +85,27 @@ def on_spark(plan: Plan, spark: "SparkSession") -> list[Note]:
     frame: DataFrame = spark.range(0, len(plan.hours), 1, len(plan.hours)).mapInArrow(_first_task(plan), FIELDS)
     for stage in (2, 3):
         frame = frame.repartitionById(len(plan.addresses(stage)), "slot").mapInArrow(_later_task(plan, stage), FIELDS)
-    found = [unpacked(bytes(row.content)) for row in frame.select("content").collect()]
+    try:
+        rows = frame.select("content").collect()
+    except Exception as error:  # py4j's, pyspark's and gRPC's have no class in common
+        raise failure(error) from error
+    found = [unpacked(bytes(row.content)) for row in rows]
     return [row for table in found for row in table.to_pylist()]
+
+
+def failure(error: Exception) -> PolydomoError:
+    """Why a job failed, in a line."""
+    text = str(error)
+    missing = re.search(r"ModuleNotFoundError: No module named '(\w+)", text)
+    if missing:
+        return PolydomoError(
+            f"the Python of Spark's executors has no {missing[1]}: install polydomo[spark] there, or ship an environment with "
+            "--conf spark.archives (see docs/pipeline.md)"
+        )
+    lines = [line.strip() for line in text.splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b.*: ", line)]
+    return PolydomoError(
+        f"a task of the Spark job failed: {lines[-1] if lines else text.splitlines()[0] if text else type(error).__name__}"
+    )
 
 
 def _first_task(plan: Plan) -> Callable[[Iterator[Any]], Iterator[Any]]:
