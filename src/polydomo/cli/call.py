@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polydomo.cli import options
+from polydomo.cli.completion import service_names
 from polydomo.cli.options import Frame0, Protocol, To, TypeSize
 from polydomo.cli.render import on_terminal
 
@@ -28,7 +29,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def call(
-    service: Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service.")],
+    service: Annotated[
+        str, typer.Argument(metavar="SERVICE", help="Name of the service.", autocompletion=service_names)
+    ],
     body: Annotated[
         list[str] | None,
         typer.Argument(metavar="BODY", help="The request, one frame each; - reads standard input."),

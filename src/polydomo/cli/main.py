@@ -14,6 +14,7 @@ from polydomo.cli import (
     browse,
     call,
     catalog,
+    completion,
     config,
     context,
     control,
@@ -96,6 +97,7 @@ COMMANDS = (
     query,
     report,
     bench,
+    completion,
 )
 for group in COMMANDS:
     group.add_to(app)
@@ -111,6 +113,7 @@ PANELS = {
     "What happened": ("trace", "tap", "spans", "replay", "journal"),
     "Tables and reports, on Spark": ("pipeline", "query", "report"),
     "Measuring": ("bench",),
+    "This command": ("completion", "man"),
     "Access control": ("keys", "access", "context"),
 }
 

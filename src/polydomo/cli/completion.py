@@ -1,0 +1,159 @@
+"""``polydomo completion`` and ``polydomo man``: a completion script for a shell, and a man page, made from the commands themselves."""
+
+import asyncio
+import os
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TYPER = "typer.completion"  # does not name what it exports
+VARIABLE = "_POLYDOMO_COMPLETE"  # set by the scripts when they ask for completions
+SHELLS = ("bash", "zsh", "fish", "powershell")
+ASK_TIME = 0.5  # seconds that a broker has to name its services: a person waits at the prompt
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(completion)
+    app.command(name="man")(manual)
+    if VARIABLE in os.environ:
+        import_module(TYPER).completion_init()
+
+
+def completion(
+    shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"{', '.join(SHELLS[:-1])} or {SHELLS[-1]}.")],
+) -> None:
+    """Print a script that makes a shell complete commands, options and the names of services.
+
+    **Examples**
+
+    - `source <(polydomo completion bash)`: for this shell; write it to `~/.bashrc` for all
+    - `polydomo completion zsh > ~/.zfunc/_polydomo`: with `fpath+=~/.zfunc` before `compinit` in `~/.zshrc`
+    - `polydomo completion fish > ~/.config/fish/completions/polydomo.fish`
+    """
+    from polydomo.errors import SettingError
+
+    if shell not in SHELLS:
+        raise SettingError(f"SHELL: must be one of {', '.join(SHELLS)}, not {shell!r}")
+    script = import_module(TYPER).get_completion_script(prog_name="polydomo", complete_var=VARIABLE, shell=shell)
+    typer.echo(script)
+
+
+def service_names(ctx: Any, incomplete: str) -> list[str]:
+    """Completes the name of a service with those that the broker has workers for. No broker: no names."""
+    from polydomo.cli import options
+    from polydomo.cli.inspection import fetch
+
+    try:
+        url = options.address(ctx.params.get("to"))
+        rows = asyncio.run(asyncio.wait_for(fetch(url, "services", ASK_TIME), ASK_TIME))
+        return sorted(row["name"] for row in rows if row["workers"] and row["name"].startswith(incomplete))
+    except Exception:  # whatever it is, a shell that completes must not show it
+        return []
+
+
+def manual() -> None:
+    """Print the man page, in the format of man(7).
+
+    **Examples**
+
+    - `polydomo man | man -l -`
+    - `polydomo man > /usr/local/share/man/man1/polydomo.1`
+    """
+    from polydomo.cli.main import app
+
+    typer.echo("\n".join(page(typer.main.get_command(app))))
+
+
+def page(group: Any) -> "Iterator[str]":
+    from polydomo import __version__
+
+    yield f'.TH POLYDOMO 1 "" "polydomo {__version__}" "User Commands"'
+    yield ".SH NAME"
+    yield r"polydomo \- one broker for the whole Majordomo family of messaging protocols"
+    yield ".SH SYNOPSIS"
+    yield ".B polydomo"
+    yield r"\fICOMMAND\fR [\fIOPTION\fR]..."
+    yield ".SH COMMANDS"
+    for name, command in sorted(_commands(group, "polydomo")):
+        yield f'.SS "{_roff(_usage(name, command))}"'
+        yield from _text(command.help or "")
+        for param in command.params:
+            if param.param_type_name == "option" and not param.hidden and param.help:
+                yield ".TP"
+                yield rf"\fB{_roff(', '.join(param.opts))}\fR {_roff(_value(param))}".rstrip()
+                yield _roff(_plain(param.help))
+    yield ".SH EXIT STATUS"
+    for status, meaning in STATUSES:
+        yield ".TP"
+        yield rf"\fB{status}\fR"
+        yield meaning
+    yield ".SH ENVIRONMENT"
+    yield ".TP"
+    yield r"\fBPOLYDOMO_TO\fR"
+    yield "Address of the broker, for commands that have \\-\\-to."
+    yield ".TP"
+    yield r"\fBPOLYDOMO_\fISETTING\fR"
+    yield r"A setting of the broker, such as POLYDOMO_LIMITS_MAX_MESSAGE; \fBpolydomo config\fR lists them all."
+
+
+STATUSES = (
+    ("0", "It worked."),
+    ("1", "The call failed, or something else did."),
+    ("2", "A flag, a setting or an address is wrong, or the broker cannot start."),
+    ("3", "No reply arrived in time."),
+    ("4", "No worker offers the service."),
+    ("5", "No broker answers, or the connection broke."),
+    ("130", "Ctrl\\-C."),
+)
+
+
+def _commands(group: Any, path: str) -> "Iterator[tuple[str, Any]]":
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{path} {name}")
+        elif not command.hidden:
+            yield f"{path} {name}", command
+
+
+def _usage(name: str, command: Any) -> str:
+    arguments = [
+        param.metavar or str(param.name).upper() for param in command.params if param.param_type_name == "argument"
+    ]
+    return " ".join([name, *arguments])
+
+
+def _value(param: Any) -> str:
+    if getattr(param, "is_flag", False):
+        return ""
+    return str(param.metavar or "VALUE")
+
+
+def _text(help_text: str) -> "Iterator[str]":
+    """The paragraphs and examples of a command's help."""
+    for paragraph in re.split(r"\n\s*\n", help_text.strip()):
+        yield ".PP"
+        for line in paragraph.splitlines():
+            stripped = line.strip()
+            if stripped.startswith("- "):
+                yield ".br"
+                stripped = stripped[2:]
+            yield _roff(_plain(stripped))
+
+
+def _plain(text: str) -> str:
+    """Without the marks of Markdown."""
+    return re.sub(r"\*\*(.+?)\*\*", r"\1", text).replace("`", "")
+
+
+def _roff(text: str) -> str:
+    """
+    >>> _roff(".hidden --to 'x'")
+    "\\\\&.hidden \\\\-\\\\-to 'x'"
+    """
+    made = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{made}" if made.startswith((".", "'")) else made
