@@ -29,6 +29,7 @@ from sim.clock import Event
 from sim.network import Endpoint, Listener, Owner
 from sim.options import Options
 from sim.record import SimRecorder
+from sim.security import Guard
 from sim.watch import Watcher
 from sim.wiretap import Tap, TappedDetector
 
@@ -108,7 +109,7 @@ class ServerConnection(Owner):
             return
         if not choked:
             link.resume(PAUSE_NOT_READING)
-        elif not getattr(link.handler, "workers", 0):
+        elif not getattr(link.handler, "worker_count", 0):
             link.pause(PAUSE_NOT_READING)
         self.node.wake()
 
@@ -129,7 +130,8 @@ class ServerConnection(Owner):
         detector = TappedDetector(node.broker)
         link: Link
         if data[0] == 0xFF:
-            link = ZmtpLink(node.hub, detector, self.endpoint.name, bounds=node.bounds)
+            select = node.guard.select if node.guard is not None else None
+            link = ZmtpLink(node.hub, detector, self.endpoint.name, bounds=node.bounds, select=select)
         elif data[:4] == b"\x00SP\x00":
             link = SpLink(node.hub, detector, self.endpoint.name, max_message=MAX_MESSAGE)
         elif len(data) < 4 and data == b"\x00SP\x00"[: len(data)]:
@@ -166,11 +168,10 @@ class ServerConnection(Owner):
         link = self.link
         assert link is not None
         if link.out:
-            data = b"".join(link.out)
-            link.out.clear()
-            link.needs_full_flush = False
             if self.tap is not None:  # what HTTP peers are told is judged by those who get it
-                self.tap.went(data)
+                self.tap.went(b"".join(link.out))
+            data = b"".join(link.take())
+            link.needs_full_flush = False
             self.node.outbox.setdefault(self, bytearray()).extend(data)
 
     def flush(self) -> None:
@@ -262,6 +263,8 @@ class BrokerNode(Listener):
         )
         self.site = Site(self.broker)
         HttpApi(self.broker, MemoValues()).mount(self.site, self.broker.schemas.encoding_of, lambda session: {})
+        keys = self.world.keys
+        self.guard: Guard | None = Guard(self, keys) if keys is not None else None
         self.datagrams = UdpHeartbeats(self.broker)
         self.watcher = Watcher(self)
         self.recorder.attach(self.broker)

@@ -225,6 +225,8 @@ class Client(Peer):
 
     def _failed(self, call: Call, kind: str, detail: str) -> None:
         """Ends the call, or asks again, where it is safe to repeat and that may help."""
+        if detail == "denied":
+            self.world.breach("turned-away", f"{self.name} was denied, and has every right", call.tag)
         helps = kind == "lost" or detail in REPEATABLE
         if not helps or call.attempt >= call.retries or self.now + 1.0 >= call.deadline:
             self._end(call, kind, detail)

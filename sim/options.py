@@ -64,6 +64,9 @@ class Options:
     mute_reader: float = 0.0  # a client stops reading for a while; a rate
     garbage: float = 0.0  # a peer connects and talks nonsense; a rate
     give_up: float = 0.0  # part of the calls whose caller waits for a moment only
+    curve: float = 0.0  # part of the ZMTP peers that use CURVE, and are known to the broker by their key
+    intruder: float = 0.0  # a peer tries what it may not: an unknown key, a stolen public key, no right; a rate
+    rights: float = 0.0  # a right is given or taken away by a reload; a rate
     unknown: float = 0.0  # part of the calls for a service that nobody offers
     slots: int = 1  # jobs one worker connection asks for, where its protocol lets it
     resend: float = 3.0  # seconds after which NNG repeats a request that has no answer
@@ -171,6 +174,10 @@ def draw(seed: int) -> Options:
         options.bridge_window = rng.choice((2, 8, 200))
         options.max_queue = rng.choice((3, 256))
         options.bridge_bytes = rng.choice((1, 300, 1 << 24))
+    if rng.random() < 0.25:  # drawn last, likewise
+        options.curve = rng.choice((0.3, 1.0))
+        options.intruder = rng.choice((0.0, 0.3, 1.0))
+        options.rights = rng.choice((0.0, 0.2, 1.0))
     return options
 
 

@@ -6,6 +6,7 @@ connections, and repeats a request that has no answer, after a while and on ever
 
 import typing
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import ProtocolViolation
@@ -13,6 +14,7 @@ from polydomo.limits import CONNECT_TIME
 from polydomo.wire import frames, sp
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.mechanism import Mechanism
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
 from sim import clock
@@ -47,6 +49,13 @@ class Peer(clock.Process):
 
     def note(self, what: str, tag: str = "", *more: object) -> None:
         self.world.record.add(self.now, self.name, what, tag, *more)
+
+    def mechanism(self, socket_type: bytes) -> Mechanism | None:
+        """CURVE, for the part of the peers that the options say; None is NULL."""
+        keys = self.world.keys
+        if keys is None or Random(f"curve {self.options.seed} {self.name}").random() >= self.options.curve:
+            return None
+        return keys.client(keys.honest, socket_type)
 
     def backoff(self, failures: int) -> float:
         return float(min(2.0, 0.05 * 2.0 ** min(failures, 10)) * self.rng.uniform(0.5, 1.0))
@@ -102,7 +111,9 @@ class Line(Owner, Handler):
             return HttpPeerLink(self._hub, self, "broker")
         if self.end.wire == "sp":
             return SpLink(self._hub, self, "broker", listener=False)
-        return ZmtpLink(self._hub, self, "broker", listener=False, socket_type=self.end.socket_type)
+        kind = self.end.socket_type
+        mechanism = self.peer.mechanism(kind)
+        return ZmtpLink(self._hub, self, "broker", listener=False, socket_type=kind, mechanism=mechanism)
 
     def _made(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -127,14 +138,13 @@ class Line(Owner, Handler):
         if endpoint is None:
             return
         if link.out:
-            data = b"".join(link.out)
-            link.out.clear()
+            data = b"".join(link.take())
             link.needs_full_flush = False
             endpoint.write(data)
         reason = link.close_reason
         if reason is not None and self.alive:
             self.close()
-            if reason.cause is CloseCause.VIOLATION:
+            if reason.cause in (CloseCause.VIOLATION, CloseCause.DENIED) and not self.peer.name.startswith("g"):
                 self.peer.world.breach("to-peer", f"{self.end.protocol} {self.name}: {reason}")
                 self.lost_to(str(reason))
 
@@ -164,7 +174,7 @@ class Line(Owner, Handler):
                 if not abort:
                     self.hand_over()
                     if self._link.out:
-                        self.endpoint.write(b"".join(self._link.out))
+                        self.endpoint.write(b"".join(self._link.take()))
                     self.endpoint.close()
                 else:
                     self.endpoint.abort()

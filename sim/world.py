@@ -17,6 +17,7 @@ from sim.options import FORWARD_TO, Options
 from sim.others import CatalogClient, CatalogService, Keeper, Publisher, Subscriber
 from sim.peers import Peer
 from sim.record import Record
+from sim.security import Intruder, Keys
 from sim.workers import SEVERAL, Worker
 
 CALLS_END = (
@@ -44,6 +45,8 @@ class World:
         self.steps = 0
         self.largest = 41_000 if options.big else 200  # bytes of a body
         self.services = [b"s%d" % i for i in range(options.services)]
+        secured = options.curve or options.intruder or options.rights
+        self.keys = Keys(options.seed) if secured else None
         self.nodes = [
             BrokerNode(self, f"b{i}", Random(f"broker {i} {options.seed}"), Bridge) for i in range(options.brokers)
         ]
@@ -281,7 +284,14 @@ class World:
             "client stops reading", options.mute_reader, lambda: rng.choice(self.clients).mute(rng.expovariate(0.3))
         )
         self._rate("client closes", options.client_crash, lambda: rng.choice(self.clients).hang_up())
+        self._rate("intruder", options.intruder, lambda: Intruder(self, rng.choice(self.nodes)).start())
+        self._rate("rights", options.rights, self._change_rights)
         self._rate("garbage", options.garbage, lambda: Garbler(self, rng.choice(self.nodes)).start())
+
+    def _change_rights(self) -> None:
+        guard = self.rng.choice(self.nodes).guard
+        if guard is not None:
+            guard.flip()
 
     def _rate(self, name: str, rate: float, action: Callable[[], None]) -> None:
         """Lets ``action`` happen ``rate`` times a simulated second, until everything heals."""

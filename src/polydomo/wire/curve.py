@@ -138,11 +138,7 @@ class CurveServer(Mechanism):
         opened = unseal(data[COOKIE_SIZE + 8 :], b"CurveZMQINITIATE" + short, key, "INITIATE")
         permanent = opened[:KEY_SIZE]
         vouch = opened[KEY_SIZE : KEY_SIZE + VOUCH_SIZE]
-        vouched = unseal(
-            vouch[16:], b"VOUCH---" + vouch[:16], shared_key(permanent, transient), "the vouch of INITIATE"
-        )
-        if vouched != client + self._keys.public:
-            raise ProtocolViolation("INITIATE whose vouch is for another connection or server")
+        self._check_vouch(vouch, permanent, client, transient)
         self.principal = self._authenticate(permanent)
         found = parse_properties(opened[KEY_SIZE + VOUCH_SIZE :])
         self.peer_type = found.get(b"socket-type", b"")
@@ -154,6 +150,13 @@ class CurveServer(Mechanism):
         self.traffic = CurveTraffic(key, True, 1, number, self._max_frame)
         box = seal(described(self.our_type, b""), b"CurveZMQREADY---" + (1).to_bytes(8, "big"), key)
         return command(b"READY", (1).to_bytes(8, "big") + box)
+
+    def _check_vouch(self, vouch: bytes, permanent: bytes, client: bytes, transient: bytes) -> None:
+        """Only who has the secret key of C can make it; it says that C' is C's own, and meant for this server."""
+        key = shared_key(permanent, transient)
+        vouched = unseal(vouch[16:], b"VOUCH---" + vouch[:16], key, "the vouch of INITIATE")
+        if vouched != client + self._keys.public:
+            raise ProtocolViolation("INITIATE whose vouch is for another connection or server")
 
     def decode(self, data: bytes) -> bytes:
         """Sealed bytes in any split to plain frames."""

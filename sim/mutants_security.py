@@ -1,0 +1,90 @@
+"""Small deliberate breakages of encryption and access control."""
+
+from contextlib import ExitStack
+from typing import Any
+
+from polydomo.broker.access import CALL, OFFER, Access
+from polydomo.protocols.session import Session
+from polydomo.server.access_file import Credentials
+from polydomo.wire.curve import CurveServer
+from polydomo.wire.curve_traffic import CurveTraffic
+from sim.breaking import both, mutant, swap
+
+SECURED = [*both("mdx,mdx"), "curve=1", "pace=0.3"]
+INTRUDED = [*both("mdx,mdx"), "curve=0.5", "intruder=2", "pace=0.5"]
+
+
+@mutant("a nonce is used for two frames", *SECURED)
+def nonce_reused(stack: ExitStack) -> None:
+    def make(seal: Any) -> Any:
+        def mutated(self: CurveTraffic, data: bytes) -> bytes:
+            before = self._sent
+            sealed: bytes = seal(self, data)
+            if before > 5:
+                self._sent -= 1
+            return sealed
+
+        return mutated
+
+    swap(stack, CurveTraffic, "seal", make)
+
+
+@mutant("the vouch of INITIATE is not looked at: a public key is enough", *INTRUDED)
+def vouch_unchecked(stack: ExitStack) -> None:
+    swap(stack, CurveServer, "_check_vouch", lambda check: lambda self, vouch, permanent, client, transient: None)
+
+
+@mutant("a key that no principal has is taken for the first one's", *INTRUDED)
+def key_unchecked(stack: ExitStack) -> None:
+    def make(by_curve: Any) -> Any:
+        return lambda self, key: self.curve.get(key) or next(iter(self.curve.values()))
+
+    swap(stack, Credentials, "by_curve", make)
+
+
+@mutant("a right to call is remembered after it was revoked", *INTRUDED, "rights=1")
+def permission_cached(stack: ExitStack) -> None:
+    def make(replace: Any) -> Any:
+        def mutated(self: Access, rules: Any) -> None:
+            before = self._free
+            replace(self, rules)
+            self._free = before
+
+        return mutated
+
+    swap(stack, Access, "replace", make)
+
+
+@mutant("calls are not checked", *INTRUDED, "rights=1")
+def call_unchecked(stack: ExitStack) -> None:
+    swap(stack, Access, "may", _lenient(CALL))
+
+
+@mutant("workers are not checked", *INTRUDED)
+def offer_unchecked(stack: ExitStack) -> None:
+    swap(stack, Access, "may", _lenient(OFFER))
+
+
+@mutant("now and then one is turned away that has the right", *SECURED)
+def turned_away(stack: ExitStack) -> None:
+    def make(may: Any) -> Any:
+        def mutated(self: Access, session: Session, right: str, name: "bytes | str") -> bool:
+            if right == CALL and session.principal and self._broker.newest_request % 7 == 3:
+                self._broker.refusal = "no"
+                return False
+            return bool(may(self, session, right, name))
+
+        return mutated
+
+    swap(stack, Access, "may", make)
+    swap(stack, Access, "calls_freely", lambda freely: lambda self, session, service: False)
+
+
+def _lenient(which: str) -> Any:
+    def make(may: Any) -> Any:
+        def mutated(self: Access, session: Session, right: str, name: "bytes | str") -> bool:
+            return right == which or bool(may(self, session, right, name))
+
+        return mutated
+
+    return make

@@ -1,0 +1,140 @@
+"""Encrypted peers, peers that must not be let in, and rights that come and go.
+
+Three rules: who has not proved to be a principal is never let in; who has not the right is never heard; who has both is never turned
+away. All keys and nonces come from the seed.
+"""
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from polydomo.broker.access_rules import AccessRules, Rule
+from polydomo.protocols import registry
+from polydomo.protocols.ends import Event, Failure, Job, Reply
+from polydomo.protocols.session import Session
+from polydomo.server.access_file import Credentials
+from polydomo.wire.closing import CloseCause
+from polydomo.wire.curve import CookieKeys, CurveClient, CurveServer, KeyPair, new_pair
+from polydomo.wire.mechanism import Mechanism, Null
+from sim.peers import Line, Peer
+
+if TYPE_CHECKING:
+    from sim.brokers import BrokerNode
+    from sim.world import World
+
+HONEST, GUEST = "honest", "guest"
+EVERYTHING = {right: ["*"] for right in ("call", "offer", "publish", "subscribe", "register", "inspect", "tap")}
+STRANGER, THIEF, CALLER, WORKER = "stranger", "thief", "caller", "worker"
+KINDS = (STRANGER, THIEF, CALLER, CALLER, WORKER)
+
+
+class Keys:
+    """The keys of one world."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(f"keys {seed}")
+        self.server = new_pair(self.rng.randbytes)
+        self.honest = new_pair(self.rng.randbytes)
+        self.guest = new_pair(self.rng.randbytes)
+        self.stranger = new_pair(self.rng.randbytes)
+        self.credentials = Credentials(curve={self.honest.public: HONEST, self.guest.public: GUEST})
+
+    def client(self, keys: KeyPair, socket_type: bytes) -> CurveClient:
+        return CurveClient(keys, self.server.public, self.rng.randbytes, socket_type)
+
+
+class Guard:
+    """Access control of one run of one broker. The guest's right to call comes and goes; it never has the right to offer."""
+
+    def __init__(self, node: "BrokerNode", keys: Keys) -> None:
+        self.node = node
+        self.keys = keys
+        self.cookies = CookieKeys(keys.rng.randbytes)
+        self.allowed = True
+        self.changed_at = node.now
+        node.broker.access.replace(self._rules())
+
+    def _rules(self) -> AccessRules:
+        rules = [Rule(1, [HONEST], EVERYTHING)]
+        if self.allowed:
+            rules.append(Rule(2, [GUEST], {"call": ["*"]}))
+        return AccessRules([HONEST, GUEST], rules)
+
+    def select(self, name: bytes) -> Mechanism:
+        if name == b"CURVE":
+            return CurveServer(self.keys.server, self.cookies, self.keys.rng.randbytes, self.keys.credentials.by_curve)
+        return Null(True, b"ROUTER")
+
+    def flip(self) -> None:
+        """A reload, as the server does it."""
+        node = self.node
+        if not node.up or node.stopping:
+            return
+        self.allowed = not self.allowed
+        self.changed_at = node.now
+        node.broker.now = node.hub.now = node.clock
+        node.broker.access.replace(self._rules())
+        for connection in list(node.connections):
+            link = connection.link
+            if link is not None and link.open and isinstance(link.handler, Session):
+                why = node.broker.access.lost_right(link.handler)
+                if why:
+                    link.close(CloseCause.DENIED, why)
+        node.wake()
+
+
+class Intruder(Peer):
+    """Connects once, and tries what it may not, or may not always."""
+
+    def __init__(self, world: "World", node: "BrokerNode") -> None:
+        super().__init__(world, f"gi{world.faults.get('intruder', 0)}", node)
+        keys = world.keys
+        assert keys is not None
+        self.kind = self.rng.choice(KINDS)
+        self.keys = {
+            STRANGER: keys.stranger,
+            THIEF: KeyPair(keys.honest.public, keys.stranger.secret),  # a public key is no secret
+        }.get(self.kind, keys.guest)
+        self.sent_at = 0.0
+        self.line: Line | None = None
+
+    def mechanism(self, socket_type: bytes) -> CurveClient:
+        assert self.world.keys is not None
+        return self.world.keys.client(self.keys, socket_type)
+
+    def start(self) -> None:
+        if self.kind == WORKER:
+            worker = registry.worker_end("mdx")
+            worker.open([self.rng.choice(self.world.services)])
+            self.line = Line(self, worker, self._opened, self._heard, lambda why: None)
+        else:
+            client = registry.client_end("mdx")
+            self.line = Line(self, client, self._opened, self._heard, lambda why: None)
+        self.later(8.0, self.leave)
+
+    def _opened(self) -> None:
+        if self.kind in (STRANGER, THIEF):
+            self.world.breach("intruder", f"{self.name} was let in: a {self.kind}")
+        elif self.kind == CALLER and self.line is not None:
+            self.sent_at = self.now
+            client = self.line.end
+            client.request(1, self.rng.choice(self.world.services), [b"<garbage>"], 5.0)  # type: ignore[attr-defined]
+            self.line.flush()
+
+    def _heard(self, event: Event) -> None:
+        guard = self.node.guard
+        assert guard is not None
+        steady = guard.changed_at < self.sent_at and guard.node is self.node
+        if isinstance(event, Job):
+            self.world.breach("intruder", f"{self.name} was given a request, and may not offer anything")
+        elif isinstance(event, Reply) and steady and not guard.allowed:
+            self.world.breach(
+                "heard", f"{self.name} was answered, and has had no right to call since {guard.changed_at:.3f}"
+            )
+        elif isinstance(event, Failure) and event.code == "denied" and steady and guard.allowed:
+            self.world.breach(
+                "turned-away", f"{self.name} was denied, and has had the right since {guard.changed_at:.3f}"
+            )
+
+    def leave(self) -> None:
+        if self.line is not None:
+            self.line.close(abort=True)
