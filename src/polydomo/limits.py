@@ -408,6 +408,13 @@ SPARK_RETRIES: Final = 3  # Times that a call of a task is repeated; Spark repea
 SPARK_CALL_TIME: Final = 60.0  # Seconds for one call of a task: a batch of rows takes longer than one.
 SPARK_HEARD: Final = 10_000  # Publications written to the spool together, and in one batch of a stream.
 SPARK_RECONNECT: Final = 0.5  # Seconds until a stream that lost its broker connects again.
+SQL_BATCH_ROWS: Final = 10_000  # Rows of one partial reply of the service spark.sql.
+SQL_MAX_ROWS: Final = 10_000_000  # Rows of one result, unless the service is told otherwise, ...
+SQL_MAX_BYTES: Final = 4096 * MIB  # ... its bytes, ...
+SQL_MAX_TIME: Final = 600.0  # ... and the seconds that a query may take.
+SQL_LOOK: Final = (
+    0.4  # Seconds between two looks at whether the client of a query is still there: cancelled within a second.
+)
 
 # --- tables ---------------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import typer
 from polydomo.cli import options
 from polydomo.cli.completion import service_names
 from polydomo.cli.options import Frame0, Protocol, To, TypeSize
-from polydomo.cli.render import on_terminal
+from polydomo.cli.render import Column, on_terminal, show
 
 if TYPE_CHECKING:
     from polydomo.client.aio import AsyncClient
@@ -182,14 +182,41 @@ def write_raw(part: "Result") -> None:
 
 
 def write_text(part: "Result") -> None:
-    """A line for each frame. A terminal is shown no control characters but line ends and tabs; a pipe gets the text as it is."""
+    """A line for each frame. A terminal is shown no control characters but line ends and tabs; a pipe gets the text as it is.
+
+    An Arrow IPC stream is printed as a table.
+    """
     for frame in part:
+        if frame.startswith(ARROW) and write_table(frame):
+            continue
         text = frame.decode("utf-8", "backslashreplace")
         if on_terminal():
             text = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
         out = text.encode("utf-8", "surrogateescape")
         sys.stdout.buffer.write(out if out.endswith(b"\n") else out + b"\n")
     sys.stdout.buffer.flush()
+
+
+ARROW = b"\xff\xff\xff\xff"  # what an Arrow IPC stream begins with; no UTF-8 text does
+
+
+def write_table(frame: bytes) -> bool:
+    """False if it is no Arrow IPC stream, or cannot be read here."""
+    try:
+        import pyarrow as pa
+
+        from polydomo.pipeline.cells import cell, plain
+    except ImportError:
+        return False
+    try:
+        table = pa.ipc.open_stream(frame).read_all()
+    except (pa.ArrowException, OSError, ValueError):
+        return False
+    numeric = [pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in table.schema]
+    columns = [Column(field.name, right) for field, right in zip(table.schema, numeric, strict=True)]
+    rows = [[cell(plain(value)) for value in row.values()] for row in table.to_pylist()]
+    show(columns, rows)
+    return True
 
 
 def write_json(part: "Result") -> None:

@@ -1,0 +1,85 @@
+"""``polydomo spark``: Spark as a service."""
+
+from typing import Annotated
+
+import typer
+
+from polydomo.cli.options import To
+from polydomo.cli.pipeline import Conf, Master, pairs, seconds
+from polydomo.errors import SettingError
+
+commands = typer.Typer(no_args_is_help=True, help="Offer Spark through the broker.")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.add_typer(commands, name="spark")
+
+
+@commands.callback()
+def spark() -> None:
+    """Offer Spark through the broker."""
+
+
+@commands.command()
+def serve(
+    to: To = None,
+    tables: Annotated[
+        str | None,
+        typer.Option("--tables", "-t", metavar="DIR", help="Tables of the pipeline, each a view of its name."),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATH", help="A Parquet directory of your own as a view; may be given several times."
+        ),
+    ] = None,
+    service: Annotated[str, typer.Option(metavar="NAME", help="Name of the service.")] = "spark.sql",
+    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Queries that run at the same time.")] = 4,
+    max_rows: Annotated[int | None, typer.Option(min=1, metavar="N", help="Rows of one result.")] = None,
+    max_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time that a query may take, such as 5m.")
+    ] = None,
+    writable: Annotated[
+        bool,
+        typer.Option(
+            "--writable", help="Allow statements that change data. Everybody who may call the service can use them."
+        ),
+    ] = False,
+    master: Master = "",
+    conf: Conf = None,
+) -> None:
+    """Offer SQL on Spark as the service spark.sql, until SIGTERM or Ctrl-C.
+
+    The reply has Arrow record batches as partial replies, then a summary as JSON.
+
+    **Examples**
+
+    - `polydomo spark serve --tables tables`
+    - `polydomo call spark.sql "SELECT service, count(*) FROM requests GROUP BY ALL"`
+    """
+    from polydomo.cli import options
+    from polydomo.pipeline import session
+
+    named = [one.partition("=") for one in table or []]
+    for name, given, path in named:
+        if not given or not name.isidentifier() or not path:
+            raise SettingError(f"--table: {name!r} is not NAME=PATH")
+    settings = {"spark.sql.runSQLOnFiles": str(writable).lower(), "spark.scheduler.mode": "FAIR", **pairs(conf or [])}
+    time = seconds(max_time) if max_time is not None else None
+    session.require()
+    from polydomo.spark.serve import serve as run
+    from polydomo.spark.sql_service import Limits
+
+    standard = Limits()
+    limits = Limits(max_rows or standard.rows, standard.bytes, time or standard.seconds)
+    made = session.build(master, "", settings)
+    try:
+        if tables is not None:
+            from polydomo.pipeline.query import views
+
+            views(made, tables)
+        for name, _, path in named:
+            made.read.parquet(path).createOrReplaceTempView(name)
+        run(made, options.address(to), service, concurrency, limits, writable)
+    finally:
+        session.close(made)

@@ -1,0 +1,27 @@
+"""``polydomo spark serve``: a worker that offers SQL on a Spark session."""
+
+from typing import TYPE_CHECKING
+
+from polydomo.spark.sql_service import Limits, SqlService
+from polydomo.worker.blocking import Worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def serve(
+    spark: "SparkSession",
+    to: str,
+    service: str = "spark.sql",
+    concurrency: int = 4,
+    limits: Limits | None = None,
+    writable: bool = False,
+) -> None:
+    """Until SIGTERM or SIGINT."""
+    function = SqlService(spark, to, limits, writable)
+    worker = Worker(to, concurrency=concurrency)
+    worker.add(service, function.__call__)
+    try:
+        worker.run()
+    finally:
+        function.close()

@@ -1,0 +1,98 @@
+"""SQL as a service: batches before the end, limits, nothing but queries, and no work for a client that has gone."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+import polydomo
+import polydomo.testing
+from polydomo.errors import CallFailed
+from polydomo.spark.sql_service import Limits, SqlService
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PATIENCE = 240.0
+
+
+@pytest.fixture(scope="module")
+def served(spark: "SparkSession", broker: polydomo.testing.Broker) -> Iterator[polydomo.testing.Broker]:
+    spark.range(100_000, numPartitions=4).createOrReplaceTempView("numbers")
+    service = SqlService(spark, broker.url, Limits(rows=1_000_000, seconds=200.0))
+    worker = polydomo.Worker(broker.url, concurrency=2)
+    worker.add("spark.sql", service.__call__)
+    with worker:
+        broker.wait_for("spark.sql", 2)
+        yield broker
+    service.close()
+
+
+def ask(url: str, body: str, protocol: str = "mdx") -> tuple[list[bytes], dict[str, Any]]:
+    with polydomo.Client(url, protocol, timeout=PATIENCE) as client:
+        *parts, final = list(client.stream("spark.sql", body))
+    return [part.body for part in parts], final.json()
+
+
+@pytest.mark.parametrize("protocol", ["mdx", "mdp2"])
+def test_batches_of_arrow_then_a_summary(served: polydomo.testing.Broker, protocol: str) -> None:
+    parts, summary = ask(served.url, "SELECT id, id * 2 AS twice FROM numbers", protocol)
+    table = pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts])
+    assert len(parts) >= 10 and table.num_rows == 100_000
+    assert sorted(table["id"].to_pylist()) == list(range(100_000))
+    assert summary["rows"] == 100_000 and summary["truncated"] is False
+    assert [field["name"] for field in summary["schema"]["fields"]] == ["id", "twice"]
+
+
+def test_parameters_formats_and_a_bound_on_rows(served: polydomo.testing.Broker) -> None:
+    query = {
+        "sql": "SELECT id FROM numbers WHERE id >= :low ORDER BY id",
+        "args": {"low": 10},
+        "format": "json",
+        "max_rows": 3,
+    }
+    parts, summary = ask(served.url, json.dumps(query))
+    assert [json.loads(line)["id"] for part in parts for line in part.splitlines()] == [10, 11, 12]
+    assert summary["rows"] == 3 and summary["truncated"] is True
+    parts, _ = ask(served.url, json.dumps({**query, "format": "csv"}))
+    assert b"".join(parts).decode().split() == ["id", "10", "11", "12"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "code", "words"),
+    [
+        ("DROP VIEW numbers", "read-only", "only queries"),
+        ("WITH a AS (SELECT 1) INSERT INTO b SELECT * FROM a", "read-only", "only queries"),
+        ("SELECT reflect('java.lang.System', 'exit')", "read-only", "only queries"),
+        ("CREATE TABLE x AS SELECT 1", "read-only", "only queries"),
+        ("SELECT nonsense FROM numbers", "bad-query", "nonsense"),
+        ("", "bad-query", "no SQL"),
+        ('{"sql": "SELECT 1", "format": "xml"}', "bad-query", "format"),
+    ],
+)
+def test_what_is_refused(served: polydomo.testing.Broker, sql: str, code: str, words: str) -> None:
+    with pytest.raises(CallFailed) as caught:
+        ask(served.url, sql)
+    assert caught.value.code == code and words in caught.value.text
+
+
+def test_the_query_of_a_client_that_has_gone_is_cancelled(
+    spark: "SparkSession", served: polydomo.testing.Broker
+) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    endless = "SELECT count(*) FROM numbers a CROSS JOIN numbers b CROSS JOIN numbers c WHERE a.id + b.id + c.id < 0"
+    with polydomo.Client(served.url, timeout=PATIENCE) as client:
+        client.submit("spark.sql", endless)
+        end = time.monotonic() + PATIENCE
+        while not tracker.getActiveJobsIds():
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    while tracker.getActiveJobsIds():
+        assert time.monotonic() < end, "the query still runs"
+        time.sleep(0.1)
+    assert ask(served.url, "SELECT 1 AS one")[1]["rows"] == 1
