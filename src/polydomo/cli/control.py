@@ -4,14 +4,13 @@ from typing import Annotated, Any
 
 import typer
 
-from polydomo.cli.options import Json, To
+from polydomo.cli.options import Json, Timeout, To
 from polydomo.cli.render import show_json
 
 Row = dict[str, Any]
 
 Service = Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service.")]
 Target = Annotated[str, typer.Argument(metavar="WORKER|SERVICE", help="A worker's name or number (w7), or a service.")]
-Timeout = Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds to wait for the answer.")]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -142,6 +142,7 @@ def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         "received, sent": f"{size(answer['received_bytes'])}, {size(answer['sent_bytes'])}",
         "datagrams": with_parts(sum(answer["datagrams"].values()), answer["datagrams"]),
         "journal": journal_told(ask(to, "journal", timeout)),
+        **({"jobs": jobs_told(answer["jobs"])} if answer.get("jobs") else {}),
     }
     show([Column("broker"), Column("", folds=True)], [[name, value] for name, value in shown.items()])
 
@@ -282,6 +283,22 @@ def service_cells(row: Row) -> list[str]:
     ]
 
 
+def jobs_told(jobs: Row) -> str:
+    """
+    >>> phases = {"delayed": 1, "queued": 2, "running": 0, "recording": 0}
+    >>> jobs_told({"leads": True, "leader": "", "open": phases, "done": 7, "dead": 1, "schedules": 2})
+    '3 open (1 delayed, 2 queued), 7 done, 1 dead, 2 schedules'
+    >>> jobs_told({"leads": False, "leader": "tcp://10.0.0.2:5246", "open": phases, "done": 0, "dead": 0, "schedules": 0})
+    'another broker leads, at tcp://10.0.0.2:5246'
+    """
+    if not jobs["leads"]:
+        return f"another broker leads, at {jobs['leader']}" if jobs["leader"] else "the job store cannot be used"
+    open_jobs = with_parts(sum(jobs["open"].values()), jobs["open"]).replace(" (", " open (", 1)
+    if "(" not in open_jobs:
+        open_jobs += " open"
+    return f"{open_jobs}, {jobs['done']} done, {jobs['dead']} dead, {jobs['schedules']} schedules"
+
+
 WORKERS = [
     Column("worker"),
     Column("protocol"),
@@ -303,11 +320,11 @@ WORKERS = [
 
 def worker_cells(row: Row) -> list[str]:
     return [
-        row["worker"],
+        f"{row['worker']} ({row['name']})" if row["name"] else row["worker"],
         row["protocol"],
         row["dialect"],
         ",".join(row["services"]),
-        row["state"],
+        "draining" if row["draining"] else row["state"],
         span_us(row["state_us"]),
         str(row["held"]),
         str(row["done"]),

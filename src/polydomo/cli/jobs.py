@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-Timeout = Annotated[float, typer.Option(metavar="S", min=0.001, help="Seconds to wait for a broker that can answer.")]
+Timeout = Annotated[float, options.time_option("How long to wait for a broker that can answer.")]
 Service = Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service.")]
 Body = Annotated[
     list[str] | None, typer.Argument(metavar="BODY", help="The request, one frame each; - reads standard input.")
@@ -84,7 +84,9 @@ def submit(
     service: Service,
     body: Body = None,
     to: To = None,
-    key: Annotated[str | None, typer.Option(metavar="TEXT", help="The same key is the same job.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--idempotency-key", metavar="TEXT", help="The same key is the same job.")
+    ] = None,
     delay: Annotated[str | None, typer.Option(metavar="TIME", help="Do not start before: 10m.")] = None,
     at: Annotated[str | None, typer.Option(metavar="TIME", help="Do not start before: 2026-01-31T07:30+01:00.")] = None,
     priority: Priority = 0,
@@ -94,7 +96,7 @@ def submit(
     retries: Retries = None,
     first: First = None,
     run_timeout: RunTimeout = None,
-    wait: Annotated[float | None, typer.Option(metavar="S", min=0.0, help="Wait for the result, and print it.")] = None,
+    wait: Annotated[float | None, options.time_option("Wait for the result, and print it.", least=0.0)] = None,
     json: Json = False,
     timeout: Timeout = 30.0,
 ) -> None:
@@ -106,7 +108,7 @@ def submit(
     **Examples**
 
     - `polydomo submit render scene.blend`
-    - `polydomo submit bill 42 --key invoice-42 --retries 9 --backoff 10s`
+    - `polydomo submit bill 42 --idempotency-key invoice-42 --retries 9 --backoff 10s`
     - `polydomo submit report weekly --at 2026-02-01T06:00+01:00 --wait 3600`
     """
     moment = None
@@ -143,7 +145,7 @@ def submit(
 def result(
     id: Id,
     to: To = None,
-    wait: Annotated[float, typer.Option(metavar="S", min=0.0, help="Seconds to wait for the result.")] = 0.0,
+    wait: Annotated[float, options.time_option("How long to wait for the result.", least=0.0)] = 0.0,
     raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the result exactly as they came.")] = False,
     timeout: Timeout = 30.0,
 ) -> None:

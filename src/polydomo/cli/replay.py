@@ -31,6 +31,10 @@ def replay(
     speed: Annotated[str, typer.Option(metavar="N", help="Times the recorded pace; max: as fast as it goes.")] = "1",
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Only what was asked that long back: 10m.")] = None,
     service: Annotated[str | None, typer.Option(metavar="NAME", help="Only requests to this service.")] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(metavar="WORD", help="Only requests that ended so: ok, failed (in any way), timeout, ..."),
+    ] = None,
     protocol: Annotated[
         str | None,
         typer.Option("--protocol", "-p", metavar="NAME", help="Ask over this protocol.  [default: the recorded one's]"),
@@ -47,6 +51,7 @@ def replay(
 
     - `polydomo replay polydomo-data/journal --to tcp://127.0.0.1:6000`
     - `polydomo replay polydomo-data/journal --speed 10 --service resize`
+    - `polydomo replay polydomo-data/journal --outcome failed --since 1h --speed max`
     """
     from polydomo.cli.exits import needs_broker
 
@@ -61,18 +66,18 @@ def replay(
     messages = found.reader.rows(schema.MESSAGES, begin)
     wanted, without = asked(messages, found.reader.rows(schema.REQUESTS, begin))
     journal_search.complain_of(found.reader)
-    wanted = [one for one in wanted if service is None or one.service == service]
+    wanted = [one for one in wanted if (service is None or one.service == service) and ended_as(one.outcome, outcome)]
     if not wanted:
         raise PolydomoError(
             f"{journal} has no request with its whole payload; record with --journal messages --journal-bodies SERVICE"
         )
     url = options.address(to)
     with needs_broker(url):
-        outcome = asyncio.run(Replay(url, wanted, factor, protocol, timeout).run())
+        result = asyncio.run(Replay(url, wanted, factor, protocol, timeout).run())
     if json:
-        show_json({**outcome.figures(), "without_payload": without})
+        show_json({**result.figures(), "without_payload": without})
         return
-    figures = outcome.figures()
+    figures = result.figures()
     show(
         [Column("replay"), Column("", right=True)],
         [[name.replace("_", " "), str(value)] for name, value in figures.items()],
@@ -81,6 +86,16 @@ def replay(
         typer.echo(
             f"polydomo: {without} requests have no payload on record, or only a part of it, and were left out", err=True
         )
+
+
+def ended_as(recorded: str, wanted: str | None) -> bool:
+    """
+    >>> ended_as("timeout", "failed"), ended_as("ok", "failed"), ended_as("", "failed"), ended_as("timeout", "timeout")
+    (True, False, False, True)
+    """
+    if wanted is None:
+        return True
+    return recorded not in ("", "ok") if wanted == "failed" else recorded == wanted
 
 
 def pace(speed: str) -> float:

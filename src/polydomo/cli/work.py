@@ -58,6 +58,9 @@ def work(
     ] = False,
     type_size: TypeSize = None,
     frame0: Frame0 = None,
+    worker_name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="What people know the worker by; `polydomo workers` shows it.")
+    ] = "",
     log_json: Annotated[bool, typer.Option("--log-json", help="Write logs as JSON lines.")] = False,
     log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
 ) -> None:
@@ -93,7 +96,7 @@ def work(
         raise SettingError(f"--log-level: {error}, not {log_level!r}") from None
     url = options.address(to)
     name = options.protocol_name(protocol)
-    more = options.of_protocol(name, type_size, frame0)
+    more = {**options.of_protocol(name, type_size, frame0), "name": worker_name}
     logs.setup(log_json, level)
     raise_file_limit(FILES + FILES_PER_CALL * concurrency)
     logging.getLogger("polydomo.worker").addFilter(Plainly())

@@ -1,0 +1,77 @@
+"""Durable jobs from the shell, against a real broker."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli import shell
+from tests.cli.shell import complaint
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[shell.Broker]:
+    with shell.Broker(tmp_path_factory.mktemp("data"), "--journal-level=off") as broker:
+        yield broker
+
+
+def said(broker: shell.Broker, *words: str, status: int = 0) -> str:
+    result = shell.run(*words, POLYDOMO_TO=broker.url)
+    assert result.returncode == status, result.stderr
+    return result.stdout.decode().strip()
+
+
+def test_submit_work_and_result(broker: shell.Broker, tmp_path: Path) -> None:
+    job = said(broker, "submit", "upper", "hello", "--idempotency-key", "k1", "--priority", "3")
+    assert said(broker, "submit", "upper", "other", "--idempotency-key", "k1") == job
+    assert complaint(shell.run("result", job, POLYDOMO_TO=broker.url)) == "the job has no outcome yet"
+    with shell.Running(
+        "work", "upper", "--name", "shouter", "--to", broker.url, "--log-json", "--", "tr", "a-z", "A-Z"
+    ):
+        assert said(broker, "result", job, "--wait", "30s") == "HELLO"
+        assert "w1 (shouter)" in said(broker, "workers")
+    row = json.loads(said(broker, "job", job, "--json"))
+    assert (row["state"], row["priority"], row["key"], row["attempts"]) == ("done", 3, "k1", 1)
+    assert job in said(broker, "jobs", "--state", "done")
+    assert "1 done" in said(broker, "status")
+
+
+def test_cancel_and_what_is_not_there(broker: shell.Broker) -> None:
+    job = said(broker, "submit", "nobody", "x", "--delay", "1h", "--ttl", "2h", "--retries", "2", "--backoff", "5s")
+    assert said(broker, "cancel", job) == f"cancelled {job}"
+    said(broker, "result", job, status=1)
+    said(broker, "job", "01KDVDNA000000000000000000", status=4)
+    said(broker, "job", "nonsense", status=2)
+    said(broker, "submit", "x", "--at", "soon", status=2)
+
+
+def test_dead_jobs(broker: shell.Broker) -> None:
+    with shell.Running("work", "broken", "--to", broker.url, "--log-json", "--", "false"):
+        job = said(broker, "submit", "broken", "x", "--retries", "0")
+        said(broker, "result", job, "--wait", "30s", status=1)
+    assert job in said(broker, "dead")
+    assert said(broker, "dead", "retry", job) == "retried 1"
+    said(broker, "dead", "retry", job, status=4)
+    said(broker, "dead", "drop", status=2)
+    assert said(broker, "cancel", job) == f"cancelled {job}"
+    assert said(broker, "dead", "drop", "--all") == "dropped 0"
+
+
+def test_schedules(broker: shell.Broker) -> None:
+    assert said(
+        broker, "schedule", "add", "nightly", "30 2 * * *", "backup", "all", "--zone", "Europe/Berlin"
+    ).startswith("nightly: next at")
+    assert "Europe/Berlin" in said(broker, "schedule", "ls")
+    job = said(broker, "schedule", "run", "nightly")
+    assert json.loads(said(broker, "job", job, "--json"))["schedule"] == "nightly"
+    assert said(broker, "schedule", "rm", "nightly") == "removed nightly"
+    said(broker, "schedule", "rm", "nightly", status=4)
+    said(broker, "schedule", "add", "wrong", "61 * * * *", "backup", status=2)
+
+
+def test_control(broker: shell.Broker) -> None:
+    assert said(broker, "pause", "upper").startswith("upper: paused")
+    assert said(broker, "resume", "upper").startswith("upper: serving")
+    assert said(broker, "drain", "upper").startswith("upper: drained")
+    assert said(broker, "resume", "upper").startswith("upper: serving")
