@@ -103,15 +103,17 @@ export class Broker {
     let wake = () => {};
     let done = false;
     let failure = null;
+    let parts = 0;
     const controller = new AbortController();
     const signal = options.signal ? AbortSignal.any([options.signal, controller.signal]) : controller.signal;
     const push = (frames) => {
+      parts += 1;
       queue.push(new Message(frames));
       wake();
     };
     this.#start(service, body, { ...options, signal }, push).then(
       (frames) => {
-        if (frames.length || queue.length === 0) queue.push(new Message(frames));
+        if (!parts || frames.some((frame) => frame !== "")) queue.push(new Message(frames)); // an empty one only ends the stream
         done = true;
         wake();
       },
