@@ -152,6 +152,11 @@ def test_what_no_rule_allows_is_denied(place: Place, broker: polydomo.testing.Br
                 client.call(service, "x")
             assert error.value.code == "denied"
         assert client.call("polydomo.status").json()["workers"] == 1
+        for order in ("polydomo.drain", "polydomo.pause", "polydomo.withdraw", "polydomo.drop", "polydomo.schedule"):
+            with pytest.raises(CallFailed, match="alice may not admin"):  # to look is not to change
+                client.call(order, '{"service": "echo"}')
+        answer = client.call("polydomo.schema", '{"service": "echo", "schema": {}}').json()
+        assert answer == {"registered": False, "reason": "alice may not offer 'echo'"}
     with polydomo.Client(broker.url, **place.keys("pool")) as client:
         with pytest.raises(CallFailed, match="pool may not call 'echo'"):
             client.call("echo", "x")

@@ -6,6 +6,7 @@ A session without a principal is not checked: there is no access control, or the
 from typing import TYPE_CHECKING
 
 from polydomo.broker.access_rules import (
+    ADMIN,
     BRIDGE,
     CALL,
     INSPECT,
@@ -25,7 +26,7 @@ from polydomo.protocols.session import Session
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
-__all__ = ["BRIDGE", "CALL", "INSPECT", "OFFER", "PUBLISH", "REGISTER", "SUBSCRIBE", "TAP", "Access"]
+__all__ = ["ADMIN", "BRIDGE", "CALL", "INSPECT", "OFFER", "PUBLISH", "REGISTER", "SUBSCRIBE", "TAP", "Access"]
 
 OWN_TOPICS = (b"monitor.", b"tap.")  # what the broker publishes of itself: the right is TAP
 

@@ -6,19 +6,22 @@
 from typing import TYPE_CHECKING
 
 from polydomo import limits
-from polydomo.broker import builtin_services, job_services, outcomes, service_table
-from polydomo.broker.access import INSPECT
+from polydomo.broker import builtin_services, control, job_services, outcomes, service_table
+from polydomo.broker.access import ADMIN, INSPECT
 from polydomo.broker.workers import SHUTTING_DOWN
 from polydomo.protocols.model import Service
 from polydomo.protocols.request import DONE, OK, SHUTDOWN, Request, new_request
 from polydomo.protocols.session import Session
-from polydomo.wire.frames import Body
+from polydomo.wire.frames import Body, flat
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 
 DRAINED = "the service is being drained: it takes no new requests"
+
+
+FOR_OPERATORS = control.NAMES | {b"polydomo." + name for name in b"retry drop schedule unschedule fire".split()}
 
 
 def resolve(
@@ -42,7 +45,7 @@ def resolve(
         outcomes.refuse(broker, refused, f"no requests are taken at {session.role.name}")
         return None
     if builtin_services.is_reserved(name):
-        if name not in job_services.FOR_CLIENTS and not broker.access.may(session, INSPECT, name):
+        if session.principal and not _may_ask(broker, session, name, body):
             outcomes.deny(broker, new_request(number, session, Service(name), body, ref, broker.now))
             return None
         return _answer(broker, new_request(number, session, Service(name), body, ref, broker.now))
@@ -88,6 +91,15 @@ def resolve(
     if session.is_internal:
         request.attempts = request.ref.attempts  # a job counts its attempts across requests
     return request
+
+
+def _may_ask(broker: "Broker", session: Session, name: bytes, body: Body) -> bool:
+    """Whether a client may use one of the broker's own services. What changes something is the operators'."""
+    if name in job_services.FOR_CLIENTS:
+        return True  # the right to call the job's service is checked there
+    if name == b"polydomo.schema" and flat(body)[:1] == b"{":
+        return True  # a worker describes its service; the right to offer it is checked there
+    return broker.access.may(session, ADMIN if name in FOR_OPERATORS else INSPECT, name)
 
 
 def _answer(broker: "Broker", request: Request) -> Request:

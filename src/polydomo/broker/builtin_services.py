@@ -83,7 +83,7 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     elif name == b"polydomo.logs":
         rows = broker.publishing.log_records.answer(flat(body))
     elif name == b"polydomo.schema":
-        rows = broker.schemas.answer(flat(body))
+        rows = broker.schemas.answer(session, flat(body))
     elif name == b"polydomo.memo":
         rows = memo(broker, flat(body))
     elif name == b"polydomo.catalog":

@@ -3,8 +3,10 @@
 import json
 from typing import TYPE_CHECKING
 
+from polydomo.broker.access import OFFER
 from polydomo.limits import MAX_SCHEMA_BYTES
 from polydomo.protocols.service_schema import Row, ServiceSchema, described, read_schema
+from polydomo.protocols.session import Session
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -65,7 +67,7 @@ class Schemas:
 
     # --- polydomo.schema
 
-    def answer(self, asked: bytes) -> object:
+    def answer(self, session: Session, asked: bytes) -> object:
         """An empty body: all schemas by name. A name: its schema, or null. An object with service and schema: a worker's own."""
         if not asked:
             return {name: schema.row(name) for name, schema in sorted(self.all().items())}
@@ -78,6 +80,8 @@ class Schemas:
             name = row.get("service")
             if not isinstance(name, str):
                 raise ValueError("service must be a text")
+            if not self._broker.access.may(session, OFFER, name):
+                raise ValueError(self._broker.refusal)
             self.learn(name.encode(), row.get("schema"), len(asked))
             answer = {"service": name, "registered": True}
         except (ValueError, RecursionError) as error:
