@@ -24,6 +24,7 @@ from polydomo.wire.closing import CloseCause
 from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Hub, Link
 from polydomo.wire.sp import SpLink
+from polydomo.wire.turns import Turns
 from polydomo.wire.zmtp import Bounds, ZmtpLink
 from sim.clock import Event
 from sim.network import Endpoint, Listener, Owner
@@ -59,6 +60,7 @@ def policy_of(options: Options) -> Policy:
         max_queue=options.max_queue,
         max_held_bytes=options.max_held_bytes,
         max_services=options.max_services,
+        max_memory=options.max_memory,
         max_message=MAX_MESSAGE,
     )
 
@@ -146,6 +148,7 @@ class ServerConnection(Owner):
             return
         self.link = link
         link.owner = self
+        link.source = self.endpoint.name.partition(".")[0]
         detector.attach(link)
         self.tap = detector.tap = Tap(node.watcher, link, self.endpoint.name, self._drain)
         self._receive(data)
@@ -244,7 +247,8 @@ class BrokerNode(Listener):
         self.up = True
         self.stopping = False
         self.runs += 1
-        self.hub = Hub()
+        options = self.options
+        self.hub = Hub(Turns(options.turn_work, options.turn_share, options.least_share))
         self.inbox = []
         self.outbox = {}
         self._awake = False
@@ -266,6 +270,7 @@ class BrokerNode(Listener):
         keys = self.world.keys
         self.guard: Guard | None = Guard(self, keys) if keys is not None else None
         self.datagrams = UdpHeartbeats(self.broker)
+        self.broker.memory.hub = self.hub
         self.watcher = Watcher(self)
         self.recorder.attach(self.broker)
         self.recorder.begin("started")
@@ -416,11 +421,14 @@ class BrokerNode(Listener):
         self._awake = False
         broker.now = hub.now = self.clock
         inbox, self.inbox = self.inbox, []
+        work_left = hub.work_left
         for connection, data in inbox:
             if connection in self.connections:
                 self._guard(connection.endpoint.name, partial(connection.take, data))
                 self.watcher.step()
         timers = self._advance()
+        self.watcher.worked(work_left)
+        hub.begin_turn()
         broker.end_turn()
         while hub.resumed:
             link = hub.resumed.pop()
@@ -433,7 +441,7 @@ class BrokerNode(Listener):
                     link.owner.flush()
         self.watcher.step()
         self.watcher.turned(timers)
-        if broker.has_more_work():
+        if broker.has_more_work() or hub.turns_waiting():
             self.wake()
         self._set_timer()
 

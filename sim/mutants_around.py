@@ -7,6 +7,7 @@ from polydomo.broker import admission, dispatch, liveness
 from polydomo.broker.bridging import Bridging
 from polydomo.broker.broker import Broker
 from polydomo.broker.catalog import Catalog
+from polydomo.broker.memory import MemoryAccount
 from polydomo.broker.subscriptions import Subscriptions
 from polydomo.broker.udp_heartbeats import BEAT, UdpHeartbeats
 from polydomo.journal.recorder import JournalRecorder
@@ -18,6 +19,8 @@ from polydomo.protocols.model import Path, Publication, Service, Worker
 from polydomo.protocols.pubsub import SubscriberSession
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
+from polydomo.wire.link import Hub, Link
+from polydomo.wire.turns import Turns
 from sim.breaking import both, mutant, swap
 from sim.brokers import BrokerNode
 
@@ -348,3 +351,57 @@ def failure_unwritten(stack: ExitStack) -> None:
         return mutated
 
     swap(stack, JournalRecorder, "ended", make)
+
+
+# --- greed ------------------------------------------------------------------------------------------------------------------
+
+GREED = ["greed=4", *both("mdx,mdx"), "turn_work=400", "turn_share=100", "least_share=20"]
+
+
+@mutant("work is not charged to the connection it is done for", *GREED)
+def budget_not_charged(stack: ExitStack) -> None:
+    swap(stack, Link, "use_up", lambda use_up: lambda self: None)
+
+
+@mutant("the limit of a whole turn is not kept", *GREED, "slow_turn=0.05", "latency=0.0001", "jitter=0.0001")
+def turn_without_end(stack: ExitStack) -> None:
+    def make(begin: Any) -> Any:
+        def mutated(self: Hub) -> None:
+            begin(self)
+            self.work_left = 1 << 40
+
+        return mutated
+
+    swap(stack, Hub, "begin_turn", make)
+
+
+@mutant("a connection that has used up its share waits for ever", *GREED)
+def turn_never_comes(stack: ExitStack) -> None:
+    swap(stack, Turns, "next_turn", lambda next_turn: lambda self: [])
+
+
+@mutant("sources do not take turns: the newest is served first", *GREED)
+def newest_first(stack: ExitStack) -> None:
+    def make(next_turn: Any) -> Any:
+        def mutated(self: Turns) -> Any:
+            if not self.waiting:
+                return []
+            source = next(reversed(self._by_source))
+            link = next(reversed(self._by_source[source]))
+            self.forget(link)
+            link.work_left = self.least
+            return [link]
+
+        return mutated
+
+    swap(stack, Turns, "next_turn", make)
+
+
+@mutant("unfinished input is not booked", *GREED, "max_memory=4194304")
+def input_not_booked(stack: ExitStack) -> None:
+    swap(stack, Link, "book_input", lambda book: lambda self, size: None)
+
+
+@mutant("nobody is cut off, however short of memory the broker is", *GREED, "max_memory=4194304")
+def never_cut(stack: ExitStack) -> None:
+    swap(stack, MemoryAccount, "_save", lambda save: lambda self, total, now: None)

@@ -7,6 +7,8 @@ seldom gets far enough for the rare ones to matter, and a world with one fault s
 from dataclasses import dataclass, field, fields
 from random import Random
 
+from polydomo import limits
+
 PROTOCOLS = ("mdp1", "mdp2", "mdx", "dcp", "emqp", "memo")
 
 
@@ -63,6 +65,7 @@ class Options:
     slow: float = 0.0  # part of the jobs that take long
     mute_reader: float = 0.0  # a client stops reading for a while; a rate
     garbage: float = 0.0  # a peer connects and talks nonsense; a rate
+    greed: float = 0.0  # a peer sends or holds as much as it can; a rate
     give_up: float = 0.0  # part of the calls whose caller waits for a moment only
     curve: float = 0.0  # part of the ZMTP peers that use CURVE, and are known to the broker by their key
     intruder: float = 0.0  # a peer tries what it may not: an unknown key, a stolen public key, no right; a rate
@@ -82,13 +85,17 @@ class Options:
     max_held_bytes: int = 1 << 24
     max_services: int = 64
     max_unsent: int = 1 << 20
+    max_memory: int = 0
+    turn_work: int = limits.TURN_WORK
+    turn_share: int = limits.TURN_SHARE
+    least_share: int = limits.LEAST_SHARE
     bridge_window: int = 1024
     bridge_bytes: int = 1 << 24
     choke: int = 1 << 16
 
     def faults(self) -> list[str]:
         """The faults that exist in this world."""
-        return [name for name in FAULTS if getattr(self, name)]
+        return [name for name in (*FAULTS, "greed") if getattr(self, name)]
 
 
 # How much of each fault a world has, if it has it: the least and the most.
@@ -178,6 +185,12 @@ def draw(seed: int) -> Options:
         options.curve = rng.choice((0.3, 1.0))
         options.intruder = rng.choice((0.0, 0.3, 1.0))
         options.rights = rng.choice((0.0, 0.2, 1.0))
+    if rng.random() < 0.15:
+        options.greed = rng.choice((0.5, 2.0))
+        if rng.random() < 0.7:
+            options.turn_work, options.turn_share, options.least_share = 400, 100, 20
+        if rng.random() < 0.5:
+            options.max_memory = 4 << 20
     return options
 
 

@@ -8,6 +8,9 @@ from polydomo.broker import queues
 from polydomo.protocols.model import LOST, Service, Worker
 from polydomo.protocols.request import HELD, QUEUED, Request
 from polydomo.protocols.session import Session
+from polydomo.wire.link import PAUSE_SHARE_USED, Link
+from polydomo.wire.sp import SpLink
+from polydomo.wire.zmtp import ZmtpLink
 from sim.dialogs import Dialog
 
 if TYPE_CHECKING:
@@ -17,6 +20,11 @@ EVERY = 8  # steps between two looks at everything; the cheap looks are taken ev
 LATE = (
     0.05  # seconds a deadline may be late, besides the hundredth of the wait that the broker's timers allow themselves
 )
+
+
+ONE_MESSAGE = 200  # units of work: the dearest message of a simulated peer
+SPARE_TURNS = 3  # turns that a peer may wait beside one for each other peer that waits
+MEMORY_SLACK = 6 << 20  # bytes that may arrive between two measurements, and in one turn
 
 
 class Watcher:
@@ -35,6 +43,7 @@ class Watcher:
         ] = {}  # ... and on which connection: whoever comes from another one takes its place at the end
         self._served: dict[tuple[Service, Session], int] = {}  # the last dispatch from the line, by its number
         self._dispatches = 0
+        self._waiting: dict[Link, int] = {}  # links that wait, and for how many turns
         self._came: dict[Request, int] = {}  # dispatches there had been when it was accepted, of what waits
         self._late: WeakKeyDictionary[Request, float] = WeakKeyDictionary()  # since when it has been overdue
         self._empty: dict[Service, float] = {}  # since when it has no worker, of services that have requests waiting
@@ -124,10 +133,30 @@ class Watcher:
         for dialog in self.dialogs.values():
             dialog.settled()
         self._stalled()
+        self._in_turn_again()
         if timers:
             self._workers_heard()
             self._services_heard()
             self._requests_in_time()
+
+    def worked(self, before: int) -> None:
+        """What arrived in this turn has been handled: it must not have taken more than a turn may. ``before``: what was left of it."""
+        turns = self.node.hub.turns
+        assert turns is not None
+        done = before - self.node.hub.work_left
+        if done > turns.work + turns.share + ONE_MESSAGE:
+            self.breach("greedy", f"{done} units of work in a turn of {turns.work}")
+
+    def _in_turn_again(self) -> None:
+        """Who waits for a turn gets it, however many wait, and whatever the others do."""
+        waiting: dict[Link, int] = {}
+        had = self.node.hub.turns.chosen if self.node.hub.turns is not None else []
+        links = [session.link for session in self.node.broker.sessions if session.link.pauses & PAUSE_SHARE_USED]
+        for link in links:
+            waiting[link] = 0 if link in had else self._waiting.get(link, 0) + 1
+            if waiting[link] > len(links) + SPARE_TURNS:
+                self.breach("turns", f"{link.peer} waited for {waiting[link]} turns beside {len(links) - 1} others")
+        self._waiting = waiting
 
     def look(self) -> None:
         """Everything, against everything else and against its bound."""
@@ -139,6 +168,11 @@ class Watcher:
 
     def _bounds(self) -> None:
         broker = self.node.broker
+        memory = broker.memory
+        unfinished = sum(_unfinished(connection.link) for connection in self.node.connections)
+        held = memory.measure() - self.node.hub.input_bytes + unfinished  # by our own count
+        if memory.limit and held > memory.limit + MEMORY_SLACK:
+            self.breach("bound", f"{held} bytes are held, allowed are {memory.limit}")
         policy = broker.policy
         clients = len(broker.sessions)
         held = sum(len(worker.held) for worker in broker.workers)
@@ -321,6 +355,13 @@ class Watcher:
             if count:
                 self.breach("rest", f"{count} {what} are left")
         self.look()
+
+
+def _unfinished(link: Link | None) -> int:
+    """Bytes of input that the link holds."""
+    if not isinstance(link, ZmtpLink | SpLink):
+        return 0
+    return len(link._rest) + (link._gather.tell() if link._gather is not None else 0)
 
 
 def _could(service: Service, other: Worker, chosen: Worker, request: Request) -> bool:

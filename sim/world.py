@@ -12,6 +12,7 @@ from sim.checker import Breach, check
 from sim.clients import Call, Client
 from sim.clock import Process, Scheduler
 from sim.garbage import Garbler
+from sim.greedy import Greedy
 from sim.network import Network
 from sim.options import FORWARD_TO, Options
 from sim.others import CatalogClient, CatalogService, Keeper, Publisher, Subscriber
@@ -286,6 +287,12 @@ class World:
         self._rate("client closes", options.client_crash, lambda: rng.choice(self.clients).hang_up())
         self._rate("intruder", options.intruder, lambda: Intruder(self, rng.choice(self.nodes)).start())
         self._rate("rights", options.rights, self._change_rights)
+
+        def be_greedy() -> None:
+            for _ in range(rng.choice((1, 12))):
+                Greedy(self, rng.choice(self.nodes)).start()
+
+        self._rate("greed", options.greed, be_greedy)
         self._rate("garbage", options.garbage, lambda: Garbler(self, rng.choice(self.nodes)).start())
 
     def _change_rights(self) -> None:

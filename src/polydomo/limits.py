@@ -29,6 +29,7 @@ ACCESS_ANSWERS: Final = (
     10_000  # Answers of the access rules that are remembered: clients choose the names they ask for.
 )
 MAX_UNSENT: Final = 160 * MIB  # What one peer may leave unread: two of the largest messages and a margin.
+UNSENT_NOTICE: Final = 64 * KIB  # From here on what one peer leaves unread is counted; less is part of its connection.
 CHOKE_UNSENT: Final = 1 * MIB  # From here on a client that does not read is not read from either.
 CUT_AT_ONCE: Final = 64 * KIB  # Of what came in, this much is cut into messages in one step ...
 MOST_AT_ONCE: Final = (
@@ -45,6 +46,9 @@ BIG_BODY: Final = 32 * KIB  # From here on copying a body costs more than handli
 
 # --- HTTP and WebSocket -----------------------------------------------------------------------------------------------
 
+TUNNEL_PIECE: Final = (
+    4 * KIB
+)  # Of what arrives over a WebSocket this much is handled before others may have their turn.
 MAX_HTTP_HEAD: Final = 16 * KIB  # Request line and headers. nginx takes 8 KiB per line; a bearer token has under 4 KiB.
 MAX_HTTP_HEADERS: Final = 100  # A browser sends about 20.
 MAX_HTTP_TARGET: Final = 8_000  # RFC 9110 recommends support for "at least 8000 octets".
@@ -100,6 +104,9 @@ MAX_NODE_DEPTH: Final = (
 # --- what the broker holds --------------------------------------------------------------------------------------------
 
 MAX_CONNECTIONS: Final = 20_000  # About 10 KiB each; also bounded by the process's file descriptors.
+IDLE_SILENT: Final = 1.0  # At that limit a connection that has said nothing for this long gives way to a new one,
+IDLE_TIME: Final = 60.0  # ... and so does a client that has been silent for this long and waits for nothing.
+IDLE_NEAR: Final = 0.8  # Part of the limit from which on it is noted who is idle.
 SPARE_FILES: Final = 64  # Open files that are no connections: listeners, the loop's own, what is kept on disk.
 START_FILES: Final = (
     32  # Files that must be free when a broker starts: it opens 17 with two listeners, and a few more while it loads.
@@ -123,12 +130,16 @@ SMALL_BODY: Final = (
 MAX_SERVICES: Final = 10_000  # Names, with or without workers; a client inventing names must not fill memory.
 MAX_SERVICE_NAME: Final = 255  # One short ZMTP frame; the longest published name has 24 bytes.
 MAX_SERVICES_PER_WORKER: Final = 1_000  # memo01, eMQP and DCP workers may offer several.
+MAX_REGISTRATIONS: Final = 20_000  # ... and all workers of one connection together: it must be possible to close it.
 MAX_CATALOG_INFO: Final = 16 * KIB  # What one service may tell of itself; the published client's is under 1 KiB.
 MAX_CATALOG_BYTES: Final = 16 * MIB  # ... and all of them together, so that the list of all services fits one message.
 MAX_CATALOG_GONE: Final = 1_000  # Services that left or were lost and are still remembered, with the cause.
 MAX_SUBSCRIPTIONS: Final = 10_000  # Prefixes one subscriber may ask for.
 MAX_TOPIC: Final = 255  # A topic is a name; long content belongs in the message.
 MAX_HOPS: Final = 8  # Brokers that a request may go through, and that may lie between a service and who hears of it.
+MAX_CARRIERS: Final = 1_000  # Brokers whose publications arrive over bridges.
+BRIDGE_PATIENCE: Final = 60.0  # How long a bridge may keep a request while a local worker is idle.
+RELAY_JUMP: Final = 100_000_000  # Numbers of another broker's publications go up one by one; no bridge loses this many.
 MAX_BRIDGE_PREFIXES: Final = 100  # Topics that may cross one bridge.
 MAX_RELAYED: Final = (
     200_000  # Topics of other brokers whose last number is remembered, so that none comes twice over two bridges.
@@ -140,6 +151,7 @@ BRIDGE_SHARE: Final = (
     4  # ... and this part of MAX_QUEUE and MAX_HELD_BYTES: they are taken though that is reached, and must not fill it.
 )
 MAX_PUBLISHER_TOPICS: Final = 100  # Topics that one DBP registration may name for the broker to subscribe to.
+FOLLOW_INTERVAL: Final = 1.0  # Seconds between two looks at where services publish: each change may mean a connection.
 MAX_VALUES: Final = 200_000  # Topics whose last value is kept; about 500 bytes each beside the value itself.
 MAX_VALUE_BYTES: Final = 256 * MIB  # ... and their topics and values in all.
 MAX_BACKLOG: Final = (
@@ -149,12 +161,13 @@ VALUES_PER_TURN: Final = (
     2_000  # Last values given to late subscribers in one turn of the loop: under 2 ms, so that nobody waits for them;
 )
 VALUE_PIECE: Final = 4 * KIB  # a large value counts for one more per so many bytes.
-OWN_ANSWERS: Final = (
-    64 * KIB
-)  # What the broker itself answers one client in a turn: who asks without end is heard again in the next one.
-OWN_ANSWER: Final = (
-    1 * KIB
-)  # An answer counts as at least this much: 64 short ones are a share, under a millisecond of work.
+LISTING_ROWS: Final = 400  # ... and of longer lists this many are made in one turn of the loop, about 6 ms.
+DIRECTORY_INTERVAL: Final = (
+    1.0  # A list of all services (DBP) of over DIRECTORY_SMALL bytes is made once a second at most.
+)
+DIRECTORY_SMALL: Final = 64 * KIB
+MAX_VALUES_ANSWER: Final = 4 * MIB  # Last values in one answer (DBP).
+MAX_LOG_QUERY: Final = 4 * KIB  # What a request for log records may say.
 MAX_LISTED: Final = 1_000  # Rows that ``polydomo requests`` shows at most: an answer must not stall the loop.
 TOPIC_PREVIEW: Final = 256  # Characters of a last value that a list of topics shows.
 MAX_CHAIN: Final = (
@@ -163,6 +176,51 @@ MAX_CHAIN: Final = (
 RESUME_FRACTION: Final = (
     0.75  # A paused sender is read again below this part of the bound, so that it does not flutter.
 )
+
+# --- work and memory shared among connections --------------------------------------------------------------------------
+
+# Work is counted in units of about a microsecond: what it takes on a machine of 2023.
+TURN_WORK: Final = 20_000  # One turn of the loop, all connections together: a peer that waits for its end waits 20 ms.
+TURN_SHARE: Final = 2_000  # ... of which one connection gets this much before it waits for the next turn,
+LEAST_SHARE: Final = 200  # ... or, where many wait, this much: 1,000 connections have all had their turn within 200 ms.
+WORK_MESSAGE: Final = 2  # To find a message's end and its handler,
+WORK_FRAMES: Final = 4  # ... and one unit for this many of its frames (as a power of two: 16),
+WORK_BYTES: Final = 12  # ... and one for this many of its bytes (as a power of two: 4 KiB).
+WORK_SEALED: Final = 9  # To decrypt this many bytes, one unit (as a power of two: 512).
+WORK_TEXT: Final = 3  # To read this many bytes of JSON, one unit (as a power of two: 8).
+WORK_REQUEST: Final = 8  # To accept a request, or to pass a reply on.
+WORK_PUBLISH: Final = 4  # To publish a message, and one more for each subscriber.
+WORK_SUBSCRIBE: Final = 8
+WORK_RECORD: Final = 30  # To read, check and pass on a log record.
+WORK_VIOLATION: Final = 40  # To log that a peer broke its protocol.
+WORK_ROW: Final = 12  # To make one row of an answer about the broker itself.
+WORK_OFFER: Final = 40  # To learn, or forget, a service behind a bridge, or in the catalog.
+WORK_REGISTER: Final = 4  # To register a worker for one service.
+DROPS_PER_TURN: Final = (
+    2_000  # Subscriptions of connections that are gone, dropped in one turn of the loop: about 4 ms.
+)
+MAX_VIOLATIONS: Final = 100  # Messages that break the protocol, after which a connection is closed.
+
+MEMORY_PART: Final = 2  # ``limits.max_memory`` is by default one part in this many of the memory there is.
+MEMORY_TIGHT: Final = 0.7  # Part of it from which on the largest consumers are not read,
+MEMORY_EASY: Final = 0.6  # ... and below which they are read again.
+MEMORY_CUT: Final = 0.9  # Part of it from which on the largest consumers are cut off,
+MEMORY_CUT_TO: Final = 0.75  # ... until no more than this is held.
+MEMORY_PATIENCE: Final = 5.0  # Seconds that memory may stay tight before the largest consumer is cut off all the same.
+MEMORY_SHARE: Final = 1 / 64  # Part of it that makes a peer one of the largest consumers.
+MEMORY_INTERVAL: Final = 0.05  # Seconds between two measurements, if less than 1 MiB has arrived meanwhile.
+SMALL_PEER: Final = 256 * KIB  # A peer that holds no more than this is never throttled or cut off for it.
+SCAN_SESSIONS: Final = 500  # Up to this many sessions are looked at one by one for every measurement.
+HELD_INPUT: Final = 4 * KIB  # Unfinished input of one connection is booked from here on; less is part of its own size.
+COST_CONNECTION: Final = 4 * KIB  # What things take in memory beside their bytes: measured with CPython 3.12.
+COST_REQUEST: Final = 700
+COST_SUBSCRIPTION: Final = 480
+COST_REGISTRATION: Final = 160
+COST_SERVICE: Final = 1_500  # ... or a worker,
+COST_ENTRY: Final = 1_500  # ... of the catalog,
+COST_VALUE: Final = 500
+COST_RECORD: Final = 600  # ... of the log.
+COST_ROW: Final = 250  # ... of the journal, until it is written.
 
 # --- monitoring -------------------------------------------------------------------------------------------------------
 
@@ -312,6 +370,9 @@ DBP_BROADCAST: Final = (
     "255.255.255.255:5247"  # Our beats; not to 5245, where the published client takes every datagram for a beacon.
 )
 DBP_BROADCAST_LOCAL: Final = "127.255.255.255:5247"
+UDP_PROBE: Final = (
+    1.0  # Seconds, or its interval if that is more, between two questions that datagrams make us ask a service.
+)
 MAX_DATAGRAM: Final = 512  # A beat has at most 300 bytes; what is longer is no beat, whatever it says.
 DBP_LATE: Final = (
     1.5  # Intervals without a beat after which a service is late: one was missed, and it had time to be slow.

@@ -4,7 +4,7 @@ import pytest
 
 from polydomo import limits
 from polydomo.broker.policy import Policy
-from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_NOT_READING, PAUSE_SHARE_USED
+from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_NOT_READING
 from tests.broker.rig import Peer, World
 
 
@@ -50,45 +50,6 @@ def test_a_full_queue_slows_its_senders_and_drops_nothing() -> None:
         world.check()
     assert sorted(seen) == [b"0", b"1", b"2", b"3", b"4"]
     assert stalled(first, second) == [False, False]
-
-
-def test_who_asks_the_broker_itself_without_end_has_its_share_of_a_turn() -> None:
-    world = World()
-    flood, other = world.client(), world.client()
-    other.ask(b"echo", service=b"mmi.service")
-    share = limits.OWN_ANSWERS // limits.OWN_ANSWER
-    for turn in range(3):
-        for i in range(share):
-            assert not flood.link.pauses, f"turn {turn}, question {i}"
-            flood.ask(b"echo", service=b"mmi.service")
-        assert flood.link.pauses == PAUSE_SHARE_USED and not other.link.pauses
-        assert world.broker.has_more_work(), "the next turn must not wait for somebody to speak"
-        world.check()
-        world.broker.end_turn()
-        assert world.hub.resumed == [flood.link], "to be asked for what was put aside"
-        world.hub.resumed.clear()
-    assert not world.broker.has_more_work()
-
-
-def test_a_long_answer_is_a_larger_share() -> None:
-    world = World()
-    client = world.client()
-    for i in range(300):
-        client.ask(b"x", service=b"a-service-with-a-rather-long-name-%d" % i)
-    client.ask(b"", service=b"polydomo.services")
-    assert client.link.pauses & PAUSE_SHARE_USED
-    client.close()
-    world.check()
-    assert not world.broker.has_more_work(), "it has gone"
-
-
-def test_who_carries_a_worker_is_heard_on() -> None:
-    world = World()
-    worker = world.worker()
-    for _ in range(limits.OWN_ANSWERS // limits.OWN_ANSWER + 1):
-        world.broker.request(worker, b"mmi.service", b"", None)
-    assert not worker.link.pauses
-    world.check()
 
 
 def test_a_queue_that_is_filled_by_what_workers_pass_on_slows_those_who_asked() -> None:

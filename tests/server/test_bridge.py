@@ -357,8 +357,11 @@ def called(machines: Machines, body: str) -> str:
 def test_two_machines_and_a_cable_that_is_pulled(machines: Machines, tmp_path: Path) -> None:
     far = f"tcp://{machines.addresses[0]}:5246"
     up = ("--log-json", "--bridge-beat", "200ms")
+    accept = ("--bridge-accept", "all")  # at a listener that other machines reach
     with (
-        running(machines.at(0, "up", "--listen", far, "--insecure", "--data", str(tmp_path / "a"), *up), '"ready"'),
+        running(
+            machines.at(0, "up", "--listen", far, "--insecure", *accept, "--data", str(tmp_path / "a"), *up), '"ready"'
+        ),
         running(machines.at(0, "work", "upper", "--to", far, "--", "tr", "a-z", "A-Z"), "offering"),
         running(machines.at(1, "up", "--bridge", far, "--data", str(tmp_path / "b"), *up), '"ready"'),
     ):

@@ -144,6 +144,8 @@ def test_every_protocol_key_reaches_the_tuning() -> None:
         "bridge.hops": 3,
         "bridge.window": 77,
         "bridge.topics": "weather.",
+        "bridge.accept": "all",
+        "bridge.patience": 12.0,
         "limits.max_client_bytes": 54321,
     }
     sections = {"mdp", "mdx", "dcp", "dbp", "emqp", "memo"}

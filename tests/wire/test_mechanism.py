@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from polydomo.errors import ProtocolViolation
 from polydomo.wire.mechanism import (
     ACCEPTS,
+    BROKER_PROPERTY,
     SERVES,
     Mechanism,
     Null,
@@ -51,7 +52,8 @@ def test_null_listener_waits_and_fits_its_type() -> None:
     null = Null(True, b"ROUTER")
     assert null.begin() == b"" and not null.done
     answer = null.command(b"READY", properties([(b"Socket-Type", b"SUB")]))
-    assert answer == command(b"READY", properties([(b"Socket-Type", b"XPUB")])), "an XPUB has no identity"
+    pairs = [(b"Socket-Type", b"XPUB"), (BROKER_PROPERTY, b"broker")]
+    assert answer == command(b"READY", properties(pairs)), "an XPUB has no identity, and says that it is a broker's"
     assert null.done and (null.our_type, null.peer_type) == (b"XPUB", b"SUB")
 
 

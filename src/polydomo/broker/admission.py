@@ -103,8 +103,8 @@ def _may_ask(broker: "Broker", session: Session, name: bytes, body: Body) -> boo
 
 
 def _answer(broker: "Broker", request: Request) -> Request:
-    """The broker answers a request for a reserved name itself. Most are answered at once and are never open; those that need the job store
-    wait for it."""
+    """The broker answers a request for a reserved name itself. Most are answered at once and are never open; long lists are sent
+    some turns later, and those that need the job store wait for it."""
     name = request.service.name
     if name in job_services.NAMES or name in job_services.TITANIC:
         if broker.durable is not None:
@@ -113,9 +113,10 @@ def _answer(broker: "Broker", request: Request) -> Request:
     request.state = DONE
     request.outcome = OK
     session = request.session
-    answer = builtin_services.answer(broker, session, request.service.name, request.body)
-    session.send_final(request, answer)
-    broker.backpressure.count_answer(session, len(answer))
+    if not broker.listings.ask(request):
+        answer = builtin_services.answer(broker, session, request.service.name, request.body)
+        session.send_final(request, answer)
+        session.link.charge(limits.WORK_REQUEST + (len(answer) >> limits.WORK_TEXT))
     return request
 
 

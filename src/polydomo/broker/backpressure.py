@@ -5,22 +5,21 @@ A connection that carries a worker is never paused, since its replies must get t
 
 from typing import TYPE_CHECKING
 
-from polydomo.limits import OWN_ANSWER, OWN_ANSWERS, RESUME_FRACTION
+from polydomo.limits import RESUME_FRACTION, SMALL_BODY, SMALL_PEER
 from polydomo.protocols.model import Service
 from polydomo.protocols.session import Session
-from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_SHARE_USED
+from polydomo.wire.link import PAUSE_AT_LIMIT
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 
 class Backpressure:
-    __slots__ = ("_broker", "answered", "paused")
+    __slots__ = ("_broker", "paused")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.paused: dict[Session, Service] = {}  # clients that are not read, and the service they filled
-        self.answered: dict[Session, int] = {}  # bytes that the broker itself answered each client in this turn
 
     def at_limit(self, session: Session, service: Service) -> bool:
         broker = self._broker
@@ -30,7 +29,7 @@ class Backpressure:
             return session.held_bytes > broker.tuning.bridge_bytes
         return (
             service.queue_length >= broker.max_queue
-            or broker.held_bytes >= broker.max_held_bytes
+            or (broker.held_bytes >= broker.max_held_bytes and self._holds_much(session))
             or session.held_bytes >= broker.policy.max_client_bytes
         )
 
@@ -40,11 +39,15 @@ class Backpressure:
             self.paused[session] = service
             session.link.pause(PAUSE_AT_LIMIT)
 
-    def count_answer(self, session: Session, size: int) -> None:
-        """The broker answered a request itself. Each client gets a share of the turn, since a short question may have a long answer."""
-        taken = self.answered[session] = self.answered.get(session, 0) + max(size, OWN_ANSWER)
-        if taken >= OWN_ANSWERS and not session.worker_count:
-            session.link.pause(PAUSE_SHARE_USED)
+    def full(self, session: Session, service: Service) -> None:
+        """The client has as many requests open as it may, or the broker holds as many bytes as it may. Bytes only concern those who hold
+        many of them: a client with small requests goes on, and cannot be stopped by the large ones of others."""
+        if len(session.requests) >= self._broker.max_outstanding or self._holds_much(session):
+            self.pause(session, service)
+
+    def _holds_much(self, session: Session) -> bool:
+        small = min(SMALL_PEER, self._broker.max_held_bytes >> 3)
+        return session.held_bytes + SMALL_BODY * len(session.requests) > small
 
     def first_worker(self, session: Session) -> None:
         """The connection carries a worker from now on."""
@@ -59,14 +62,9 @@ class Backpressure:
 
     def forget(self, session: Session) -> None:
         self.paused.pop(session, None)
-        self.answered.pop(session, None)
 
     def end_turn(self) -> None:
         """Resumes the clients that have room again."""
-        if self.answered:
-            answered, self.answered = self.answered, {}
-            for session in answered:
-                session.link.resume(PAUSE_SHARE_USED)
         if not self.paused:
             return
         self._broker.access.resume_at = 0.0

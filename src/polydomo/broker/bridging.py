@@ -8,7 +8,7 @@ that finds itself on the way ignores the offer, and one that lost a service does
 from typing import TYPE_CHECKING
 
 from polydomo.broker import builtin_services, deadlines, dispatch, outcomes, queues, replies, service_table, workers
-from polydomo.limits import MAX_HOPS, MAX_RELAYED, MAX_SERVICE_NAME
+from polydomo.limits import MAX_CARRIERS, MAX_HOPS, MAX_RELAYED, MAX_SERVICE_NAME, RELAY_JUMP, WORK_OFFER
 from polydomo.protocols.model import Path, Service, Worker
 from polydomo.protocols.request import DONE, FAILED, NO_WORKER, OUTCOMES, REFUSED, SHUTDOWN, Request
 from polydomo.protocols.session import Session
@@ -27,7 +27,11 @@ class Bridging:
         self.learned: dict[Worker, dict[bytes, Service]] = {}  # bridge -> the services that it offers
         self.missed: dict[tuple[Worker, bytes], Path] = {}  # offers for which there was no room in the service table
         self.blocked: dict[Service, None] = {}  # requests are queued, and every bridge that could take one is full
-        self.relayed: dict[tuple[bytes, bytes], int] = {}  # origin, topic -> last publication; least recent first
+        self.relayed: dict[tuple[bytes, bytes], tuple[int, Session]] = {}  # origin, topic -> last publication, and over
+        # which bridge it came; least recent first
+        self.carriers: dict[
+            bytes, tuple[Session, int]
+        ] = {}  # origin -> the bridge its publications come over, and the highest number
 
     def identity(self) -> bytes:
         if not self._identity:
@@ -74,6 +78,7 @@ class Bridging:
         if learned is None:
             return
         known = learned.get(name)
+        worker.session.link.charge(WORK_OFFER * len(self.learned))
         self.missed.pop((worker, name), None)
         if (
             not path
@@ -87,7 +92,7 @@ class Bridging:
                 del known.remote[worker]
                 self._routes_changed(known)
             return
-        if name not in broker.services and not service_table.make_room(broker, [name]):
+        if name not in broker.services and not service_table.make_room(broker, [name], worker.session):
             if len(self.missed) < broker.policy.max_services:
                 self.missed[worker, name] = path
             return
@@ -226,17 +231,51 @@ class Bridging:
 
     # --- publications of other brokers
 
-    def first_seen(self, origin: bytes, topic: bytes, number: int) -> bool:
-        """Whether a publication of another broker is new here. On every route the publications of a topic arrive in order, so the last
-        number is enough."""
+    def first_seen(self, session: Session, origin: bytes, topic: bytes, number: int) -> bool:
+        """Whether a publication of another broker is new here, and came over the bridge that may carry it: that broker's own if there is
+        one, else the first that did, for as long as it is there. Over one bridge the publications of a topic arrive in order, so the
+        last number is enough."""
         if origin == self.identity():
             return False
-        relayed = self.relayed
-        key = (origin, topic)
-        if relayed.get(key, 0) >= number:
+        own = session.peer_identity == origin
+        carrier, highest = self.carriers.get(origin, (session, 0))
+        if carrier is not session:
+            if not own and not carrier.disconnected:
+                return False
+            highest = 0
+        if highest and number > highest + RELAY_JUMP:
+            self._broker.report_violation(session, f"a publication whose number jumped from {highest} to {number}")
             return False
-        relayed.pop(key, None)
-        relayed[key] = number
-        if len(relayed) > MAX_RELAYED:
-            del relayed[next(iter(relayed))]
+        key = (origin, topic)
+        last, before = self.relayed.get(key, (0, session))
+        if number <= last and (before is session or not own or self._is_last_value(origin, topic, number)):
+            return False
+        self.carriers[origin] = session, max(highest, number)
+        self.relayed.pop(key, None)
+        self.relayed[key] = number, session
+        if len(self.relayed) > MAX_RELAYED:
+            del self.relayed[next(iter(self.relayed))]
+        if len(self.carriers) > MAX_CARRIERS:
+            del self.carriers[next(iter(self.carriers))]
         return True
+
+    def _is_last_value(self, origin: bytes, topic: bytes, number: int) -> bool:
+        """Whether this very publication is the topic's last value already: a bridge that is new repeats it."""
+        value = self._broker.publishing.last_values.get(topic)
+        return value is not None and value.origin == origin and value.number == number
+
+    # --- requests that stay away
+
+    def take_back(self) -> None:
+        """Once a second: requests that a bridge has kept for long, while a local worker is idle, go to that worker."""
+        broker = self._broker
+        for bridge in list(self.learned):
+            late = broker.now - broker.tuning.bridge_patience
+            for request in [request for request in bridge.held.values() if request.dispatched <= late]:
+                if request.state != DONE and request.service.idle and bridge.session.cancel_request(bridge, request):
+                    del bridge.held[request.token]
+                    workers.requeue(
+                        broker, request, bridge, "the other broker has not answered, and a worker here is idle"
+                    )
+                    dispatch.request_released(broker, bridge)
+                    dispatch.serve_queue(broker, request.service)

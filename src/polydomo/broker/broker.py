@@ -40,9 +40,12 @@ from polydomo.broker.backpressure import Backpressure
 from polydomo.broker.bridging import Bridging
 from polydomo.broker.catalog import Catalog, Entry
 from polydomo.broker.control import Control
+from polydomo.broker.directory import Directory
 from polydomo.broker.durable import Durable
 from polydomo.broker.ended_requests import EndedRequests
+from polydomo.broker.listings import Listings
 from polydomo.broker.memoising import Memoiser
+from polydomo.broker.memory import MemoryAccount
 from polydomo.broker.monitor import Monitor
 from polydomo.broker.policy import Policy
 from polydomo.broker.publishing import Publishing
@@ -51,7 +54,8 @@ from polydomo.broker.request_ids import RequestId
 from polydomo.broker.schemas import Schemas
 from polydomo.broker.timers import Timers
 from polydomo.broker.tokens import Tokens
-from polydomo.limits import SMALL_BODY
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import MAX_VIOLATIONS, SMALL_BODY, WORK_REQUEST, WORK_VIOLATION
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import LATE, Departure, Path, Service, Worker
 from polydomo.protocols.request import DONE, NO_WORKER, PARKED, QUEUED, SHUTDOWN, Request, new_request, new_time_limits
@@ -87,15 +91,18 @@ class Broker(BrokerApi):
         "bridging",
         "catalog",
         "control",
+        "directory",
         "draining",
         "durable",
         "ended_requests",
         "held_bytes",
+        "listings",
         "max_held_bytes",
         "max_outstanding",
         "max_queue",
         "memo_workers",
         "memoiser",
+        "memory",
         "monitor",
         "newest_request",
         "newest_session",
@@ -108,6 +115,7 @@ class Broker(BrokerApi):
         "records_messages",
         "records_requests",
         "refusal",
+        "registrations",
         "schedulers",
         "schemas",
         "services",
@@ -156,6 +164,9 @@ class Broker(BrokerApi):
         self.max_outstanding = self.policy.max_outstanding
         self.max_held_bytes = self.policy.max_held_bytes
         self.access = Access(self)
+        if self.policy.max_memory:
+            self.max_held_bytes = min(self.max_held_bytes, self.policy.max_memory // 2)
+        self.registrations = 0  # services that workers offer, each counted for each worker
         self.tokens = Tokens()
         self.timers = Timers()
         self.backpressure = Backpressure(self)
@@ -167,6 +178,9 @@ class Broker(BrokerApi):
         self.memoiser: Memoiser | None = None  # where services are memoised
         self.control = Control(self)
         self.durable: Durable | None = None  # durable jobs; None: this broker keeps none
+        self.directory = Directory(self)
+        self.listings = Listings(self)
+        self.memory = MemoryAccount(self, self.policy.max_memory)
 
     def record_to(self, recorder: Recorder) -> None:
         """From now on this recorder is told what happens."""
@@ -253,7 +267,11 @@ class Broker(BrokerApi):
             if target.queue_length >= self.max_queue:
                 self.backpressure.pause(session, target)
         if len(session.requests) >= self.max_outstanding or self.held_bytes >= self.max_held_bytes:
-            self.backpressure.pause(session, target)
+            self.backpressure.full(session, target)
+        link = session.link
+        link.work_left -= WORK_REQUEST
+        if link.work_left < 0:
+            link.use_up()
         return request
 
     def request_batch(self, session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
@@ -293,6 +311,7 @@ class Broker(BrokerApi):
                 session.held_bytes += sum(map(outcomes.large, bodies))
             target.accepted += len(bodies)
             target.queue_length += len(bodies)
+            session.link.charge(WORK_REQUEST * len(bodies) // 2)
             return len(bodies)
         taken = 0
         for body in bodies:
@@ -375,6 +394,7 @@ class Broker(BrokerApi):
         session.disconnected = True
         self.sessions.pop(session, None)
         self.backpressure.forget(session)
+        self.memory.forget(session.link)
         self.publishing.forget(session)
         self.monitor.closed(session, reason)
         self.recorder.closed(session, str(reason))
@@ -389,6 +409,10 @@ class Broker(BrokerApi):
     def report_violation(self, session: Session, what: str) -> None:
         self.monitor.violations += 1
         self.recorder.violated(session, what)
+        session.violations += 1
+        session.link.charge(WORK_VIOLATION)
+        if session.violations >= MAX_VIOLATIONS:
+            session.link.violation(ProtocolViolation(f"{session.violations} messages that its protocol does not allow"))
 
     def report_slow_subscriber(self, session: Session, what: str) -> None:
         self.recorder.slow_subscriber(session, what)
@@ -454,14 +478,23 @@ class Broker(BrokerApi):
             self.bridging.retry_missed()
         if self.durable is not None:
             self.durable.end_turn()
+        if self.publishing.subscriptions.leaving:
+            self.publishing.subscriptions.drop_some()
+        if self.listings.open:
+            self.listings.end_turn()
+        if self.monitor.greeting:
+            self.monitor.greet_some()
         self.backpressure.end_turn()
+        self.memory.end_turn()
         if self.now >= self.monitor.fold_at:
             self.monitor.fold()
 
     def has_more_work(self) -> bool:
         """Work is left for the next turn, which should come soon."""
         values = self.publishing.last_values
-        return bool(self.backpressure.answered) or bool(values.catching_up and values.can_serve())
+        if self.publishing.subscriptions.leaving or self.listings.open or self.monitor.greeting:
+            return True
+        return bool(values.catching_up and values.can_serve())
 
     def next_deadline(self) -> float | None:
         """When ``run_timers`` must be called, if nothing else happens before."""
@@ -598,15 +631,19 @@ class Broker(BrokerApi):
     def catalog_register(
         self, session: Session, name: str, address: str, info: "dict[str, object]", interval: float
     ) -> str:
+        session.link.charge(limits.WORK_OFFER)
         if not self.access.may(session, REGISTER, name):
             return self.refusal
-        refusal = self.catalog.register(self.now, name, address, info, interval, session)
+        refusal = self.directory.refusal(name, address)
+        if not refusal:
+            refusal = self.catalog.register(self.now, name, address, info, interval, session)
         self._report_catalog_changes()
         return refusal
 
     def catalog_update(self, session: Session, name: str, address: str, changes: "dict[str, object]") -> str:
         if not self.access.may(session, REGISTER, name):
             return self.refusal
+        session.link.charge(limits.WORK_OFFER)
         refusal = self.catalog.update(self.now, name, address, changes, session)
         self._report_catalog_changes()
         return refusal
@@ -629,10 +666,16 @@ class Broker(BrokerApi):
         return known
 
     def catalog_lookup(self, name: str) -> "dict[str, object] | None":
-        return self.catalog.lookup(name) or builtin_services.foreign(self).get(name)
+        return self.directory.lookup(name)
 
     def catalog_entries(self) -> "dict[str, dict[str, object]]":
-        return {**builtin_services.foreign(self), **self.catalog.active_entries()}
+        return self.directory.all()
+
+    def catalog_text(self, name: str) -> str | None:
+        return self.directory.text_of(name)
+
+    def catalog_page(self) -> bytes:
+        return self.directory.page()
 
     def _report_catalog_changes(self) -> None:
         if self.catalog.changed:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import control, figures, job_services, states
 from polydomo.broker.json_form import iso_time, microseconds
-from polydomo.limits import MAX_LISTED, TOPIC_PREVIEW
+from polydomo.limits import MAX_LISTED, MAX_LOG_QUERY, TOPIC_PREVIEW
 from polydomo.protocols.job_messages import answer_body, error_header
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, HELD, QUEUED, Request
@@ -81,13 +81,13 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     elif name == b"polydomo.figures":
         rows = figures.figures(broker)
     elif name == b"polydomo.logs":
-        rows = broker.publishing.log_records.answer(flat(body))
+        rows = broker.publishing.log_records.answer(flat(body) if len(body) <= MAX_LOG_QUERY else b"?")
     elif name == b"polydomo.schema":
         rows = broker.schemas.answer(session, flat(body))
     elif name == b"polydomo.memo":
         rows = memo(broker, flat(body))
     elif name == b"polydomo.catalog":
-        rows = list(broker.catalog_entries().values())
+        rows = broker.directory.first()
     elif name == b"polydomo.topics":
         rows = topics(broker, flat(body))
     elif name == b"polydomo.journal":
@@ -121,7 +121,8 @@ def status(broker: "Broker") -> Row:
         "workers": len(broker.workers),
         "services": len(broker.services),
         "open_requests": broker.open_requests,
-        "held_bytes": broker.held_bytes,
+        "held_bytes": broker.memory.measure(),
+        "memory": {"limit": broker.memory.limit, "total": broker.memory.total, **broker.memory.by_kind()},
         "draining": broker.draining,
         "workers_by_state": figures.workers(broker),
         "jobs": broker.durable.figures() if broker.durable is not None else None,
@@ -177,6 +178,7 @@ def client_row(broker: "Broker", session: Session) -> Row:
         "dialect": session.dialect,
         "peer": session.link.peer,
         "open_requests": len(session.requests),
+        "held_bytes": session.link.held(),
         "paused": bool(session.link.pauses),
         "state": state.state,
         "state_since": iso_time(broker.wall + state.since),
@@ -270,31 +272,6 @@ def topics(broker: "Broker", prefix: bytes) -> list[Row]:
         except UnicodeDecodeError:
             row["value"] = None
         found.append(row)
-    return found
-
-
-def foreign(broker: "Broker") -> dict[str, Row]:
-    """Services of the request-carrying protocols, as the catalog shows them. A name that is not UTF-8 is not visible there."""
-    found: dict[str, Row] = {}
-    for service in broker.services.values():
-        if not service.workers and not service.remote:
-            continue
-        try:
-            name = service.name.decode()
-        except UnicodeDecodeError:
-            continue
-        found[name] = {
-            "name": name,
-            "protocol": ",".join(sorted(protocols(service))),
-            "address": broker.address,
-            "workers": len(service.workers),
-        }
-        schema = broker.schemas.find(service.name)
-        if schema is not None:
-            found[name] |= {
-                "description": schema.description,
-                "schema": {"input": schema.input, "output": schema.output},
-            }
     return found
 
 

@@ -12,7 +12,7 @@ are not kept here: the broker knows them, and shows them beside these.
 import json
 from heapq import heapify, heappop, heappush
 
-from polydomo.limits import DBP_LATE, MAX_CATALOG_BYTES, MAX_CATALOG_GONE, MAX_CATALOG_INFO, MAX_SERVICES
+from polydomo.limits import COST_ENTRY, DBP_LATE, MAX_CATALOG_BYTES, MAX_CATALOG_GONE, MAX_CATALOG_INFO, MAX_SERVICES
 from polydomo.protocols.dbp_info import Publisher, publisher, timing, wrong_name
 from polydomo.protocols.model import LATE, LEFT, LOST, READY, REGISTERING
 from polydomo.protocols.session import Session
@@ -29,6 +29,7 @@ class Entry:
         self.address = address  # the IP address it registered from; only that one may change, beat for or end the entry
         self.info = info  # as it was sent, with later updates
         self.size = size  # bytes of ``info`` as JSON
+        self.text = ""  # ``info`` as JSON
         self.beat = beat  # seconds between its heartbeats; 0: none agreed, and silence means nothing
         self.registered = now
         self.seen = now  # when it last beat
@@ -37,6 +38,7 @@ class Entry:
         self.cause = ""  # ... and why
         self.watch = 0  # the number of its place in the catalog's heap; 0: none
         self.session: Session | None = None  # the connection that registered it last, which may be over
+        self.probed = float("-inf")  # when a datagram last made us ask it whether it leaves
         self.datagram = 0.0  # when it last beat by UDP; 0: never
 
 
@@ -81,9 +83,10 @@ class Catalog:
         old = self._active(name)
         if old is not None and old.address != address:
             return f"{name} is already registered from {old.address}"
-        size, wrong = self._weigh(info, old)
+        text, wrong = self._weigh(info, old)
         if wrong:
             return wrong
+        size = len(text)
         if old is None and len(self.entries) - len(self._gone) >= MAX_SERVICES:
             return f"the catalog has {MAX_SERVICES} services already"
         if old is not None:
@@ -92,6 +95,7 @@ class Catalog:
         self._gone.pop(name, None)
         entry = Entry(name, address, dict(info), size, beat, now)
         entry.session = session
+        entry.text = text
         self.entries[name] = entry
         self._bytes += size
         self._move(
@@ -115,9 +119,11 @@ class Catalog:
             return "a heartbeat timing is a number of seconds above 0"
         if not beat and not self.tuning.dbp_silent:
             return "a registration must name its heartbeat timing here"
-        size, wrong = self._weigh(info, entry)
+        text, wrong = self._weigh(info, entry)
         if wrong:
             return wrong
+        size = len(text)
+        entry.text = text
         self._bytes += size - entry.size
         entry.info = info
         self._publishes(entry)
@@ -174,6 +180,10 @@ class Catalog:
         self._retire(entry, LEFT, now, why)
         return True
 
+    def memory(self) -> int:
+        """Bytes that the entries take: what they say of themselves is kept both as text and as objects."""
+        return 4 * self._bytes + COST_ENTRY * len(self.entries)
+
     def lookup(self, name: str) -> "dict[str, object] | None":
         """The registration of an active service, as it was sent."""
         entry = self._active(name)
@@ -182,6 +192,9 @@ class Catalog:
     def active_entries(self) -> "dict[str, dict[str, object]]":
         """All active services, by name."""
         return {name: entry.info for name, entry in self.entries.items() if entry.state in ACTIVE}
+
+    def active(self, name: str) -> "Entry | None":
+        return self._active(name)
 
     # --- time ----------------------------------------------------------------------------------------------------------------
 
@@ -260,14 +273,15 @@ class Catalog:
             del self._gone[oldest]
             del self.entries[oldest]
 
-    def _weigh(self, info: "dict[str, object]", old: "Entry | None") -> "tuple[int, str]":
-        """The size of ``info``, and why it is too large; "" if it is not."""
-        size = len(json.dumps(info))
+    def _weigh(self, info: "dict[str, object]", old: "Entry | None") -> "tuple[str, str]":
+        """``info`` as JSON, and why that is too large; "" if it is not."""
+        text = json.dumps(info)
+        size = len(text)
         if size > MAX_CATALOG_INFO:
-            return 0, f"service information of {size} bytes, the bound is {MAX_CATALOG_INFO}"
+            return "", f"service information of {size} bytes, the bound is {MAX_CATALOG_INFO}"
         if self._bytes - (old.size if old is not None else 0) + size > MAX_CATALOG_BYTES:
-            return 0, f"the catalog has {MAX_CATALOG_BYTES} bytes of service information already"
-        return size, ""
+            return "", f"the catalog has {MAX_CATALOG_BYTES} bytes of service information already"
+        return text, ""
 
     def _watch_over(self, entry: Entry) -> None:
         if not entry.beat:

@@ -249,13 +249,12 @@ def _stalled(broker: "Broker") -> None:
         assert session in broker.sessions, f"connection {session.number} is stalled and gone"
         assert not session.worker_count, f"connection {session.number} carries a worker and is stalled"
         assert session.link.pauses & PAUSE_AT_LIMIT, f"connection {session.number} is stalled and still read"
-    for session in broker.backpressure.answered:
-        assert session in broker.sessions, f"connection {session.number} had its share and is gone"
+    turns = broker.memory.hub.turns if broker.memory.hub is not None else None
+    if turns is not None:
+        turns.check_invariants()
     for session in broker.sessions:
         if session.link.pauses & PAUSE_SHARE_USED:
-            assert session in broker.backpressure.answered, (
-                f"connection {session.number} had its share of a turn that is over"
-            )
+            assert turns is not None and session.link in turns, f"connection {session.number} waits for no turn"
         if session.link.pauses & PAUSE_AT_LIMIT:
             assert session in broker.backpressure.paused, (
                 f"connection {session.number} is paused and nothing will wake it"

@@ -11,7 +11,7 @@ from itertools import islice
 
 from polydomo.broker.subscriptions import Subscriptions
 from polydomo.broker.trie import Trie
-from polydomo.limits import VALUE_PIECE, VALUES_PER_TURN
+from polydomo.limits import COST_VALUE, VALUE_PIECE, VALUES_PER_TURN
 from polydomo.protocols.model import Publication
 from polydomo.protocols.session import Session
 
@@ -60,6 +60,10 @@ class LastValues:
 
     def __len__(self) -> int:
         return len(self._order)
+
+    def memory(self) -> int:
+        """Bytes that the values take."""
+        return self.size + COST_VALUE * len(self._order)
 
     def put(self, publication: Publication) -> bool:
         """Keeps a value. False if it is too large to be kept at all: then the topic has none."""

@@ -16,7 +16,7 @@ from datetime import datetime
 
 from polydomo.broker import request_ids
 from polydomo.broker.json_form import iso_time
-from polydomo.limits import MAX_LISTED, MAX_LOG_BYTES, MAX_LOG_RECORD, MAX_LOG_RECORDS
+from polydomo.limits import COST_RECORD, MAX_LISTED, MAX_LOG_BYTES, MAX_LOG_RECORD, MAX_LOG_RECORDS
 from polydomo.protocols import documents
 
 TOPIC = b"log."
@@ -164,6 +164,10 @@ class LogRecords:
         self.size += record.size
         while len(self.records) > self.max_records or self.size > self.max_bytes:
             self.size -= self.records.popleft().size
+
+    def memory(self) -> int:
+        """Bytes that the records take: as objects they are larger than as the text they were."""
+        return 4 * self.size + COST_RECORD * len(self.records)
 
     def select(
         self, service: str = "", level: str = "debug", request: str = "", after: int = 0, most: int = MAX_LISTED

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 Key = tuple[bytes, str]
+Greeted = tuple[Session, bytes]  # a new subscriber, and its prefix
 
 WORKER: Final = "worker"
 SERVICE: Final = "service"
@@ -46,6 +47,9 @@ class Monitor:
         self.tallies: dict[Key, Tally] = {}  # of every service that answered a request, also if it has gone since
         self.events: deque[Row] = deque(maxlen=limits.MONITOR_EVENTS)  # newest last
         self.gone: dict[str, dict[str, Row]] = {WORKER: {}, SERVICE: {}, CLIENT: {}}  # by name, the oldest first
+        self.greeting: dict[
+            Greeted, list[Iterator[tuple[bytes, Row]]]
+        ] = {}  # what new subscribers are still to be sent
         self.fold_at = broker.now + limits.MONITOR_TICK
         self.ticked = broker.now
         self.span = 0.0  # seconds between the last two ticks: what rates are divided by
@@ -182,40 +186,68 @@ class Monitor:
                 subscriber.send_publication(message)
 
     def send_current(self, session: Session, prefix: bytes) -> None:
-        """A new subscriber hears first how everybody is, up to ``MAX_LISTED`` of each kind, then what changes. One that subscribed to all
-        topics only hears what changes."""
+        """A new subscriber gets the current state of everything first, up to ``MAX_LISTED`` of each kind and some in each turn of the loop,
+        then what changes. One that subscribed to all topics only gets what changes."""
         if not prefix.startswith(TOPICS):
             return
-        for everybody in (self._workers(prefix), self._services(prefix), self._catalog(prefix), self._clients(prefix)):
-            for topic, row in islice(everybody, limits.MAX_LISTED):
-                session.send_publication(_message(topic, row))
+        kinds = (self._workers(prefix), self._services(prefix), self._catalog(prefix), self._clients(prefix))
+        self.greeting[session, prefix] = [islice(kind, limits.MAX_LISTED) for kind in kinds]
         if FIGURES.startswith(prefix):
+            session.link.charge(limits.WORK_ROW * (8 + min(len(self.broker.services), limits.MAX_LISTED)))
             session.send_publication(_message(FIGURES, figures.figures(self.broker)))
+        if len(self.greeting) == 1:
+            self.greet_some()
+
+    def greet_some(self) -> None:
+        """One turn's worth of states for new subscribers."""
+        room = limits.LISTING_ROWS
+        for greeted, kinds in list(self.greeting.items()):
+            session = greeted[0]
+            while kinds and room > 0:
+                row = next(kinds[0], None)
+                if row is None:
+                    del kinds[0]
+                else:
+                    room -= 1
+                    session.link.charge(limits.WORK_ROW)
+                    session.send_publication(_message(*row))
+            if not kinds:
+                del self.greeting[greeted]
+            if room <= 0:
+                return
+
+    def unsubscribed(self, session: Session, prefix: bytes) -> None:
+        self.greeting.pop((session, prefix), None)
+
+    def forget_subscriber(self, session: Session) -> None:
+        """The session is gone."""
+        for greeted in [greeted for greeted in self.greeting if greeted[0] is session]:
+            del self.greeting[greeted]
 
     def _workers(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
-        for worker in self.broker.workers:
+        for worker in list(self.broker.workers):
             topic = b"monitor.worker.w%d" % worker.number
-            if topic.startswith(prefix):
+            if worker.alive and topic.startswith(prefix):
                 state = states.of_worker(self.broker, worker)
                 yield topic, self._row(WORKER, f"w{worker.number}", worker.session.protocol, state)
 
     def _services(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
-        for name, service in self.broker.services.items():
+        for name, service in list(self.broker.services.items()):
             topic = b"monitor.service." + name
-            if topic.startswith(prefix):
+            if topic.startswith(prefix) and self.broker.services.get(name) is service:
                 state = states.of_service(self.broker, service)
                 yield topic, self._row(SERVICE, text(name), _protocols(service), state)
 
     def _catalog(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
-        for name, entry in self.broker.catalog.entries.items():
+        for name, entry in list(self.broker.catalog.entries.items()):
             topic = b"monitor.service." + name.encode()
             if topic.startswith(prefix):
                 yield topic, self._row(SERVICE, name, "dbp", State(entry.state, entry.since, entry.cause))
 
     def _clients(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
-        for session in self.broker.sessions:
+        for session in list(self.broker.sessions):
             topic = b"monitor.client.c%d" % session.number
-            if topic.startswith(prefix):
+            if topic.startswith(prefix) and not session.disconnected:
                 yield topic, self._row(CLIENT, f"c{session.number}", session.protocol, states.of_client(session))
 
     # --- counting ----------------------------------------------------------------------------------------------------------
@@ -251,6 +283,8 @@ class Monitor:
     def tick(self) -> None:
         """Called once a second: rates are of the time between the last two calls."""
         now = self.broker.now
+        if self.broker.bridging.learned:
+            self.broker.bridging.take_back()
         self.fold_at = now + limits.MONITOR_TICK
         self.span = now - self.ticked
         self.ticked = now

@@ -134,4 +134,6 @@ def drop_held_partials(broker: "Broker", request: Request) -> None:
     parts = request.history.held_partials
     if parts is not None:
         broker.held_bytes -= parts.size
+        if parts.held_for is not None:
+            parts.held_for.partial_bytes -= parts.size
         request.history.held_partials = None

@@ -15,6 +15,7 @@ class Policy:
     max_queue: int = limits.MAX_QUEUE
     max_held_bytes: int = limits.MAX_HELD_BYTES
     max_client_bytes: int = limits.MAX_CLIENT_BYTES
+    max_memory: int = 0  # bytes of everything the broker holds; 0: no limit
     max_services: int = limits.MAX_SERVICES
     max_message: int = limits.MAX_MESSAGE
     max_values: int = limits.MAX_VALUES

@@ -10,7 +10,7 @@ from polydomo.broker.last_values import LastValues
 from polydomo.broker.log_records import LogRecord, LogRecords
 from polydomo.broker.subscriptions import Subscriptions
 from polydomo.broker.tokens import number_of
-from polydomo.limits import MAX_LISTED
+from polydomo.limits import MAX_LISTED, WORK_PUBLISH, WORK_RECORD, WORK_SUBSCRIBE
 from polydomo.protocols.model import Publication
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, flat, frame, head
@@ -25,7 +25,11 @@ class Publishing:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.subscriptions = Subscriptions(broker.access.hears)
-        self.last_values = LastValues(broker.policy.max_values, broker.policy.max_value_bytes, broker.access.hears)
+        self.last_values = LastValues(
+            broker.policy.max_values,
+            min(broker.policy.max_value_bytes, broker.policy.max_memory // 4 or broker.policy.max_value_bytes),
+            broker.access.hears,
+        )
         self.log_records = LogRecords()
         self.published = 0  # messages, ever
 
@@ -40,19 +44,24 @@ class Publishing:
             record = self._read_log_record(session, topic, body)
             if record is None:
                 return 0
+            session.link.charge(WORK_RECORD + (record.size >> 6))
             self._name_request(record)
             return self._announce_log_record(session, topic, record)
         if broker.records_messages:
             broker.recorder.published(session, topic, body)
-        return self.announce(topic, body)
+        reached = self.announce(topic, body)
+        session.link.charge(WORK_PUBLISH + reached)
+        return reached
 
     def relay(self, session: Session, topic: bytes, body: Body, origin: bytes, number: int) -> None:
         """A message that was published at another broker."""
-        if topic.startswith(RESERVED_TOPIC) or not self._broker.bridging.first_seen(origin, topic, number):
+        if topic.startswith(RESERVED_TOPIC) or not self._broker.bridging.first_seen(session, origin, topic, number):
             return
         if not topic.startswith(log_records.TOPIC):
-            self.announce(topic, body, True, origin, number, session)
+            reached = self.announce(topic, body, True, origin, number, session)
+            session.link.charge(WORK_PUBLISH + reached)
             return
+        session.link.charge(WORK_RECORD)
         record = self._read_log_record(session, topic, body)
         if record is not None:
             record.broker = origin.decode()
@@ -132,6 +141,7 @@ class Publishing:
         return len(subscribers)
 
     def subscribe(self, session: Session, prefix: bytes) -> None:
+        session.link.charge(WORK_SUBSCRIBE)
         if not self._broker.access.may_subscribe(session, prefix):
             return
         if self.subscriptions.add(session, prefix):
@@ -139,13 +149,16 @@ class Publishing:
             self.last_values.subscribed(session, prefix, self.subscriptions)
 
     def unsubscribe(self, session: Session, prefix: bytes) -> bool:
+        session.link.charge(WORK_SUBSCRIBE)
         if not self.subscriptions.remove(session, prefix):
             return False
         if not self.subscriptions.has(session, prefix):
             self.last_values.unsubscribed(session, prefix)
+            self._broker.monitor.unsubscribed(session, prefix)
         return True
 
     def forget(self, session: Session) -> None:
         """The session is gone."""
         self.subscriptions.drop(session)
         self.last_values.forget(session)
+        self._broker.monitor.forget_subscriber(session)

@@ -39,6 +39,10 @@ class Recorder:
 
     # --- rare events
 
+    # bytes of what was recorded and is not written yet
+    def memory(self) -> int:
+        return 0
+
     def opened(self, session: Session) -> None: ...
     def closed(self, session: Session, why: str) -> None: ...
     def registered(self, worker: Worker) -> None: ...

@@ -19,6 +19,7 @@ def partial(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
         stale(broker, worker, token, "partial", len(body))
         return False
     worker.last_heard = broker.now
+    worker.session.link.charge(limits.WORK_REQUEST)
     if request.state == DONE:
         return True  # the client does not wait any more
     history = request.own_history()
@@ -40,6 +41,8 @@ def partial(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
     if _fits(broker, parts, body):
         parts.bodies.append(body)
         parts.size += len(body)
+        parts.held_for = worker.session
+        worker.session.partial_bytes += len(body)
         parts.frames += max(1, count(body))
         broker.held_bytes += len(body)
     else:
@@ -72,6 +75,10 @@ def final(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
             broker.recorder.reply_body(request, body)
         outcomes.end(broker, request, OK, "")
         request.session.send_final(request, body)
+    link = worker.session.link
+    link.work_left -= limits.WORK_REQUEST
+    if link.work_left < 0:
+        link.use_up()
     only = worker.only_service
     if only is not None and only.queue_length and worker.auto_credit and not worker.held and not worker.credit:
         dispatch.dispatch(broker, queues.pop(only), worker)  # what ``request_answered`` does in the common case

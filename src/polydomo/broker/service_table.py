@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from polydomo.broker import deadlines, outcomes, queues
 from polydomo.protocols.model import Service
 from polydomo.protocols.request import NO_WORKER, Request
+from polydomo.protocols.session import Session
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -47,7 +48,7 @@ def shortage(broker: "Broker", wanted: int) -> int:
     return missing
 
 
-def make_room(broker: "Broker", names: "list[bytes]") -> bool:
+def make_room(broker: "Broker", names: "list[bytes]", session: "Session | None" = None) -> bool:
     """Makes room for services that a worker or a bridge offers. If the table is full, services that only have queued requests are removed,
     so that clients which invent names cannot keep workers out: first those never offered, then those that have waited longest."""
     offered = set(names)
@@ -55,6 +56,8 @@ def make_room(broker: "Broker", names: "list[bytes]") -> bool:
     missing = shortage(broker, wanted) if wanted else 0
     if not missing:
         return True
+    if session is not None:
+        session.link.charge(len(broker.services) >> 3)  # the search costs the connection that caused it
     removable = [
         service
         for name, service in broker.services.items()

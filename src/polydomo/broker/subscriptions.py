@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 
 from polydomo.broker.trie import Trie
+from polydomo.limits import DROPS_PER_TURN
 from polydomo.protocols.session import Session
 
 
@@ -14,6 +15,7 @@ class Subscriptions:
         self._by_prefix: Trie[dict[Session, int]] = Trie()  # prefix -> session -> how often it asked
         self._of: dict[Session, list[bytes]] = {}  # each session's prefixes, sorted
         self._count = 0
+        self.leaving: dict[Session, list[bytes]] = {}  # sessions that are gone, and their prefixes still to be dropped
 
     def add(self, session: Session, prefix: bytes) -> bool:
         """False if the session has asked for this very prefix before: then it is only counted."""
@@ -48,12 +50,29 @@ class Subscriptions:
         return True
 
     def drop(self, session: Session) -> None:
-        """The session is gone."""
-        prefixes = self._of.pop(session, ())
-        for prefix in prefixes:
-            self._forget(session, prefix)
-        if prefixes and session.principal:
-            self._checked -= 1
+        """The session is gone. If it had very many prefixes, they are dropped over some turns of the loop."""
+        prefixes = self._of.pop(session, None)
+        if prefixes is not None:
+            if session.principal:
+                self._checked -= 1
+            self.leaving[session] = prefixes
+            if len(self.leaving) == 1:
+                self.drop_some()
+
+    def drop_some(self) -> None:
+        """One turn's worth of the prefixes of sessions that are gone."""
+        left = DROPS_PER_TURN
+        for session in list(self.leaving):
+            prefixes = self.leaving[session]
+            now = prefixes[-left:]
+            del prefixes[-left:]
+            for prefix in now:
+                self._forget(session, prefix)
+            if not prefixes:
+                del self.leaving[session]
+            left -= len(now)
+            if left <= 0:
+                return
 
     def _forget(self, session: Session, prefix: bytes) -> None:
         sessions = self._by_prefix.get(prefix)
@@ -72,6 +91,8 @@ class Subscriptions:
         found = self._by_prefix.along(topic)
         if not found:
             return []
+        if self.leaving:
+            return [session for session in dict.fromkeys(s for f in found for s in f) if not session.disconnected]
         if len(found) == 1:
             matched = list(found[0])
         else:
@@ -121,7 +142,8 @@ class Subscriptions:
                 assert self.has(session, prefix)
         found = list(self._by_prefix.under(b""))
         assert all(sessions and min(sessions.values()) > 0 for sessions in found)
-        assert sum(len(sessions) for sessions in found) == self._count == sum(map(len, self._of.values()))
+        listed = sum(map(len, self._of.values())) + sum(map(len, self.leaving.values()))
+        assert sum(len(sessions) for sessions in found) == self._count == listed
 
     def __len__(self) -> int:
         return self._count

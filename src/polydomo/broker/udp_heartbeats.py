@@ -7,6 +7,7 @@ malformed or forged is counted and ignored.
 from typing import TYPE_CHECKING, Final
 
 from polydomo.broker.timers import TIME_TOLERANCE
+from polydomo.limits import UDP_PROBE
 from polydomo.protocols import dbp, dbp_udp
 from polydomo.protocols.model import LEFT, LOST
 
@@ -43,7 +44,9 @@ class UdpHeartbeats:
             return FORGED
         if datagram.command == dbp.DISCONNECT:
             # "confirmed over TCP": it is asked there, and only its silence or its word there ends anything
-            self.broker.probe(entry)
+            if self.broker.now >= entry.probed + max(entry.beat, UDP_PROBE):
+                entry.probed = self.broker.now  # goodbyes can be forged: they must not make us send without end
+                self.broker.probe(entry)
             return GOODBYE
         self.broker.catalog_udp_heartbeat(datagram.name, host)
         return BEAT

@@ -35,7 +35,11 @@ def register(
     if len(services) > limits.MAX_SERVICES_PER_WORKER:
         broker.refusal = f"a worker of {len(services)} services"
         return None
-    if not service_table.make_room(broker, services):
+    if session.registrations + len(services) > limits.MAX_REGISTRATIONS:
+        broker.refusal = f"a connection whose workers offer more than {limits.MAX_REGISTRATIONS} services in all"
+        return None
+    session.link.charge(limits.WORK_REGISTER * (4 + len(services)))
+    if not service_table.make_room(broker, services, session):
         return None
     worker = Worker(session, ref, credit, auto_credit, heartbeat_interval, max_silence)
     broker.newest_worker += 1
@@ -71,6 +75,8 @@ def name_allowed(broker: "Broker", name: bytes) -> bool:
 def _enroll(broker: "Broker", worker: Worker, name: bytes, weight: int) -> None:
     service = service_table.find_or_add(broker, name)
     worker.services[service] = weight
+    worker.session.registrations += 1
+    broker.registrations += 1
     worker.only_service = service if len(worker.services) == 1 else None
     service.workers[worker] = weight
     if len(service.workers) == 1:
@@ -88,7 +94,13 @@ def add_service(broker: "Broker", worker: Worker, name: bytes, weight: int) -> b
     if len(worker.services) >= limits.MAX_SERVICES_PER_WORKER:
         broker.refusal = f"a worker of more than {limits.MAX_SERVICES_PER_WORKER} services"
         return False
-    if not service_table.make_room(broker, [name]):
+    if name in broker.services and broker.services[name] in worker.services:
+        return True
+    if worker.session.registrations >= limits.MAX_REGISTRATIONS:
+        broker.refusal = f"a connection whose workers offer more than {limits.MAX_REGISTRATIONS} services in all"
+        return False
+    worker.session.link.charge(limits.WORK_REGISTER)
+    if not service_table.make_room(broker, [name], worker.session):
         return False
     _enroll(broker, worker, name, weight)
     broker.monitor.offered(worker, broker.services[name])
@@ -114,6 +126,7 @@ def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> No
     if worker.timer:
         broker.timers.remove(worker.timer, worker)
     del broker.workers[worker]
+    broker.registrations -= len(worker.services)
     _leave_session(broker, worker)
     held = list(worker.held.values())
     broker.recorder.left(worker, departure, why, held, silence, allowed)
@@ -209,6 +222,7 @@ def adopt(broker: "Broker", worker: Worker, session: Session) -> None:
 def _join_session(broker: "Broker", worker: Worker, session: Session) -> None:
     broker.session_workers.setdefault(session, {})[worker] = None
     session.worker_count += 1
+    session.registrations += len(worker.services)
     broker.backpressure.first_worker(session)
 
 
@@ -218,6 +232,7 @@ def _leave_session(broker: "Broker", worker: Worker) -> None:
     if others is not None and worker in others:
         del others[worker]
         session.worker_count -= 1
+        session.registrations -= len(worker.services)
         if not others:
             del broker.session_workers[session]
             broker.backpressure.no_worker_left(session)

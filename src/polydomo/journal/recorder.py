@@ -154,6 +154,9 @@ class JournalRecorder(Recorder):
         closed, self._closed = self._closed, []
         return closed
 
+    def memory(self) -> int:
+        return limits.COST_ROW * (len(self.line) * self._chunk_rows + self._seq - self.chunk.first + 1)
+
     def figures(self) -> dict[str, float]:
         return {**self.inner.figures(), "rows": self._seq, "rows_dropped": self.dropped}
 

@@ -146,6 +146,10 @@ class BridgeSession(Session):
             raise ProtocolViolation(f"{word[:MAX_WORD]!r} with {len(rest)} frames")
 
     def _on_hello(self, rest: "list[bytes]") -> None:
+        accept = self.broker.tuning.bridge_accept
+        if not self.caller and (accept == "none" or (accept == "local" and not self.link.local)):
+            self.link.close(CloseCause.REFUSED, f"no bridges are accepted at this listener (bridge.accept is {accept})")
+            return
         if len(rest) < 3 or not is_identity(rest[0]) or not _is_number(rest[1], 9) or not _is_number(rest[2], 18):
             raise ProtocolViolation("a HELLO without identity, window and bytes")
         wanted = rest[3:]

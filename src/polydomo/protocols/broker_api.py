@@ -242,5 +242,13 @@ class BrokerApi:
         raise NotImplementedError
 
     def catalog_entries(self) -> "dict[str, dict[str, object]]":
-        """All active services by name."""
+        """All active services, by name."""
+        raise NotImplementedError
+
+    def catalog_text(self, name: str) -> str | None:
+        """The same as JSON text."""
+        raise NotImplementedError
+
+    def catalog_page(self) -> bytes:
+        """All active services, as one JSON object by name. It is shared by all who ask."""
         raise NotImplementedError

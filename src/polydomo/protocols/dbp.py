@@ -16,7 +16,15 @@ import math
 import struct
 from typing import Final
 
-from polydomo.limits import MAX_CATALOG_INFO, MAX_LISTED, ZOMBIE_TIME
+from polydomo.limits import (
+    BIG_BODY,
+    MAX_CATALOG_INFO,
+    MAX_LISTED,
+    MAX_VALUES_ANSWER,
+    WORK_MESSAGE,
+    WORK_ROW,
+    ZOMBIE_TIME,
+)
 from polydomo.protocols import documents
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.dbp_info import ERROR, VALUES, timing, told_values, wrong_name
@@ -161,25 +169,28 @@ class DbpSession(Session):
                 self._say(DENIED, self.broker.refusal.encode("utf-8", "replace"))
                 return
         if not names:
-            self._say(INFO_REPLY, json.dumps(self.broker.catalog_entries()).encode())
+            self._say(INFO_REPLY, self.broker.catalog_page())
             return
-        found: dict[str, object] = {}
+        found: list[str] = []
+        room = MAX_VALUES_ANSWER  # for all names together
         for name in [name for name in names if name.startswith(VALUES)]:
             del names[name]
             prefix = name.removeprefix(VALUES).encode(errors="replace")
-            found[name] = told_values(self.broker.last_values(self, prefix, MAX_LISTED))
+            values, room = told_values(self.broker.last_values(self, prefix, MAX_LISTED), room)
+            found.append(f"{json.dumps(name)}: {json.dumps(values)}")
         missing: list[str] = []
-        every = self.broker.catalog_entries() if len(names) > 1 else None
         for name in names:
-            entry = self.broker.catalog_lookup(name) if every is None else every.get(name)
-            if entry is None:
+            text = self.broker.catalog_text(name)
+            if text is None:
                 missing.append(name)
             else:
-                found[name] = entry
+                found.append(f"{json.dumps(name)}: {text}")
         if missing:
             # "Information that is not available should be responded with by an inactive warning."
-            found[ERROR] = "No Registered Service With the Name " + ", ".join(missing)
-        self._say(INFO_REPLY, json.dumps(found).encode())
+            warning = "No Registered Service With the Name " + ", ".join(missing)
+            found.append(f"{json.dumps(ERROR)}: {json.dumps(warning)}")
+        self.link.charge(WORK_ROW * len(names) + (MAX_VALUES_ANSWER - room >> 6))
+        self._say(INFO_REPLY, f"{{{', '.join(found)}}}".encode())
 
     # --- DBP/Service Registration ----------------------------------------------------------------------------------------------
 
@@ -295,7 +306,11 @@ class DbpSession(Session):
     def _say(self, command: bytes, body: bytes) -> None:
         self.told = self.broker.now
         moment = write_time(self.broker.now + self.broker.wall, self.time)
-        self.link.send(frames.join([b"", command, moment, body]))
+        self.link.charge(WORK_MESSAGE + (len(body) >> 6))
+        if len(body) < BIG_BODY:
+            self.link.send(frames.join([b"", command, moment, body]))
+        else:  # one object for all who ask, and not copied for each
+            self.link.send(frames.more([b"", command, moment]) + frames.head(len(body), False), body)
 
 
 def _read_object(body: "list[bytes]") -> "dict[str, object] | None":

@@ -10,7 +10,6 @@ import math
 from polydomo.limits import (
     DBP_BEAT_LEAST,
     DBP_BEAT_MOST,
-    MAX_CATALOG_BYTES,
     MAX_PUBLISHER_TOPICS,
     MAX_SERVICE_NAME,
     MAX_TOPIC,
@@ -39,19 +38,18 @@ def wrong_name(name: object) -> str:
     return ""
 
 
-def told_values(messages: "list[bytes]") -> "dict[str, object]":
+def told_values(messages: "list[bytes]", room: int) -> "tuple[dict[str, object], int]":
     """Topics and their last values as JSON has them: text, or for several frames a list of texts; bytes that are no text as
-    ``{"base64": ...}``. What would make the reply too long is left out."""
+    ``{"base64": ...}``. What would take more than ``room`` bytes is left out; returns what is left of it, too."""
     found: dict[str, object] = {}
-    room = MAX_CATALOG_BYTES
     for message in messages:
-        room -= len(message)
-        if room < 0:
+        if len(message) > room:
             break
+        room -= len(message)
         topic, *body = split(message)
         told = [_told(content) for content in body]
         found[topic.decode(errors="backslashreplace")] = told[0] if len(told) == 1 else told
-    return found
+    return found, room
 
 
 def _told(content: bytes) -> object:

@@ -53,7 +53,7 @@ class MemoSession(Session):
 
     def __init__(self, broker: BrokerApi, link: SpLink) -> None:
         super().__init__(broker, link)
-        self._kept_bytes = 0  # payloads in ``answers``
+        self._answer_bytes = 0  # payloads in ``answers``
         self._forgetting = False  # a timer is set
         self.sp = link
         self.open: set[bytes] = set()  # request ids that wait for an answer
@@ -296,11 +296,12 @@ class MemoSession(Session):
         if size > HALF_BYTES or self.sp.closed:
             return
         answers = self.answers
-        if len(answers) >= HALF_CACHE or self._kept_bytes + size > HALF_BYTES:
+        if len(answers) >= HALF_CACHE or self._answer_bytes + size > HALF_BYTES:
             self._forget_older()
             answers = self.answers
         answers[rid] = (header, payload)
-        self._kept_bytes += size
+        self._answer_bytes += size
+        self.kept_bytes += size
         if not self._forgetting:
             self._forgetting = True
             self.broker.set_timer(MEMO_ANSWER_TIME, self, FORGET)
@@ -308,7 +309,8 @@ class MemoSession(Session):
     def _forget_older(self) -> None:
         self.older = self.answers
         self.answers = {}
-        self._kept_bytes = 0
+        self.kept_bytes = self._answer_bytes
+        self._answer_bytes = 0
 
     def on_timer(self, key: object) -> None:
         """ "one shortly after its answer gets the same answer": for one to two of these spans, if there is room so long."""

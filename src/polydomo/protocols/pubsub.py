@@ -8,7 +8,7 @@ anew.
 from collections import deque
 
 from polydomo.errors import ProtocolViolation
-from polydomo.limits import MAX_SUBSCRIPTIONS, MAX_TOPIC
+from polydomo.limits import COST_SUBSCRIPTION, MAX_SUBSCRIPTIONS, MAX_TOPIC
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Publication
 from polydomo.protocols.session import Session
@@ -30,6 +30,9 @@ class SubscriberSession(Session):
         self.backlog: deque[bytes] = deque()  # held back until it reads again, and has all last values
         self.backlog_bytes = 0
         self.missed = 0  # messages it did not get since it began to read too slowly
+
+    def held(self) -> int:
+        return super().held() + self.backlog_bytes + COST_SUBSCRIPTION * self.count
 
     def on_command(self, name: bytes, data: bytes) -> None:
         self._change(name == b"SUBSCRIBE", data)
@@ -106,6 +109,12 @@ class PublisherSession(Session):
 
     def on_open(self) -> None:
         link = self.link
+        if link.peer_is_broker:
+            # Two brokers that subscribe to each other, or one that subscribes to itself, would send each message round for ever.
+            link.close(
+                CloseCause.REFUSED, "the publisher is a broker: brokers are joined by a bridge (bridge.to)", abort=True
+            )
+            return
         new = isinstance(link, ZmtpLink) and link.version >= (3, 1)
         for prefix in self.wanted:
             if new:

@@ -144,10 +144,11 @@ def new_time_limits(deadline: float, max_wait: float, max_run: float) -> TimeLim
 class HeldPartials:
     """Partial replies that are held until the final reply, for a client whose protocol has no partials."""
 
-    __slots__ = ("bodies", "frames", "size")
+    __slots__ = ("bodies", "frames", "held_for", "size")
 
     def __init__(self) -> None:
         self.bodies: list[Body] = []
+        self.held_for: Session | None = None  # the worker's, which they are counted for
         self.size = 0  # bytes
         self.frames = 0
 

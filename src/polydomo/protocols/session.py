@@ -4,6 +4,7 @@ The wire hands whole messages to the session, which turns them into calls of ``B
 All of these are plain method calls: no event object is made per message. Nothing here does I/O or reads a clock.
 """
 
+from polydomo.limits import COST_CONNECTION, COST_REGISTRATION, COST_REQUEST
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Path, Publication, Worker
 from polydomo.protocols.request import QUEUED, Request
@@ -50,6 +51,10 @@ class Session(Handler):
         self.disconnected = False
         self.worker_count = 0  # live workers on this connection; a connection that carries a worker is never paused
         self.requests: dict[Request, None] = {}  # open requests of this client, oldest first
+        self.partial_bytes = 0  # partial replies of its workers that are held for clients
+        self.kept_bytes = 0  # answers that are kept in case the peer asks again
+        self.violations = 0  # messages that its protocol does not allow
+        self.registrations = 0  # services that its workers offer, each counted for each worker
         self.held_bytes = 0  # bodies of the open requests, without small ones, which are limited by their number
 
     @property
@@ -57,6 +62,16 @@ class Session(Handler):
         """The name that the peer gave itself with its ZMTP identity; "" if it is none that people can read."""
         name = self.link.identity
         return name.decode() if name and name.isascii() and name.decode("ascii").isprintable() else ""
+
+    def held(self) -> int:
+        return (
+            self.held_bytes
+            + self.partial_bytes
+            + self.kept_bytes
+            + COST_CONNECTION
+            + COST_REQUEST * len(self.requests)
+            + COST_REGISTRATION * self.registrations
+        )
 
     def has_queued_requests(self) -> bool:
         last = next(reversed(self.requests), None)

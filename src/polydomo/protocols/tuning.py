@@ -30,6 +30,10 @@ class Tuning:
     bridge_hops: int = limits.MAX_HOPS  # brokers on the way to a service that is learned
     bridge_window: int = limits.BRIDGE_WINDOW  # requests taken from another broker at a time
     bridge_bytes: int = limits.MAX_CLIENT_BYTES  # ... and bytes of them, after which no more are
+    bridge_accept: str = (
+        "local"  # whose bridges are taken: "local" (no other machine reaches the listener), "all", "none"
+    )
+    bridge_patience: float = limits.BRIDGE_PATIENCE
     bridge_topics: list[bytes] = field(default_factory=list)  # prefixes of topics that cross
     max_backlog: int = limits.MAX_BACKLOG  # bytes that wait for a slow subscriber
     skip_slow: bool = False  # past that, it misses messages; otherwise it is cut off

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from polydomo.errors import AccessDenied, ProtocolViolation
-from polydomo.limits import CLOSE_TIME
+from polydomo.limits import CLOSE_TIME, UNSENT_NOTICE
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.http_session import HttpSession
 from polydomo.protocols.roles import SHARED, Role
@@ -20,7 +20,7 @@ from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.http import BEGINNINGS
 from polydomo.wire.http_link import HttpLink
-from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Link
+from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, PAUSE_SHARE_USED, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
 
@@ -38,6 +38,7 @@ class Connection(asyncio.Protocol):
     transport: asyncio.Transport
     link: Link | None = None
     peer = ""
+    source = ""
     reading = True
     choked = False
     outgoing = False  # we made it
@@ -47,9 +48,11 @@ class Connection(asyncio.Protocol):
     watched = -1  # its file descriptor, while the server watches it for closing
     _first = b""
 
-    def __init__(self, server: "BrokerServer", ipc: bool, role: Role = SHARED) -> None:
+    def __init__(self, server: "BrokerServer", ipc: bool, role: Role = SHARED, local: bool = True) -> None:
         self.server = server
         self.ipc = ipc
+        self.local = local  # no other machine reaches its listener
+        self.since = 0.0  # when it was accepted
         self.role = role  # of the listener
         self._take: Callable[[bytes], None] = self._shake  # what takes the bytes that come
         self._take_inside: Callable[[bytes], None] = self._shake  # ... and those that come inside TLS
@@ -57,10 +60,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.peer = _name(transport, self.server, self.ipc)
+        self.source = self.peer.rpartition(":")[0]  # its host; all peers of local sockets are one source
         if not self.server.admit(self):
             self.transport.abort()
             return
-        self.transport.set_write_buffer_limits(high=self.server.choke, low=self.server.choke // 4)
+        # From here on the transport tells us, so that what the peer has not read is known and counted.
+        self.transport.set_write_buffer_limits(high=UNSENT_NOTICE, low=UNSENT_NOTICE // 4)
         access = self.server.access
         if access is not None and not self.outgoing:
             private = self.ipc or is_private(self.peer)
@@ -77,6 +82,9 @@ class Connection(asyncio.Protocol):
             take(data)
         except Exception:
             self.fail()
+        link = self.link
+        if link is not None and link.pauses and self.reading:  # now: the loop would go on reading from it in this turn
+            self._set_reading(False)
 
     def _shake(self, data: bytes) -> None:
         """What comes until the handshake is done."""
@@ -191,6 +199,8 @@ class Connection(asyncio.Protocol):
         if self.tls is not None:
             link.needs_full_flush = True
         self.link = link
+        link.source = self.source
+        link.local = self.local
         link.owner = self
         self._first = b""
         detector.attach(link)
@@ -224,12 +234,14 @@ class Connection(asyncio.Protocol):
             out = link.take()
             self.server.bytes_sent += sum(map(len, out))
             self.write(out)
-            if self.choked and transport.get_write_buffer_size() > self.server.max_unsent:
-                link.close(CloseCause.NOT_READING, f"over {self.server.max_unsent} bytes are unsent", abort=True)
+            if self.choked:
+                self.look_at_unsent()
         if link.close_reason is not None:
             self._close(link, link.close_reason)
         elif bool(link.pauses) == self.reading:
             self._set_reading(not link.pauses)
+        elif link.pauses & ~PAUSE_SHARE_USED and self.watched < 0 and not transport.is_closing():
+            self.server.watch(self)
 
     def _close(self, link: Link, reason: CloseReason) -> None:
         if self in self.server.closing:
@@ -264,22 +276,42 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
-            self.server.watch(self)  # "a paused connection is still watched for closing"
+            if self.link is not None and self.link.pauses & ~PAUSE_SHARE_USED:
+                self.server.watch(self)  # one that only waits for its turn is read again soon
 
     def pause_writing(self) -> None:
-        """The peer does not read: it is not read from either, unless it carries a worker, which must not be stopped."""
+        """The peer does not read as fast as it is written to: from now on what it leaves unread is counted."""
         self.choked = True
+        self.server.backed_up[self] = None
         if self.link is not None:
             self.link.needs_full_flush = True
-        if self.link is not None and not getattr(self.link.handler, "worker_count", 0):
-            self.link.pause(PAUSE_NOT_READING)
+            self.look_at_unsent()
             self.server.wake()
 
     def resume_writing(self) -> None:
         self.choked = False
+        self.server.backed_up.pop(self, None)
         if self.link is not None:
+            self.link.book_unsent(0)
             self.link.resume(PAUSE_NOT_READING)
             self.server.wake()
+
+    def look_at_unsent(self) -> None:
+        """A peer that leaves much unread is not read from either, unless it carries a worker, which must not be stopped; one that leaves
+        too much unread is cut off."""
+        link = self.link
+        if link is None or link.state:
+            return
+        size = self.transport.get_write_buffer_size()
+        link.book_unsent(size)
+        if size > self.server.max_unsent:
+            unsent = f"{size} bytes are unsent; the limit is {self.server.max_unsent} (limits.max_unsent)"
+            link.close(CloseCause.NOT_READING, unsent, abort=True)
+        elif size > self.server.choke:
+            if not link.handler.worker_count:
+                link.pause(PAUSE_NOT_READING)
+        elif size < self.server.choke // 4:
+            link.resume(PAUSE_NOT_READING)
 
     def eof_received(self) -> bool:
         """The peer has gone, and what it has not read yet it will not read. Only an HTTP client may say that it has no more requests and

@@ -9,7 +9,7 @@ import time
 from collections import deque
 
 from polydomo.limits import HANDSHAKE_BURST, HANDSHAKES_PER_SECOND
-from polydomo.wire.link import PAUSE_SHARE_USED, Link, Pacer
+from polydomo.wire.link import PAUSE_HANDSHAKE, Link, Pacer
 
 INTERVAL = HANDSHAKE_BURST / 2 / HANDSHAKES_PER_SECOND
 
@@ -35,7 +35,7 @@ class HandshakePacer(Pacer):
             return True
         self.delayed += 1
         self._hosts.setdefault(host_of(link.peer), deque()).append(link)
-        link.pause(PAUSE_SHARE_USED)
+        link.pause(PAUSE_HANDSHAKE)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._go_on)
         return False
@@ -71,7 +71,7 @@ class HandshakePacer(Pacer):
                 link = links.popleft()
                 self._granted.add(link)
                 link.owner.server.wake()
-                link.resume(PAUSE_SHARE_USED)
+                link.resume(PAUSE_HANDSHAKE)
                 if links:
                     self._hosts[host] = links  # at the end: it is the others' turn
         if self._hosts:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.errors import SettingError
 from polydomo.keys import read_pair, read_public
-from polydomo.limits import BACKOFF_FIRST, BACKOFF_MOST, CONNECT_TIME, SETTLED
+from polydomo.limits import BACKOFF_FIRST, BACKOFF_MOST, CONNECT_TIME, FOLLOW_INTERVAL, SETTLED
 from polydomo.protocols.bridge import BridgeSession
 from polydomo.protocols.dbp_info import Publisher
 from polydomo.protocols.pubsub import PublisherSession
@@ -223,6 +223,18 @@ class Publishers:
         self._calls: dict[str, tuple[Publisher, Call]] = {}
         self._wrong: dict[str, str] = {}  # name -> what was said to be wrong with its registration
         self._stopped = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def follow_soon(self) -> None:
+        """The catalog has changed. It is followed at once, and then once per ``FOLLOW_INTERVAL`` at most, however often it changes."""
+        if self._timer is None:
+            self.follow()
+            self._timer = self.server.loop.call_later(FOLLOW_INTERVAL, self._follow_again)
+
+    def _follow_again(self) -> None:
+        self._timer = None
+        if self.server.broker.catalog.publishers_version != self.version:
+            self.follow_soon()
 
     def follow(self) -> None:
         """Begins and ends calls as the catalog says."""
@@ -246,6 +258,8 @@ class Publishers:
 
     def stop(self) -> None:
         self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
         for _, call in self._calls.values():
             call.stop()
         self._calls.clear()

@@ -19,12 +19,13 @@ from polydomo.errors import SettingError
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.session import Session
-from polydomo.server import beacon, listening, logs
+from polydomo.server import beacon, listening, logs, machine
 from polydomo.server.access import AccessControl
 from polydomo.server.connection import Connection
 from polydomo.server.event_log import EventLog
 from polydomo.server.handshakes import HandshakePacer
 from polydomo.server.health import Health
+from polydomo.server.idle import IdleConnections
 from polydomo.server.job_store import JobStore, backend_of
 from polydomo.server.logs import say, trouble
 from polydomo.server.metrics import MetricsPage
@@ -37,6 +38,7 @@ from polydomo.server.udp import Heartbeats
 from polydomo.wire.address import IPC, TCP, Address, is_loopback
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.link import Hub, Link
+from polydomo.wire.turns import Turns
 from polydomo.wire.zmtp import Bounds
 
 LOG = logs.get("server")
@@ -63,7 +65,7 @@ class BrokerServer:
         self.settings = settings
         self.memo_store = memo_store if memo_store is not None else MemoValues()  # in memory, unless there is a file
         bounds = settings.limits
-        self.hub = Hub()
+        self.hub = Hub(Turns())
         self.bounds = Bounds(bounds.max_frame, bounds.max_frames, bounds.max_message, bounds.max_handshake)
         self.choke = limits.CHOKE_UNSENT
         self.max_unsent = bounds.max_unsent
@@ -76,6 +78,7 @@ class BrokerServer:
             recorder if recorder is not None else EventLog(),
             wall=time.time() - time.monotonic(),
         )
+        self.broker.memory.hub = self.hub
         self.access: AccessControl | None = None
         self.pacer = HandshakePacer()
         if settings.access:
@@ -86,6 +89,7 @@ class BrokerServer:
         self.connections: dict[Connection, None] = {}
         self.max_connections = bounds.max_connections
         self.shaking: dict[Connection, float] = {}  # handshakes under way, oldest first, and when each is over
+        self.backed_up: dict[Connection, None] = {}  # whose peers do not read as fast as they are written to
         self.closing: dict[Connection, float] = {}  # told to close, oldest first, and when each is cut
         self.publishers = Publishers(self)
         self.bridges: list[Call] = []  # to other brokers
@@ -107,6 +111,7 @@ class BrokerServer:
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         self._sweeper: asyncio.TimerHandle | None = None
+        self._idle_connections = IdleConnections()
         self._idle = asyncio.Event()  # no request is open
         self._empty = asyncio.Event()  # no connection is left
         self._short = False  # no file could be opened a second ago
@@ -217,9 +222,10 @@ class BrokerServer:
 
     async def _listen(self, bound: listening.Listening, role: Role) -> None:
         ipc = bound.address.kind == IPC
+        local = ipc or is_loopback(bound.address)
 
         def make() -> Connection:
-            return Connection(self, ipc, role)
+            return Connection(self, ipc, role, local)
 
         try:
             for sock in bound.sockets:
@@ -328,9 +334,12 @@ class BrokerServer:
         join = b"".join
         sent = 0
         try:
+            for backed_up in list(self.backed_up):
+                backed_up.look_at_unsent()
+            hub.begin_turn()
             self.broker.end_turn()
             if self.broker.catalog.publishers_version != self.publishers.version:
-                self.publishers.follow()
+                self.publishers.follow_soon()
         except Exception:
             trouble(LOG, "internal error", during="a turn")
         while hub.resumed:
@@ -358,7 +367,7 @@ class BrokerServer:
         self.bytes_sent += sent
         if self.health.leaving and not self.broker.open_requests:
             self._idle.set()
-        if self.broker.has_more_work():
+        if self.broker.has_more_work() or hub.turns_waiting():
             self.wake()  # others have their turn in between
         when = self.broker.next_deadline()
         if (
@@ -422,6 +431,8 @@ class BrokerServer:
             connection.transport.abort()
         for connection in _due(self.closing, now):
             connection.transport.abort()
+        if len(self.connections) >= self.max_connections * limits.IDLE_NEAR:
+            self._idle_connections.sweep(self.connections, now)
         logs.sweep()
         self._check_files()
         self.wake()
@@ -493,21 +504,34 @@ class BrokerServer:
     def admit(self, connection: Connection) -> bool:
         if self.health.leaving and connection.outgoing:
             return False
-        if len(self.connections) >= self.max_connections:
+        if len(self.connections) >= self.max_connections and not self._make_room():
             short = self.max_connections < self.settings.limits.max_connections
             why = "too few open files are allowed (ulimit -n)" if short else "limits.max_connections reached"
             say(LOG, logging.WARNING, "connection refused", peer=connection.peer, why=why)
             self.broker.monitor.connections_refused += 1
             return False
         self.broker.monitor.connections_accepted += 1
+        connection.since = time.monotonic()
         self.connections[connection] = None
         self.shaking[connection] = time.monotonic() + self.settings.limits.handshake_time
         return True
 
+    def _make_room(self) -> bool:
+        """Closes an idle connection, if there is one."""
+        idle = self._idle_connections.victim(self.connections, time.monotonic())
+        if idle is None:
+            return False
+        say(LOG, logging.WARNING, "idle connection closed", peer=idle.peer, why="limits.max_connections reached")
+        self.connections.pop(idle)  # its place is free now
+        idle.transport.abort()
+        return True
+
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        self._idle_connections.forget(connection)
         self.shaking.pop(connection, None)
         self.closing.pop(connection, None)
+        self.backed_up.pop(connection, None)
         if connection.watched >= 0:
             self.unwatch(connection)
         if not self.connections:
@@ -562,6 +586,7 @@ def policy_of(settings: Settings) -> Policy:
         max_held_bytes=bounds.max_held_bytes,
         max_client_bytes=bounds.max_client_bytes,
         max_services=bounds.max_services,
+        max_memory=bounds.max_memory or machine.memory() // limits.MEMORY_PART,
         max_message=bounds.max_message,
         max_values=settings.values.max_topics,
         max_value_bytes=settings.values.max_bytes,

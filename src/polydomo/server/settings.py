@@ -88,6 +88,11 @@ class Limits:
     max_client_bytes: int = setting(
         limits.MAX_CLIENT_BYTES, Size(), "bodies held for one client before it is no longer read"
     )
+    max_memory: int = setting(
+        0,
+        Size(least=0),
+        "everything that is held for peers, in all; 0: half of the machine's or the container's memory",
+    )
     max_services: int = setting(limits.MAX_SERVICES, Count(), "names of services, with or without workers")
     max_unsent: int = setting(limits.MAX_UNSENT, Size(), "bytes a peer may leave unread before it is dropped")
 
@@ -193,6 +198,14 @@ class Bridge:
         limits.MAX_HOPS, Count(most=limits.MAX_HOPS), "brokers on the way to a service that is still learned"
     )
     window: int = setting(limits.BRIDGE_WINDOW, Count(), "requests taken from one other broker at a time")
+    accept: str = setting(
+        Tuning.bridge_accept,
+        Choice("local", "all", "none"),
+        "brokers that may connect to this one; local: at listeners that no other machine reaches",
+    )
+    patience: float = setting(
+        limits.BRIDGE_PATIENCE, Seconds(), "how long another broker may keep a request while a local worker is idle"
+    )
 
 
 @dataclass
@@ -362,6 +375,8 @@ class Settings:
                 self.bridge.window, self.limits.max_outstanding, max(1, self.limits.max_queue // limits.BRIDGE_SHARE)
             ),
             bridge_bytes=min(self.limits.max_client_bytes, max(1, self.limits.max_held_bytes // limits.BRIDGE_SHARE)),
+            bridge_accept=self.bridge.accept,
+            bridge_patience=self.bridge.patience,
             bridge_topics=[topic.encode("utf-8", "surrogateescape") for topic in self.bridge.topics],
             max_backlog=self.values.max_unsent,
             skip_slow=self.values.slow == "skip",

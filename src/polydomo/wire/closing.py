@@ -13,6 +13,7 @@ class CloseCause(Enum):
     VIOLATION = "protocol violation"
     DENIED = "access denied"
     NOT_READING = "the peer does not read"
+    MEMORY = "the broker is short of memory"
     SILENT = "the peer is silent"
     REFUSED = "refused"
     OTHER = ""  # the detail says it all

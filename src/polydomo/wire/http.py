@@ -376,6 +376,16 @@ class RequestReader:
         return len(self._data) - self._at
 
     @property
+    def held(self) -> int:
+        """Bytes of the unfinished request, and of what came after it."""
+        size = len(self._data) - self._at
+        if self._gather is not None:
+            size += self._gather.tell()
+        elif self._chunks is not None:
+            size += self._chunks.out.tell()
+        return size
+
+    @property
     def partway(self) -> bool:
         """A request has begun to arrive and is not complete."""
         return self._reading_body or self._at < len(self._data)

@@ -7,7 +7,7 @@ response: a client that sends ahead is not read from meanwhile.
 
 from typing import Final, Protocol
 
-from polydomo.limits import MAX_MESSAGE
+from polydomo.limits import MAX_MESSAGE, TUNNEL_PIECE, WORK_BYTES, WORK_MESSAGE, WORK_TEXT
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import Body
 from polydomo.wire.http import HEAD, NEED_DATA, REASONS, HttpError, RequestHead, RequestReader
@@ -60,6 +60,7 @@ class HttpLink(Link):
         self._open = False
         self._discard = False  # an error was answered: what still comes is not read
         self._chunked = False  # the current response
+        self._rest = b""  # of an upgraded connection: what waits for its turn
         self._keep_alive = False  # after the current request
 
     @property
@@ -74,18 +75,38 @@ class HttpLink(Link):
     # --- from the peer
 
     def receive(self, data: bytes) -> None:
-        self.hub.received += len(data)
+        hub = self.hub
+        hub.received += len(data)
+        if hub.work_left < 0:
+            self.use_up()
+        before = self.work_left
         if self.tunnel is not None:
-            if data and not self.closed:
-                self.tunnel.on_tunnel_data(data)
-            return
-        if self._discard or self.state:
-            return
-        if data:
-            if not self.busy and not self.reader.partway:
-                self.since = self.hub.now
-            self.reader.feed(data)
-        self._read()
+            if not self.closed:
+                self._pass_on(self.tunnel, data)
+        elif not self._discard and not self.state:
+            if data:
+                if not self.busy and not self.reader.partway:
+                    self.since = hub.now
+                self.work_left -= WORK_MESSAGE + (len(data) >> WORK_BYTES)
+                self.reader.feed(data)
+            self._read()
+            self.book_input(self.reader.held)
+            if self.work_left < 0:
+                self.use_up()
+        hub.work_left -= before - self.work_left
+
+    def _pass_on(self, tunnel: TunnelHandler, data: bytes) -> None:
+        """Bytes of an upgraded connection, some at a time: what is past its share of the turn waits."""
+        if self._rest:
+            data = self._rest + data
+        at = 0
+        while at < len(data) and not self.state and not self.pauses:
+            piece = data[at : at + TUNNEL_PIECE]
+            at += len(piece)
+            self.charge(WORK_MESSAGE + (len(piece) >> WORK_TEXT))
+            tunnel.on_tunnel_data(piece)
+        self._rest = b"" if self.state else data[at:]
+        self.book_input(len(self._rest))
 
     def _read(self) -> None:
         reader = self.reader
@@ -111,7 +132,7 @@ class HttpLink(Link):
         if self.tunnel is not None:
             rest = reader.rest()
             if rest:
-                self.tunnel.on_tunnel_data(rest)
+                self._pass_on(self.tunnel, rest)
         elif self.busy and reader.buffered:
             self.pause(PAUSE_PIPELINED)
 

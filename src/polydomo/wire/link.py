@@ -9,9 +9,10 @@ from collections.abc import Sized
 from typing import Any, Final
 
 from polydomo.errors import AccessDenied, ProtocolViolation
-from polydomo.limits import BIG_BODY
+from polydomo.limits import BIG_BODY, HELD_INPUT
 from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import Body
+from polydomo.wire.turns import Turns
 
 # ``Link.state``: a link that is not OPEN sends nothing more and takes nothing more in.
 OPEN: Final = 0
@@ -23,12 +24,18 @@ CLOSED: Final = 3  # the connection is gone
 PAUSE_AT_LIMIT: Final = 1  # the broker accepts no more from this peer now
 PAUSE_NOT_READING: Final = 2  # the peer does not read what it is sent
 PAUSE_SHARE_USED: Final = 4  # the peer has had its share of this turn of the loop
+PAUSE_MEMORY: Final = 8  # the broker is short of memory, and this peer holds much of it
+PAUSE_LISTING: Final = 16  # a long answer is being made for the peer
+PAUSE_HANDSHAKE: Final = 32  # key agreements of other peers come first
+
+NO_LIMIT: Final = 1 << 62  # units of work, where nothing limits it
 
 
 class Handler:
     """Takes the messages of one link. A protocol's session is one."""
 
     requests: Sized = ()  # what the peer asked for and was not answered yet
+    worker_count = 0  # workers that the connection carries
 
     def on_open(self) -> None:
         """The wire's handshake is done: messages may be sent."""
@@ -54,6 +61,10 @@ class Handler:
     def on_writable(self) -> None:
         """The peer, which had not read what it was sent, reads again."""
 
+    def held(self) -> int:
+        """Bytes that are held for the peer, beside what its link holds."""
+        return 0
+
     def on_close(self, reason: CloseReason) -> None:
         """The connection is gone, closed by either side. Called once; nothing can be sent any more."""
 
@@ -69,12 +80,29 @@ class Pacer:
 class Hub:
     """Shared by all links of one loop: which of them need their owner's attention, and what time it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Turns | None = None) -> None:
         self.now = 0.0
         self.dirty: list[Link] = []  # links with bytes to write or a changed flag
         self.resumed: list[Link] = []  # links to be asked for what they had put aside, with ``receive(b"")``
         self.received = 0  # bytes, ever
         self.pacer = Pacer()
+        self.turns = turns  # None: work is not limited, as in a client
+        self.work_left = NO_LIMIT if turns is None else turns.work  # in this turn, for all links together
+        self.input_bytes = 0  # unfinished input of all links
+        self.unsent_bytes = 0  # what all peers have not read yet
+        self.holding: dict[Link, None] = {}  # links with much of either
+
+    def turns_waiting(self) -> bool:
+        """Links wait for the next turn, which should come soon."""
+        return self.turns is not None and self.turns.waiting > 0
+
+    def begin_turn(self) -> None:
+        """Links that waited for their turn go on, as far as there is work left for them."""
+        turns = self.turns
+        if turns is not None:
+            self.work_left = turns.work
+            for link in turns.next_turn():
+                link.resume(PAUSE_SHARE_USED)
 
 
 class Link:
@@ -97,6 +125,12 @@ class Link:
         self.fast_path_size = 0  # see ``Handler.fast_path``
         self.identity = b""  # that the peer gave itself (ZMTP); b"" is none
         self.owner: Any = None  # for the owner of the socket
+        self.local = True  # no other machine could have made the connection
+        self.peer_is_broker = False  # the peer said so
+        self.source = ""  # who the peer is, for fairness: its address, or who it proved to be
+        self.work_left = NO_LIMIT if hub.turns is None else hub.turns.share  # until it must wait for the next turn
+        self.input_bytes = 0  # unfinished input, and what came while paused
+        self.unsent_bytes = 0  # what the peer has not read yet, as far as its owner knows
 
     @property
     def open(self) -> bool:
@@ -174,10 +208,57 @@ class Link:
                 self.hub.resumed.append(self)
                 self.notify_owner()
 
+    # --- what it may use
+
+    def charge(self, work: int) -> None:
+        """Something was done for the peer. Past its share it is not heard until the next turn."""
+        self.work_left -= work
+        if self.work_left < 0:
+            self.use_up()
+
+    def use_up(self) -> None:
+        """The share is used up, or the whole turn is: the link waits."""
+        turns = self.hub.turns
+        if turns is None:
+            self.work_left = NO_LIMIT
+        elif not self.pauses & PAUSE_SHARE_USED and not self.state:
+            turns.wait(self)
+            self.pause(PAUSE_SHARE_USED)
+
+    def book_input(self, size: int) -> None:
+        """So many bytes of input are unfinished, or wait to be handled."""
+        if size < HELD_INPUT:
+            size = 0
+        if size != self.input_bytes:
+            self.hub.input_bytes += size - self.input_bytes
+            self.input_bytes = size
+            self._hold()
+
+    def book_unsent(self, size: int) -> None:
+        """The owner knows that the peer has not read so many bytes."""
+        if size != self.unsent_bytes:
+            self.hub.unsent_bytes += size - self.unsent_bytes
+            self.unsent_bytes = size
+            self._hold()
+
+    def _hold(self) -> None:
+        if self.input_bytes or self.unsent_bytes:
+            self.hub.holding[self] = None
+        else:
+            self.hub.holding.pop(self, None)
+
+    def held(self) -> int:
+        """All that is held for the peer, in bytes."""
+        return self.input_bytes + self.unsent_bytes + self.handler.held()
+
     def lost(self, cause: CloseCause = CloseCause.PEER_CLOSED, detail: str = "") -> None:
         """The owner reports that the connection is gone. May be called twice."""
         if self.state != CLOSED:
             self.state = CLOSED
             self.needs_full_flush = True
             self.out.clear()
+            self.book_input(0)
+            self.book_unsent(0)
+            if self.pauses & PAUSE_SHARE_USED and self.hub.turns is not None:
+                self.hub.turns.forget(self)
             self.handler.on_close(self.close_reason or CloseReason(cause, detail))

@@ -26,6 +26,10 @@ ACCEPTS = {  # what a dialer of a socket type may meet
 }
 
 
+# "x-" marks an application's own property, which other peers ignore. By it a broker knows that what it subscribed to is a broker.
+BROKER_PROPERTY = b"X-Polydomo"
+
+
 def command(name: bytes, data: bytes = b"") -> bytes:
     """command = command-size command-body; command-body = command-name command-data"""
     size = 1 + len(name) + len(data)
@@ -92,6 +96,7 @@ class Mechanism:
     principal = ""  # who the peer proved to be, once done; empty where nothing is proved
     transforms = False  # traffic goes through ``decode`` and ``encode``
     agrees = False  # each command of the peer's costs a key agreement
+    peer_is_broker = False  # the peer says that it is a broker
 
     def begin(self) -> bytes:
         """Commands to send as soon as the greetings have been exchanged."""
@@ -134,6 +139,7 @@ class Null(Mechanism):
         found = parse_properties(data)
         self.peer_type = found.get(b"socket-type", b"")
         self.identity = found.get(b"identity", b"")
+        self.peer_is_broker = BROKER_PROPERTY.lower() in found
         if len(self.identity) > MAX_IDENTITY:
             raise ProtocolViolation("identity longer than 255 bytes")
         self.admit()
@@ -142,7 +148,10 @@ class Null(Mechanism):
         return self._ready() if self.listener else b""
 
     def _ready(self) -> bytes:
-        return command(b"READY", described(self.our_type, self.our_identity))
+        ready = described(self.our_type, self.our_identity)
+        if self.listener and self.our_type == b"XPUB":
+            ready += properties([(BROKER_PROPERTY, b"broker")])
+        return command(b"READY", ready)
 
 
 def fitting(listener: bool, ours: bytes, theirs: bytes) -> bytes:

@@ -9,7 +9,7 @@ from io import BytesIO
 from struct import Struct
 
 from polydomo.errors import ProtocolViolation
-from polydomo.limits import MAX_MESSAGE, SP_MAX_STACK
+from polydomo.limits import HELD_INPUT, MAX_MESSAGE, SP_MAX_STACK, WORK_BYTES, WORK_MESSAGE
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
 
@@ -95,9 +95,15 @@ class SpLink(Link):
         self.send_pieces((self._lead, LENGTH.pack(len(rid) + len(header) + size), rid, header, payload), size)
 
     def receive(self, data: bytes) -> None:
-        self.hub.received += len(data)
+        hub = self.hub
+        hub.received += len(data)
+        if hub.work_left < 0:
+            self.use_up()
+        before = self.work_left
         position = 0
         if self._rest:
+            if self.input_bytes:
+                self.book_input(0)
             if data:
                 data = self._rest[self._at :] + data
             else:
@@ -115,6 +121,7 @@ class SpLink(Link):
         except ProtocolViolation as error:
             self._gather = None
             self.violation(error)
+        hub.work_left -= before - self.work_left
 
     def _hello(self, data: bytes) -> bool:
         if data[:4] != MAGIC[: len(data)] or data[6:8] != b"\x00\x00"[: max(0, len(data) - 6)]:
@@ -146,6 +153,7 @@ class SpLink(Link):
                 if position < size and not self.state:
                     self._rest = data
                     self._at = position
+                    self.book_input(size)
                 return
             start = position + head
             if start > size:
@@ -162,11 +170,17 @@ class SpLink(Link):
                 self._gather = BytesIO()
                 self._gather.write(memoryview(data)[start:])
                 self._missing = position - size
+                self.book_input(size - start)
                 return
             if data[start] & ID_BIT:  # no devices in between, by far the most common
                 self.handler.on_message(data, start, position)
             else:
                 self._deliver_stacked(data, start, position)
+            self.work_left -= WORK_MESSAGE
+            if length >= HELD_INPUT:
+                self.work_left -= length >> WORK_BYTES
+            if self.work_left < 0:
+                self.use_up()
         if position < size:
             self._rest = data[position:]
             self._at = 0
@@ -176,8 +190,11 @@ class SpLink(Link):
         end = min(position + self._missing, len(data))
         gather.write(memoryview(data)[position:end])
         self._missing -= end - position
+        self.book_input(gather.tell())
+        self.charge((end - position) >> WORK_BYTES)
         if self._missing == 0:
             self._gather = None
+            self.book_input(0)
             whole = gather.getvalue()  # does not copy
             if whole[0] & ID_BIT:
                 self.handler.on_message(whole, 0, len(whole))

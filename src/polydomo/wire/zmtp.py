@@ -10,6 +10,7 @@ from typing import Final
 
 from polydomo import limits
 from polydomo.errors import AccessDenied, ProtocolViolation
+from polydomo.limits import HELD_INPUT, WORK_BYTES, WORK_FRAMES, WORK_MESSAGE, WORK_SEALED
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.mechanism import Mechanism, Null, command, fitting, parse_command
@@ -100,16 +101,22 @@ class ZmtpLink(Link):
 
     def receive(self, data: bytes) -> None:
         size = len(data)
-        self.hub.received += size
+        hub = self.hub
+        hub.received += size
+        if hub.work_left < 0 and self._state == TRAFFIC:
+            self.use_up()
+        before = self.work_left
         start = 0
         try:
             if self.seals:
                 assert self.mechanism is not None
                 data = self.mechanism.decode(data)
                 size = len(data)
+                self.work_left -= WORK_MESSAGE + (size >> WORK_SEALED)
             if self._hasty and not self.state and not self.pauses:
                 start = self.handler.fast_path(data, 0, size)
                 if start == size:
+                    hub.work_left -= before - self.work_left
                     return
             if self._state == TRAFFIC:
                 self._traffic(data, start)
@@ -117,6 +124,7 @@ class ZmtpLink(Link):
                 self._shake(self._rest + data)
         except ProtocolViolation as error:
             self.violation(error)
+        hub.work_left -= before - self.work_left
         self._hasty = self._state == TRAFFIC and self.handler.has_fast_path and not self._rest and self._gather is None
 
     def take(self) -> "list[Body]":
@@ -247,6 +255,7 @@ class ZmtpLink(Link):
         if answer:
             self.send(answer)
         if mechanism.done:
+            self.peer_is_broker = mechanism.peer_is_broker
             self._opened(mechanism.our_type, mechanism.peer_type, mechanism.identity)
         return data[end:]
 
@@ -302,6 +311,8 @@ class ZmtpLink(Link):
         elif self._rest:
             data = self._rest + data
             self._rest = b""
+            if self.input_bytes:
+                self.book_input(0)
             position = self._scan
             count = self._count
         if self.state or self.pauses:
@@ -347,6 +358,7 @@ class ZmtpLink(Link):
                     position = -end if -end > size else position
                     break
                 start = position = end
+                self.charge(WORK_MESSAGE)
                 if self.state or self.pauses:
                     self._put_aside(data, start, 0, 0, 0)
                     return
@@ -359,6 +371,11 @@ class ZmtpLink(Link):
             if end - start > bounds.max_message:
                 raise ProtocolViolation(f"message of {end - start} bytes, the bound is {bounds.max_message}")
             handler.on_message(data, start, end)
+            self.work_left -= WORK_MESSAGE if count < 16 else WORK_MESSAGE + (count >> WORK_FRAMES)
+            if end - start >= HELD_INPUT:
+                self.work_left -= (end - start) >> WORK_BYTES
+            if self.work_left < 0:
+                self.use_up()
             start = position = end
             count = 0
             if self.state or self.pauses:
@@ -393,6 +410,8 @@ class ZmtpLink(Link):
             self._gather.write(memoryview(data)[start:])
         else:
             self._rest = data[start:]
+        if left >= HELD_INPUT:
+            self.book_input(left)
 
     def _gathered(self, data: bytes) -> bytes | None:
         """Adds to a long unfinished message without copying it. Returns everything once a whole message is there."""
@@ -400,7 +419,11 @@ class ZmtpLink(Link):
         assert gather is not None
         gather.write(data)
         size = gather.tell()
+        self.book_input(size)
+        self.work_left -= len(data) >> WORK_BYTES
         if size < self._need:
+            if self.work_left < 0:
+                self.use_up()
             return None
         whole = False
         bounds = self.bounds
@@ -429,6 +452,7 @@ class ZmtpLink(Link):
         if not whole:
             return None
         self._gather = None
+        self.book_input(0)
         return gather.getvalue()
 
     def _command(self, data: bytes, position: int, start: int, size: int) -> int:

@@ -1,0 +1,116 @@
+"""The directory: every service there is, as DBP shows them: those that registered themselves, and those that workers offer.
+
+A service that workers offer cannot be hidden by a registration from elsewhere: only a registration from the address of one of its
+workers describes it. The list of all services is built once for all who ask; if it is long, at most once per ``DIRECTORY_INTERVAL``.
+"""
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from polydomo.limits import DIRECTORY_INTERVAL, DIRECTORY_SMALL, MAX_LISTED
+from polydomo.protocols.dbp import host_of
+from polydomo.protocols.model import Service
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+Row = dict[str, object]
+
+
+class Directory:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._page = b""
+        self._made = float("-inf")  # when
+
+    def lookup(self, name: str) -> Row | None:
+        """What is known of an active service."""
+        service = self._offered(name)
+        entry = self._broker.catalog.active(name)
+        if entry is not None and (service is None or _comes_from(service, entry.address)):
+            return entry.info
+        return None if service is None else self._row(name, service)
+
+    def text_of(self, name: str) -> str | None:
+        """The same as JSON."""
+        service = self._offered(name)
+        entry = self._broker.catalog.active(name)
+        if entry is not None and (service is None or _comes_from(service, entry.address)):
+            return entry.text
+        return None if service is None else json.dumps(self._row(name, service))
+
+    def page(self) -> bytes:
+        """All active services as a JSON object, by name."""
+        now = self._broker.now
+        if len(self._page) > DIRECTORY_SMALL and now < self._made + DIRECTORY_INTERVAL:
+            return self._page
+        texts: dict[str, str] = {}
+        for service in self._broker.services.values():
+            if service.workers or service.remote:
+                try:
+                    name = service.name.decode()
+                except UnicodeDecodeError:
+                    continue  # JSON has no way to show it
+                texts[name] = json.dumps(self._row(name, service))
+        for name in self._broker.catalog.active_entries():
+            entry = self._broker.catalog.entries[name]
+            offered = self._offered(entry.name)
+            if offered is None or _comes_from(offered, entry.address):
+                texts[entry.name] = entry.text
+        page = ", ".join([f"{json.dumps(name)}: {text}" for name, text in texts.items()])
+        self._page = b"{" + page.encode() + b"}"
+        self._made = now
+        return self._page
+
+    def all(self) -> dict[str, Row]:
+        """All active services, by name."""
+        found: dict[str, Row] = json.loads(self.page())
+        return found
+
+    def first(self) -> list[Row]:
+        """Some active services, ``MAX_LISTED`` at most."""
+        found: dict[str, Row] = {}
+        for entry in islice(self._broker.catalog.entries.values(), MAX_LISTED):
+            row = self.lookup(entry.name)
+            if row is not None:
+                found[entry.name] = row
+        for service in islice(self._broker.services.values(), MAX_LISTED - len(found)):
+            name = service.name.decode(errors="replace")
+            row = self.lookup(name)
+            if row is not None:
+                found[name] = row
+        return list(found.values())
+
+    def refusal(self, name: str, address: str) -> str:
+        """Why a service may not register under this name from this address; "" if it may."""
+        service = self._offered(name)
+        if service is not None and service.workers and not _comes_from(service, address):
+            return f"{name} is offered by workers at another address"
+        return ""
+
+    def _offered(self, name: str) -> Service | None:
+        """The service that workers, or other brokers, offer under this name."""
+        service = self._broker.services.get(name.encode("utf-8", "surrogatepass"))
+        return service if service is not None and (service.workers or service.remote) else None
+
+    def _row(self, name: str, service: Service) -> Row:
+        protocols = {worker.session.protocol for worker in service.workers}
+        if service.remote:
+            protocols.add("bridge")
+        row: Row = {
+            "name": name,
+            "protocol": ",".join(sorted(protocols)),
+            "address": self._broker.address,
+            "workers": len(service.workers),
+        }
+        schema = self._broker.schemas.find(service.name)
+        if schema is not None:
+            row["description"] = schema.description
+            row["schema"] = {"input": schema.input, "output": schema.output}
+        return row
+
+
+def _comes_from(service: Service, address: str) -> bool:
+    """Whether a worker of the service is at this address."""
+    return any(host_of(worker.session.link.peer) == address for worker in service.workers)

@@ -1,0 +1,85 @@
+"""Listings: answers about the broker itself that have very many rows, such as ``polydomo.services`` with 10,000 services.
+
+Such an answer is not built in one piece: that would take longer than a turn of the loop may. Each turn adds some rows, and everyone who
+asks for the same listing meanwhile gets the same answer. A connection that waits for a listing is not read until it has it.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from polydomo.broker import builtin_services
+from polydomo.limits import LISTING_ROWS
+from polydomo.protocols.request import Request
+from polydomo.wire.frames import frame
+from polydomo.wire.link import PAUSE_LISTING
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+Row = dict[str, object]
+
+
+class Listing:
+    """One answer that is being built."""
+
+    def __init__(self, rows: "Iterator[Row]") -> None:
+        self.rows = rows  # still to come
+        self.done: list[str] = []
+        self.requests: list[Request] = []
+
+
+class Listings:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.open: dict[bytes, Listing] = {}
+
+    def ask(self, request: Request) -> bool:
+        """A request for a reserved name. True if its answer is a long list, which is sent some turns later."""
+        name = request.service.name
+        listing = self.open.get(name)
+        if listing is None:
+            rows = self._rows(name)
+            if rows is None:
+                return False
+            listing = self.open[name] = Listing(rows)
+        listing.requests.append(request)
+        request.session.link.pause(PAUSE_LISTING)
+        return True
+
+    def _rows(self, name: bytes) -> "Iterator[Row] | None":
+        """The rows of a long list; None if it is short, or no list."""
+        broker = self._broker
+        if name == b"polydomo.services" and len(broker.services) > LISTING_ROWS:
+            return (builtin_services.service_row(broker, service) for service in list(broker.services.values()))
+        if name == b"polydomo.workers" and len(broker.workers) > LISTING_ROWS:
+            return (builtin_services.worker_row(broker, worker) for worker in list(broker.workers))
+        if name == b"polydomo.clients" and len(broker.sessions) > LISTING_ROWS:
+            peers = [session for session in broker.sessions if not session.worker_count]
+            return (builtin_services.client_row(broker, session) for session in peers)
+        return None
+
+    def end_turn(self) -> None:
+        """Adds some rows to each listing, and sends those that are complete."""
+        room = LISTING_ROWS
+        for name, listing in list(self.open.items()):
+            rows = [json.dumps(row) for row in islice(listing.rows, room)]
+            listing.done += rows
+            if len(rows) < room:
+                del self.open[name]
+                self._send(listing)
+            room -= len(rows)
+            if room <= 0:
+                return
+
+    def _send(self, listing: Listing) -> None:
+        answer = frame(f"[{', '.join(listing.done)}]".encode(), False)  # one object for all who asked
+        for request in listing.requests:
+            session = request.session
+            if not session.disconnected:
+                session.send_final(request, answer)
+                session.link.resume(PAUSE_LISTING)
+
+    def __len__(self) -> int:
+        return len(self.open)

@@ -1,0 +1,173 @@
+"""Memory: one account of everything the broker holds for its peers, and what happens when it runs short.
+
+Every buffer is booked in ``MemoryAccount`` under its kind: its owner keeps a running count, and the account reads it. Near the limit
+the account throttles the largest consumers (they are not read). Past it, or if throttling does not help in time, it closes their
+connections: first those of the source that holds most, and of these the one that holds most. A peer that holds little is never touched.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from polydomo.limits import (
+    COST_CONNECTION,
+    COST_REGISTRATION,
+    COST_REQUEST,
+    COST_SERVICE,
+    COST_SUBSCRIPTION,
+    MEMORY_CUT,
+    MEMORY_CUT_TO,
+    MEMORY_EASY,
+    MEMORY_INTERVAL,
+    MEMORY_PATIENCE,
+    MEMORY_SHARE,
+    MEMORY_TIGHT,
+    MIB,
+    SCAN_SESSIONS,
+    SMALL_PEER,
+)
+from polydomo.wire.closing import CloseCause
+from polydomo.wire.link import PAUSE_MEMORY, Hub, Link
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+INPUT, OUTPUT, REQUESTS, ANSWERS, CONNECTIONS = "input", "output", "requests", "answers", "connections"
+SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, JOURNAL = (
+    "subscriptions",
+    "registrations",
+    "catalog",
+    "values",
+    "logs",
+    "journal",
+)
+
+
+class MemoryAccount:
+    def __init__(self, broker: "Broker", limit: int) -> None:
+        self._broker = broker
+        self.limit = limit  # bytes; 0: none
+        self.hub: Hub | None = None  # of the loop that serves the broker
+        self.total = 0  # when it was measured last
+        self.cut = 0  # connections that were cut off
+        self.throttled: dict[Link, None] = {}
+        self._books: dict[str, Callable[[], int]] = {}
+        self._measured = 0.0  # when
+        self._received = 0  # bytes that had been received by then
+        self._tight_since = 0.0  # 0: it is not
+        self._scanned = float("-inf")  # when the sessions were last looked at one by one
+        self._requests = 0  # open requests and ...
+        self._answers = 0  # ... bytes of answers that are kept, by then
+        self.book(INPUT, lambda: 0 if self.hub is None else self.hub.input_bytes)
+        self.book(OUTPUT, lambda: 0 if self.hub is None else self.hub.unsent_bytes)
+        self.book(REQUESTS, lambda: broker.held_bytes + COST_REQUEST * self._requests)
+        self.book(ANSWERS, lambda: self._answers)
+        self.book(CONNECTIONS, lambda: COST_CONNECTION * len(broker.sessions))
+        self.book(SUBSCRIPTIONS, lambda: COST_SUBSCRIPTION * len(broker.publishing.subscriptions))
+        self.book(
+            REGISTRATIONS,
+            lambda: (
+                COST_REGISTRATION * broker.registrations + COST_SERVICE * (len(broker.services) + len(broker.workers))
+            ),
+        )
+        self.book(CATALOG, broker.catalog.memory)
+        self.book(VALUES, broker.publishing.last_values.memory)
+        self.book(LOGS, broker.publishing.log_records.memory)
+        self.book(JOURNAL, lambda: broker.recorder.memory())
+
+    def book(self, kind: str, read: "Callable[[], int]") -> None:
+        """``read`` returns the bytes that are held under this kind now."""
+        self._books[kind] = read
+
+    def by_kind(self) -> "dict[str, int]":
+        """Bytes held now, by what they are."""
+        return {kind: read() for kind, read in self._books.items()}
+
+    def measure(self) -> int:
+        self._scan()
+        total = 0
+        for read in self._books.values():
+            total += read()
+        self.total = total
+        return total
+
+    def _scan(self) -> None:
+        """Counts that are not kept up to date: looked up every time where there are few sessions, else once a second."""
+        broker = self._broker
+        if len(broker.sessions) > SCAN_SESSIONS and broker.now < self._scanned + 1.0:
+            return
+        self._scanned = broker.now
+        requests = answers = 0
+        for session in broker.sessions:
+            requests += len(session.requests)
+            answers += session.kept_bytes
+        self._requests = requests
+        self._answers = answers
+
+    def peers(self) -> "list[tuple[Link, int]]":
+        """Every connection that holds more than a small peer, and how much."""
+        links: dict[Link, None] = {}
+        for session in self._broker.sessions:
+            links[session.link] = None
+        if self.hub is not None:
+            links.update(self.hub.holding)  # also those whose protocol is not known yet
+        found: list[tuple[Link, int]] = []
+        for link in links:
+            size = link.held()
+            if size > SMALL_PEER and not link.closed:
+                found.append((link, size))
+        return found
+
+    # --- when it runs short
+
+    def end_turn(self) -> None:
+        """Measures from time to time, and whenever much has arrived; throttles and cuts as needed."""
+        hub = self.hub
+        if not self.limit or hub is None:
+            return
+        now = self._broker.now
+        if now < self._measured + MEMORY_INTERVAL and hub.received < self._received + MIB:
+            return
+        self._measured = now
+        self._received = hub.received
+        total = self.measure()
+        if total > self.limit * MEMORY_TIGHT:
+            self._save(total, now)
+        elif self._tight_since and total <= self.limit * MEMORY_EASY:
+            self._tight_since = 0.0
+            throttled, self.throttled = self.throttled, {}
+            for link in throttled:
+                link.resume(PAUSE_MEMORY)
+
+    def _save(self, total: int, now: float) -> None:
+        if not self._tight_since:
+            self._tight_since = now
+        self.throttled = {link: None for link in self.throttled if not link.closed}
+        peers = self.peers()
+        share = max(SMALL_PEER, int(self.limit * MEMORY_SHARE))
+        for link, size in peers:
+            if size > share and link not in self.throttled:
+                self.throttled[link] = None
+                link.pause(PAUSE_MEMORY)
+        if total > self.limit * MEMORY_CUT:
+            self._cut(peers, total - int(self.limit * MEMORY_CUT_TO))
+        elif now > self._tight_since + MEMORY_PATIENCE:
+            self._tight_since = now
+            self._cut(peers, 1)
+
+    def _cut(self, peers: "list[tuple[Link, int]]", excess: int) -> None:
+        """Cuts off the largest consumers until so many bytes will be free."""
+        sources: dict[str, int] = {}
+        for link, size in peers:
+            sources[link.source] = sources.get(link.source, 0) + size
+        peers.sort(key=lambda peer: (sources[peer[0].source], peer[1]), reverse=True)
+        for link, size in peers:
+            if excess <= 0:
+                return
+            if not link.state:
+                excess -= size
+                self.cut += 1
+                held = f"this connection holds {size / MIB:.1f} of {self.limit / MIB:.0f} MiB (limits.max_memory)"
+                link.close(CloseCause.MEMORY, held, abort=True)
+
+    def forget(self, link: Link) -> None:
+        self.throttled.pop(link, None)

@@ -1,0 +1,75 @@
+"""Turns: how the work of one turn of the loop is shared among connections.
+
+Work is counted in units of about a microsecond. Each connection has a share; whoever handles something for it charges the share with
+what that costs (``Link.charge``). A connection whose share is used up is not read, and waits here until the next turn. The whole turn has
+a limit as well: once it is reached, whatever else arrives waits for the next turn.
+
+Turns are fair by source (the peer's address, or who it proved to be): sources take turns, and so do the connections of each source.
+Where many wait, each gets a smaller share, so that one round stays short.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.limits import LEAST_SHARE, TURN_SHARE, TURN_WORK
+
+if TYPE_CHECKING:
+    from polydomo.wire.link import Link
+
+
+class Turns:
+    def __init__(self, work: int = TURN_WORK, share: int = TURN_SHARE, least: int = LEAST_SHARE) -> None:
+        self.work = work  # of one turn, for all connections together
+        self.share = share  # of it, for one connection ...
+        self.least = least  # ... and where many wait
+        self.waiting = 0  # connections
+        self.chosen: list[Link] = []  # those that went on in this turn
+        self._by_source: dict[str, dict[Link, None]] = {}  # the source and the connection that waited longest are first
+
+    def wait(self, link: "Link") -> None:
+        """The connection goes on in a later turn."""
+        links = self._by_source.get(link.source)
+        if links is None:
+            links = self._by_source[link.source] = {}
+        if link not in links:
+            links[link] = None
+            self.waiting += 1
+
+    def forget(self, link: "Link") -> None:
+        links = self._by_source.get(link.source)
+        if links is not None and link in links:
+            del links[link]
+            self.waiting -= 1
+            if not links:
+                del self._by_source[link.source]
+
+    def next_turn(self) -> "list[Link]":
+        """A turn begins: the connections that go on, each with a new share."""
+        self.chosen = []
+        if not self.waiting:
+            return []
+        work = self.work // 2  # the other half is for what arrives meanwhile
+        share = max(self.least, min(self.share, work // self.waiting))
+        chosen: list[Link] = []
+        by_source = self._by_source
+        for _ in range(min(self.waiting, max(1, work // share))):
+            source = next(iter(by_source))
+            links = by_source.pop(source)
+            link = next(iter(links))
+            del links[link]
+            if links:
+                by_source[source] = links  # its next connection comes after those of all other sources
+            link.work_left = share
+            chosen.append(link)
+        self.waiting -= len(chosen)
+        self.chosen = chosen
+        return chosen
+
+    def __contains__(self, link: object) -> bool:
+        return any(link in links for links in self._by_source.values())
+
+    def check_invariants(self) -> None:
+        """For tests: everything counted twice is the same."""
+        assert self.waiting == sum(len(links) for links in self._by_source.values())
+        assert all(links for links in self._by_source.values())
+        for source, links in self._by_source.items():
+            assert all(link.source == source and not link.closed for link in links)

@@ -1,0 +1,52 @@
+"""Turns are fair by source, then by connection, and a round stays short however many wait."""
+
+from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.turns import Turns
+
+
+def link(source: str) -> Link:
+    made = Link(Hub(), Handler(), f"tcp://{source}:1")
+    made.source = source
+    return made
+
+
+def test_sources_take_turns_and_so_do_their_connections() -> None:
+    turns = Turns(work=600, share=100, least=10)
+    crowd = [link("crowd") for _ in range(4)]
+    single = link("single")
+    for each in [*crowd, single]:
+        turns.wait(each)
+        turns.wait(each)  # once is enough
+    turns.check_invariants()
+    assert turns.waiting == 5
+    chosen = turns.next_turn()
+    assert chosen[:3] == [crowd[0], single, crowd[1]]
+    assert turns.waiting + len(chosen) == 5
+    turns.check_invariants()
+
+
+def test_where_many_wait_each_gets_less_and_nobody_waits_for_long() -> None:
+    turns = Turns(work=1000, share=500, least=10)
+    links = [link("one") for _ in range(250)]
+    for each in links:
+        turns.wait(each)
+    rounds = 0
+    served: list[Link] = []
+    while turns.waiting:
+        chosen = turns.next_turn()
+        assert sum(each.work_left for each in chosen) <= 500
+        served += chosen
+        rounds += 1
+    assert served == links and rounds <= 6
+
+
+def test_a_connection_that_closed_is_forgotten() -> None:
+    turns = Turns()
+    gone, stays = link("a"), link("b")
+    turns.wait(gone)
+    turns.wait(stays)
+    turns.forget(gone)
+    turns.forget(gone)
+    turns.check_invariants()
+    assert turns.next_turn() == [stays] and not turns.waiting
+    assert turns.next_turn() == []
