@@ -44,6 +44,7 @@ from polydomo.broker.directory import Directory
 from polydomo.broker.durable import Durable
 from polydomo.broker.ended_requests import EndedRequests
 from polydomo.broker.listings import Listings
+from polydomo.broker.logins import Logins
 from polydomo.broker.memoising import Memoiser
 from polydomo.broker.memory import MemoryAccount
 from polydomo.broker.monitor import Monitor
@@ -97,6 +98,7 @@ class Broker(BrokerApi):
         "ended_requests",
         "held_bytes",
         "listings",
+        "logins",
         "max_held_bytes",
         "max_outstanding",
         "max_queue",
@@ -175,6 +177,7 @@ class Broker(BrokerApi):
         self.catalog = Catalog(self.tuning)
         self.monitor = Monitor(self)
         self.schemas = Schemas(self)
+        self.logins = Logins(self)
         self.memoiser: Memoiser | None = None  # where services are memoised
         self.control = Control(self)
         self.durable: Durable | None = None  # durable jobs; None: this broker keeps none

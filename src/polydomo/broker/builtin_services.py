@@ -48,7 +48,7 @@ STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # of a request 
 OWN = b"polydomo."
 NAMES = {
     OWN + name
-    for name in b"status services workers requests clients gone figures logs journal window schema topics catalog memo".split()
+    for name in b"status services workers requests clients gone figures logs journal window schema topics catalog memo login".split()
 } | {b"mmi.service", *control.NAMES, *job_services.NAMES}
 
 
@@ -92,6 +92,8 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
         rows = topics(broker, flat(body))
     elif name == b"polydomo.journal":
         rows = broker.recorder.journal(flat(body) == b"flush")
+    elif name == b"polydomo.login":
+        rows = {"code": broker.logins.issue(session.principal) if session.principal else ""}
     elif name in control.NAMES:
         rows = broker.control.answer(name, flat(body))
     elif name in job_services.NAMES:

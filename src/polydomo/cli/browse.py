@@ -24,6 +24,8 @@ def open_dashboard(
 ) -> None:
     """Open the broker's dashboard in a browser.
 
+    Where there is access control, the address carries a code with which the page logs in as you, once and within a minute.
+
     Ends with status 5 if no broker answers.
 
     **Examples**
@@ -31,12 +33,16 @@ def open_dashboard(
     - `polydomo open`
     - `polydomo open --to tcp://127.0.0.1:6000 --print`
     """
+    from polydomo.cli.ask import ask
     from polydomo.cli.exits import needs_broker
 
     url = options.address(to)
     page = page_of(url)
     with needs_broker(url):
         check(page)
+    code = ask(to, "login", LOOK_TIME).get("code", "")
+    if code:  # there is access control: the page logs in with a code that is good once, for a minute
+        page += f"#token={code}"
     typer.echo(page)
     if not show and not webbrowser.open(page):
         typer.echo("no browser could be started here: open the address yourself", err=True)

@@ -6,7 +6,9 @@ from urllib.parse import urlsplit
 
 from polydomo.broker.access import CALL, INSPECT
 from polydomo.errors import AccessDenied
+from polydomo.limits import LOGIN_SESSION_TIME
 from polydomo.protocols.http_api import HttpApi
+from polydomo.protocols.http_login import LoginEndpoint, cookie_of
 from polydomo.protocols.http_pages import FileEndpoint, RenderedEndpoint
 from polydomo.protocols.http_session import HttpSession, Site
 from polydomo.protocols.service_schema import ServiceSchema
@@ -33,6 +35,7 @@ def build_site(server: "BrokerServer") -> Site:
     api = HttpApi(broker, server.memo_store)
     api.mount(site, broker.schemas.encoding_of, lambda session: callable_by(server, session))
     site.mount("/v1/requests", StoryEndpoint(server))
+    site.mount("/v1/session", LoginEndpoint(broker.logins.redeem, broker.logins.end, LOGIN_SESSION_TIME))
     for name in ("polydomo.js", "polydomo.d.ts"):
         site.mount(f"/v1/{name}", FileEndpoint(name, (WEB / name).read_bytes(), shared=True))
     for path in sorted((WEB / "ui").rglob("*")):
@@ -48,12 +51,13 @@ def build_site(server: "BrokerServer") -> Site:
     healthz.public = True  # load balancers have no credentials, and learn nothing but that it runs
     site.mount("/healthz", healthz)
     if server.access is not None:
-        site.identify = identify
+        site.identify = lambda session, head: identify(server, session, head)
     return site
 
 
-def identify(session: HttpSession, head: RequestHead) -> str:
-    """The principal of a bearer token, or of the connection where a request has none. "" if there is none, or it is not accepted."""
+def identify(server: "BrokerServer", session: HttpSession, head: RequestHead) -> str:
+    """The principal of a bearer token, of a session cookie, or of the connection where a request has neither. "" if there is none, or it is
+    not accepted."""
     identity: Identity | None = session.link.owner.identity
     if identity is None:
         return ""
@@ -63,6 +67,9 @@ def identify(session: HttpSession, head: RequestHead) -> str:
         if name is None:
             identity.access.denials["token"] += 1
             return ""
+        return name
+    name = server.broker.logins.principal(cookie_of(head))
+    if name in identity.access.file.rules.principals:
         return name
     try:
         return identity.principal()

@@ -2,7 +2,7 @@
 // same permissions apply as on the command line.
 
 import { h, put } from "./dom.js";
-import { call } from "./feed.js";
+import { call, text } from "./feed.js";
 
 /** Asks before `act` runs, then shows how it ended. */
 function confirmed(title, text, button, act) {
@@ -24,13 +24,31 @@ function confirmed(title, text, button, act) {
   cancelButton.focus();
 }
 
-const ask = (service, body) => call(service, [typeof body === "string" ? body : JSON.stringify(body)], 10);
+/** Calls a built-in service with a JSON object. Its answer is JSON, too; {"error", "text"} is a failure. */
+async function ask(service, body) {
+  const reply = await call(service, [JSON.stringify(body)], 10);
+  const answer = reply.frames.length ? JSON.parse(text([reply.frames[0]])) : {};
+  if (answer.error) throw new Error(answer.text || answer.error);
+  return answer;
+}
 
-export const cancel = (id) => confirmed("Cancel", `Cancel ${id}? Its client gets the failure "cancelled".`, "Cancel it", () => ask("polydomo.cancel", id));
-export const drain = (worker) => confirmed("Drain", `Drain ${worker}? It finishes what it holds and gets nothing more.`, "Drain", () => ask("polydomo.drain", worker));
-export const pause = (service) => confirmed("Pause", `Pause ${service}? Its requests queue until it is resumed.`, "Pause", () => ask("polydomo.pause", service));
-export const resume = (service) => ask("polydomo.resume", service);
-export const retryDead = (job) => ask("polydomo.dead.retry", { job });
-export const dropDead = (job) => confirmed("Drop", `Drop the dead letter ${job}? It cannot be retried afterwards.`, "Drop it", () => ask("polydomo.dead.drop", { job }));
-export const runSchedule = (name) => ask("polydomo.schedule.run", name);
-export const removeSchedule = (name) => confirmed("Remove", `Remove the schedule ${name}?`, "Remove", () => ask("polydomo.schedule.remove", name));
+/** Runs at once, and says so if it failed. */
+async function atOnce(title, act) {
+  try {
+    await act();
+  } catch (error) {
+    const dialog = document.getElementById("dialog");
+    put(dialog, h("h2", { id: "dialog-title" }, title), h("p", { class: "error" }, error.message), h("form", { method: "dialog" }, h("button", null, "Close")));
+    dialog.showModal();
+  }
+}
+
+export const cancelRequest = (request) => confirmed("Cancel the request", `Cancel ${request}? Its client gets the failure "cancelled".`, "Cancel it", () => ask("polydomo.withdraw", { request }));
+export const cancelJob = (job) => confirmed("Cancel the job", `Cancel ${job}? It does not run again.`, "Cancel it", () => ask("polydomo.cancel", { job }));
+export const drain = (worker) => confirmed("Drain", `Drain ${worker}? It finishes what it holds and gets nothing more.`, "Drain", () => ask("polydomo.drain", { worker }));
+export const pause = (service) => confirmed("Pause", `Pause ${service}? Its requests queue until it is resumed.`, "Pause", () => ask("polydomo.pause", { service }));
+export const resume = (service) => atOnce("Resume", () => ask("polydomo.resume", { service }));
+export const retryDead = (job) => atOnce("Retry", () => ask("polydomo.retry", { job }));
+export const dropDead = (job) => confirmed("Drop", `Drop the dead letter ${job}? It cannot be retried afterwards.`, "Drop it", () => ask("polydomo.drop", { job }));
+export const runSchedule = (name) => atOnce("Run now", () => ask("polydomo.fire", { name }));
+export const removeSchedule = (name) => confirmed("Remove", `Remove the schedule ${name}?`, "Remove", () => ask("polydomo.unschedule", { name }));

@@ -1,7 +1,5 @@
 // The connection to the broker: one WebSocket for what changes, fetch for the rest. Only public endpoints are used.
 
-import { token } from "./session.js";
-
 export const HISTORY = 120; // samples kept per service for the sparklines: two minutes
 
 /** What the page knows. `figures` is the newest message of the topic monitor.figures. */
@@ -31,7 +29,7 @@ function notify() {
 export function connect() {
   const url = new URL("/v1/ws", location.href);
   url.protocol = url.protocol.replace("http", "ws");
-  socket = new WebSocket(url, token() ? ["polydomo", `polydomo.token.${token()}`] : []);
+  socket = new WebSocket(url);
   socket.onopen = () => {
     delay = 500;
     data.connected = true;
@@ -131,9 +129,7 @@ export async function get(path) {
 }
 
 export async function request(method, path, body) {
-  const headers = { Accept: "application/json" };
-  if (token()) headers.Authorization = `Bearer ${token()}`;
-  const response = await fetch(path, { method, headers, body, cache: "no-store" });
+  const response = await fetch(path, { method, headers: { Accept: "application/json" }, body, cache: "no-store" });
   if (!response.ok) {
     const problem = await response.json().catch(() => ({}));
     const error = new Error(problem.detail || problem.title || `${response.status} ${response.statusText}`);

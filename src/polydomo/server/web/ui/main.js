@@ -4,7 +4,7 @@
 import { h, put, setText } from "./dom.js";
 import { connect, data, watch } from "./feed.js";
 import { bytes, count, duration, rate } from "./format.js";
-import { takeToken } from "./session.js";
+import { logIn } from "./session.js";
 import { sparkline } from "./sparkline.js";
 
 const VIEWS = [
@@ -119,7 +119,7 @@ function theme() {
   });
 }
 
-takeToken();
+await logIn();
 theme();
 showNavigation();
 showSummary();

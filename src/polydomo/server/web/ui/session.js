@@ -1,21 +1,10 @@
-// The bearer token, where access control is on. It stays in this tab and is sent to this broker only.
+// Logging in, where access control is on: `polydomo open` puts a one-time code behind the address, and the page exchanges it for a
+// cookie that scripts cannot read.
 
-const KEY = "polydomo.token";
-
-/** Takes the token that `polydomo open` put behind the address, and removes it from there. */
-export function takeToken() {
-  const found = /^#token=([^&]+)/.exec(location.hash);
-  if (found) {
-    sessionStorage.setItem(KEY, decodeURIComponent(found[1]));
-    history.replaceState(null, "", "#/services");
-  }
-}
-
-export function token() {
-  return sessionStorage.getItem(KEY) || "";
-}
-
-export function setToken(value) {
-  if (value) sessionStorage.setItem(KEY, value);
-  else sessionStorage.removeItem(KEY);
+/** Takes the code out of the address and logs in with it. */
+export async function logIn() {
+  const found = /^#token=([0-9a-f]+)/.exec(location.hash);
+  if (!found) return;
+  history.replaceState(null, "", "#/services");
+  await fetch("/v1/session", { method: "POST", body: found[1] });
 }

@@ -1,7 +1,7 @@
 // Durable jobs, dead letters and schedules, with their actions.
 
 import { h, state } from "../dom.js";
-import { cancel, dropDead, removeSchedule, retryDead, runSchedule } from "../actions.js";
+import { cancelJob, dropDead, removeSchedule, retryDead, runSchedule } from "../actions.js";
 import { clock, count } from "../format.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
@@ -19,7 +19,7 @@ export function show(place) {
   const jobs = table({
     caption: "Jobs",
     key: (row) => row.job,
-    sort: "submitted",
+    sort: "created",
     descending: true,
     filter: (row) => `${row.job} ${row.service} ${row.state} ${row.key || ""}`,
     nothing: "No jobs. Submit one: polydomo submit SERVICE BODY",
@@ -28,10 +28,10 @@ export function show(place) {
       { key: "service", title: "Service" },
       { key: "state", title: "State", cell: (row) => state(row.state) },
       { key: "attempts", title: "Attempts", number: true, wide: true, cell: (row) => count(row.attempts) },
-      { key: "submitted", title: "Submitted", wide: true, cell: (row) => clock(row.submitted) },
+      { key: "created", title: "Created", wide: true, cell: (row) => clock(row.created) },
       { key: "key", title: "Key", wide: true, cell: (row) => row.key || "–" },
       { key: "reason", title: "Reason", wide: true, cell: (row) => row.reason || "" },
-      { key: "action", title: "", make: buttons(["Cancel", (row) => cancel(row.job)]) },
+      { key: "action", title: "", make: buttons(["Cancel", (row) => cancelJob(row.job)]) },
     ],
   });
   const dead = table({
@@ -50,15 +50,15 @@ export function show(place) {
   });
   const schedules = table({
     caption: "Schedules",
-    key: (row) => row.schedule,
-    sort: "schedule",
-    nothing: "No schedules. Add one: polydomo schedule add NAME SERVICE --cron '0 3 * * *'",
+    key: (row) => row.name,
+    sort: "name",
+    nothing: "No schedules. Add one with polydomo schedule add.",
     columns: [
-      { key: "schedule", title: "Schedule" },
+      { key: "name", title: "Schedule" },
       { key: "service", title: "Service" },
-      { key: "when", title: "When", cell: (row) => row.cron || (row.interval_us ? `every ${row.interval_us / 1e6} s` : "–") },
+      { key: "when", title: "When", cell: (row) => (row.zone ? `${row.when} (${row.zone})` : row.when) },
       { key: "next", title: "Next run", cell: (row) => (row.next ? clock(row.next) : "–") },
-      { key: "action", title: "", make: buttons(["Run now", (row) => runSchedule(row.schedule)], ["Remove", (row) => removeSchedule(row.schedule)]) },
+      { key: "action", title: "", make: buttons(["Run now", (row) => runSchedule(row.name)], ["Remove", (row) => removeSchedule(row.name)]) },
     ],
   });
   place.append(h("h1", null, "Jobs"), jobErrors, jobs.element, h("h2", null, "Dead letters"), deadErrors, dead.element, h("h2", null, "Schedules"), scheduleErrors, schedules.element);

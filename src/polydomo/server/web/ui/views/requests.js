@@ -2,7 +2,7 @@
 
 import { h, state } from "../dom.js";
 import { count, duration } from "../format.js";
-import { cancel } from "../actions.js";
+import { cancelRequest } from "../actions.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 
@@ -33,7 +33,7 @@ export function show(place) {
       { key: "client", title: "Client", wide: true },
       { key: "worker", title: "Worker", wide: true, cell: (row) => row.worker || "–" },
       { key: "protocol", title: "Protocol", wide: true },
-      { key: "action", title: "", make: (row) => ({ element: h("button", { type: "button", class: "small", onclick: () => cancel(row.request) }, "Cancel"), update() {} }) },
+      { key: "action", title: "", make: (row) => ({ element: h("button", { type: "button", class: "small", onclick: () => cancelRequest(row.request) }, "Cancel"), update() {} }) },
     ],
   });
   place.append(search, errors, requests.element);

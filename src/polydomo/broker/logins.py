@@ -1,0 +1,49 @@
+"""Logins of browsers, where there is access control.
+
+A browser cannot prove a CURVE key. ``polydomo open`` does, and asks for a one-time code (``polydomo.login``), which the page exchanges
+for a session: a random cookie that stands for the same principal until it expires. Rights are still checked by the rules in force.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.limits import LOGIN_CODE_TIME, LOGIN_SESSION_TIME, MAX_LOGINS
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+class Logins:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._codes: dict[str, tuple[str, float]] = {}  # code -> principal, and when it expires; the oldest first
+        self._sessions: dict[str, tuple[str, float]] = {}  # cookie -> the same
+
+    def issue(self, principal: str) -> str:
+        """A code that is good for one login of the principal."""
+        return self._add(self._codes, principal, LOGIN_CODE_TIME)
+
+    def redeem(self, code: str) -> str:
+        """The cookie of a new session for a code that was issued and not used yet; "" if it is none."""
+        principal, expires = self._codes.pop(code, ("", 0.0))
+        if not principal or expires <= self._broker.now:
+            return ""
+        return self._add(self._sessions, principal, LOGIN_SESSION_TIME)
+
+    def principal(self, cookie: str) -> str:
+        """Who a cookie stands for; "" if it has expired or was never given out."""
+        principal, expires = self._sessions.get(cookie, ("", 0.0))
+        return principal if expires > self._broker.now else ""
+
+    def end(self, cookie: str) -> None:
+        self._sessions.pop(cookie, None)
+
+    def _add(self, table: "dict[str, tuple[str, float]]", principal: str, seconds: float) -> str:
+        now = self._broker.now
+        while table:
+            oldest = next(iter(table))
+            if len(table) < MAX_LOGINS and table[oldest][1] > now:
+                break
+            del table[oldest]
+        key = self._broker.random_bytes(32).hex()
+        table[key] = (principal, now + seconds)
+        return key

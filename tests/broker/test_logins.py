@@ -1,0 +1,42 @@
+"""One-time codes and sessions: once, in time, and not without bound."""
+
+from polydomo.broker.broker import Broker
+from polydomo.limits import LOGIN_CODE_TIME, LOGIN_SESSION_TIME, MAX_LOGINS
+from tests.entropy import Counting
+
+
+def made() -> Broker:
+    return Broker(100.0, Counting())
+
+
+def test_a_code_becomes_one_session() -> None:
+    broker = made()
+    code = broker.logins.issue("alice")
+    cookie = broker.logins.redeem(code)
+    assert broker.logins.principal(cookie) == "alice"
+    assert broker.logins.redeem(code) == ""
+    assert broker.logins.principal(code) == ""
+
+
+def test_codes_and_sessions_expire() -> None:
+    broker = made()
+    late = broker.logins.issue("alice")
+    cookie = broker.logins.redeem(broker.logins.issue("alice"))
+    broker.now += LOGIN_CODE_TIME
+    assert broker.logins.redeem(late) == ""
+    broker.now += LOGIN_SESSION_TIME
+    assert broker.logins.principal(cookie) == ""
+
+
+def test_a_session_can_be_ended() -> None:
+    broker = made()
+    cookie = broker.logins.redeem(broker.logins.issue("alice"))
+    broker.logins.end(cookie)
+    assert broker.logins.principal(cookie) == ""
+
+
+def test_the_oldest_give_way() -> None:
+    broker = made()
+    codes = [broker.logins.issue("alice") for _ in range(MAX_LOGINS + 1)]
+    assert broker.logins.redeem(codes[0]) == ""
+    assert broker.logins.redeem(codes[-1]) != ""
