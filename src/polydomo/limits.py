@@ -237,6 +237,9 @@ MONITOR_TALLIES: Final = (
 # Part of the allowed silence after which a worker is late. The Guide's, libmdp's, JeroMQ's and majortomo's workers beat from a poll loop:
 # healthy ones are silent for up to two intervals, plus the lateness of a timer on each side. With three intervals allowed this is 2.25.
 LATE_FRACTION: Final = 0.75
+LOOK_FRACTION: Final = (
+    0.5  # Part of the allowed silence between two looks at a worker whose silence does not count now.
+)
 HEALTH_WAIT: Final = 30.0  # How long a broker that leaves waits for the next health check, never past ``grace``. Most come every 5 to 10 s.
 METRICS_INTERVAL: Final = 1.0  # A page of metrics is rendered once a second at most, however many ask for it.
 METRICS_SERVICES: Final = 250  # Services with figures of their own there: about 30 ms of rendering, 7,000 series.

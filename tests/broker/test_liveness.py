@@ -395,3 +395,16 @@ def test_nor_for_the_silence_of_what_is_in_the_catalog(world: World) -> None:
     world.wait(1.5)
     assert not broker.catalog_lookup("camera"), "it is really silent"
     world.check()
+
+
+def test_a_worker_that_may_not_be_silent_any_longer_is_lost_in_time(world: World) -> None:
+    """Busy, it was allowed ``busy_timeout``; its request is taken back without a message from it, and its silence counts again."""
+    worker, client = world.worker(beat=0), world.client()
+    worker.can_cancel = True
+    request = client.ask()
+    assert request is not None
+    world.wait(5.8)
+    world.broker.cancel(request, "the client does not want it any more")
+    assert not worker.me.held
+    world.wait(1.8)
+    assert lost(world) == ["no beat for 7.5 s"]

@@ -16,15 +16,16 @@ from tests.cli.shell import PATIENCE, POLYDOMO, complaint, environment, run
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["upp"], "No such command 'upp'. Did you mean 'up'? `polydomo --help` tells more"),
-        (["call"], "Missing argument 'SERVICE'; `polydomo call --help` tells more"),
-        (["--loud"], "No such option: --loud; `polydomo --help` tells more"),
+        (["upp"], "No such command 'upp'. Did you mean 'up'? `polydomo --help` explains it"),
+        (["call"], "Missing argument 'SERVICE'; `polydomo call --help` explains it"),
+        (["--loud"], "No such option: --loud; `polydomo --help` explains it"),
         (["work", "echo"], "work: give a program after --, or --echo"),
         (["up", "6000"], "'6000' is not a flag; `polydomo config` lists all settings"),
-        (["up", "--insecure=yes"], "Option '--insecure' does not take a value; `polydomo up --help` tells more"),
+        (["up", "--insecure=yes"], "Option '--insecure' does not take a value; `polydomo up --help` explains it"),
         (
-            ["call", "echo", "--to", "tcp://a:1,tcp://b:2"],
-            "--to: 'tcp://a:1,tcp://b:2' is not an address: these are several addresses; connect to one broker, such as tcp://a:1",
+            ["up", "--listen", "tcp://127.0.0.1:1,tcp://127.0.0.1:2"],
+            "listen (flag --listen): 'tcp://127.0.0.1:1,tcp://127.0.0.1:2' is not an address: these are several addresses; "
+            "give each address by itself, such as tcp://127.0.0.1:1",
         ),
         (["call", "echo", "-p", "amqp"], "--protocol: 'amqp' is not one of mdx, mdp1, mdp2, dcp, memo, emqp"),
     ],
@@ -51,6 +52,12 @@ def test_a_mistake_is_one_line(words: list[str], said: str) -> None:
 def test_every_flag_that_takes_a_time_takes_a_unit(words: list[str]) -> None:
     result = run(*words, POLYDOMO_TO="tcp://127.0.0.1:9")
     assert result.returncode == 5 and "no broker answers" in result.stderr.decode(), result.stderr
+
+
+def test_none_of_several_brokers_answers() -> None:
+    result = run("call", "echo", "--to", "tcp://127.0.0.1:9,tcp://127.0.0.1:10")
+    assert result.returncode == 5
+    assert "no broker answers at tcp://127.0.0.1:9,tcp://127.0.0.1:10; check the addresses" in complaint(result)
 
 
 def test_the_help_of_up_lists_the_beacon() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import dispatch, workers
 from polydomo.broker.timers import TIME_TOLERANCE
-from polydomo.limits import BEAT_CROSSES, LATE_FRACTION
+from polydomo.limits import BEAT_CROSSES, LATE_FRACTION, LOOK_FRACTION
 from polydomo.protocols.model import LATE, Departure, Worker
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _next_look(broker: "Broker", worker: Worker) -> float:
     when = NEVER
     if worker.max_silence:
         now = broker.now + TIME_TOLERANCE
-        part = 1.0 if worker.state == LATE else LATE_FRACTION
+        part = 1.0 if worker.state == LATE else LOOK_FRACTION
         when = worker.last_heard + worker.max_silence * part
         if when <= now:  # silent, but it may be
             when = now + worker.max_silence * part

@@ -34,7 +34,7 @@ def bench(
             "--to",
             metavar="URL",
             envvar=CLIENT_VARIABLE,
-            help="Address of the broker to measure.  [default: one of its own]",
+            help="Address of the broker to measure.  [default: a broker that it starts]",
         ),
     ] = None,
     protocol: Annotated[
@@ -47,16 +47,18 @@ def bench(
             metavar="BYTES", min=0, max=MAX_BODY, help="Size of a body; may be given several times.  [default: 64]"
         ),
     ] = None,
-    clients: Annotated[int, typer.Option(metavar="N", min=1, help="Clients.")] = 4,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Workers, which echo.")] = 8,
-    outstanding: Annotated[int, typer.Option(metavar="N", min=1, help="Calls each client has open at a time.")] = 16,
+    clients: Annotated[int, typer.Option(metavar="N", min=1, help="Number of clients.")] = 4,
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of workers, which reply with the request.")
+    ] = 8,
+    outstanding: Annotated[int, typer.Option(metavar="N", min=1, help="Calls that each client keeps open.")] = 16,
     duration: Annotated[float, options.time_option("How long to measure, for each row.", least=0.05)] = 5.0,
     csv: Annotated[
         bool, typer.Option("--csv", help="Print comma-separated values; times are in microseconds.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Measure throughput and latency with workers and clients of our own.
+    """Measure throughput and latency of a broker with its own clients and workers.
 
     Without `--to` (and without `POLYDOMO_TO`) it starts a broker for the measurement, and also reports the CPU time that the broker
     spent per request.
@@ -111,7 +113,7 @@ async def measure(url: str | None, loads: "list[Load]") -> "list[Outcome]":
 
 @contextlib.contextmanager
 def progress_bar(load: "Load") -> "Iterator[Progress]":
-    """A bar on a terminal, gone when it is full; nothing elsewhere."""
+    """A progress bar on a terminal, removed at the end; nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda seconds: None
         return

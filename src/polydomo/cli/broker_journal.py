@@ -1,4 +1,4 @@
-"""The broker's journal, from ``up``'s side: opened if it is wanted and can be had, ticked by the loop, closed at the end."""
+"""The journal of the broker that ``polydomo up`` runs: opened if it is configured and possible, ticked by the loop, closed at the end."""
 
 import asyncio
 import errno
@@ -31,14 +31,14 @@ NEEDED = ("numpy", "pyarrow")
 
 
 class NoJournal(NamedTuple):
-    """Nobody asked for a journal, and there is a reason why none is kept."""
+    """No journal is kept although it is the default, for a reason."""
 
     level: int  # of the line that says so
     why: str
 
 
 class BrokerJournal:
-    """A journal, or none."""
+    """The journal of a running broker, or none."""
 
     def __init__(self, journal: "Journal | NoJournal | None" = None, bodies: frozenset[bytes] = frozenset()) -> None:
         self._without = journal if isinstance(journal, NoJournal) else None
@@ -88,7 +88,7 @@ class BrokerJournal:
         return await self._loop.run_in_executor(None, lambda: find_story(Reader([directory]), request))
 
     def tell(self) -> None:
-        """Once the broker listens: why no journal is kept, where one is by default. A broker that cannot listen has worse to tell."""
+        """Once the broker listens: logs why no journal is kept although it is the default."""
         if self._without is not None:
             logs.say(LOG, self._without.level, "no journal is kept", why=self._without.why)
 
@@ -107,7 +107,7 @@ class BrokerJournal:
         self._timer = self._loop.call_later(JOURNAL_TICK, self._tick)
 
     async def end(self) -> None:
-        """Writes what is left; the loop goes on meanwhile, so that a second signal is heard."""
+        """Writes what is left. The loop goes on meanwhile, so that a second signal is handled."""
         if self._timer is not None:
             self._timer.cancel()
         if self.journal is not None:
@@ -121,7 +121,7 @@ class BrokerJournal:
 
 @contextmanager
 def open_journal(settings: Settings) -> Iterator[BrokerJournal]:
-    """The journal that the settings ask for. Raises SettingError if it was asked for and cannot be had."""
+    """The journal that the settings ask for. Raises SettingError if it was asked for explicitly and cannot be opened."""
     bodies = frozenset(encoded(name) for name in settings.journal.bodies)
     kept = BrokerJournal(_open(settings, bodies), bodies)
     try:

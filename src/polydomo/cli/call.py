@@ -34,7 +34,7 @@ def call(
     ],
     body: Annotated[
         list[str] | None,
-        typer.Argument(metavar="BODY", help="The request, one frame each; - reads standard input."),
+        typer.Argument(metavar="BODY", help="Body of the request, one frame each; - reads standard input."),
     ] = None,
     to: To = None,
     protocol: Protocol = None,
@@ -45,25 +45,27 @@ def call(
     ask: Annotated[
         bool,
         typer.Option(
-            "--ask/--no-ask", help="Ask the broker whether anybody offers the service; not all brokers can tell."
+            "--ask/--no-ask", help="Ask the broker whether a worker offers the service; some brokers cannot tell."
         ),
     ] = True,
     type_size: TypeSize = None,
     frame0: Frame0 = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", metavar="NAME[:VALUE]", help="eMQP: a header of the request; as often as needed."),
+        typer.Option(
+            "--header", metavar="NAME[:VALUE]", help="eMQP: a header of the request; may be given several times."
+        ),
     ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the reply exactly as they came.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the reply unchanged.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Write a JSON object per reply; a frame that is not text is in base64.")
     ] = False,
 ) -> None:
     """Call a service and print its reply; partial replies are printed as they come.
 
-    Each frame is a line of text. With `--raw` nothing is added and nothing is changed.
+    Each frame is printed as a line of text. With `--raw` the bytes are written unchanged.
 
-    Ends with status 0 if the call was answered, 1 if it failed, 2 if a flag is wrong, 3 if it timed out, 4 if nobody offers
+    Ends with status 0 if the call was answered, 1 if it failed, 2 if a flag is wrong, 3 if it timed out, 4 if no worker offers
     the service, 5 if no broker answers or the connection broke.
 
     **Examples**
@@ -105,7 +107,7 @@ def call(
 
 
 def read_body(words: list[str]) -> list[bytes]:
-    """The frames that the arguments stand for; none at all is one empty frame, which every protocol can carry."""
+    """The frames of the body. Without arguments it is one empty frame, which every protocol can carry."""
     from polydomo.errors import SettingError
 
     if words.count(STDIN) > 1:
@@ -122,9 +124,9 @@ async def replies(
     ask: bool,
     to: str = "",
 ) -> "AsyncIterator[Result]":
-    """The replies as they come. If there is none after ``wait`` seconds, the broker is asked whether anybody offers the service at all.
+    """The replies as they come. If none came after ``wait`` seconds, the broker is asked whether a worker offers the service.
 
-    So a call of a service whose worker is just starting succeeds, and a misspelt one does not take until its timeout.
+    So a call of a service whose worker is just starting succeeds, and a call of a misspelt name does not wait for its timeout.
     """
     stream = client.stream(service, *frames, headers=headers)
     try:
@@ -150,7 +152,7 @@ async def refuse_unknown(client: "AsyncClient", service: bytes, first: "asyncio.
     try:
         offered = await client.offered(service)
     except PolydomoError:
-        return  # a broker without MMI cannot tell; the call's own outcome will
+        return  # a broker without MMI cannot tell: the outcome of the call will
     if not offered and not first.done():
         name = service.decode(errors="backslashreplace")
         near = difflib.get_close_matches(name, await names(client), 1)
@@ -160,7 +162,7 @@ async def refuse_unknown(client: "AsyncClient", service: bytes, first: "asyncio.
 
 
 async def names(client: "AsyncClient") -> list[str]:
-    """Of all services that have workers; none where the broker is not ours, and cannot tell."""
+    """The names of all services that have workers; none if the broker is another one and cannot list them."""
     from polydomo.errors import PolydomoError
 
     try:
@@ -182,7 +184,7 @@ def write_raw(part: "Result") -> None:
 
 
 def write_text(part: "Result") -> None:
-    """A line for each frame. A terminal is shown no control characters but line ends and tabs; a pipe gets the text as it is.
+    """A line for each frame. A terminal gets control characters other than line ends and tabs escaped; a pipe gets the text unchanged.
 
     An Arrow IPC stream is printed as a table.
     """

@@ -32,12 +32,14 @@ def add_to(app: typer.Typer) -> None:
 
 
 def catalog(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Services to look up; none: all.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Services to look up; without any, all.")
+    ] = None,
     to: To = None,
     json: Json = False,
     timeout: Timeout = 5.0,
 ) -> None:
-    """List what the catalog has, or look services up by name, over DBP.
+    """List the services of the catalog, or look some up by name, over DBP.
 
     Ends with status 4 if a name is not in the catalog.
 
@@ -81,15 +83,18 @@ def register(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the service.")],
     port: Annotated[int, typer.Option(metavar="PORT", min=1, max=65535, help="Where the service listens.")],
     ip: Annotated[
-        str | None, typer.Option(metavar="IP", help="Its IP address.  [default: this machine's, towards the broker]")
+        str | None,
+        typer.Option(
+            metavar="IP", help="Its IP address.  [default: the address of this machine as the broker sees it]"
+        ),
     ] = None,
     function: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
     beat: Annotated[float, options.time_option("Time between heartbeats; 0: none.", least=0.0)] = 5.0,
     udp: Annotated[
-        bool, typer.Option("--udp", help="Beat by UDP as long as the broker's broadcasts are heard.")
+        bool, typer.Option("--udp", help="Send heartbeats by UDP while the broker's broadcasts arrive.")
     ] = False,
     udp_port: Annotated[
-        int, typer.Option(metavar="PORT", min=1, max=65535, help="UDP port where they are heard.")
+        int, typer.Option(metavar="PORT", min=1, max=65535, help="UDP port where the broadcasts arrive.")
     ] = DBP_BROADCAST_PORT,
     to: To = None,
     timeout: Timeout = 5.0,

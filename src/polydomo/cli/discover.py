@@ -22,7 +22,7 @@ def discover(
     port: Annotated[int, typer.Option(metavar="PORT", min=1, max=65535, help="UDP port to listen on.")] = BEACON_PORT,
     json: Json = False,
 ) -> None:
-    """List the brokers that tell where they are (`polydomo up --beacon`).
+    """List the brokers whose beacon arrives (`polydomo up --beacon`).
 
     Ends with status 5 if none is heard. Clients and workers find a broker the same way with `--to discover://`.
 

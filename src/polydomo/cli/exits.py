@@ -27,19 +27,19 @@ from polydomo.errors import (
 
 OK = 0
 FAILED = 1  # the call failed, or something else did
-USAGE = 2  # a flag, a setting or an address makes no sense, or the broker cannot start with it
+USAGE = 2  # a flag, a setting or an address is wrong, or the broker cannot start
 TIMEOUT = 3
 NO_SERVICE = 4
 LOST = 5  # no broker answers, or the connection broke
 INTERRUPTED = 130  # Ctrl-C, as shells say it
 
-AGAIN = 0.5  # seconds between two looks for a broker that has gone
+AGAIN = 0.5  # seconds between two attempts to reach a broker that is gone
 
 VALUE_OPTIONAL = {"--beacon": "on"}  # options whose value may be left out, and what they mean then
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # where the output goes, there is no room for it
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the output has no room left
 
-# What systems and asyncio say where nobody listens; "no broker answers" says as much.
+# Texts of systems and asyncio if no program listens: "no broker answers" says the same.
 NOBODY = ("refused", "No such file", "Connect call failed")
 
 
@@ -71,13 +71,13 @@ def needs_broker(url: str) -> Iterator[None]:
 
 
 def following(url: str) -> None:
-    """To a person at a terminal, who would see nothing until something happens."""
+    """Tells a person at a terminal that the command waits for events."""
     if sys.stdout.isatty() and sys.stderr.isatty():
         complain(f"following {url}; Ctrl-C ends it")
 
 
 async def through_restarts(follow: Callable[[], Awaitable[None]]) -> None:
-    """Follows to the end. The first connection must succeed; one that is lost later is told and made again."""
+    """Calls ``follow`` until it returns. The first connection must succeed; one that is lost later is reported and made again."""
     connected = False
     while True:
         try:
@@ -122,13 +122,15 @@ def not_there(url: str, why: str = "") -> str:
     text = no_answer(url, why)
     if url == DEFAULT_URL:
         return f"{text}; start one with `polydomo up`"
+    if "," in url:
+        return f"{text}; check the addresses, or start a broker at one of them with `polydomo up`"
     if is_loopback(parse_url(url)):
         return f"{text}; start one with `polydomo up --listen {url}`"
     return f"{text}; check the address, or start a broker there with `polydomo up`"
 
 
 def typed() -> str:
-    """What to type for this command: its name, or its place where a shell would not find it (``make up`` runs it from .venv)."""
+    """What to type for this command: its name, or its path if a shell would not find it (``make up`` runs it from .venv)."""
     beside = Path(sys.executable).with_name("polydomo")
     if shutil.which("polydomo") or not beside.exists():
         return "polydomo"
@@ -137,7 +139,7 @@ def typed() -> str:
 
 
 def misuse(error: Any, ctx: Any = None) -> str:
-    """What to say of a mistake in the words of a command; empty if the error is none.
+    """The message for a wrong command line; empty if the error is another one.
 
     Which class it has depends on typer's version: typer brings its own copy of click, or uses click's.
     """
@@ -146,15 +148,13 @@ def misuse(error: Any, ctx: Any = None) -> str:
         return ""
     text: str = error.format_message()
     path = error.ctx.command_path if error.ctx is not None else "polydomo"
-    if (
-        error.ctx is None and ctx is not None and ctx.invoked_subcommand
-    ):  # the parser of a command does not tell whose it is
+    if error.ctx is None and ctx is not None and ctx.invoked_subcommand:  # the parser of a subcommand does not name it
         path += f" {ctx.invoked_subcommand}"
-    return f"{text.rstrip('.')}{'' if text.endswith('?') else ';'} `{path} --help` tells more"
+    return f"{text.rstrip('.')}{'' if text.endswith('?') else ';'} `{path} --help` explains it"
 
 
 class Commands(TyperGroup):
-    """Where every command's errors end up: known ones as one line and their status, Ctrl-C without a word."""
+    """Turns the errors of every command into one line and an exit status. Ctrl-C prints nothing."""
 
     def get_params(self, ctx: Any) -> Any:
         return without_values(super().get_params(ctx))
@@ -187,7 +187,7 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            give_up_output()  # `polydomo workers | head`: the reader has seen enough
+            give_up_output()  # `polydomo workers | head`: the reader has ended
             raise typer.Exit(OK) from None
         except OSError as error:
             if error.errno not in FULL:
@@ -215,13 +215,13 @@ def with_optional_values(args: list[str]) -> list[str]:
 
 
 def give_up_output() -> None:
-    """What is left of it leads nowhere: Python flushes standard output once more when it exits."""
+    """Discards the rest of the output: Python flushes standard output once more when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def open_streams() -> None:
-    """Standard streams that whoever started us has closed lead nowhere. Left closed, the first sockets would take their numbers, and
-    libuv aborts when it is to close one of those."""
+    """Opens /dev/null for standard streams that are closed. Otherwise the first sockets would get their numbers, and libuv aborts when
+    it closes one of those."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
@@ -229,14 +229,14 @@ def open_streams() -> None:
 
 
 def write_anything() -> None:
-    """A terminal or a pipe that is not UTF-8 shows something else for what it cannot show: no name of a service may end a command."""
+    """On a terminal or pipe that is not UTF-8, characters that it cannot show are replaced: no service name may end a command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
             stream.reconfigure(errors="replace" if stream.isatty() else "backslashreplace")
 
 
 def without_values(params: Any) -> Any:
-    """The help must not say that a flag takes a value, nor of which Python type an argument is."""
+    """Keeps the help from saying that a flag takes a value, or which Python type an argument has."""
     for param in params:
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""

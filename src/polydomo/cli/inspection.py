@@ -1,7 +1,7 @@
-"""``services``, ``workers``, ``requests``, ``clients`` and ``status``: what a running broker knows, asked of it.
+"""``services``, ``workers``, ``requests``, ``clients`` and ``status``: inspect a running broker.
 
-The broker answers reserved services, as MMI does, on the one port that it has. They are asked over MDP/0.1: whatever is
-set or changed about the other protocols, every broker of the family answers that one.
+The broker answers reserved services on its port, as MMI does. These commands call them over MDP/0.1, which every broker of the family
+answers, whatever the settings of the other protocols are.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from polydomo.cli.render import Column, clock, latency, local, show, show_json, 
 
 Row = dict[str, Any]
 
-Gone = Annotated[bool, typer.Option("--gone", help="Those that have gone lately instead, and why.")]
+Gone = Annotated[bool, typer.Option("--gone", help="List those that disconnected recently instead, and why.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def services(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """List the services: who offers them and what waits for them.
+    """List the services: their workers, queues and counts.
 
     **Examples**
 
@@ -43,7 +43,7 @@ def services(to: To = None, gone: Gone = False, json: Json = False, timeout: Tim
 
 
 def workers(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """List the workers: protocol and dialect, what they offer, and how they are.
+    """List the workers: protocol, services, state, failures and latency.
 
     **Examples**
 
@@ -62,22 +62,29 @@ def requests(
     json: Json = False,
     timeout: Timeout = 5.0,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Finished ones, from the journal, that long back: 10m.")
+        str | None,
+        typer.Option(metavar="TIME", help="Show finished requests of this time span, from the journal, such as 10m."),
     ] = None,
-    service: Annotated[str | None, typer.Option(metavar="NAME", help="Finished ones of this service.")] = None,
+    service: Annotated[str | None, typer.Option(metavar="NAME", help="Show finished requests of this service.")] = None,
     outcome: Annotated[
         str | None,
-        typer.Option(metavar="WORD", help="Finished ones that ended so: ok, failed (in any way), timeout, ..."),
+        typer.Option(
+            metavar="WORD", help="Show finished requests with this outcome: ok, failed (any failure), timeout, ..."
+        ),
     ] = None,
     slower: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Finished ones that took at least this long: 500ms.")
+        str | None,
+        typer.Option(metavar="TIME", help="Show finished requests that took at least this long, such as 500ms."),
     ] = None,
-    most: Annotated[int, typer.Option(metavar="N", min=1, help="The last so many of the finished ones.")] = 100,
+    most: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Show at most N finished requests, the last ones.")
+    ] = 100,
     journal: journal_search.Directory = None,
 ) -> None:
-    """List the requests that wait or run: since when, and why they wait. Or, with any filter, those that ended.
+    """List the requests that are queued or running, and why they wait. With any filter, list finished requests instead.
 
-    Finished requests are found in the broker's journal, up to this moment; `polydomo trace` tells the story of each.
+    It also lists requests that a worker still runs although their client has gone (`abandoned`). Finished requests come from the
+    broker's journal, up to this moment; `polydomo trace` shows every step of one.
 
     **Examples**
 
@@ -96,11 +103,11 @@ def requests(
     from polydomo.limits import MAX_LISTED
 
     if rows == MAX_LISTED:
-        typer.echo(f"polydomo: only the first {MAX_LISTED} are listed", err=True)
+        typer.echo(f"polydomo: only the first {MAX_LISTED} requests are listed", err=True)
 
 
 def clients(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """List the connections that are not workers: this command's own is one of them.
+    """List the connections that are not workers, including that of this command.
 
     **Examples**
 
@@ -113,7 +120,7 @@ def clients(to: To = None, gone: Gone = False, json: Json = False, timeout: Time
 
 
 def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """Tell how the broker is. Ends with status 5 if none answers, so that scripts can wait for one.
+    """Show the status of the broker. Ends with status 5 if no broker answers, so that scripts can wait for one.
 
     **Examples**
 
@@ -155,7 +162,7 @@ def listing(
     columns: list[Column],
     cells: Callable[[Row], list[str]],
 ) -> int:
-    """Prints a list as the caller wants it; returns how long it is."""
+    """Prints a list as a table or as JSON; returns its length."""
     rows: list[Row] = ask(to, what, timeout)
     if json:
         show_json(rows)
@@ -165,7 +172,7 @@ def listing(
 
 
 def departed(to: str | None, kind: str, json: bool, timeout: float) -> None:
-    """Prints who has gone, the last first."""
+    """Prints those that disconnected recently, the last first."""
     rows: list[Row] = list(reversed(ask(to, "gone", timeout)[kind]))
     if json:
         show_json(rows)
@@ -209,7 +216,7 @@ def ask(to: str | None, what: str, timeout: float, question: str = "") -> Any:
 
 
 async def fetch(url: str, what: str, timeout: float, question: str = "") -> Any:
-    """What the broker tells under one of its own names: a list or a JSON object."""
+    """The broker's answer to one of its reserved services: a list or a JSON object."""
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import CallFailed, CallTimeout
 
@@ -227,7 +234,7 @@ async def fetch(url: str, what: str, timeout: float, question: str = "") -> Any:
     return answer
 
 
-# --- how each row is told ---------------------------------------------------------------------------------------------
+# --- columns and cells ---------------------------------------------------------------------------------------------
 
 GONE = [
     Column("name"),
@@ -334,7 +341,7 @@ def worker_cells(row: Row) -> list[str]:
         clock(row["registered"]),
         span_us(row["silent_us"]),
         row["peer"],
-        row["cause"].removesuffix(f" from {row['peer']}"),  # said beside it, and long
+        row["cause"].removesuffix(f" from {row['peer']}"),  # shown in the column before it
     ]
 
 

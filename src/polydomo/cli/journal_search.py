@@ -1,6 +1,6 @@
-"""What has been: ``polydomo trace``, and ``polydomo requests`` with a span of time, from the journal.
+"""``polydomo trace``, and the search for finished requests in the journal (``polydomo requests --since``).
 
-A running broker is asked where its journal is, and to put what it has in memory to the disk, so that the newest is found too.
+A running broker is asked where its journal is, and to write what it has in memory to the disk, so that the newest rows are found too.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ DEFAULT_DATA = Path("polydomo-data")
 
 Directory = Annotated[
     Path | None,
-    typer.Option("--journal", metavar="DIR", help="Directory of the journal, where no broker is to be asked for it."),
+    typer.Option("--journal", metavar="DIR", help="Directory of the journal; without it, the broker is asked."),
 ]
 
 
@@ -41,13 +41,13 @@ def add_to(app: typer.Typer) -> None:
 
 def trace(
     request: Annotated[
-        str, typer.Argument(metavar="REQUEST", help="Id of the request, or its number in the last run.")
+        str, typer.Argument(metavar="REQUEST", help="Id of the request, or its number in the broker's last run.")
     ],
     journal: Directory = None,
     to: To = None,
     json: Json = False,
 ) -> None:
-    """Tell the story of one request: every step, who had it, how long it waited, and why.
+    """Show every step of one request: its workers, how long it waited, and why.
 
     **Examples**
 
@@ -73,8 +73,10 @@ def trace(
     story = story_of(found.reader, run, number, since)
     complain_of(found.reader)
     if story is None:
-        earlier = "" if since is not None else "; a number is one of the last run, one of an earlier run has its id"
-        raise PolydomoError(f"the journal in {found.directory} has nothing of request {request}{earlier}")
+        earlier = (
+            "" if since is not None else "; a number means a request of the last run, so give the id of an earlier one"
+        )
+        raise PolydomoError(f"the journal in {found.directory} has no rows of request {request}{earlier}")
     if json:
         show_json(
             {
@@ -98,7 +100,7 @@ def trace(
 
 
 def lines(story: "Story") -> list[str]:
-    """The story for a terminal."""
+    """The steps for a terminal."""
     made = [f"{story.request} {story.head}", ""]
     for step in story.steps:
         local = step.time.astimezone()
@@ -111,7 +113,7 @@ def lines(story: "Story") -> list[str]:
 
 @dataclass
 class Wanted:
-    """Which of the finished requests; None is any."""
+    """Which finished requests are wanted; None: any."""
 
     since: float | None = None  # seconds ago
     service: str | None = None
@@ -124,7 +126,7 @@ class Wanted:
 
 
 def search(reader: "Reader", wanted: Wanted) -> list[Row]:
-    """The newest that fit, oldest first."""
+    """The newest matching requests, the oldest of them first."""
     import pyarrow.compute as pc
 
     from polydomo.journal import schema
@@ -163,7 +165,7 @@ def show_found(journal: Path | None, to: str | None, wanted: Wanted, json: bool)
         return
     show(FOUND, [found_cells(row) for row in rows])
     if len(rows) == wanted.most:
-        typer.echo(f"polydomo: only the last {wanted.most} are listed; --most shows more", err=True)
+        typer.echo(f"polydomo: only the last {wanted.most} requests are listed; --most shows more", err=True)
 
 
 FOUND = [
@@ -200,7 +202,7 @@ def found_cells(row: Row) -> list[str]:
 
 
 def seconds(flag: str, text: str | None) -> float | None:
-    """``10m``, ``500ms``."""
+    """Reads a time such as ``10m`` or ``500ms``. Raises SettingError."""
     from polydomo.server.setting_types import Seconds
 
     if text is None:
@@ -242,7 +244,7 @@ class Found:
 
 
 def find(journal: Path | None, to: str | None) -> Found:
-    """The journal that is meant: the one named, the broker's, or, if none answers, that of a broker that was started here."""
+    """The journal to read: the one named, the broker's, or, if no broker answers, that of a broker started in this directory."""
     try:
         from polydomo.journal.reader import Reader
     except ImportError:
@@ -267,7 +269,8 @@ def find(journal: Path | None, to: str | None) -> Found:
         )
     if status["trouble"]:
         typer.echo(
-            f"polydomo: the broker cannot write its journal: {status['trouble']}; the latest is missing here", err=True
+            f"polydomo: the broker cannot write its journal: {status['trouble']}; the newest rows are missing here",
+            err=True,
         )
     from polydomo.journal.ids import decode
 
@@ -286,7 +289,7 @@ def _journal_in(directory: Path) -> Path:
 
 
 async def _flushed(url: str) -> Row:
-    """How the broker's journal is, once all that had happened when it was asked is on the disk."""
+    """The status of the broker's journal, once everything recorded so far is on the disk."""
     from polydomo.client.aio import AsyncClient
 
     async with AsyncClient(url, "mdp1", timeout=FLUSH_TIME, connect_timeout=options.connect_time(url)) as client:

@@ -1,4 +1,4 @@
-"""``polydomo logs``: the log records that the broker has collected, and those that come."""
+"""``polydomo logs``: the log records that the broker has collected, and new ones as they arrive."""
 
 import asyncio
 import json as json_module
@@ -29,16 +29,16 @@ def logs(
     request: Annotated[
         str | None, typer.Option(metavar="REQUEST", help="Only records of this request, by its id or its number.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new records as they come.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new records as they arrive.")] = False,
     most: Annotated[
-        int, typer.Option("--lines", "-n", metavar="N", min=0, max=1000, help="At most so many old ones.")
+        int, typer.Option("--lines", "-n", metavar="N", min=0, max=1000, help="Show at most N collected records.")
     ] = 100,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
     timeout: Timeout = 5.0,
 ) -> None:
     """Show the log records that services have published, with the requests they belong to.
 
-    With `--follow` it stays through restarts of the broker; Ctrl-C ends it.
+    With `--follow` it reconnects when the broker restarts; Ctrl-C ends it.
 
     **Examples**
 
@@ -116,16 +116,16 @@ async def show(url: str, wanted: Wanted, json: bool, timeout: float) -> None:
         tell(row, json)
     if not rows and on_terminal():
         typer.echo(
-            "polydomo: no log records of that kind yet; polydomo.logs.Handler publishes a program's own", err=True
+            "polydomo: no matching log records yet; polydomo.logs.Handler publishes those of a Python program", err=True
         )
 
 
 async def followed(url: str, wanted: Wanted, json: bool, timeout: float) -> None:
-    """Until the connection is lost. A broker that was started anew has other records, and begins to number them anew."""
+    """Until the connection is lost. A broker that was restarted has no earlier records, and numbers records from 1."""
     from polydomo.cli.exits import following
     from polydomo.client.subscriber import AsyncSubscriber
 
-    # Subscribed first, asked then: what comes in between comes twice, and is told once.
+    # Subscribe first, then ask: records that arrive in between come twice and are printed once.
     async with AsyncSubscriber(url, "log.", connect_timeout=options.connect_time(url)) as subscriber:
         following(url)
         last = 0
@@ -150,7 +150,7 @@ def tell(row: Row, json: bool) -> None:
 
 
 def line(row: Row, colours: bool = False) -> str:
-    """One record for people: when, how bad, who and for which request, what, and the fields.
+    """One record as text: time, level, service and request, message, fields.
 
     >>> record = {"service": "upper", "message": "done", "fields": {"n": 1}, "request": "01M7F9Y9XBAXCJK5RP00000002"}
     >>> line({**record, "time": "1970-01-01T00:00:00.000000Z", "level": "info"})[24:]

@@ -1,4 +1,4 @@
-"""``polydomo``: the commands, gathered.
+"""``polydomo``: all commands.
 
 Each command imports what it needs when it runs, so that ``up`` carries no client library and ``call`` no broker.
 """
@@ -111,8 +111,8 @@ PANELS = {
     "Topics": ("publish", "subscribe"),
     "Durable jobs": ("submit", "result", "cancel", "jobs", "job", "dead", "schedule"),
     "Control": ("pause", "resume", "drain"),
-    "What there is": ("services", "workers", "requests", "clients", "status", "watch", "open", "logs", "memo"),
-    "What happened": ("trace", "tap", "spans", "replay", "journal"),
+    "Inspecting": ("services", "workers", "requests", "clients", "status", "watch", "open", "logs", "memo"),
+    "Journal and messages": ("trace", "tap", "spans", "replay", "journal"),
     "Tables and reports, on Spark": ("pipeline", "query", "report", "spark"),
     "Measuring": ("bench",),
     "This command": ("completion", "man"),

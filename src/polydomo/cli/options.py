@@ -1,4 +1,4 @@
-"""Options that several commands share, and the address they all mean."""
+"""Options that several commands share, and the address of the broker."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +14,7 @@ To = Annotated[
         "--to",
         metavar="URL",
         envvar=CLIENT_VARIABLE,
-        help="Address of the broker; discover:// finds one by its beacon.  [default: tcp://127.0.0.1:5246]",
+        help="Address of the broker; discover:// waits for a beacon.  [default: tcp://127.0.0.1:5246]",
     ),
 ]
 Protocol = Annotated[
@@ -31,7 +31,7 @@ TypeSize = Annotated[
 ]
 Frame0 = Annotated[
     str | None,
-    typer.Option("--frame0", metavar="TEXT", help="MDX: frame 0 of every message, where the broker has another."),
+    typer.Option("--frame0", metavar="TEXT", help="MDX: frame 0 of every message, if the broker uses another."),
 ]
 
 
@@ -86,7 +86,7 @@ def protocol_name(protocol: str | None) -> str:
 
 
 def of_protocol(protocol: str, type_size: int | None, frame0: str | None) -> dict[str, Any]:
-    """What a protocol can be told besides, for a broker that speaks it in its own way. Raises SettingError."""
+    """Options of a protocol, for brokers that differ from the document. Raises SettingError."""
     from polydomo.errors import SettingError
     from polydomo.protocols.dcp import TYPE_SIZES
 

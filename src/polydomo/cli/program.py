@@ -105,7 +105,7 @@ async def _feed(process: asyncio.subprocess.Process, call: Call) -> None:
         process.stdin.writelines(call)
         await process.stdin.drain()
     except ConnectionError:
-        pass  # a program need not read its input
+        pass  # a program may leave its input unread
     finally:
         process.stdin.close()
 

@@ -1,6 +1,6 @@
-"""What people see: tables on a terminal, aligned text in a pipe, and spans of time in words.
+"""Output for people: tables on a terminal, aligned text in a pipe, times and sizes as text.
 
-Names and texts come from peers, so nothing that could steer a terminal is let through.
+Names and texts come from peers, so everything that could control a terminal is escaped.
 """
 
 import json
@@ -105,7 +105,7 @@ def show_json(value: object) -> None:
 
 
 def clean(text: str) -> str:
-    """The text with everything escaped that would end a line or steer a terminal.
+    """The text with everything escaped that would end a line or control a terminal.
 
     >>> clean("a\\x1b[31m\\n")
     'a\\\\x1b[31m\\\\n'

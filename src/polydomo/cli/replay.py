@@ -28,8 +28,12 @@ def add_to(app: typer.Typer) -> None:
 def replay(
     journal: Annotated[Path, typer.Argument(metavar="DIR", help="The journal, of level messages and with bodies.")],
     to: To = None,
-    speed: Annotated[str, typer.Option(metavar="N", help="Times the recorded pace; max: as fast as it goes.")] = "1",
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only what was asked that long back: 10m.")] = None,
+    speed: Annotated[
+        str, typer.Option(metavar="N", help="Factor of the recorded speed; max: as fast as possible.")
+    ] = "1",
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only requests of this time span, such as 10m.")
+    ] = None,
     service: Annotated[str | None, typer.Option(metavar="NAME", help="Only requests to this service.")] = None,
     outcome: Annotated[
         str | None,
@@ -37,12 +41,12 @@ def replay(
     ] = None,
     protocol: Annotated[
         str | None,
-        typer.Option("--protocol", "-p", metavar="NAME", help="Ask over this protocol.  [default: the recorded one's]"),
+        typer.Option("--protocol", "-p", metavar="NAME", help="Protocol of the calls.  [default: the recorded one]"),
     ] = None,
     timeout: Annotated[float, options.time_option("How long each call may take.")] = 30.0,
     json: Json = False,
 ) -> None:
-    """Send the requests of a journal to a broker again, at their own pace or faster.
+    """Send the requests of a journal to a broker again, at the recorded speed or faster.
 
     The broker that wrote it must have recorded the payloads: `polydomo up --journal messages --journal-bodies resize`. Each
     recorded client is a connection of its own. What came of the calls is told beside what is on record.

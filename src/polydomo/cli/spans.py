@@ -24,17 +24,17 @@ def spans(
     journal: journal_search.Directory = None,
     to: To = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Begin that long back.  [default: all there is]")
+        str | None, typer.Option(metavar="TIME", help="Start this long ago, such as 10m.  [default: the whole journal]")
     ] = None,
     otlp: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Send them to a collector by OTLP over HTTP, instead of printing them."),
+        typer.Option(metavar="URL", help="Send the spans to a collector by OTLP over HTTP instead of printing them."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what ends from now on, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with requests that end from now on, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Export the requests of the journal as spans, by the standard SDK of OpenTelemetry.
+    """Export the requests of the journal as spans, with the OpenTelemetry SDK.
 
     A request that came with a W3C trace context continues it: eMQP's header `traceparent`, and the agreed part of MDX and DCP
     where the broker's setting `journal.trace_parts` is on.

@@ -22,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def tap(
-    service: Annotated[str | None, typer.Option(metavar="NAME", help="Only what is about this service.")] = None,
+    service: Annotated[str | None, typer.Option(metavar="NAME", help="Only events of this service.")] = None,
     request: Annotated[
         str | None, typer.Option(metavar="REQUEST", help="Only events of this request, by its id or its number.")
     ] = None,
@@ -34,14 +34,14 @@ def tap(
         list[str] | None,
         typer.Option(metavar="WORD", help="Only these events, such as final, failed or lost; several are allowed."),
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="End after so many.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="End after N events.")] = None,
     to: To = None,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, for programs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
 ) -> None:
-    """Follow the messages of a broker live, in the words of their protocols.
+    """Follow the messages of a broker live, with the command names of their protocols.
 
-    The broker shows a thousand a second at most, and says how many it left out. Payloads are shown only of services that its
-    setting `journal.bodies` names. It stays through restarts of the broker; Ctrl-C ends it.
+    The broker sends at most a thousand events per second and says how many it left out. Payloads are shown only for services that
+    the setting `journal.bodies` names. It reconnects when the broker restarts; Ctrl-C ends it.
 
     **Examples**
 
@@ -79,7 +79,7 @@ def tap(
 
 
 class Follow:
-    """One connection after the other, until enough was shown."""
+    """Follows over one connection after the other, until enough events were printed."""
 
     def __init__(self, url: str, service: str, wanted: Callable[[Row], bool], count: int | None, json: bool) -> None:
         self.url = url
@@ -112,7 +112,7 @@ def line(row: Row) -> str:
     >>> line({"time": "1970-01-01T00:00:00.000000Z", "event": "skipped", "service": "", "skipped": 12})[-31:]
     '... 12 more than could be shown'
 
-    What did not come is no message:
+    A missed heartbeat is not a message:
 
     >>> late = {"event": "late", "protocol": "mdx", "worker": "w3", "service": "echo", "reason": "a beat was missed"}
     >>> line({**late, "time": "1970-01-01T00:00:00.000000Z"})[14:]

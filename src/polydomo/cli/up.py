@@ -42,13 +42,14 @@ def up(
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Directory for what the broker keeps.  [default: ./polydomo-data]")
+        str | None, typer.Option(metavar="DIR", help="Data directory of the broker.  [default: ./polydomo-data]")
     ] = None,
     config: Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")] = None,
     access: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Access file: who may connect, and what each may do (`polydomo access init`)."
+            metavar="FILE",
+            help="Access file: who may connect, and what they may do (`polydomo access init` writes one).",
         ),
     ] = None,
     insecure: Annotated[
@@ -61,11 +62,11 @@ def up(
     ] = None,
     journal: Annotated[
         str | None,
-        typer.Option(metavar="LEVEL", help="What is recorded: off, requests or messages.  [default: requests]"),
+        typer.Option(metavar="LEVEL", help="What the journal records: off, requests or messages.  [default: requests]"),
     ] = None,
     bridge: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="Another broker to be joined with; may be given several times."),
+        typer.Option(metavar="URL", help="Address of another broker to bridge to; may be given several times."),
     ] = None,
     beacon: Annotated[
         str | None,
@@ -82,8 +83,8 @@ def up(
 ) -> None:
     """Start a broker.
 
-    It serves every protocol on one port until SIGTERM or Ctrl-C: then it stops accepting, lets requests in flight finish
-    within the grace time, tells its workers to leave, and ends with status 0. A second signal ends it at once.
+    It serves every protocol on one port until SIGTERM or Ctrl-C. Then it refuses new connections, lets requests in flight finish
+    within the grace time, disconnects its workers, and ends with status 0. A second signal ends it at once.
 
     Every setting that `polydomo config` lists is a flag too, such as `--limits-max-message 16MiB`.
 
@@ -92,7 +93,7 @@ def up(
     - `polydomo up`
     - `polydomo up --listen tcp://127.0.0.1:6000 --listen ipc:///run/polydomo.sock`
     - `polydomo up --config /etc/polydomo.toml --log-json`
-    - `polydomo up --beacon`: tells by UDP where it is; `--beacon HOST:PORT`: there
+    - `polydomo up --beacon`: broadcasts its address by UDP; `--beacon HOST:PORT`: to that address
     - `polydomo up --bridge tcp://other.example:5246`
     - `polydomo up --listen tcp://0.0.0.0:5246 --access access.toml`
     """
@@ -177,7 +178,7 @@ def fast_loop() -> Loop | None:
 
 
 class NoPandas(MetaPathFinder):
-    """Finds that there is no pandas."""
+    """Makes pandas look as if it were not installed."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
         if fullname == "pandas":
@@ -185,8 +186,8 @@ class NoPandas(MetaPathFinder):
 
 
 def spare_pandas() -> None:
-    """pyarrow looks for pandas at the first array it makes and, where it is installed, loads it: a quarter of a second and 40 MiB that a
-    broker has no use for. Made now, while there seems to be none, that is settled for this process."""
+    """pyarrow looks for pandas when it makes its first array, and loads it if it is installed: a quarter of a second and 40 MiB that a
+    broker does not need. If the first array is made while pandas seems to be missing, pyarrow does without it in this process."""
     if "pandas" not in sys.modules:
         finder = NoPandas()
         sys.meta_path.insert(0, finder)
@@ -198,13 +199,13 @@ def spare_pandas() -> None:
 
 
 class Stage:
-    """What the broker is about to do, for the error that keeps it from doing so."""
+    """What the broker is doing, for the error message if it fails."""
 
     name = "start"
 
 
 async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> None:
-    """Runs the broker until a signal comes; a second one does not wait."""
+    """Runs the broker until a signal arrives. A second signal ends it at once."""
     from polydomo import __version__
     from polydomo.server import logs
 
@@ -248,7 +249,7 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> 
 
 
 def greet(urls: list[str]) -> None:
-    """How to go on, for a person at a terminal."""
+    """Prints the next steps for a person at a terminal."""
     from polydomo.cli.exits import typed
     from polydomo.server.settings import Settings
 
@@ -256,11 +257,11 @@ def greet(urls: list[str]) -> None:
     name = typed()
     lines = [
         "",
-        f"  The broker is up at {' and '.join(urls)}. In another terminal:",
+        f"  The broker is running at {' and '.join(urls)}. In another terminal:",
         "",
         f"    {name} work echo --echo{to}     offers a service",
         f"    {name} call echo hello{to}      calls it",
-        f"    {name} services{to}             shows what there is",
+        f"    {name} services{to}             lists the services",
         "",
         "  Ctrl-C stops it.",
         "",
@@ -269,7 +270,7 @@ def greet(urls: list[str]) -> None:
 
 
 def raise_file_limit(enough: int | None = None) -> None:
-    """Every connection is a file descriptor, and the usual soft limit of 1,024 is a relic of select(). To ``enough``, or to the most."""
+    """Raises the soft limit of open files to ``enough``, or to the hard limit: every connection is an open file, and 1,024 are too few."""
     try:
         import resource
     except ImportError:

@@ -21,12 +21,12 @@ def add_to(app: typer.Typer) -> None:
 def watch(
     to: To = None,
     interval: Annotated[float, options.time_option("Time between two updates.", least=0.1)] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, for programs.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and end.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
 ) -> None:
-    """Watch a broker: services, workers, queues, rates, latencies and what happened last, live.
+    """Show services, workers, queues, rates, latencies and recent events of a broker, live.
 
-    Stays through restarts of the broker; Ctrl-C ends it. In a pipe, and with `--json`, it prints one look after the other.
+    It reconnects when the broker restarts; Ctrl-C ends it. In a pipe, and with `--json`, it prints one snapshot after the other.
 
     **Examples**
 
@@ -47,7 +47,7 @@ def watch(
 
 
 class Looker:
-    """Asks a broker how it is, over one connection."""
+    """Reads figures and workers from a broker."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -78,7 +78,7 @@ class Looker:
 
 
 async def follow(url: str, interval: float, json: bool) -> None:
-    """One look after the other, for a pipe. The first must succeed; later a broker that is away is waited for."""
+    """Prints snapshots, for a pipe. The first must succeed; later it waits for a broker that is gone."""
     from polydomo.cli.exits import complain, lost
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import PolydomoError
@@ -111,7 +111,7 @@ def tell(figures: Row, json: bool) -> None:
 
 
 async def live(url: str, interval: float) -> None:
-    """The whole screen, as long as it is left open. The first look must succeed; later a broker that is away is waited for."""
+    """Fills the screen until it is ended. The first snapshot must succeed; later it waits for a broker that is gone."""
     from rich.console import Console
     from rich.live import Live
 

@@ -1,4 +1,4 @@
-"""What ``polydomo watch`` shows: the same figures as a screen full of colour, and as plain lines for a pipe.
+"""The view of ``polydomo watch``: the figures of a broker as a coloured screen, and as plain lines for a pipe.
 
 Names and causes come from peers, so everything passes ``clean`` and nothing is read as markup.
 """
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 BARS = " ▁▂▃▄▅▆▇█"
-PLAIN = " .:-=+*#@"  # the same where there is no Unicode
-WIDTH = 30  # looks that a sparkline shows
+PLAIN = " .:-=+*#@"  # the same without Unicode
+WIDTH = 30  # snapshots that a sparkline shows
 
 COLOURS = {"ready": "green", "busy": "cyan", "late": "yellow", "lost": "red", "left": "dim", "registering": "magenta"}
 
@@ -55,7 +55,7 @@ EVENTS = [Column("time"), Column("what"), Column("name"), Column("state"), Colum
 
 
 class History:
-    """The rates of the last looks, in all and by service."""
+    """The rates of the last snapshots, in total and by service."""
 
     def __init__(self) -> None:
         self.all: deque[float] = deque(maxlen=WIDTH)
@@ -64,7 +64,7 @@ class History:
 
     def add(self, figures: Row) -> None:
         if figures["time"] == self._last:
-            return  # the broker is away: nothing new
+            return  # no answer since: nothing new
         self._last = figures["time"]
         self.all.append(figures["rate"])
         now = {row["name"]: row["rate"] for row in figures["services"]}
@@ -148,12 +148,12 @@ def number(value: float) -> str:
 
 
 def by_need(row: Row) -> tuple[float, float, str]:
-    """Services that wait for something come first, then the busiest."""
+    """Services with queued requests come first, then the busiest."""
     return -row["queued"], -row["rate"], row["name"]
 
 
 def by_trouble(row: Row) -> tuple[int, float]:
-    """Workers that are late come first, then the longest busy, then the rest."""
+    """Late workers come first, then the longest busy, then the others."""
     order = {"late": 0, "busy": 1}
     return order.get(row["state"], 2), -row["state_us"]
 
@@ -204,14 +204,14 @@ SHORTENED = {"cause": 16}  # columns whose text may be cut, and how much of it m
 GAP = 3  # columns of the terminal between two of the table
 
 
-class Part:
-    """One table, as far as there is room for it."""
+class TableView:
+    """One table, with as many rows and columns as fit."""
 
     def __init__(self, title: str, columns: list[Column], rows: list[list[str]], unseen: int = 0) -> None:
         self.title = title
         self.columns = columns
         self.rows = rows
-        self.unseen = unseen  # rows that the broker did not send
+        self.unseen = unseen  # further rows that the broker did not send
 
     def _fitting(self, count: int, width: int) -> list[int]:
         """The columns that fit the width without being cut."""
@@ -253,7 +253,7 @@ class Part:
 
 
 def screen(figures: Row, history: History, width: int, height: int, trouble: str, bars: str = BARS) -> "RenderableType":
-    """As much as fits: services first, then workers, then what happened last, each with a fair part of the lines."""
+    """As much as fits: services first, then workers, then recent events, each with a share of the lines."""
     from rich.console import Group
     from rich.text import Text
 
@@ -267,9 +267,9 @@ def screen(figures: Row, history: History, width: int, height: int, trouble: str
     room = height - 1 - sum(-(-len(line) // width) for line in head.plain.split("\n"))
     parts: list[RenderableType] = [head]
     for part, share in (
-        (Part("services", [*SERVICES, Column("last half minute")], services, figures["more_services"]), 0.5),
-        (Part("workers", WORKERS, workers), 0.6),
-        (Part("what happened last", EVENTS, events), 1.0),
+        (TableView("services", [*SERVICES, Column("last half minute")], services, figures["more_services"]), 0.5),
+        (TableView("workers", WORKERS, workers), 0.6),
+        (TableView("recent events", EVENTS, events), 1.0),
     ):
         count = min(len(part.rows), max(int(room * share), HEADS + 2) - HEADS, room - HEADS)
         if count > 0:

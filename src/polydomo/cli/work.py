@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from polydomo.worker.aio import AsyncWorker
     from polydomo.worker.call import Call
 
-STOPPING = "stopping: calls that run, %d, have up to %g s to finish; a second signal ends them at once"
+STOPPING = "stopping: %d running calls have up to %g s to finish; a second signal ends them at once"
 FILES = 64  # Python's own, the event loop's, and some to spare
 FILES_PER_CALL = 8  # a connection, and both ends of a program's three pipes while it is started
 START_LOOK = 0.01  # seconds; starting a program takes a few milliseconds
@@ -85,7 +85,7 @@ def work(
     if echo == bool(command):
         raise SettingError("work: give a program after --, or --echo")
     if command and shutil.which(command[0]) is None:
-        # Registered, it would always be free, and eat every job of the pool.
+        # A worker that fails at once is always free, and would take every job of the pool.
         raise SettingError(f"work: there is no program {command[0]!r} to run")
     for flag, given in (("--lines", lines), ("--publish-stderr", publish_errors)):
         if echo and given:
@@ -154,7 +154,7 @@ async def echo_back(call: "Call") -> list[bytes]:
 
 
 def stop_on_signals(worker: "AsyncWorker", command: "Program | None") -> None:
-    """The first signal lets what runs finish, the second does not wait."""
+    """The first signal lets running calls finish; the second ends the worker at once."""
     seen: list[int] = []
 
     log = logging.getLogger("polydomo.worker")
@@ -172,7 +172,7 @@ def stop_on_signals(worker: "AsyncWorker", command: "Program | None") -> None:
     def leave(number: int) -> None:
         if command is not None:
             command.kill()
-            if command.starting:  # what is just being started must not outlive us
+            if command.starting:  # a program that is just being started must not outlive this process
                 loop.call_later(START_LOOK, leave, number)
                 return
         os._exit(128 + number)
@@ -182,7 +182,7 @@ def stop_on_signals(worker: "AsyncWorker", command: "Program | None") -> None:
 
 
 async def tell_if_alone(worker: "AsyncWorker") -> None:
-    """A worker waits for its broker; the person who started it should know that it does, and what to do."""
+    """Says that no broker answers, and that the worker waits for one."""
     from polydomo.cli.exits import complain, not_there
 
     try:
@@ -192,7 +192,7 @@ async def tell_if_alone(worker: "AsyncWorker") -> None:
 
 
 class Plainly(logging.Filter):
-    """The library's lines for a person at a shell: what N connections say at once, once. Each failure is told."""
+    """Drops log lines that several connections write at once, except the first. Failures are never dropped."""
 
     def __init__(self) -> None:
         super().__init__()
