@@ -33,14 +33,27 @@ STATE = pa.schema(
         *((counter.name, pa.int64()) for counter in COUNTERS if counter.scope != RUN),
     ]
 )  # fmt: skip
-# The columns that rules and counters look at.
-NARROW = {
-    MESSAGES: (
-        "time seq event connection client service number attempt worker released credit auto silence_us allowed_us allowed outcome level "
-        "covers_run covers_first covers_last"
-    ).split(),
-    REQUESTS: "time seq number outcome attempts max_attempts dispatches worker wait_us run_us total_us".split(),
-}
+
+
+def _looked_at(kind: str) -> list[str]:
+    """The columns of a kind that rules and counters look at."""
+    texts = [rule.broken for rule in RULES] + [f"{counter.where} {counter.value}" for counter in COUNTERS]
+    keys = {name for rule in RULES for name in rule.scope} | {
+        name for counter in COUNTERS for name in (*counter.scope, *counter.key)
+    }
+    words = {
+        "time",
+        "seq",
+        "event",
+        "number",
+        "worker",
+        *keys,
+        *(word for text in texts for word in re.findall(r"\w+", text)),
+    } - {"run"}
+    return [column.name for column in schema.COLUMNS[kind] if column.name in words]
+
+
+NARROW = {kind: _looked_at(kind) for kind in schema.KINDS}
 TEXT_KEYS = frozenset(
     column.name for kind in schema.KINDS for column in schema.COLUMNS[kind] if column.type == schema.TEXT
 )
