@@ -67,6 +67,7 @@ class Watch:
         self.segments: dict[str, Seen] = {}
         self.loads: list[float] = []
         self._total = 0
+        self.cores = 0.0  # that the stream used, on average, after its first minute
 
     def look(self) -> None:
         now = time.time()
@@ -102,6 +103,12 @@ class Watch:
                     seen.fresh.setdefault(name, now)
 
 
+def cpu_of(process: int) -> float:
+    """CPU seconds of a process."""
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def ask(port: int, rate: float, stop: threading.Event) -> None:
     async with AsyncClient(f"tcp://127.0.0.1:{port}") as client:
         while not stop.is_set():
@@ -133,11 +140,15 @@ def measure(seconds: float, rate: float, level: str, every: str) -> Watch:
             while not list((data / "journal").glob("kind=requests/*/*/[!._]*.parquet")):
                 time.sleep(LOOK)
             stream = start(STREAM + (f" --every {every}" if every else ""))
+            warm, used = 0.0, 0.0
             while time.monotonic() < end:
                 watch.look()
+                if not warm and time.monotonic() > end - seconds + min(WARM, seconds / 2):
+                    warm, used = time.monotonic(), cpu_of(stream.pid)
                 if stream.poll() is not None:
                     raise SystemExit("the stream has ended")
                 time.sleep(LOOK)
+            watch.cores = (cpu_of(stream.pid) - used) / (time.monotonic() - warm) if warm else 0.0
             return watch
         finally:
             stop.set()
@@ -162,6 +173,7 @@ def main() -> None:
     late = False
     counted = [seen for seen in watch.segments.values() if seen.closed >= began + WARM]
     print(f"load of the machine {min(watch.loads):.1f} to {max(watch.loads):.1f}; {len(counted)} segments")
+    print(f"the stream used {watch.cores:.2f} cores")
     for name, bound in BOUNDS.items():
         # one that is not fresh yet is as late as it has waited, if that is too long
         lags = [

@@ -1,6 +1,7 @@
 """DuckDB as tasks use it: one connection, with the journal as views and tables written as Parquet."""
 
 import atexit
+import builtins
 import os
 import shutil
 import tempfile
@@ -15,6 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from polydomo import limits
 from polydomo.journal import histogram, schema
 from polydomo.journal.segments import successor
 from polydomo.pipeline.engine.plan import Plan
@@ -25,6 +27,7 @@ from polydomo.pipeline.tables.table import Table
 # The logarithmic bucket of a duration; null of null, which greatest() alone would pass over.
 BUCKET = f"if({{us}} IS NULL, NULL, CAST(floor(ln(greatest({{us}}, 1)) / ln({histogram.RATIO})) AS INTEGER))"
 HOUR_US = 3_600_000_000
+MANY = 8  # files of one view
 
 
 def bucket(us: str) -> str:
@@ -55,6 +58,7 @@ class Duck:
     def __init__(self, connection: Any, plan: Plan) -> None:
         self.connection = connection
         self.plan = plan
+        self.widths: dict[str, int] = {}  # of segments: how many columns they have
 
     def run(self, sql: str, **values: Any) -> None:
         """Statements; ``values`` are variables that they read with ``getvariable``."""
@@ -97,7 +101,8 @@ class Duck:
             source = f"{view}_remote"
         else:
             self.set(**{f"{view}_paths": [local_path(path) for path in paths]})
-            source = f"read_parquet(getvariable('{view}_paths'), union_by_name = true, hive_partitioning = false)"
+            union = len({self.widths.get(path, 0) for path in paths}) > 1  # segments of several versions
+            source = f"read_parquet(getvariable('{view}_paths'), union_by_name = {union}, hive_partitioning = false)"
             names = [row[0] for row in self.rows(f"DESCRIBE SELECT * FROM {source}") if row[0] in names]
         columns = []
         for column in schema.COLUMNS[kind]:
@@ -108,9 +113,50 @@ class Duck:
                 self.set(**{name: moment.astimezone(UTC)})
                 bounds.append(f"time {sign} getvariable('{name}')")
         condition = " AND ".join([f"({where})", *bounds])
-        self.connection.execute(
-            f"CREATE OR REPLACE TEMP VIEW {view} AS SELECT * FROM (SELECT {', '.join(columns)} FROM {source}) WHERE {condition}"
-        )
+        sql = f"SELECT * FROM (SELECT {', '.join(columns)} FROM {source}) WHERE {condition}"
+        if (
+            len(paths) > MANY
+            and sum(one.rows for path in paths if (one := parse(path)) is not None) <= limits.PIPELINE_TASK_ROWS
+        ):
+            # opened once: every statement would open all files again
+            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {view}_rows AS {sql}")
+            sql = f"SELECT * FROM {view}_rows"
+        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {view} AS {sql}")
+
+    def readable(self, paths: Iterable[str], problems: list[str], read: "builtins.set[str] | None" = None) -> list[str]:
+        """The segments that are whole. A line tells of each that is not; ``read`` gets the paths whose rows are there.
+
+        A segment that has gone since it was listed was merged into a larger one, which is read instead, or removed by retention.
+        """
+        good: list[str] = []
+        replaced = False
+        for path in paths:
+            found = path
+            try:
+                try:
+                    footer = storage_for(found).footer(found)
+                except FileNotFoundError:
+                    merged = None if has_scheme(path) else successor(Path(local_path(path)))
+                    if merged is None:
+                        continue
+                    found, replaced = str(merged), True
+                    footer = storage_for(found).footer(found)
+                version = int((footer.metadata or {}).get(b"polydomo.version", b"1"))
+            except (OSError, ValueError, pa.ArrowException) as error:
+                problems.append(f"{path}: left out: cannot be read: {str(error).splitlines()[0]}")
+                continue
+            if version > schema.VERSION:
+                problems.append(
+                    f"{path}: version {version} of the schema is newer than this program's: columns it does not know are not read"
+                )
+            good.append(found)
+            self.widths[found] = footer.num_columns
+            if read is not None:
+                read.add(path)
+        if replaced:
+            known = [segment for path in dict.fromkeys(good) if (segment := parse(path)) is not None]
+            return [segment.path for segment in largest(known)]
+        return good
 
     def stage(self, table: Table, unit: str, name: str, sql: str) -> int:
         """Writes the rows of a query as a file of a table, to be published by the commit. Returns how many there are."""
@@ -155,41 +201,6 @@ def _column(column: schema.Column, there: bool) -> str:
     if column.since > 1 and column.type != schema.TIME:
         return f'coalesce("{column.name}", {nothing}) AS "{column.name}"'
     return f'"{column.name}"'
-
-
-def readable(paths: Iterable[str], problems: list[str], read: set[str] | None = None) -> list[str]:
-    """The segments that are whole. A line tells of each that is not; ``read`` gets the paths whose rows are there.
-
-    A segment that has gone since it was listed was merged into a larger one, which is read instead, or removed by retention.
-    """
-    good: list[str] = []
-    replaced = False
-    for path in paths:
-        found = path
-        try:
-            try:
-                footer = storage_for(found).footer(found)
-            except FileNotFoundError:
-                merged = None if has_scheme(path) else successor(Path(local_path(path)))
-                if merged is None:
-                    continue
-                found, replaced = str(merged), True
-                footer = storage_for(found).footer(found)
-            version = int((footer.metadata or {}).get(b"polydomo.version", b"1"))
-        except (OSError, ValueError, pa.ArrowException) as error:
-            problems.append(f"{path}: left out: cannot be read: {str(error).splitlines()[0]}")
-            continue
-        if version > schema.VERSION:
-            problems.append(
-                f"{path}: version {version} of the schema is newer than this program's: columns it does not know are not read"
-            )
-        good.append(found)
-        if read is not None:
-            read.add(path)
-    if replaced:
-        known = [segment for path in dict.fromkeys(good) if (segment := parse(path)) is not None]
-        return [segment.path for segment in largest(known)]
-    return good
 
 
 def micros(moment: datetime) -> int:

@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 
 from polydomo.journal import schema
 from polydomo.pipeline.engine import payloads
-from polydomo.pipeline.engine.duck import HOUR_US, Duck, bucket, connected, readable
+from polydomo.pipeline.engine.duck import HOUR_US, Duck, bucket, connected
 from polydomo.pipeline.engine.messages import Message, note, to_bridges, to_run, to_unit
 from polydomo.pipeline.engine.plan import HourItem, Plan
-from polydomo.pipeline.segments import begin_of, between, of_hour, shifted, unit_of
+from polydomo.pipeline.segments import begin_of, between, of_hour, parse, shifted, unit_of
+from polydomo.pipeline.storage import storage_for
 from polydomo.pipeline.tables import hops, logs, requests, values
 from polydomo.pipeline.tables.capacity import IDLE_SECONDS
 
@@ -220,12 +221,12 @@ def hour(plan: Plan, item: HourItem) -> Iterator[Message]:
     """The task."""
     problems: list[str] = []
     read: set[str] = set()
-    paths = {
-        schema.MESSAGES: readable(item.messages, problems, read),
-        schema.REQUESTS: readable(item.requests, problems, read),
-    }
     mine = f"number % {item.parts} = {item.part}"
     with connected(plan) as duck:
+        paths = {
+            schema.MESSAGES: duck.readable(item.messages, problems, read),
+            schema.REQUESTS: duck.readable(item.requests, problems, read),
+        }
         duck.set(begins=begin_of(item.unit))
         duck.journal("messages", schema.MESSAGES, paths[schema.MESSAGES], f"{mine} AND {_wanted(item, 'messages')}")
         duck.journal("records", schema.REQUESTS, paths[schema.REQUESTS], f"{mine} AND {_wanted(item, 'records')}")
@@ -243,8 +244,13 @@ def hour(plan: Plan, item: HourItem) -> Iterator[Message]:
         waiting = _logs(duck, item, mine, rows, problems)
         _values(duck, item, rows)
         if item.part == 0:
-            duck.journal("whole_messages", schema.MESSAGES, paths[schema.MESSAGES])
-            duck.journal("whole_records", schema.REQUESTS, paths[schema.REQUESTS])
+            if item.parts == 1:
+                duck.run(
+                    "CREATE TEMP VIEW whole_messages AS FROM messages; CREATE TEMP VIEW whole_records AS FROM records"
+                )
+            else:
+                duck.journal("whole_messages", schema.MESSAGES, paths[schema.MESSAGES])
+                duck.journal("whole_records", schema.REQUESTS, paths[schema.REQUESTS])
             yield from _sums(duck, item, ARRIVALS, "arrivals")
             yield from _covers(duck, item)
         yield from _all_sums(duck, item)
@@ -284,9 +290,7 @@ def _look_back(duck: Duck, item: HourItem, mine: str, problems: list[str]) -> st
             paths += [segment.path for segment in of_hour(duck.plan.roots, schema.MESSAGES, unit, item.run)]
     known = f"number IN (SELECT number FROM parts WHERE {BACK})"
     steps = "event IN ('requeued', 'forwarded', 'dispatched')"
-    duck.journal(
-        "earlier", schema.MESSAGES, readable(paths, problems) if paths else [], f"{mine} AND {steps} AND {known}"
-    )
+    duck.journal("earlier", schema.MESSAGES, duck.readable(paths, problems), f"{mine} AND {steps} AND {known}")
     return first
 
 
@@ -296,7 +300,7 @@ def _logs(duck: Duck, item: HourItem, mine: str, rows: dict[str, int], problems:
     asked = [row[0] for row in duck.rows(missing)]
     after = of_hour(duck.plan.roots, schema.REQUESTS, shifted(item.unit, 1), item.run) if asked else []
     duck.set(asked=asked or [0])
-    there = readable([segment.path for segment in after], problems)
+    there = duck.readable([segment.path for segment in after], problems)
     duck.journal("later", schema.REQUESTS, there, f"{mine} AND list_contains(getvariable('asked'), number)")
     rows["logs"] = duck.stage(logs.TABLE, item.unit, _name(item), LOGS)
     return len(asked)
@@ -304,9 +308,27 @@ def _logs(duck: Duck, item: HourItem, mine: str, rows: dict[str, int], problems:
 
 def _values(duck: Duck, item: HourItem, rows: dict[str, int]) -> None:
     """Writes the published values. Another run of the same broker in the hour may have a newer last one."""
-    duck.journal("others", schema.MESSAGES, readable(item.other_messages, []), "event = 'published'")
+    duck.journal("others", schema.MESSAGES, _same_broker(duck, item), "event = 'published'")
     duck.run("CREATE TEMP TABLE other_values AS SELECT broker, topic, max(time) AS newest FROM others GROUP BY ALL")
     rows["values"] = duck.stage(values.TABLE, item.unit, _name(item), VALUES)
+
+
+def _same_broker(duck: Duck, item: HourItem) -> list[str]:
+    """The segments of other runs of the same broker in the hour."""
+    if not item.other_messages or not duck.value("SELECT count(*) FROM messages WHERE event = 'published'"):
+        return []
+    broker = duck.value("SELECT max(broker) FROM messages")
+    runs: dict[int, list[str]] = {}
+    for path in item.other_messages:
+        segment = parse(path)
+        if segment is not None:
+            runs.setdefault(segment.run, []).append(path)
+    found: list[str] = []
+    for paths in runs.values():
+        for path in duck.readable(paths[:1], []):
+            if storage_for(path).table(path, ["broker"]).slice(0, 1)["broker"].to_pylist() == [broker]:
+                found += duck.readable(paths, [])
+    return found
 
 
 def _candidates(duck: Duck, item: HourItem) -> Iterator[Message]:

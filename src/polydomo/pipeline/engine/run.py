@@ -16,7 +16,7 @@ from polydomo.journal import rules, schema
 from polydomo.journal.ids import run_name
 from polydomo.journal.rules import RULES
 from polydomo.pipeline.engine.audit import ISLANDS, STATE, RunAudit, depends_on_missing
-from polydomo.pipeline.engine.duck import HOUR_US, Duck, connected, micros, readable
+from polydomo.pipeline.engine.duck import HOUR_US, Duck, connected, micros
 from polydomo.pipeline.engine.messages import OTHER_RUNS, Message, joined, note, to_unit
 from polydomo.pipeline.engine.plan import Plan, RunItem
 from polydomo.pipeline.segments import begin_of, unit_of
@@ -150,7 +150,7 @@ class _Run:
 
     def _open(self, prefix: str, messages: Sequence[str], requests: Sequence[str], where: str) -> None:
         for name, kind, paths in (("messages", schema.MESSAGES, messages), ("records", schema.REQUESTS, requests)):
-            self.duck.journal(f"{prefix}_{name}_plain", kind, readable(paths, self.problems), where)
+            self.duck.journal(f"{prefix}_{name}_plain", kind, self.duck.readable(paths, self.problems), where)
             self.duck.run(
                 f"CREATE OR REPLACE TEMP VIEW {prefix}_{name} AS SELECT *, '{kind}' AS kind FROM {prefix}_{name}_plain"
             )
