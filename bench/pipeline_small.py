@@ -84,11 +84,9 @@ class Bench:
             flags = self.journal(name, rows, segment)
             files = len(list((self.scratch / name).rglob("*.parquet")))
             self.case(f"{title} ({files} files)", partial(self.first_run, flags))
-            if name == "1m":
-                self.case(f"{title}, on Spark", partial(self.first_run, flags, "--master", "local[2]"))
 
-    def first_run(self, flags: list[str], *more: str) -> tuple[float, float]:
-        return measured(*COMMAND, *flags, *self.tables(), *more)
+    def first_run(self, flags: list[str]) -> tuple[float, float]:
+        return measured(*COMMAND, *flags, *self.tables())
 
 
 def main() -> None:
