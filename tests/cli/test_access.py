@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import signal
 import stat
 import subprocess
 from pathlib import Path
 
 import zmq.auth
 
-from tests.cli.shell import complaint, run
+from tests.cli.shell import Running, complaint, run
 
 
 def test_keys_new_writes_two_files_that_pyzmq_reads(tmp_path: Path) -> None:
@@ -88,3 +89,28 @@ def test_one_key_alone_is_not_enough(tmp_path: Path) -> None:
     assert result.returncode == 2 and "server_key: is missing" in complaint(result)
     result = run("services", "--key", "alice.key", "--server-key", "alice.key", cwd=tmp_path)
     assert result.returncode == 2 and "has no secret-key" in complaint(result)
+
+
+def test_sighup_reloads_the_access_file(tmp_path: Path) -> None:
+    run("access", "init", cwd=tmp_path)
+    for name in ("server", "alice"):
+        run("keys", "new", name, cwd=tmp_path)
+    words = ("--listen", "tcp://127.0.0.1:0", "--data", "data", "--access", "access.toml", "--log-json")
+    with Running("up", *words, cwd=tmp_path) as broker:
+        url = str(broker.logged("listening")["address"])
+        broker.logged("ready")
+        keys = ("--to", url, "--key", "alice.key_secret", "--server-key", "server.key")
+        assert run("services", *keys, cwd=tmp_path).returncode == 0
+        denied = run("services", "--to", url, cwd=tmp_path)
+        assert denied.returncode == 1 and "does not accept these credentials" in complaint(denied)
+        broker.send(signal.SIGHUP)
+        broker.logged("access file reloaded")
+        (tmp_path / "access.toml").write_text("[nonsense]\n")
+        broker.send(signal.SIGHUP)
+        line = broker.logged("the access file was not taken; the old rules stay in force")
+        assert "nonsense: is not known here" in line["why"]
+        assert run("services", *keys, cwd=tmp_path).returncode == 0
+    missing = run("up", "--access", "gone.toml", cwd=tmp_path)
+    assert missing.returncode == 2 and "access: cannot read gone.toml" in complaint(missing)
+    open_to_all = run("up", "--listen", "tcp://0.0.0.0:0", cwd=tmp_path)
+    assert open_to_all.returncode == 2 and "polydomo access init" in complaint(open_to_all)

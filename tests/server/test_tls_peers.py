@@ -167,3 +167,36 @@ def test_records_that_come_byte_by_byte(place: Place, broker: polydomo.testing.B
                 heard += tls.read(65536)
             except ssl.SSLWantReadError:
                 continue
+
+
+@needs_curl
+def test_a_reload_keeps_http_connections_whose_token_is_still_good(
+    place: Place, broker: polydomo.testing.Broker
+) -> None:
+    import http.client
+
+    host, port = broker.url.removeprefix("tcp://").split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+
+    def ask(headers: dict[str, str]) -> int:
+        connection.request("GET", "/v1/status", headers=headers)
+        response = connection.getresponse()
+        response.read()
+        return response.status
+
+    assert [ask(bearer), ask(bearer)] == [200, 200]
+    before = broker._server.access.file if broker._server is not None and broker._server.access is not None else None
+    place.write(place.text + "\n")
+    broker.wait_until(lambda server: server.access is not None and server.access.file is not before)
+    assert ask(bearer) == 200
+    text = place.text
+    before = broker._server.access.file if broker._server is not None and broker._server.access is not None else None
+    place.change("[principals.ci]\ntoken_sha256", "[principals.ci]\n# token_sha256")
+    broker.wait_until(lambda server: server.access is not None and server.access.file is not before)
+    with pytest.raises((ConnectionError, http.client.HTTPException)):
+        ask(bearer)
+    connection.close()
+    assert ask(bearer) == 401
+    connection.close()
+    place.write(text)

@@ -40,7 +40,6 @@ class AccessControl:
         self.entropy = entropy
         self.cookies = CookieKeys(entropy)
         self.connections: Counter[str] = Counter()  # by principal
-        self.denials: Counter[str] = Counter()  # by what was denied: handshake, or a right
         self._rotate_at = now + COOKIE_TIME
         self._take(load(path))
 
@@ -85,6 +84,8 @@ class AccessControl:
             return credentials.tokens.get(value)
         if kind == "certificate":
             return credentials.by_certificate(value)
+        if kind == "login":  # a session cookie of the dashboard
+            return str(value) if value in self.file.rules.principals else None
         return credentials.uids.get(value)
 
     def admit(self, principal: str) -> None:

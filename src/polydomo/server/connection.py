@@ -98,9 +98,14 @@ class Connection(asyncio.Protocol):
             else:
                 self._take_inside = self.link.receive
             self.server.shaking.pop(self, None)
-            if self.identity is not None and not self.principal:
-                self.principal = self.link.principal
-                self.identity.access.connections[self.principal] += 1
+            if self.link.principal:
+                self.known_as(self.link.principal)
+
+    def known_as(self, principal: str) -> None:
+        """The peer proved to be this principal, whose connections are counted."""
+        if self.identity is not None and not self.principal:
+            self.principal = principal
+            self.identity.access.connections[principal] += 1
 
     def _decrypt(self, data: bytes) -> None:
         """TLS: what comes from the socket goes through here."""

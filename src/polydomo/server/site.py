@@ -12,12 +12,13 @@ from polydomo.protocols.http_login import LoginEndpoint, cookie_of
 from polydomo.protocols.http_pages import FileEndpoint, RenderedEndpoint
 from polydomo.protocols.http_session import HttpSession, Site
 from polydomo.protocols.service_schema import ServiceSchema
-from polydomo.server.access import LATER, Identity
+from polydomo.server.access import digest_of
 from polydomo.server.metrics import CONTENT_TYPE
 from polydomo.server.story import StoryEndpoint
 from polydomo.wire.http import HttpError, RequestHead
 
 if TYPE_CHECKING:
+    from polydomo.server.connection import Connection
     from polydomo.server.server import BrokerServer
 
 WEB = Path(__file__).parent / "web"
@@ -58,25 +59,32 @@ def build_site(server: "BrokerServer") -> Site:
 def identify(server: "BrokerServer", session: HttpSession, head: RequestHead) -> str:
     """The principal of a bearer token, of a session cookie, or of the connection where a request has neither. "" if there is none, or it is
     not accepted."""
-    identity: Identity | None = session.link.owner.identity
+    connection: Connection = session.link.owner
+    identity = connection.identity
     if identity is None:
         return ""
+    proof = identity.proof
     scheme, _, token = head.headers.get("authorization", "").partition(" ")
     if scheme:
-        name = identity.by_token(token.strip()) if scheme.lower() == "bearer" else None
-        if name is None:
-            identity.access.denials["token"] += 1
+        if scheme.lower() != "bearer" or identity.by_token(token.strip()) is None:
+            server.denied("token")
             return ""
-        return name
-    name = server.broker.logins.principal(cookie_of(head))
-    if name in identity.access.file.rules.principals:
-        return name
-    try:
-        return identity.principal()
-    except AccessDenied as error:
-        if error.status == LATER:
-            raise HttpError(503, str(error), close=False) from None
+        proof = ("token", digest_of(token.strip()))
+    else:
+        logged_in = server.broker.logins.principal(cookie_of(head))
+        if logged_in in identity.access.file.rules.principals:
+            proof = ("login", logged_in)
+    name = identity.access.lookup(proof)
+    if name is None:
         return ""
+    if not connection.principal:
+        try:
+            identity.access.admit(name)
+        except AccessDenied as error:
+            raise HttpError(503, str(error), close=False) from None
+        connection.known_as(name)
+        identity.proof = proof
+    return name
 
 
 def callable_by(server: "BrokerServer", session: HttpSession) -> "dict[str, ServiceSchema]":
