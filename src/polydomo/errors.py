@@ -1,17 +1,17 @@
-"""What can go wrong, for callers of the libraries.
+"""The errors that the libraries raise.
 
 PolydomoError
  +-- CallError                 a call ended without a reply
- |    +-- CallTimeout          ... because its time was up (also a TimeoutError)
- |    +-- NoSuchService        ... because nobody offers the service
+ |    +-- CallTimeout          ... because its timeout passed (also a TimeoutError)
+ |    +-- NoSuchService        ... because no worker offers the service
  |    +-- NoSuchJob            ... because the broker has no such job, or no longer
  |    +-- CallFailed           ... because the broker or the worker said so; has .code and .text
  |    |    +-- Retry           raised by a worker's function: try it again later
  |    +-- ConnectionLost       ... because the connection broke and the call may or may not have run (also a ConnectionError)
- |         +-- NotConnected    ... or never came about: the call has not run
+ |         +-- NotConnected    ... or could not be made: the call has not run
  +-- ProtocolViolation         a peer sent bytes that its protocol does not allow
  |    +-- AccessDenied         ... or credentials that are not accepted; has .status, as in ZAP: 300 temporary, 400 denied
- +-- SettingError              a setting, flag or address makes no sense; names the key
+ +-- SettingError              a setting, flag or address is wrong; names the key
 """
 
 
@@ -28,7 +28,7 @@ class CallTimeout(CallError, TimeoutError):
 
 
 class NoSuchService(CallError):
-    """Nobody offers the service, and the broker could tell."""
+    """No worker offers the service, according to the broker."""
 
 
 class NoSuchJob(CallError):

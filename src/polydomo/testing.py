@@ -65,34 +65,34 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """Where it listens; stays the same over ``stop`` and ``start``."""
+        """The address of the broker; ``stop`` and ``start`` do not change it."""
         return self._settings.listen[0]
 
     def place(self, role: str) -> str:
-        """Where the listener with a role, such as ``mdx.front``, listens now."""
+        """The address of the listener with a role, such as ``mdx.front``."""
         assert self._server is not None
         return self._server.places[role]
 
     def start(self) -> None:
-        """Starts, or starts again. Raises SettingError if the address cannot be had."""
+        """Starts the broker, or starts it again. Raises SettingError if the address is not available."""
         if self._server is None:
             self._server = self._background.run(self._start())
             self._settings.listen = [self._server.urls[0]]
 
     def stop(self, grace: float = 0.0) -> None:
-        """Leaves as on SIGTERM: requests in flight have ``grace`` seconds, workers are told DISCONNECT."""
+        """Stops as on SIGTERM: requests in flight have ``grace`` seconds to finish, and workers get DISCONNECT."""
         if self._server is not None:
             server, self._server = self._server, None
             self._background.run(server.stop(grace))
 
     def kill(self) -> None:
-        """Is gone, as with SIGKILL: every connection breaks without a word."""
+        """Ends as on SIGKILL: every connection breaks without a message."""
         if self._server is not None:
             server, self._server = self._server, None
             self._background.run(self._kill(server))
 
     def wait_for(self, service: str | bytes, workers: int = 1, timeout: float = 10.0) -> None:
-        """Waits until exactly so many ``workers`` (0: none) are registered for ``service``; over MDX and MDP one with ``concurrency=4``
+        """Waits until exactly ``workers`` workers (0: none) are registered for ``service``; over MDX and MDP one with ``concurrency=4``
         counts for four. Raises TimeoutError."""
         name = service.encode() if isinstance(service, str) else service
         try:
@@ -102,7 +102,7 @@ class Broker:
             raise TimeoutError(f"after {timeout:g} s {service!r} has {found} workers, not {workers}") from None
 
     def wait_until(self, condition: Callable[[BrokerServer], bool], timeout: float = 30.0) -> None:
-        """Waits until ``condition``, which is asked in the broker's thread, holds. Raises TimeoutError."""
+        """Waits until ``condition`` is true; it is called in the broker's thread. Raises TimeoutError."""
         self._background.run(self._until(condition, timeout))
 
     def close(self) -> None:
