@@ -3,17 +3,12 @@
 import contextlib
 import json
 
-from chaos.siege.peers import Foe, command, dbp, fill_catalog, flood, memo_ready, names
+from chaos.siege.peers import Foe, command, dbp, fill_catalog, flood, long_frame, memo_ready, names
 from chaos.siege.stand import MIB, Stand, attack
 from chaos.siege.work import seconds
 from polydomo.wire.frames import join
 
 PIECE = bytes(MIB)
-
-
-def long_frame(size: int, more: bool = False) -> bytes:
-    """The head of a ZMTP frame."""
-    return bytes((3 if more else 2,)) + size.to_bytes(8, "big")
 
 
 @attack("80 connections with an unfinished frame of 64 MiB each", connections=80)

@@ -129,6 +129,11 @@ def command(name: bytes, data: bytes) -> bytes:
     return bytes((4, len(body))) + body if len(body) < 256 else b"\x06" + len(body).to_bytes(8, "big") + body
 
 
+def long_frame(size: int, more: bool = False) -> bytes:
+    """The head of a ZMTP frame."""
+    return bytes((3 if more else 2,)) + size.to_bytes(8, "big")
+
+
 def sp_message(number: int, body: bytes) -> bytes:
     return (4 + len(body)).to_bytes(8, "big") + (number | 1 << 31).to_bytes(4, "big") + body
 

@@ -140,6 +140,7 @@ def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         "workers": with_parts(answer["workers"], answer["workers_by_state"]),
         "open requests": str(answer["open_requests"]),
         "bytes held": size(answer["held_bytes"]),
+        "memory": memory_told(answer.get("memory", {})),
         "answered": str(answer["answered"]),
         "failed": with_parts(sum(answer["failed"].values()), answer["failed"]),
         "refused": str(answer["refused"]),
@@ -152,6 +153,16 @@ def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         **({"jobs": jobs_told(answer["jobs"])} if answer.get("jobs") else {}),
     }
     show([Column("broker"), Column("", folds=True)], [[name, value] for name, value in shown.items()])
+
+
+def memory_told(memory: Row) -> str:
+    """What is held for peers, of what limit, and the largest kinds of it."""
+    if not memory:
+        return "-"
+    kinds = {kind: count for kind, count in memory.items() if kind not in ("limit", "total") and count}
+    largest = sorted(kinds, key=lambda kind: -kinds[kind])[:3]
+    parts = f" ({', '.join(f'{size(kinds[kind])} {kind}' for kind in largest)})" if largest else ""
+    return f"{size(memory['total'])} of {size(memory['limit']) if memory['limit'] else 'no limit'}{parts}"
 
 
 def listing(

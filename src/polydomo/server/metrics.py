@@ -187,6 +187,20 @@ def _requests(page: Page, server: "BrokerServer") -> None:
         [({}, broker.open_requests)],
     )
     page.family("polydomo_held_bytes", GAUGE, "Bodies of open requests.", [({}, broker.held_bytes)])
+    memory = broker.memory
+    memory.measure()
+    kinds: list[Sample] = [({"kind": kind}, size) for kind, size in memory.by_kind().items()]
+    page.family("polydomo_memory_bytes", GAUGE, "Memory held for peers, by what it is.", kinds)
+    page.family(
+        "polydomo_memory_limit_bytes", GAUGE, "The limit of all of it (limits.max_memory).", [({}, memory.limit)]
+    )
+    page.family("polydomo_memory_cut_total", COUNTER, "Connections closed for want of memory.", [({}, memory.cut)])
+    page.family(
+        "polydomo_throttled_connections",
+        GAUGE,
+        "Connections that are not read now for want of memory.",
+        [({}, len(memory.throttled))],
+    )
     tallies = _tallies(monitor.tallies)
     outcomes: list[Sample] = []
     for labels, tally in tallies:

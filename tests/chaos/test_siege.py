@@ -1,0 +1,62 @@
+"""Attacks on real brokers: what an honest client beside each may feel, and how much memory each may take.
+
+The small forms run with ``make test``, the full ones with ``make test-long``; ``make siege`` prints a table.
+"""
+
+import pytest
+
+from chaos.siege import memory, trust, work
+from chaos.siege.peers import Foe, flood, long_frame
+from chaos.siege.stand import ATTACKS, MIB, Stand, run
+from polydomo.wire.frames import join
+
+assert memory and trust and work  # they fill ATTACKS
+
+TRIES = 2  # a machine may pause a process in a way that its own counters do not show
+
+
+def held(name: str, full: bool) -> None:
+    for left in reversed(range(TRIES)):
+        _, breaches = run(ATTACKS[name], full)
+        if not breaches:
+            return
+        assert left, breaches
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.xdist_group("siege")
+@pytest.mark.parametrize("name", [name for name, attack in ATTACKS.items() if not attack.only_full])
+def test_an_attack_hurts_nobody(name: str) -> None:
+    held(name, full=False)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_in_full_hurts_nobody(name: str) -> None:
+    held(name, full=True)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.xdist_group("siege")
+def test_the_account_and_the_resident_memory_agree() -> None:
+    """Within 25 %, for bodies of open requests and for unfinished input."""
+    stand = Stand()
+    try:
+        before = stand.memory(), stand.ask(b"polydomo.status")["memory"]["total"]
+        foes = [Foe.zmtp(stand.port) for _ in range(6)]
+        request = join([b"", b"MDPC01", b"nobody", bytes(50_000)])
+        flood(foes[:3], [request * 300], 20.0)
+        flood(foes[3:], [long_frame(40 * MIB), *[bytes(MIB)] * 20], 20.0)
+        wanted = 3 * 300 * 50_000 + 3 * 20 * MIB
+
+        def booked() -> int:
+            return int(stand.ask(b"polydomo.status")["memory"]["total"] - before[1])
+
+        assert stand.wait_until(lambda: booked() >= wanted, 30.0), (booked(), wanted)
+        assert booked() == pytest.approx(stand.memory() - before[0], rel=0.25)
+        for foe in foes:
+            foe.close()
+        assert stand.wait_until(lambda: booked() < MIB, 30.0)
+    finally:
+        stand.close()
