@@ -79,6 +79,7 @@ MAX_PROGRESS_TEXT: Final = 1_000  # Characters of a partial reply that MCP progr
 MEMO_KEEP_BYTES: Final = 1024 * MIB  # Replies of memoised services in all; the least recently used make room.
 MEMO_KEEP_AGE: Final = 7 * 86_400.0  # ... and for how long.
 MAX_MEMO_NAMES: Final = 10_000  # Service names whose match with memo.services is remembered.
+MEMO_PRUNE: Final = 100  # Clients of memoised services that are looked through for those that have gone.
 MEMO_TRIM: Final = 0.9  # ... down to this part of it, so that not every new reply has to look for room.
 MEMO_RECENT_BYTES: Final = 64 * MIB  # Kept replies in memory as well: the others take a lookup in the file, some 10 us.
 MEMO_USED: Final = (

@@ -1,6 +1,7 @@
 """Memoised services: kept replies, identical requests at once, failures, deadlines and clients that leave."""
 
 from polydomo.broker.memoising import Memoiser
+from polydomo.limits import MEMO_PRUNE
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.request import CANCELLED, FAILED, NO_WORKER, OK, TIMEOUT
 from polydomo.wire.frames import join
@@ -153,3 +154,26 @@ def test_what_is_kept_can_be_listed_and_removed() -> None:
     assert "error" in memo.answer({"op": "rm"})  # type: ignore[operator]
     client.ask(b"x")
     assert len(worker.jobs) == 1
+
+
+def test_clients_are_served_in_turn() -> None:
+    """A client that floods a memoised service does not starve another one."""
+    world, _ = start()
+    worker, flood, other = world.worker(), world.client(), world.client()
+    for number in range(10):
+        flood.ask(b"%d" % number)
+    other.ask(b"x")
+    for _ in range(3):
+        worker.answer(b"done")
+    assert len(flood.finals) == 2 and other.finals == [[b"done"]]
+
+
+def test_what_is_kept_of_clients_that_have_gone_is_bounded() -> None:
+    world, memo = start()
+    worker = world.worker()
+    for number in range(3 * MEMO_PRUNE):
+        client = world.client()
+        client.ask(b"%d" % number)
+        worker.answer(b"done")
+        client.close()
+    assert len(memo._clients) <= MEMO_PRUNE and len(world.broker.sessions) <= MEMO_PRUNE + 2

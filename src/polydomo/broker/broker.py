@@ -250,7 +250,7 @@ class Broker(BrokerApi):
             admission.admitted(self, request, queued, target.queue_length)
         if target.paused:
             self.control.hold(request)
-        elif self.memoiser is not None and session is not self.memoiser and self.memoiser.takes(service):
+        elif self.memoiser is not None and not session.runs_memoised and self.memoiser.takes(service):
             self.memoiser.serve(request, needs_worker)
         elif not queued:
             dispatch.assign(self, target, request)

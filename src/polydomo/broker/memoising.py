@@ -12,12 +12,13 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from polydomo.broker import dispatch, outcomes, replies
-from polydomo.limits import MAX_MEMO_NAMES
+from polydomo.limits import MAX_MEMO_NAMES, MEMO_PRUNE
 from polydomo.protocols.detached import DetachedLink
 from polydomo.protocols.memo_values import MemoValues, StoreFault
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, FAILED, OUTCOMES, Request
 from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub
 
@@ -39,6 +40,26 @@ class Shared:
         self.waiting: dict[bytes, Request] = {}  # token -> request
 
 
+class MemoClient(Session):
+    """Makes the memoiser's requests on behalf of one client, so that clients are served in turn as they would be without it."""
+
+    protocol = "memoised"
+    runs_memoised = True
+    refuses_at_limit = True
+
+    def __init__(self, memoiser: "Memoiser", asker: Session) -> None:
+        super().__init__(memoiser.broker, DetachedLink(Hub(), Handler(), asker.link.peer))
+        self.memoiser = memoiser
+        self.asker = asker
+        memoiser.broker.session_opened(self)
+
+    def send_final(self, request: Request, body: Body) -> None:
+        self.memoiser.replied(request, body)
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        self.memoiser.failed(request, code, text)
+
+
 class Memoiser(Session):
     """See the module's text."""
 
@@ -57,6 +78,8 @@ class Memoiser(Session):
         self.open: dict[bytes, Shared] = {}  # by key
         self._holds: dict[Request, Shared] = {}  # a client's open request -> what it waits for
         self._names: dict[bytes, bool] = {}
+        self._clients: dict[Session, MemoClient] = {}  # by the client that they ask for
+        self._prune_at = MEMO_PRUNE
         broker.session_opened(self)
         worker = broker.register_worker(self, [], None, 0, False, 0.0, 0.0)
         assert worker is not None
@@ -102,13 +125,29 @@ class Memoiser(Session):
             shared = self.open[key] = Shared(key, service)
             shared.waiting[request.token] = request
             self._holds[request] = shared
-            own = broker.request(self, service.name, body, shared, needs_worker=needs_worker)
+            own = broker.request(self._client(request.session), service.name, body, shared, needs_worker=needs_worker)
             if self.open.get(key) is shared:
                 shared.request = own
             return
         self.joined += 1
         shared.waiting[request.token] = request
         self._holds[request] = shared
+
+    def _client(self, asker: Session) -> MemoClient:
+        client = self._clients.get(asker)
+        if client is None:
+            if len(self._clients) >= self._prune_at:
+                self._prune()
+            client = self._clients[asker] = MemoClient(self, asker)
+        return client
+
+    def _prune(self) -> None:
+        """Drops those whose client has gone. That is done when they have doubled, so that it costs little for each."""
+        for asker, client in list(self._clients.items()):
+            if asker.disconnected and not client.requests:
+                del self._clients[asker]
+                self.core.session_closed(client, CloseReason(CloseCause.PEER_CLOSED, "its client has gone"))
+        self._prune_at = max(MEMO_PRUNE, 2 * len(self._clients))
 
     def deliver(self, worker: Worker, request: Request) -> None:
         """``serve`` does it."""
@@ -126,7 +165,7 @@ class Memoiser(Session):
 
     # --- replies of workers
 
-    def send_final(self, request: Request, body: Body) -> None:
+    def replied(self, request: Request, body: Body) -> None:
         shared = request.ref
         if not isinstance(shared, Shared):
             return
@@ -139,7 +178,7 @@ class Memoiser(Session):
         for token in self._settle(shared):
             replies.final(self.core, self.worker, token, kept)
 
-    def send_failure(self, request: Request, code: str, text: str) -> None:
+    def failed(self, request: Request, code: str, text: str) -> None:
         """Failures are not kept: the next request tries again."""
         shared = request.ref
         if not isinstance(shared, Shared):

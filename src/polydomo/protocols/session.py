@@ -31,6 +31,7 @@ class Session(Handler):
         False  # a request at a limit is refused, since the protocol can say so; others are not read meanwhile
     )
     is_internal = False  # the broker's own client, which runs jobs
+    runs_memoised = False  # its requests for memoised services are run: they are those of the memoiser itself
     is_bridge = False  # the peer is another broker: the methods of the last group are implemented
 
     role: Role = SHARED  # of the listener that accepted the connection
