@@ -6,11 +6,12 @@
 from typing import TYPE_CHECKING
 
 from polydomo import limits
-from polydomo.broker import builtin_services, control, job_services, outcomes, service_table
+from polydomo.broker import builtin_services, control, deadlines, job_services, outcomes, queues, service_table
 from polydomo.broker.access import ADMIN, INSPECT
 from polydomo.broker.workers import SHUTTING_DOWN
+from polydomo.limits import SMALL_BODY
 from polydomo.protocols.model import Service
-from polydomo.protocols.request import DONE, OK, SHUTDOWN, Request, new_request
+from polydomo.protocols.request import DONE, OK, PARKED, SHUTDOWN, Request, new_request, new_time_limits
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, flat
 
@@ -124,3 +125,70 @@ def admitted(broker: "Broker", request: Request, queued: bool, queue_length: int
     """Every accepted request passes here, before it is dispatched or queued. ``queued``: no worker takes it at once, and
     ``queue_length`` others wait before it."""
     broker.recorder.accepted(request, queued, queue_length)
+
+
+def accept_batch(broker: "Broker", session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
+    """Several requests at once: those that will all be queued are accepted with one check of the limits."""
+    target = broker.services.get(service)
+    size = sum(map(len, bodies))
+    if (
+        bodies
+        and target is not None
+        and target.queue_length  # so all of them will wait
+        and target.workers
+        and target.queue_length + len(bodies) < broker.max_queue
+        and len(session.requests) + len(bodies) < broker.max_outstanding
+        and broker.held_bytes + size < broker.max_held_bytes
+        and session.held_bytes + size < broker.policy.max_client_bytes
+        and (session.may_request or (not broker.draining and broker.access.calls_freely(session, service)))
+        and not session.worker_count
+        and broker.memoiser is None
+        and not target.special
+    ):
+        number = broker.newest_request
+        now = broker.now
+        opened = session.requests
+        queue = queues.of_client(target, session)
+        length = target.queue_length
+        records = broker.records_messages
+        for body in bodies:
+            number += 1
+            request = new_request(number, session, target, body, ref, now)
+            opened[request] = None
+            if records:
+                admitted(broker, request, True, length)
+                length += 1
+            queue.append(request)
+        broker.newest_request = number
+        broker.held_bytes += size
+        if size > SMALL_BODY:
+            session.held_bytes += sum(map(outcomes.large, bodies))
+        target.accepted += len(bodies)
+        target.queue_length += len(bodies)
+        session.link.charge(limits.WORK_REQUEST * len(bodies) // 2)
+        return len(bodies)
+    taken = 0
+    for body in bodies:
+        broker.request(session, service, body, ref)
+        taken += 1
+        if session.link.state or session.link.pauses:
+            break
+    return taken
+
+
+def open_parked(broker: "Broker", request: Request, deadline: float) -> None:
+    """A client's request is accepted, and waits for the job store."""
+    session = request.session
+    request.state = PARKED
+    session.requests[request] = None
+    size = len(request.body)
+    broker.held_bytes += size
+    if size > SMALL_BODY:
+        session.held_bytes += size
+    if deadline:
+        request.time_limits = new_time_limits(deadline, 0.0, 0.0)
+        deadlines.arm(broker, request, request.time_limits)
+    if broker.records_messages:
+        admitted(broker, request, True, 0)
+    if broker.backpressure.at_limit(session, request.service):
+        broker.backpressure.pause(session, request.service)

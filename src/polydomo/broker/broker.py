@@ -1,7 +1,5 @@
-"""The broker: what may happen next.
-
-``Broker`` owns all services, workers and requests. Sessions call it through ``BrokerApi``; it answers by calling the sessions. What it does
-is divided among the modules of this package, which are the only ones to change its state:
+"""``Broker`` owns all services, workers and requests. Sessions call it through ``BrokerApi``; it answers by calling the sessions.
+The work is divided among the modules of this package, which are the only ones to change its state:
 
     admission, outcomes       a request is accepted; it ends
     dispatch, queues, tokens  which worker gets which request
@@ -12,7 +10,8 @@ is divided among the modules of this package, which are the only ones to change 
     access, access_rules      what a principal may do
     bridging, publishing      other brokers; topics
     durable, jobs, control    jobs that are kept in a store; services that are paused, workers that are drained
-    catalog, monitor          services that register themselves; states, events and figures
+    catalog, catalog_changes  services that register themselves
+    monitor, timekeeping      states, events and figures; timers
     schemas, memoising        what typed services take and give; replies that are kept
 
 Time is ``now``, which the owner of the loop sets before anything else. ``next_deadline`` says when ``run_timers`` must be called, and
@@ -21,10 +20,10 @@ Time is ``now``, which the owner of the loop sets before anything else. ``next_d
 A request is QUEUED, then HELD by one worker at a time, then DONE; ``outcomes.end`` is the only way there.
 """
 
-from polydomo import limits
 from polydomo.broker import (
     admission,
     builtin_services,
+    catalog_changes,
     deadlines,
     dispatch,
     invariants,
@@ -33,12 +32,15 @@ from polydomo.broker import (
     queues,
     replies,
     service_table,
+    sessions,
+    shutdown,
+    timekeeping,
     workers,
 )
-from polydomo.broker.access import BRIDGE, REGISTER, Access
+from polydomo.broker.access import BRIDGE, Access
 from polydomo.broker.backpressure import Backpressure
 from polydomo.broker.bridging import Bridging
-from polydomo.broker.catalog import Catalog, Entry
+from polydomo.broker.catalog import Catalog
 from polydomo.broker.control import Control
 from polydomo.broker.directory import Directory
 from polydomo.broker.durable import Durable
@@ -55,15 +57,14 @@ from polydomo.broker.request_ids import RequestId
 from polydomo.broker.schemas import Schemas
 from polydomo.broker.timers import Timers
 from polydomo.broker.tokens import Tokens
-from polydomo.errors import ProtocolViolation
-from polydomo.limits import MAX_VIOLATIONS, SMALL_BODY, WORK_REQUEST, WORK_VIOLATION
+from polydomo.limits import SMALL_BODY, WORK_REQUEST
 from polydomo.protocols.broker_api import BrokerApi
-from polydomo.protocols.model import LATE, Departure, Path, Service, Worker
-from polydomo.protocols.request import DONE, NO_WORKER, PARKED, QUEUED, SHUTDOWN, Request, new_request, new_time_limits
+from polydomo.protocols.model import Departure, Path, Service, Worker
+from polydomo.protocols.request import DONE, NO_WORKER, OK, QUEUED, Request, new_request, new_time_limits
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.closing import CloseReason
-from polydomo.wire.frames import Body
+from polydomo.wire.frames import Body, chain
 
 TOO_MUCH = "the broker is at a limit, and a connection that carries workers cannot be paused"
 
@@ -75,61 +76,17 @@ class Entropy:
         raise NotImplementedError
 
 
-class Alarm:
-    """A timer that a session set with ``set_timer``."""
-
-    def __init__(self, session: Session, key: object) -> None:
-        self.session = session
-        self.key = key
-
-
 class Broker(BrokerApi):
-    __slots__ = (  # instances with this many attributes are slow to read otherwise, and the hot path reads them all the time
-        "_entropy",
-        "access",
-        "address",
-        "backpressure",
-        "bridging",
-        "catalog",
-        "control",
-        "directory",
-        "draining",
-        "durable",
-        "ended_requests",
-        "held_bytes",
-        "listings",
-        "logins",
-        "max_held_bytes",
-        "max_outstanding",
+    # Instances with this many attributes are slow to read without slots, and the hot path reads them all the time.
+    __slots__ = (
+        "_entropy", "access", "address", "backpressure", "bridging", "catalog", "control", "directory", "draining",
+        "durable", "ended_requests", "held_bytes", "listings", "logins", "max_held_bytes", "max_outstanding",
         "max_queue",
-        "memo_workers",
-        "memoiser",
-        "memory",
-        "monitor",
-        "newest_request",
-        "newest_session",
-        "newest_worker",
-        "now",
-        "policy",
-        "publishing",
-        "recorder",
-        "records_bodies",
-        "records_messages",
-        "records_requests",
-        "refusal",
-        "registrations",
-        "schedulers",
-        "schemas",
-        "services",
-        "session_workers",
-        "sessions",
-        "started",
-        "timers",
-        "tokens",
-        "tuning",
-        "wall",
-        "workers",
-    )
+        "memo_workers", "memoiser", "memory", "monitor", "newest_request", "newest_session", "newest_worker", "now",
+        "policy", "publishing", "recorder", "records_bodies", "records_messages", "records_requests", "refusal",
+        "registrations", "schedulers", "schemas", "services", "session_workers", "sessions", "started", "timers",
+        "tokens", "tuning", "wall", "workers",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -278,51 +235,7 @@ class Broker(BrokerApi):
         return request
 
     def request_batch(self, session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
-        target = self.services.get(service)
-        size = sum(map(len, bodies))
-        if (
-            bodies
-            and target is not None
-            and target.queue_length  # so all of them will wait
-            and target.workers
-            and target.queue_length + len(bodies) < self.max_queue
-            and len(session.requests) + len(bodies) < self.max_outstanding
-            and self.held_bytes + size < self.max_held_bytes
-            and session.held_bytes + size < self.policy.max_client_bytes
-            and (session.may_request or (not self.draining and self.access.calls_freely(session, service)))
-            and not session.worker_count
-            and self.memoiser is None
-            and not target.special
-        ):
-            number = self.newest_request
-            now = self.now
-            opened = session.requests
-            queue = queues.of_client(target, session)
-            length = target.queue_length
-            records = self.records_messages
-            for body in bodies:
-                number += 1
-                request = new_request(number, session, target, body, ref, now)
-                opened[request] = None
-                if records:
-                    admission.admitted(self, request, True, length)
-                    length += 1
-                queue.append(request)
-            self.newest_request = number
-            self.held_bytes += size
-            if size > SMALL_BODY:
-                session.held_bytes += sum(map(outcomes.large, bodies))
-            target.accepted += len(bodies)
-            target.queue_length += len(bodies)
-            session.link.charge(WORK_REQUEST * len(bodies) // 2)
-            return len(bodies)
-        taken = 0
-        for body in bodies:
-            self.request(session, service, body, ref)
-            taken += 1
-            if session.link.state or session.link.pauses:
-                break
-        return taken
+        return admission.accept_batch(self, session, service, bodies, ref)
 
     def cancel(self, request: Request, why: str) -> None:
         if request.state != DONE:
@@ -360,8 +273,41 @@ class Broker(BrokerApi):
     def partial(self, worker: Worker, token: bytes, body: Body) -> bool:
         return replies.partial(self, worker, token, body)
 
-    def final(self, worker: Worker, token: bytes, body: Body) -> bool:
-        return replies.final(self, worker, token, body)
+    def final(self, worker: Worker, token: bytes, body: Body) -> bool:  # written out here, since it is hot
+        request = worker.held.pop(token, None)
+        if request is None:
+            replies.stale(self, worker, token, "final", len(body))
+            return False
+        worker.last_heard = now = self.now
+        worker.done += 1
+        took = now - request.dispatched
+        worker.busy_time += took
+        if took > worker.slowest:
+            worker.slowest = took
+        parts = request.history.held_partials
+        if request.state == DONE:
+            if self.records_messages:
+                self.recorder.reply_ignored(request, worker)
+        elif parts is not None and not replies.fits(self, parts, body):
+            replies.too_large(self, request)
+        else:
+            if parts is not None:
+                body = chain([*parts.bodies, body])
+            request.reply_size += len(body)
+            if self.records_bodies:
+                self.recorder.reply_body(request, body)
+            outcomes.end(self, request, OK, "")
+            request.session.send_final(request, body)
+        link = worker.session.link
+        link.work_left -= WORK_REQUEST
+        if link.work_left < 0:
+            link.use_up()
+        only = worker.only_service
+        if only is not None and only.queue_length and worker.auto_credit and not worker.held and not worker.credit:
+            dispatch.dispatch(self, queues.pop(only), worker)  # what ``request_answered`` does in the common case
+        else:
+            dispatch.request_answered(self, worker)
+        return True
 
     def fail(self, worker: Worker, token: bytes, code: str, text: str) -> bool:
         return replies.fail(self, worker, token, code, text)
@@ -381,41 +327,13 @@ class Broker(BrokerApi):
     # --- connections
 
     def session_opened(self, session: Session) -> None:
-        self.newest_session += 1
-        session.number = self.newest_session
-        if self.draining or session.principal:
-            session.may_request = False  # each of its requests goes through ``admission.resolve``
-        self.sessions[session] = None
-        if session.publishes and self.ended_requests is None:
-            self.ended_requests = EndedRequests()
-        self.monitor.opened(session)
-        self.recorder.opened(session)
+        sessions.opened(self, session)
 
     def session_closed(self, session: Session, reason: CloseReason) -> None:
-        if session.disconnected:
-            return
-        session.disconnected = True
-        self.sessions.pop(session, None)
-        self.backpressure.forget(session)
-        self.memory.forget(session.link)
-        self.publishing.forget(session)
-        self.monitor.closed(session, reason)
-        self.recorder.closed(session, str(reason))
-        for request in list(session.requests):
-            outcomes.cancel(self, request, "the client has gone")
-        carried = list(self.session_workers.get(session, ()))
-        for worker in carried:
-            dispatch.clear_credit(worker)  # a request that one of them held must not go to another of them
-        for worker in carried:
-            workers.lose(self, worker, Departure.LOST, str(reason))
+        sessions.closed(self, session, reason)
 
     def report_violation(self, session: Session, what: str) -> None:
-        self.monitor.violations += 1
-        self.recorder.violated(session, what)
-        session.violations += 1
-        session.link.charge(WORK_VIOLATION)
-        if session.violations >= MAX_VIOLATIONS:
-            session.link.violation(ProtocolViolation(f"{session.violations} messages that its protocol does not allow"))
+        sessions.violated(self, session, what)
 
     def report_slow_subscriber(self, session: Session, what: str) -> None:
         self.recorder.slow_subscriber(session, what)
@@ -439,23 +357,6 @@ class Broker(BrokerApi):
 
     def pause_service(self, name: bytes, paused: bool) -> None:
         self.control.pause(name, paused)
-
-    def open_parked(self, request: Request, deadline: float) -> None:
-        """A client's request is accepted, and waits for the job store."""
-        session = request.session
-        request.state = PARKED
-        session.requests[request] = None
-        size = len(request.body)
-        self.held_bytes += size
-        if size > SMALL_BODY:
-            session.held_bytes += size
-        if deadline:
-            request.time_limits = new_time_limits(deadline, 0.0, 0.0)
-            deadlines.arm(self, request, request.time_limits)
-        if self.records_messages:
-            admission.admitted(self, request, True, 0)
-        if self.backpressure.at_limit(session, request.service):
-            self.backpressure.pause(session, request.service)
 
     def has_worker(self, service: bytes) -> bool:
         known = self.services.get(service)
@@ -501,85 +402,24 @@ class Broker(BrokerApi):
 
     def next_deadline(self) -> float | None:
         """When ``run_timers`` must be called, if nothing else happens before."""
-        own = self.timers.next()
-        resume = self.access.resume_at
-        if resume and (own is None or resume < own):
-            own = resume
-        catalog = self.catalog.next_deadline()
-        if own is None or (catalog is not None and catalog < own):
-            own = catalog
-        if self.durable is not None:
-            jobs = self.durable.next_deadline()
-            if own is None or (jobs is not None and jobs < own):
-                own = jobs
-        return own
+        return timekeeping.next_deadline(self)
 
     def run_timers(self) -> None:
         """Does everything that is due at ``now``."""
-        due = self.next_deadline()
-        if due is not None and self.now - due > limits.OVERSLEPT:
-            liveness.excuse_silence(self, self.now - due)
-        fault: Exception | None = None
-        for key, item in self.timers.due(self.now):
-            try:
-                self._timer_due(key, item)
-            except Exception as error:  # the other timers must still run
-                fault = error
-        if self.durable is not None:
-            self.durable.run_due()
-        self.catalog.run_timers(self.now)
-        self._report_catalog_changes()
-        if fault is not None:
-            raise fault
-
-    def _timer_due(self, key: int, item: object) -> None:
-        # An earlier timer may have ended this item or set it a new timer, whose key is another.
-        if isinstance(item, Request):
-            if item.time_limits is not None and item.time_limits.timer == key:
-                deadlines.request_due(self, item, item.time_limits)
-        elif isinstance(item, Worker):
-            if item.timer == key:
-                item.timer = 0
-                liveness.check_worker(self, item)
-        elif isinstance(item, Service):
-            if item.timer == key:
-                deadlines.service_due(self, item)
-        elif isinstance(item, Alarm) and not item.session.disconnected:
-            item.session.on_timer(item.key)
+        timekeeping.run_timers(self)
 
     def set_timer(self, seconds: float, session: Session, key: object) -> None:
-        self.timers.add(self.now, self.now + seconds, Alarm(session, key))
+        self.timers.add(self.now, self.now + seconds, timekeeping.Alarm(session, key))
 
     # --- shutdown
 
     def drain(self) -> None:
         """Accepts nothing more; requests without a worker end now, the others may finish."""
-        self._stop_accepting()
-        for service in list(self.services.values()):
-            workers.end_unserved(self, service)
-        self.control.end_all()
-        if self.durable is not None:
-            self.durable.drain()
-
-    def _stop_accepting(self) -> None:
-        self.draining = True
-        self.bridging.withdraw_all()
-        for session in self.sessions:
-            session.may_request = False
+        shutdown.drain(self)
 
     def shutdown(self) -> None:
         """Ends every open request and dismisses every worker."""
-        self._stop_accepting()
-        for session in list(self.sessions):
-            for request in list(session.requests):
-                if request.state == QUEUED:
-                    queues.remove(request.service, request)
-                elif request.state == PARKED and outcomes.unpark(self, request):
-                    continue
-                outcomes.fail(self, request, SHUTDOWN, workers.SHUTTING_DOWN)
-        for worker in list(self.workers):
-            worker.session.dismiss(worker)
-            workers.lose(self, worker, Departure.LEFT, workers.SHUTTING_DOWN)
+        shutdown.shutdown(self)
 
     # --- publishing
 
@@ -634,39 +474,19 @@ class Broker(BrokerApi):
     def catalog_register(
         self, session: Session, name: str, address: str, info: "dict[str, object]", interval: float
     ) -> str:
-        session.link.charge(limits.WORK_OFFER)
-        if not self.access.may(session, REGISTER, name):
-            return self.refusal
-        refusal = self.directory.refusal(name, address)
-        if not refusal:
-            refusal = self.catalog.register(self.now, name, address, info, interval, session)
-        self._report_catalog_changes()
-        return refusal
+        return catalog_changes.register(self, session, name, address, info, interval)
 
     def catalog_update(self, session: Session, name: str, address: str, changes: "dict[str, object]") -> str:
-        if not self.access.may(session, REGISTER, name):
-            return self.refusal
-        session.link.charge(limits.WORK_OFFER)
-        refusal = self.catalog.update(self.now, name, address, changes, session)
-        self._report_catalog_changes()
-        return refusal
+        return catalog_changes.update(self, session, name, address, changes)
 
     def catalog_heartbeat(self, name: str, address: str) -> bool:
-        known = self.catalog.heartbeat(self.now, name, address)
-        self._report_catalog_changes()
-        return known
-
-    def catalog_udp_heartbeat(self, name: str, address: str) -> None:
-        self.catalog.udp_heartbeat(self.now, name, address)
-        self._report_catalog_changes()
+        return catalog_changes.heartbeat(self, name, address)
 
     def catalog_beats_by_udp(self, name: str) -> bool:
         return self.catalog.beats_by_udp(self.now, name)
 
     def catalog_remove(self, name: str, address: str, why: str) -> bool:
-        known = self.catalog.remove(self.now, name, address, why)
-        self._report_catalog_changes()
-        return known
+        return catalog_changes.remove(self, name, address, why)
 
     def catalog_lookup(self, name: str) -> "dict[str, object] | None":
         return self.directory.lookup(name)
@@ -679,20 +499,6 @@ class Broker(BrokerApi):
 
     def catalog_page(self) -> bytes:
         return self.directory.page()
-
-    def _report_catalog_changes(self) -> None:
-        if self.catalog.changed:
-            changed, self.catalog.changed = self.catalog.changed, []
-            for entry in changed:
-                self.monitor.catalogued(entry)
-                if entry.state == LATE and entry.datagram:
-                    # "In the event of a missing beat, heartbeats will switch over to reliable TCP connections"
-                    self.probe(entry)
-
-    def probe(self, entry: Entry) -> None:
-        """Asks the service itself, over the connection that registered it, if that is still open."""
-        if entry.session is not None and not entry.session.disconnected:
-            entry.session.probe(entry.name)
 
     def check_invariants(self) -> None:
         """For tests: raises AssertionError if the state contradicts itself."""

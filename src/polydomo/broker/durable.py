@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
-from polydomo.broker import job_services, outcomes
+from polydomo.broker import admission, job_services, outcomes
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import EXPIRED, JobPolicy, Jobs, Listener, Runner
@@ -273,7 +273,7 @@ class Durable(Runner, Clockwork):
         if error is not None:
             self._refuse(request, error)
             return None
-        broker.open_parked(request, deadline)
+        admission.open_parked(broker, request, deadline)
         wait = self.parked[request] = Wait(True, broker.now + STORE_ANSWER)
         content = bytes(body)
         unique = identity if len(identity) >= UNIQUE_ID else b""

@@ -119,7 +119,7 @@ class Memoiser(Session):
                 kept = None  # memoising is not worth a failure
             if kept is not None:
                 self.hits += 1
-                replies.final(broker, self.worker, request.token, kept)
+                broker.final(self.worker, request.token, kept)
                 return
             self.misses += 1
             shared = self.open[key] = Shared(key, service)
@@ -176,7 +176,7 @@ class Memoiser(Session):
         except StoreFault:
             self.faults += 1
         for token in self._settle(shared):
-            replies.final(self.core, self.worker, token, kept)
+            self.core.final(self.worker, token, kept)
 
     def failed(self, request: Request, code: str, text: str) -> None:
         """Failures are not kept: the next request tries again."""

@@ -6,8 +6,8 @@ from polydomo import limits
 from polydomo.broker import deadlines, dispatch, outcomes, queues, service_table, workers
 from polydomo.broker.access import CALL
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import DONE, FAILED, OK, QUEUED, REFUSED, TOO_LARGE, HeldPartials, Request
-from polydomo.wire.frames import Body, chain, count
+from polydomo.protocols.request import DONE, FAILED, QUEUED, REFUSED, TOO_LARGE, HeldPartials, Request
+from polydomo.wire.frames import Body, count
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -38,7 +38,7 @@ def partial(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
     parts = history.held_partials
     if parts is None:
         parts = history.held_partials = HeldPartials()
-    if _fits(broker, parts, body):
+    if fits(broker, parts, body):
         parts.bodies.append(body)
         parts.size += len(body)
         parts.held_for = worker.session
@@ -46,44 +46,7 @@ def partial(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
         parts.frames += max(1, count(body))
         broker.held_bytes += len(body)
     else:
-        _too_large(broker, request)
-    return True
-
-
-def final(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
-    request = worker.held.pop(token, None)
-    if request is None:
-        stale(broker, worker, token, "final", len(body))
-        return False
-    worker.last_heard = now = broker.now
-    worker.done += 1
-    took = now - request.dispatched
-    worker.busy_time += took
-    if took > worker.slowest:
-        worker.slowest = took
-    parts = request.history.held_partials
-    if request.state == DONE:
-        if broker.records_messages:
-            broker.recorder.reply_ignored(request, worker)
-    elif parts is not None and not _fits(broker, parts, body):
-        _too_large(broker, request)
-    else:
-        if parts is not None:
-            body = chain([*parts.bodies, body])
-        request.reply_size += len(body)
-        if broker.records_bodies:
-            broker.recorder.reply_body(request, body)
-        outcomes.end(broker, request, OK, "")
-        request.session.send_final(request, body)
-    link = worker.session.link
-    link.work_left -= limits.WORK_REQUEST
-    if link.work_left < 0:
-        link.use_up()
-    only = worker.only_service
-    if only is not None and only.queue_length and worker.auto_credit and not worker.held and not worker.credit:
-        dispatch.dispatch(broker, queues.pop(only), worker)  # what ``request_answered`` does in the common case
-    else:
-        dispatch.request_answered(broker, worker)
+        too_large(broker, request)
     return True
 
 
@@ -182,12 +145,12 @@ def stale(broker: "Broker", worker: Worker, token: bytes, what: str, size: int) 
     broker.recorder.stale(worker, token, what, size)
 
 
-def _fits(broker: "Broker", parts: HeldPartials, body: Body) -> bool:
+def fits(broker: "Broker", parts: HeldPartials, body: Body) -> bool:
     """Whether one more part keeps the joined reply within the limits of a message, in bytes and in frames."""
     size = parts.size + len(body)
     return size <= broker.policy.max_message and parts.frames + count(body) <= limits.MAX_BODY_FRAMES
 
 
-def _too_large(broker: "Broker", request: Request) -> None:
+def too_large(broker: "Broker", request: Request) -> None:
     bound = f"{broker.policy.max_message} bytes or {limits.MAX_BODY_FRAMES} frames"
     outcomes.fail(broker, request, TOO_LARGE, f"its partial replies passed {bound} in all")

@@ -6,6 +6,7 @@ malformed or forged is counted and ignored.
 
 from typing import TYPE_CHECKING, Final
 
+from polydomo.broker import catalog_changes
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.limits import UDP_PROBE
 from polydomo.protocols import dbp, dbp_udp
@@ -46,9 +47,9 @@ class UdpHeartbeats:
             # "confirmed over TCP": it is asked there, and only its silence or its word there ends anything
             if self.broker.now >= entry.probed + max(entry.beat, UDP_PROBE):
                 entry.probed = self.broker.now  # goodbyes can be forged: they must not make us send without end
-                self.broker.probe(entry)
+                catalog_changes.probe(entry)
             return GOODBYE
-        self.broker.catalog_udp_heartbeat(datagram.name, host)
+        catalog_changes.udp_heartbeat(self.broker, datagram.name, host)
         return BEAT
 
     def due(self) -> float | None:

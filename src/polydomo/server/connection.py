@@ -205,7 +205,8 @@ class Connection(asyncio.Protocol):
             link.needs_full_flush = True
         self.link = link
         link.source = self.source
-        link.local = self.local
+        if not self.local:
+            link.local = False
         link.owner = self
         self._first = b""
         detector.attach(link)

@@ -111,23 +111,25 @@ class Link:
     wire = ""  # "zmtp", "sp" or "http", for people
     seals = False  # ``out`` must not be written as it is: the owner gets what to write from ``take``
 
+    # Set on the instance only where they differ: an instance with over 30 attributes is slower to read, and links are hot.
+    principal = ""  # who the peer proved to be; empty without access control
+    close_reason: CloseReason | None = None  # set unless OPEN
+    fault: ProtocolViolation | None = None  # what the peer did wrong, if that is why it is closed
+    identity = b""  # that the peer gave itself (ZMTP); b"" is none
+    owner: Any = None  # for the owner of the socket
+    local = True  # no other machine could have made the connection
+    peer_is_broker = False  # the peer said so
+    source = ""  # who the peer is, for fairness: its address, or who it proved to be
+
     def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:
         self.hub = hub
         self.handler = handler
         self.peer = peer  # the peer's address, for people
-        self.principal = ""  # who the peer proved to be; empty without access control
         self.state: int = OPEN
         self.pauses = 0
-        self.close_reason: CloseReason | None = None  # set unless OPEN
-        self.fault: ProtocolViolation | None = None  # what the peer did wrong, if that is why it is closed
         self.out: list[Body] = []  # while not empty, the link is in ``hub.dirty``, or its owner keeps it
         self.needs_full_flush = False  # the owner must look at ``state`` and ``pauses``, or must not join ``out``
         self.fast_path_size = 0  # see ``Handler.fast_path``
-        self.identity = b""  # that the peer gave itself (ZMTP); b"" is none
-        self.owner: Any = None  # for the owner of the socket
-        self.local = True  # no other machine could have made the connection
-        self.peer_is_broker = False  # the peer said so
-        self.source = ""  # who the peer is, for fairness: its address, or who it proved to be
         self.work_left = NO_LIMIT if hub.turns is None else hub.turns.share  # until it must wait for the next turn
         self.input_bytes = 0  # unfinished input, and what came while paused
         self.unsent_bytes = 0  # what the peer has not read yet, as far as its owner knows

@@ -59,6 +59,12 @@ class ZmtpLink(Link):
     """One ZMTP connection; the listening end fits its socket type to the peer's, the dialing end has its own."""
 
     wire = "zmtp"
+    version = (3, 1)
+    listener = True
+    peer_type = b""
+    _plain = 0  # pieces of ``out`` that belong to the handshake, and are not sealed
+    _greeted = False
+    _select: Select | None = None  # gives a listener's end of the mechanism that the peer's greeting names
 
     def __init__(
         self,
@@ -77,21 +83,19 @@ class ZmtpLink(Link):
         self._hasty = False  # in traffic, with a handler that has a quick way, and with nothing put aside
         self._rest = b""  # an unfinished message, or what came while paused
         self._gather: BytesIO | None = None  # the same, for a long one
-        self.listener = listener
+        if not listener:
+            self.listener = False
         self.bounds = bounds
         self.fast_path_size = max(0, min(limits.BIG_BODY, bounds.max_frame, bounds.max_message) - ORDINARY_ENVELOPE)
-        self._select = select  # gives a listener's end of the mechanism that the peer's greeting names
+        if select is not None:
+            self._select = select
         self.mechanism: Mechanism | None = (
             mechanism if mechanism is not None else (Null(listener, socket_type, our_identity))
         )
-        self._plain = 0  # pieces of ``out`` that belong to the handshake, and are not sealed
-        self.version = (3, 1)
         self.our_type = socket_type
-        self.peer_type = b""
         self._scan = 0  # how far the unfinished message was looked at
         self._count = 0  # frames of it seen
         self._need = 0  # no use looking again before it has this many bytes
-        self._greeted = False
         if not listener:
             self._greet()
 
@@ -205,7 +209,8 @@ class ZmtpLink(Link):
     def _shake_greeting(self, data: bytes) -> bytes:
         if len(data) < GREETING_SIZE - 11:
             return data
-        self.version = (3, min(data[0], 1))  # "A peer MUST accept higher protocol versions as valid."
+        if data[0] < 1:  # else 3.1: "A peer MUST accept higher protocol versions as valid."
+            self.version = (3, 0)
         theirs = data[1:21].rstrip(b"\x00")
         if self._select is not None:
             self.mechanism = self._select(theirs)
@@ -287,9 +292,11 @@ class ZmtpLink(Link):
     def _opened(self, our_type: bytes, peer_type: bytes, identity: bytes) -> None:
         self.our_type = our_type
         self.peer_type = peer_type
-        self.identity = identity
+        if identity:
+            self.identity = identity
         assert self.mechanism is not None
-        self.principal = self.mechanism.principal
+        if self.mechanism.principal:
+            self.principal = self.mechanism.principal
         if self.mechanism.transforms:
             self.seals = True
             self.needs_full_flush = True

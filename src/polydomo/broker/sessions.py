@@ -1,0 +1,54 @@
+"""Sessions: connections are opened and closed, and peers that break their protocol are reported."""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker import dispatch, outcomes, workers
+from polydomo.broker.ended_requests import EndedRequests
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import MAX_VIOLATIONS, WORK_VIOLATION
+from polydomo.protocols.model import Departure
+from polydomo.protocols.session import Session
+from polydomo.wire.closing import CloseReason
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+def opened(broker: "Broker", session: Session) -> None:
+    broker.newest_session += 1
+    session.number = broker.newest_session
+    if broker.draining or session.principal:
+        session.may_request = False  # each of its requests goes through ``admission.resolve``
+    broker.sessions[session] = None
+    if session.publishes and broker.ended_requests is None:
+        broker.ended_requests = EndedRequests()
+    broker.monitor.opened(session)
+    broker.recorder.opened(session)
+
+
+def closed(broker: "Broker", session: Session, reason: CloseReason) -> None:
+    if session.disconnected:
+        return
+    session.disconnected = True
+    broker.sessions.pop(session, None)
+    broker.backpressure.forget(session)
+    broker.memory.forget(session.link)
+    broker.publishing.forget(session)
+    broker.monitor.closed(session, reason)
+    broker.recorder.closed(session, str(reason))
+    for request in list(session.requests):
+        outcomes.cancel(broker, request, "the client has gone")
+    carried = list(broker.session_workers.get(session, ()))
+    for worker in carried:
+        dispatch.clear_credit(worker)  # a request that one of them held must not go to another of them
+    for worker in carried:
+        workers.lose(broker, worker, Departure.LOST, str(reason))
+
+
+def violated(broker: "Broker", session: Session, what: str) -> None:
+    broker.monitor.violations += 1
+    broker.recorder.violated(session, what)
+    session.violations += 1
+    session.link.charge(WORK_VIOLATION)
+    if session.violations >= MAX_VIOLATIONS:
+        session.link.violation(ProtocolViolation(f"{session.violations} messages that its protocol does not allow"))

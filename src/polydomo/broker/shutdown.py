@@ -1,0 +1,42 @@
+"""Shutdown: the broker accepts nothing more, lets requests finish, and dismisses its workers."""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker import outcomes, queues, workers
+from polydomo.protocols.model import Departure
+from polydomo.protocols.request import PARKED, QUEUED, SHUTDOWN
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+def drain(broker: "Broker") -> None:
+    """Accepts nothing more; requests without a worker end now, the others may finish."""
+    _stop_accepting(broker)
+    for service in list(broker.services.values()):
+        workers.end_unserved(broker, service)
+    broker.control.end_all()
+    if broker.durable is not None:
+        broker.durable.drain()
+
+
+def _stop_accepting(broker: "Broker") -> None:
+    broker.draining = True
+    broker.bridging.withdraw_all()
+    for session in broker.sessions:
+        session.may_request = False
+
+
+def shutdown(broker: "Broker") -> None:
+    """Ends every open request and dismisses every worker."""
+    _stop_accepting(broker)
+    for session in list(broker.sessions):
+        for request in list(session.requests):
+            if request.state == QUEUED:
+                queues.remove(request.service, request)
+            elif request.state == PARKED and outcomes.unpark(broker, request):
+                continue
+            outcomes.fail(broker, request, SHUTDOWN, workers.SHUTTING_DOWN)
+    for worker in list(broker.workers):
+        worker.session.dismiss(worker)
+        workers.lose(broker, worker, Departure.LEFT, workers.SHUTTING_DOWN)

@@ -1,0 +1,71 @@
+"""Timekeeping: when something is due next, and doing what is due."""
+
+from typing import TYPE_CHECKING
+
+from polydomo import limits
+from polydomo.broker import catalog_changes, deadlines, liveness
+from polydomo.protocols.model import Service, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.session import Session
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+class Alarm:
+    """A timer that a session set with ``set_timer``."""
+
+    def __init__(self, session: Session, key: object) -> None:
+        self.session = session
+        self.key = key
+
+
+def next_deadline(broker: "Broker") -> float | None:
+    """When ``run_timers`` must be called, if nothing else happens before."""
+    own = broker.timers.next()
+    resume = broker.access.resume_at
+    if resume and (own is None or resume < own):
+        own = resume
+    catalog = broker.catalog.next_deadline()
+    if own is None or (catalog is not None and catalog < own):
+        own = catalog
+    if broker.durable is not None:
+        jobs = broker.durable.next_deadline()
+        if own is None or (jobs is not None and jobs < own):
+            own = jobs
+    return own
+
+
+def run_timers(broker: "Broker") -> None:
+    """Does everything that is due at ``now``."""
+    due = next_deadline(broker)
+    if due is not None and broker.now - due > limits.OVERSLEPT:
+        liveness.excuse_silence(broker, broker.now - due)
+    fault: Exception | None = None
+    for key, item in broker.timers.due(broker.now):
+        try:
+            _timer_due(broker, key, item)
+        except Exception as error:  # the other timers must still run
+            fault = error
+    if broker.durable is not None:
+        broker.durable.run_due()
+    broker.catalog.run_timers(broker.now)
+    catalog_changes.report(broker)
+    if fault is not None:
+        raise fault
+
+
+def _timer_due(broker: "Broker", key: int, item: object) -> None:
+    # An earlier timer may have ended this item or set it a new timer, whose key is another.
+    if isinstance(item, Request):
+        if item.time_limits is not None and item.time_limits.timer == key:
+            deadlines.request_due(broker, item, item.time_limits)
+    elif isinstance(item, Worker):
+        if item.timer == key:
+            item.timer = 0
+            liveness.check_worker(broker, item)
+    elif isinstance(item, Service):
+        if item.timer == key:
+            deadlines.service_due(broker, item)
+    elif isinstance(item, Alarm) and not item.session.disconnected:
+        item.session.on_timer(item.key)

@@ -1,0 +1,26 @@
+"""Objects of the hot path stay small enough for CPython to share their keys: past 30 attributes every read becomes slower."""
+
+from polydomo.protocols.mdp1 import Mdp1Session
+from polydomo.protocols.mdx import MdxSession
+from polydomo.protocols.model import Service, Worker
+from polydomo.wire.link import Handler, Hub
+from polydomo.wire.zmtp import ZmtpLink
+from tests.broker.rig import World
+from tests.wire.zmtp_rig import GREETING_31, ready
+
+SHARED_KEYS = 30
+
+
+def test_hot_objects_share_their_keys() -> None:
+    world = World()
+    link = ZmtpLink(Hub(), Handler(), "tcp://127.0.0.1:1")
+    link.receive(GREETING_31 + ready())
+    link.owner, link.source, link.local = world, "127.0.0.1", False  # as the server does
+    sessions = [Mdp1Session(world.broker, link), MdxSession(world.broker, link)]
+    for thing in (link, Service(b"echo"), Worker(sessions[0], None, 1, True, 0.0, 0.0), *sessions):
+        count = len(vars(thing))
+        assert count <= SHARED_KEYS, f"{type(thing).__name__} has {count} attributes"
+
+
+def test_the_broker_has_slots_for_everything() -> None:
+    assert not vars(World().broker)
