@@ -199,4 +199,22 @@ def test_a_reload_keeps_http_connections_whose_token_is_still_good(
     connection.close()
     assert ask(bearer) == 401
     connection.close()
+    before = broker._server.access.file if broker._server is not None and broker._server.access is not None else None
     place.write(text)
+    broker.wait_until(lambda server: server.access is not None and server.access.file is not before)
+
+
+def test_a_token_counts_for_its_own_request_only(place: Place, broker: polydomo.testing.Broker) -> None:
+    """A connection may carry the requests of several people, as that of a proxy does."""
+    import http.client
+
+    host, port = broker.url.removeprefix("tcp://").split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
+    statuses = []
+    for headers in ({"Authorization": f"Bearer {TOKEN}"}, {}, {"Authorization": f"Bearer {TOKEN}"}):
+        connection.request("GET", "/v1/status", headers=headers)
+        response = connection.getresponse()
+        response.read()
+        statuses.append(response.status)
+    connection.close()
+    assert statuses == [200, 401, 200]

@@ -103,6 +103,7 @@ class Identity:
         self.private = private  # nobody can listen: loopback, ipc or TLS
         self.max_frame = max_frame
         self.proof: Proof | None = None
+        self.counted: Proof | None = None  # HTTP: what the last request showed
 
     def by_tls(self, tls: TlsBytes) -> None:
         """The TLS handshake is done."""

@@ -490,7 +490,7 @@ class BrokerServer:
             if identity is None or link is None or not link.open:
                 continue
             why = ""
-            if connection.principal and self.access.lookup(identity.proof) != connection.principal:
+            if connection.principal and self.access.lookup(identity.counted or identity.proof) != connection.principal:
                 why = "its credentials were revoked"
             elif isinstance(link.handler, Session):
                 why = self.broker.access.lost_right(link.handler)

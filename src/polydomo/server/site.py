@@ -83,7 +83,7 @@ def identify(server: "BrokerServer", session: HttpSession, head: RequestHead) ->
         except AccessDenied as error:
             raise HttpError(503, str(error), close=False) from None
         connection.known_as(name)
-        identity.proof = proof
+    identity.counted = proof  # a reload looks at it; the next request must bring its own
     return name
 
 
