@@ -84,7 +84,7 @@ def submit(
     service: Service,
     body: Body = None,
     to: To = None,
-    key: Annotated[
+    idempotency_key: Annotated[
         str | None, typer.Option("--idempotency-key", metavar="TEXT", help="The same key is the same job.")
     ] = None,
     delay: Annotated[str | None, typer.Option(metavar="TIME", help="Do not start before: 10m.")] = None,
@@ -124,7 +124,7 @@ def submit(
         return await client.submit_job(
             os.fsencode(service).decode(),
             *frames,
-            key=key,
+            key=idempotency_key,
             delay=journal_search.seconds("--delay", delay),
             at=moment,
             priority=priority,
