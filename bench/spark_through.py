@@ -88,7 +88,7 @@ def main() -> None:
                     given.single,
                     through(single, "echo", to=url, schema="reply STRING", body="word"),
                 )
-            bench = [sys.executable, "-m", "polydomo", "bench", "echo", "--to", url]
+            bench = [sys.executable, "-m", "polydomo", "bench", "--to", url]
             bench += ["--clients", str(TASKS), "--outstanding", "64", "--duration", "5", "--json"]
             done = subprocess.run(bench, capture_output=True, text=True, check=False)
             print(

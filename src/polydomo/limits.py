@@ -477,6 +477,7 @@ SPARK_CALL_TIME: Final = 60.0  # Seconds for one call of a task: a batch of rows
 SPARK_HEARD: Final = 10_000  # Publications written to the spool together, and in one batch of a stream.
 SPARK_RECONNECT: Final = 0.5  # Seconds until a stream that lost its broker connects again.
 SQL_BATCH_ROWS: Final = 10_000  # Rows of one partial reply of the service spark.sql.
+SQL_LEAST_ROWS: Final = 1_000  # ... and fewer only at the end of a result: partitions can be tiny.
 SQL_MAX_ROWS: Final = 10_000_000  # Rows of one result, unless the service is told otherwise, ...
 SQL_MAX_BYTES: Final = 4096 * MIB  # ... its bytes, ...
 SQL_MAX_TIME: Final = 600.0  # ... and the seconds that a query may take.

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from polydomo.client.blocking import Client
 from polydomo.errors import CallFailed, PolydomoError
-from polydomo.limits import SQL_BATCH_ROWS, SQL_LOOK, SQL_MAX_BYTES, SQL_MAX_ROWS, SQL_MAX_TIME
+from polydomo.limits import SQL_BATCH_ROWS, SQL_LEAST_ROWS, SQL_LOOK, SQL_MAX_BYTES, SQL_MAX_ROWS, SQL_MAX_TIME
 from polydomo.spark.bodies import arrow_body, to_json
 from polydomo.worker.call import Call
 
@@ -155,18 +155,37 @@ class SqlService:
         sent = 0
         if format == "csv":
             yield 0, (",".join(names) + "\n").encode()
+        held: list[bytes] = []  # small pieces are sent together
+        rows = 0
         for row in made.toLocalIterator(prefetchPartitions=True):
-            if sent >= most:
-                yield row.rows, b""
-                return
             body = bytes(row.body)
-            if sent + row.rows > most and format == "arrow":
-                table = pa.ipc.open_stream(body).read_all().slice(0, most - sent)
-                body = arrow_body(table.combine_chunks().to_batches()[0]) if table.num_rows else b""
-            elif sent + row.rows > most:
-                body = b"".join(body.splitlines(keepends=True)[: most - sent])
+            if sent + row.rows > most:
+                body = _first_rows(body, most - sent, format)
+            held.append(body)
+            rows += row.rows
             sent += row.rows
-            yield row.rows, body
+            if rows >= SQL_LEAST_ROWS or sent > most:
+                yield rows, _joined(held, format)
+                held, rows = [], 0
+            if sent > most:
+                return
+        if held:
+            yield rows, _joined(held, format)
+
+
+def _first_rows(body: bytes, rows: int, format: str) -> bytes:
+    if format != "arrow":
+        return b"".join(body.splitlines(keepends=True)[:rows])
+    table = pa.ipc.open_stream(body).read_all().slice(0, rows)
+    return arrow_body(table.combine_chunks().to_batches()[0]) if table.num_rows else b""
+
+
+def _joined(held: list[bytes], format: str) -> bytes:
+    found = [body for body in held if body]
+    if len(found) < 2 or format != "arrow":
+        return b"".join(found)
+    table = pa.concat_tables([pa.ipc.open_stream(body).read_all() for body in found]).combine_chunks()
+    return arrow_body(table.to_batches()[0])
 
 
 def encoded(batches: "Iterable[Any]", format: str) -> "Iterator[Any]":
