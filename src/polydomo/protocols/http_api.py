@@ -24,12 +24,13 @@ class HttpApi:
     """The endpoints of one broker."""
 
     def __init__(self, broker: BrokerApi, store: MemoValues) -> None:
+        self.idempotency = Idempotency()
         self.workers = HttpWorkers(broker)
         self.memo = MemoService(broker, store)
         self.memo_workers = MemoWorkers(broker, self.memo)
 
     def mount(self, site: Site, encoding_of: "Callable[[bytes], str]", schemas: Schemas) -> None:
-        site.mount("/v1/call", CallEndpoint(encoding_of, submit, Idempotency()))
+        site.mount("/v1/call", CallEndpoint(encoding_of, submit, self.idempotency))
         site.mount("/v1/jobs", JobsEndpoint())
         site.mount("/v1/dead", DeadEndpoint())
         site.mount("/v1/schedules", SchedulesEndpoint())

@@ -65,6 +65,10 @@ class Idempotency:
         self._entries: dict[Key, Entry] = {}
         self._bytes = 0
 
+    def memory(self) -> int:
+        """Bytes held."""
+        return self._bytes
+
     def begin(self, session: HttpSession, service: bytes, body: bytes, name: str, inner: Exchange) -> Exchange | None:
         """The exchange for a new call; None if ``inner`` was told the reply to an earlier one. Raises HttpError."""
         if len(name) > MAX_IDEMPOTENCY_KEY:

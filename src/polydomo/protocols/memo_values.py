@@ -19,6 +19,10 @@ class MemoValues:
         self._calls: dict[str, dict[tuple[Cid, ...], Cid]] = {}
         self._replies: dict[bytes, tuple[str, bytes]] = {}
 
+    def memory(self) -> int:
+        """Bytes held in memory."""
+        return sum(map(len, self._nodes.values())) + sum(len(body) for _, body in self._replies.values())
+
     def node(self, cid: Cid) -> bytes | None:
         """The bytes that the CID stands for."""
         content = cid.content()

@@ -4,6 +4,7 @@ import json
 from collections import deque
 
 from polydomo.limits import (
+    COST_SUBSCRIPTION,
     MAX_CREDIT,
     MAX_FAILURE_CODE,
     MAX_FAILURE_TEXT,
@@ -97,6 +98,10 @@ class WebSocketSession(Session):
         self.backlog: deque[bytes] = deque()  # publications for a client that does not read fast enough
         self.backlog_bytes = 0
         self.missed = 0  # publications that were dropped since then
+
+    def held(self) -> int:
+        """Bytes kept for the client besides what its connection holds."""
+        return super().held() + self.backlog_bytes + COST_SUBSCRIPTION * len(self.subscriptions)
 
     def start(self) -> None:
         self.broker.session_opened(self)

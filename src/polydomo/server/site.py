@@ -34,6 +34,8 @@ def build_site(server: "BrokerServer") -> Site:
     site.origins = frozenset(server.settings.http.origins)
     broker.schemas.declare(server.settings.http.tools)
     api = HttpApi(broker, server.memo_store)
+    broker.memory.book("memo", server.memo_store.memory)
+    broker.memory.book("idempotency", api.idempotency.memory)
     api.mount(site, broker.schemas.encoding_of, lambda session: callable_by(server, session))
     site.mount("/v1/requests", StoryEndpoint(server))
     site.mount("/v1/session", LoginEndpoint(broker.logins.redeem, broker.logins.end, LOGIN_SESSION_TIME))

@@ -58,6 +58,9 @@ class MemoStore(MemoValues):
             bytes, tuple[float, int]
         ] = {}  # key -> when it was used last, and hits that are not written yet
 
+    def memory(self) -> int:
+        return self._recent_bytes
+
     # --- Nodes
 
     def node(self, cid: Cid) -> bytes | None:
