@@ -122,7 +122,8 @@ def test_a_request_out_and_its_answer(node: Node) -> None:
     client = node.peer()
     client.ask(b"s", timeout=1.5)
     ((word, key, service, left, trace, parent, path, body),) = far.heard()
-    assert (word, service, left, parent, path, body) == (b"REQUEST", b"s", b"1500", b"1", node.identity, b"hello")
+    name = node.broker.request_id(1, node.broker.now).encode()
+    assert (word, service, left, parent, path, body) == (b"REQUEST", b"s", b"1500", name, node.identity, b"hello")
     assert trace == b"00-%s%016x-%016x-01" % (node.identity, 1, 1)
     far.say(b"PARTIAL", key, b"half")
     far.say(b"FINAL", key, OTHER + b":7", b"whole")
@@ -142,7 +143,8 @@ def test_a_request_in_and_its_answer(node: Node) -> None:
     assert (journey.trace, journey.parent, journey.path) == ("trace", "parent", (THIRD, OTHER))
     assert request.deadline == node.broker.now + 2.0
     worker.final(b"done")
-    assert far.heard() == [[b"FINAL", b"k1", node.identity + b":1", b"done"]]
+    name = node.broker.request_name(request).encode()
+    assert far.heard() == [[b"FINAL", b"k1", node.identity + b":" + name, b"done"]]
     assert far.session.open == {}
 
 

@@ -16,6 +16,7 @@
 ``polydomo.memo``      what is kept of memoised services, as JSON; the body may be a JSON object with ``op``: ls, rm, stats
 ``polydomo.catalog``   a JSON list: the services of the catalog, of all protocols
 ``polydomo.topics``    a JSON list: topics with the size and the beginning of their last value; the body may be a prefix
+``polydomo.login``     a one-time code with which a browser logs in as this client, as a JSON object (``broker/logins.py``)
 ``polydomo.window``    how many requests this client may usefully have outstanding for the service named in the body
 
 Orders (``broker/control.py``), each a JSON object that names a ``service``, a ``worker`` or a ``request``: ``polydomo.pause``,
