@@ -10,6 +10,7 @@ from polydomo.broker import dispatch, workers
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.limits import BEAT_CROSSES, LATE_FRACTION, LOOK_FRACTION
 from polydomo.protocols.model import LATE, Departure, Worker
+from polydomo.wire.link import PAUSE_SHARE_USED
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -42,6 +43,8 @@ def check_worker(broker: "Broker", worker: Worker) -> None:
         workers.lose(broker, worker, Departure.LOST, "its connection was lost, and it did not come back")
         return
     allowed = _allowed_silence(broker, worker)
+    if worker.session.link.pauses & PAUSE_SHARE_USED:
+        worker.last_heard = broker.now  # what it sent waits for its turn
     if allowed and now >= _last_sign(worker) + allowed:
         worker.session.on_worker_expired(worker)
         workers.lose(broker, worker, Departure.SILENT, f"no beat for {now - worker.last_heard:.1f} s")
