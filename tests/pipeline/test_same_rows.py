@@ -160,3 +160,15 @@ def test_spark_makes_the_same_rows(spark: "SparkSession", tmp_path: Path, seed: 
     summary = batch.run([str(tmp_path / "journal")], str(tmp_path / "tables"), Options(objectives=OBJECTIVES), executor)
     assert summary.where == "" and not summary.problems and "Spark" in executor.where
     same(tmp_path / "tables", rows)
+
+
+@pytest.mark.timeout(900)
+def test_percentiles_in_sparks_sql_are_those_of_the_journal(spark: "SparkSession") -> None:
+    from polydomo.journal import histogram
+    from polydomo.pipeline.tables.histograms import percentile
+
+    counts = {histogram.bucket(us): n for us, n in ((10, 5), (500, 90), (70_000, 4), (9_000_000, 1))}
+    entries = ", ".join(f"{bucket}, {n}L" for bucket, n in counts.items())
+    for share in (0.01, 0.5, 0.95, 0.99, 0.999):
+        (row,) = spark.sql(f"SELECT {percentile('h', share)} AS p FROM (SELECT map({entries}) AS h)").collect()
+        assert row.p == pytest.approx(histogram.percentile(counts, share))

@@ -350,9 +350,3 @@ def test_a_chain_is_judged_service_by_service(tmp_path: Path) -> None:
     assert 80 < found["chain.a"]["capacity"] < 94  # at most one in 10.7 ms
     assert found["chain.b"]["service_us"] == pytest.approx(700, rel=0.01)
     assert found["chain.b"]["requests"] == 0 and found["chain.b"]["turns"] == 200
-
-
-def test_percentiles_in_sparks_sql_are_those_of_the_journal() -> None:
-    from polydomo.pipeline.tables.histograms import percentile
-
-    assert "aggregate(" in percentile("total_histogram", 0.99)
