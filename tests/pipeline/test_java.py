@@ -101,3 +101,27 @@ def test_nothing_is_run_from_a_directory_that_another_user_prepared(
     home = Path(java.wrapped(fake(tmp_path / "jdk", "21.0.1")))
     assert not home.is_relative_to(prepared) and not home.resolve().is_relative_to(elsewhere)
     assert home.is_relative_to(tempfile.gettempdir()) and java.is_private(home.parent)
+
+
+def test_the_class_archive_is_written_once_and_used_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr(java, "own_directory", lambda: tmp_path)
+    first = session.ClassArchive("/jdk")
+    assert first.writes and f"-XX:ArchiveClassesAtExit={first.fresh}" in first.options()
+    first.keep()  # the JVM wrote nothing
+    assert not first.path.exists()
+    first.fresh.write_bytes(b"classes")
+    first.keep()
+    again = session.ClassArchive("/jdk")
+    assert not again.writes and f"-XX:SharedArchiveFile={first.path}" in again.options()
+    assert session.ClassArchive("/other").writes  # another Java has another archive
+
+
+def test_an_archive_that_takes_too_long_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr(java, "own_directory", lambda: tmp_path)
+    slow = session.ClassArchive("/jdk")
+    slow.fresh.write_bytes(b"half")
+    slow.skip()
+    assert not slow.fresh.exists()
+    assert session.ClassArchive("/jdk").options() == ""

@@ -158,6 +158,8 @@ def engine(
         yield executor
     finally:
         if spark.started is not None:
+            if session.saves_classes():
+                tell("saving the JVM's classes, so that later sessions start faster (once)")
             session.close(spark.started)
 
 

@@ -38,7 +38,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC
 CONNECT_PORT = 15002  # the default port of a Spark Connect server
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 20.0  # for hooks of the JVM that remove its scratch directories; then it is killed
-ARCHIVE_SECONDS = 180.0  # ... and for writing the class archive, once
+ARCHIVE_SECONDS = 120.0  # ... and for writing the class archive, once
 
 
 class NoSpark(PolydomoError):
@@ -62,16 +62,21 @@ class ClassArchive:
         key = hashlib.sha256(f"{home} {pyspark.__version__} {QUICK}".encode()).hexdigest()[:12]
         self.path = java.own_directory() / f"spark-{key}.jsa"
         self.fresh = self.path.with_suffix(f".{os.getpid()}")
-        self.writes = not self.path.is_file()
+        self.skipped = self.path.with_suffix(".skipped")  # it took too long to write: not tried again
+        self.writes = not self.path.is_file() and not self.skipped.exists()
 
     def options(self) -> str:
         """For the JVM. It checks by itself whether the archive fits, and goes without if not."""
-        quiet = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:disable -Xlog:all=off"
-        return (
-            f"{quiet} -XX:ArchiveClassesAtExit={self.fresh}"
-            if self.writes
-            else f"{quiet} -XX:SharedArchiveFile={self.path}"
-        )
+        quiet = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+        if self.writes:
+            return f"{quiet} -XX:ArchiveClassesAtExit={self.fresh}"
+        return f"{quiet} -XX:SharedArchiveFile={self.path}" if self.path.is_file() else ""
+
+    def skip(self) -> None:
+        """The JVM did not end in time."""
+        if self.writes:
+            self.fresh.unlink(missing_ok=True)
+            self.skipped.touch()
 
     def keep(self) -> None:
         """After the JVM has ended."""
@@ -172,6 +177,11 @@ def _reachable(remote: str) -> None:
         ) from None
 
 
+def saves_classes() -> bool:
+    """Whether the end of the session takes longer, since it writes the class archive."""
+    return _archive is not None and _archive.writes
+
+
 def close(spark: "SparkSession") -> None:
     """Ends the session, and returns when its JVM has ended."""
     global _archive
@@ -192,6 +202,8 @@ def close(spark: "SparkSession") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+        if archive is not None:
+            archive.skip()
     SparkContext._gateway = SparkContext._jvm = None  # another session starts another JVM
 
 
