@@ -1,6 +1,7 @@
 """The import rules of the layers: who may import whom, and what stays free of I/O, clocks and randomness."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,23 @@ def test_there_is_something_to_check() -> None:
 @pytest.mark.parametrize("path", modules())
 def test_module_keeps_to_its_layer(path: str) -> None:
     assert violations(path, (SOURCE / path).read_text(encoding="utf-8")) == []
+
+
+def test_the_architecture_page_says_what_each_layer_may_import() -> None:
+    page = (SOURCE.parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.split("| layer | imports from |")[1].split("\n\n")[0]
+    told = {}
+    for line in table.splitlines()[2:]:
+        layer, others = (cell.strip() for cell in line.strip("|").split("|"))
+        told[layer.strip("`")] = set(re.findall(r"`(\w+)`", others)) if others != "every layer" else set(LAYERS[:-1])
+    used: dict[str, set[str]] = {layer: set() for layer in LAYERS}
+    for path in modules():
+        parts = path.removesuffix(".py").split("/")
+        if parts[0] in LAYERS:
+            names = imports(ast.parse((SOURCE / path).read_text(encoding="utf-8")), ["polydomo", *parts[:-1]])
+            used[parts[0]] |= {name.split(".")[1] for _, name in names if name.startswith("polydomo.")} & set(LAYERS)
+    for layer in LAYERS:
+        assert used[layer] - {layer} <= told[layer] <= allowed(layer) - {layer}, layer
 
 
 def test_every_directory_is_a_known_layer() -> None:
