@@ -212,6 +212,17 @@ def test_jobs_are_cancelled(broker: Broker, client: Client) -> None:
         assert client.job(job)["state"] == "cancelled"
 
 
+def test_an_open_request_is_cancelled_by_its_id(broker: Broker, client: Client) -> None:
+    waiting = client.submit("nobody", "x")
+    broker.wait_until(lambda server: b"nobody" in server.broker.services)
+    (row,) = [row for row in client.call("polydomo.requests", timeout=PATIENCE).json() if row["service"] == "nobody"]
+    assert client.cancel(row["request"])["state"] == "cancelled"
+    with pytest.raises(CallFailed, match="cancelled"):
+        waiting.result(PATIENCE)
+    with pytest.raises(NoSuchJob):
+        client.cancel("01KDVDNA000000000000000000")
+
+
 def test_a_time_to_live_and_priorities(broker: Broker, client: Client) -> None:
     short = client.submit_job("upper", "short", ttl=0.1)
     with pytest.raises(CallFailed, match="expired"):

@@ -23,6 +23,7 @@ Ask = Callable[[str, list[bytes], float], Awaitable[list[bytes]]]  # service, bo
 NOT_LEADER = "not-leader"
 PENDING = "pending"
 NOT_FOUND = "not-found"
+NO_STORE = "no-store"
 AGAIN = (
     NOT_LEADER,
     "store-unavailable",
@@ -145,7 +146,16 @@ class Jobs:
             raise CallFailed(str(row["outcome"] or row["state"]), str(row["reason"]))
 
     async def cancel(self, id: str, patience: float) -> Row:
-        return (await self.ask("cancel", {"job": id}, None, patience))[0]
+        """A job; if there is none of this id, or the broker keeps none, an open request."""
+        try:
+            return (await self.ask("cancel", {"job": id}, None, patience))[0]
+        except (NoSuchJob, CallFailed) as error:
+            if isinstance(error, CallFailed) and error.code != NO_STORE:
+                raise
+            try:
+                return await self.order("withdraw", {"request": id}, patience)
+            except NoSuchJob:
+                raise NoSuchJob(f"there is no job and no open request {id}") from None
 
     async def list(self, state: str = "", service: str = "", limit: int = 100, patience: float = 30.0) -> Row:
         header = {"state": state or None, "service": service or None, "limit": limit}
