@@ -57,7 +57,7 @@ def test_the_wheels_java_runs_without_the_flag_it_does_not_know(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("remote", "said"), [("sc://127.0.0.1:{port}", "nobody answers"), ("http://127.0.0.1:{port}", "not the address")]
+    ("remote", "said"), [("sc://127.0.0.1:{port}", "no server answers"), ("http://127.0.0.1:{port}", "not the address")]
 )
 def test_a_connect_server_that_is_not_there_is_told_of_at_once(
     remote: str, said: str, monkeypatch: pytest.MonkeyPatch
