@@ -120,7 +120,7 @@ def status(broker: "Broker") -> Row:
         "address": broker.address,
         "started": iso_time(broker.wall + broker.started),
         "uptime_us": microseconds(broker.now - broker.started),
-        "connections": len(broker.sessions),
+        "connections": figures.connections(broker),
         "workers": len(broker.workers),
         "services": len(broker.services),
         "open_requests": broker.open_requests,

@@ -44,7 +44,7 @@ def figures(broker: "Broker") -> Row:
         "address": broker.address,
         "uptime_us": microseconds(broker.now - broker.started),
         "draining": broker.draining,
-        "connections": len(broker.sessions),
+        "connections": connections(broker),
         "workers": workers(broker),
         "open_requests": broker.open_requests,
         "queued": sum(service.queue_length for service in services),
@@ -56,6 +56,11 @@ def figures(broker: "Broker") -> Row:
         "services": rows,
         "events": list(monitor.events)[-MONITOR_SHOWN:],
     }
+
+
+def connections(broker: "Broker") -> int:
+    """Connections of peers; the broker's own sessions are none."""
+    return sum(not session.is_internal for session in broker.sessions)
 
 
 def workers(broker: "Broker") -> "dict[str, int]":

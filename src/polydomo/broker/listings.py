@@ -56,7 +56,7 @@ class Listings:
         if name == b"polydomo.workers" and len(broker.workers) > LISTING_ROWS:
             return (builtin_services.worker_row(broker, worker) for worker in list(broker.workers))
         if name == b"polydomo.clients" and len(broker.sessions) > LISTING_ROWS:
-            peers = [session for session in broker.sessions if not session.worker_count]
+            peers = [session for session in broker.sessions if not session.worker_count and not session.is_internal]
             return (builtin_services.client_row(broker, session) for session in peers)
         return None
 
