@@ -20,7 +20,7 @@ SIGNATURE = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f"
 PARTIAL_GREETING = SIGNATURE + b"\x03"  # "the first 11 octets of the greeting (signature and major version number)"
 MINOR = b"\x01"
 GREETING_SIZE = 64
-ORDINARY_ENVELOPE = 2048  # more than the short frames in front of any ordinary message's body
+FAST_PATH_ENVELOPE = 2048  # more than the frames in front of the body of any message on a fast path
 GATHER = 4096  # an unfinished message longer than this is gathered, not concatenated
 
 Select = Callable[[bytes], Mechanism]  # raises ProtocolViolation if there is no such mechanism
@@ -80,13 +80,13 @@ class ZmtpLink(Link):
     ) -> None:
         super().__init__(hub, handler, peer)
         self._state = SIGNING
-        self._hasty = False  # in traffic, with a handler that has a quick way, and with nothing put aside
+        self._fast = False  # the handler has a fast path, and no unfinished message is kept
         self._rest = b""  # an unfinished message, or what came while paused
         self._gather: BytesIO | None = None  # the same, for a long one
         if not listener:
             self.listener = False
         self.bounds = bounds
-        self.fast_path_size = max(0, min(limits.BIG_BODY, bounds.max_frame, bounds.max_message) - ORDINARY_ENVELOPE)
+        self.fast_path_size = max(0, min(limits.BIG_BODY, bounds.max_frame, bounds.max_message) - FAST_PATH_ENVELOPE)
         if select is not None:
             self._select = select
         self.mechanism: Mechanism | None = (
@@ -117,7 +117,7 @@ class ZmtpLink(Link):
                 data = self.mechanism.decode(data)
                 size = len(data)
                 self.work_left -= WORK_MESSAGE + (size >> WORK_SEALED)
-            if self._hasty and not self.state and not self.pauses:
+            if self._fast and not self.state and not self.pauses:
                 start = self.handler.fast_path(data, 0, size)
                 if start == size:
                     hub.work_left -= before - self.work_left
@@ -129,7 +129,7 @@ class ZmtpLink(Link):
         except ProtocolViolation as error:
             self.violation(error)
         hub.work_left -= before - self.work_left
-        self._hasty = self._state == TRAFFIC and self.handler.has_fast_path and not self._rest and self._gather is None
+        self._fast = self._state == TRAFFIC and self.handler.has_fast_path and not self._rest and self._gather is None
 
     def take(self) -> "list[Body]":
         out = self.out
@@ -329,9 +329,9 @@ class ZmtpLink(Link):
         last = size - 1
         handler = self.handler
         bounds = self.bounds
-        hasty = handler.has_fast_path
+        fast = handler.has_fast_path
         while position < last:
-            if hasty and position == start:
+            if fast and position == start:
                 start = handler.fast_path(data, position, size)
                 if start != position:
                     position = start
@@ -389,7 +389,7 @@ class ZmtpLink(Link):
                 self._put_aside(data, start, 0, 0, 0)
                 return
             handler = self.handler  # the first message may have chosen another
-            hasty = handler.has_fast_path
+            fast = handler.has_fast_path
         if start < size:
             if count >= bounds.max_frames:
                 raise ProtocolViolation(f"message of more than {bounds.max_frames} frames")
