@@ -111,4 +111,4 @@ def test_a_person_is_told_that_there_is_nothing_to_see(tmp_path: Path) -> None:
         os.close(theirs)
         os.close(ours)
     assert result.returncode == 0
-    assert b"no log records" in result.stderr
+    assert b"no matching log records" in result.stderr
