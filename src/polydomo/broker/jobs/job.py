@@ -23,10 +23,10 @@ RUNNING: Final = "running"
 RECORDING: Final = "recording"
 
 # Where a job came from.
-SUBMITTED = "job"  # ``polydomo.submit``
-REQUEST = "request"  # a plain request to a durable service, or eMQP's ``guarantee``
-TITANIC = "titanic"  # ``titanic.request``
-SCHEDULED = "schedule"
+SUBMITTED: Final = "job"  # ``polydomo.submit``
+REQUEST: Final = "request"  # a plain request to a durable service, or eMQP's ``guarantee``
+TITANIC: Final = "titanic"  # ``titanic.request``
+SCHEDULED: Final = "schedule"
 
 
 class Job:
