@@ -20,7 +20,7 @@ NARROWER = {
     "client": {"wire", "protocols", "client"},  # a program that only calls services carries no broker
     "worker": {"wire", "protocols", "client", "worker"},
     "pipeline": {"journal", "pipeline"},
-    "spark": {"protocols", "client", "worker", "spark"},  # executors carry no broker
+    "spark": {"protocols", "client", "worker", "journal", "spark"},  # executors carry no broker
 }
 
 IMPURE_MODULES = set(

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from polydomo.client.blocking import Client
 from polydomo.errors import CallFailed, PolydomoError
+from polydomo.journal.ids import NUMBER_CHARACTERS, decode
 from polydomo.limits import SQL_BATCH_ROWS, SQL_LEAST_ROWS, SQL_LOOK, SQL_MAX_BYTES, SQL_MAX_ROWS, SQL_MAX_TIME
 from polydomo.spark.bodies import arrow_body, to_json
 from polydomo.worker.call import Call
@@ -233,13 +234,20 @@ class Watch(threading.Thread):
             listed = self._client.call("polydomo.requests", timeout=5.0).json()
         except (PolydomoError, ValueError):
             return False
-        rows = listed.get("requests", []) if isinstance(listed, dict) else listed
-        return any(row.get("request") == self._request and row.get("state") == "abandoned" for row in rows)
+        return any(row["state"] == "abandoned" and _same(row["request"], self._request) for row in listed)
 
     def _cancel(self, code: str, text: str) -> None:
         self.reason = (code, text)
         log.info("query cancelled: %s (%s)", text, self._group)
         self._spark.sparkContext.cancelJobGroup(self._group)
+
+
+def _same(request: str, attempt: str) -> bool:
+    """Whether an attempt, by which a worker knows its request, is one at the request with this id: both have the request's number."""
+    try:
+        return decode(request[-NUMBER_CHARACTERS:]) & 0xFFFFFFFFF == int(attempt[:9], 16)
+    except (ValueError, KeyError, PolydomoError):
+        return False
 
 
 def said(error: Exception) -> str:
