@@ -389,7 +389,8 @@ class Broker(BrokerApi):
         if self.monitor.greeting:
             self.monitor.greet_some()
         self.backpressure.end_turn()
-        self.memory.end_turn()
+        if self.now >= self.memory.look_at:
+            self.memory.end_turn()
         if self.now >= self.monitor.fold_at:
             self.monitor.fold()
 

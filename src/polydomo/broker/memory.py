@@ -51,8 +51,7 @@ class MemoryAccount:
         self.cut = 0  # connections that were cut off
         self.throttled: dict[Link, None] = {}
         self._books: dict[str, Callable[[], int]] = {}
-        self._measured = 0.0  # when
-        self._received = 0  # bytes that had been received by then
+        self.look_at = float("-inf")  # when it is to be measured next
         self._tight_since = 0.0  # 0: it is not
         self._scanned = float("-inf")  # when the sessions were last looked at one by one
         self._requests = 0  # open requests and ...
@@ -120,15 +119,12 @@ class MemoryAccount:
     # --- when it runs short
 
     def end_turn(self) -> None:
-        """Measures from time to time, and whenever much has arrived; throttles and cuts as needed."""
+        """Once ``look_at`` has come: measures, throttles and closes connections as needed."""
         hub = self.hub
         if not self.limit or hub is None:
             return
         now = self._broker.now
-        if now < self._measured + MEMORY_INTERVAL and hub.received < self._received + MIB:
-            return
-        self._measured = now
-        self._received = hub.received
+        self.look_at = now + MEMORY_INTERVAL
         total = self.measure()
         if total > self.limit * MEMORY_TIGHT:
             self._save(total, now)

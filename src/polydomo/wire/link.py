@@ -101,8 +101,9 @@ class Hub:
         turns = self.turns
         if turns is not None:
             self.work_left = turns.work
-            for link in turns.next_turn():
-                link.resume(PAUSE_SHARE_USED)
+            if turns.waiting:
+                for link in turns.next_turn():
+                    link.resume(PAUSE_SHARE_USED)
 
 
 class Link:
