@@ -421,13 +421,13 @@ class BrokerNode(Listener):
         self._awake = False
         broker.now = hub.now = self.clock
         inbox, self.inbox = self.inbox, []
-        work_left = hub.work_left
+        work_left, received = hub.work_left, hub.received
         for connection, data in inbox:
             if connection in self.connections:
                 self._guard(connection.endpoint.name, partial(connection.take, data))
                 self.watcher.step()
         timers = self._advance()
-        self.watcher.worked(work_left)
+        self.watcher.worked(work_left, received)
         hub.begin_turn()
         broker.end_turn()
         while hub.resumed:

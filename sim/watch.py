@@ -139,11 +139,12 @@ class Watcher:
             self._services_heard()
             self._requests_in_time()
 
-    def worked(self, before: int) -> None:
+    def worked(self, before: int, received: int) -> None:
         """What arrived in this turn has been handled: it must not have taken more than a turn may. ``before``: what was left of it."""
         turns = self.node.hub.turns
         assert turns is not None
-        done = before - self.node.hub.work_left
+        arrived = (self.node.hub.received - received) >> limits.WORK_BYTES  # bytes cannot be refused once they are here
+        done = before - self.node.hub.work_left - arrived
         if done > turns.work + turns.share + ONE_MESSAGE:
             self.breach("greedy", f"{done} units of work in a turn of {turns.work}")
 
