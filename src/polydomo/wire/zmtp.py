@@ -181,6 +181,8 @@ class ZmtpLink(Link):
             data = self.mechanism.decode(data)
         self.handler.on_open()
         if data:
+            if self.hub.work_left < 0:
+                self.use_up()
             self._traffic(data, 0)
 
     def _shake_signature(self, data: bytes) -> bytes:
