@@ -31,14 +31,14 @@ def test_headers(broker: Broker) -> None:
             "--protocol",
             "emqp",
             "--header",
-            "guarantee",
+            "x-rush",
             "--header",
             "x-order: 17",
         ]
         result = run(*told, "--wait", "20")
     headers = json.loads(result.stdout)
     assert (headers.pop("reply-requested"), int(headers.pop("timeout")) <= 30) == ("", True)
-    assert headers == {"guarantee": "", "x-order": "17"}
+    assert headers == {"x-rush": "", "x-order": "17"}
 
 
 @pytest.mark.parametrize(
