@@ -31,7 +31,12 @@ WORKERS = (*LIBRARY, *STRANGERS)
 OWN_SERVICES = 4  # that a worker of the library offers: echo, slow, stream, poison
 START_TIME = 30.0  # for a process that shares a busy machine
 # What a broker logs as errors that are not its own: its disk is full, or it may open no file.
-FULL = {"cannot write the journal", "journal rows dropped", "the journal's last rows could not be written"}
+FULL = {
+    "cannot write the journal",
+    "journal rows dropped",
+    "the journal's last rows could not be written",
+    "the job store cannot be used",
+}
 BALLAST = "ballast"
 WATCH = 0.1  # seconds between two looks at who has died
 

@@ -21,9 +21,10 @@ from tests.server.harness import wait_for
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 TIMES = {
     "time", "started", "accepted", "registered", "state_since", "dispatched", "first_dispatched", "first_partial",
+    "created", "due", "ended", "expires", "next",
 }  # fmt: skip
 PEERS = {"client": "c", "connection": "c", "worker": "w"}
-RATES = {"rate", "failed_rate", "requests_per_second"}  # the only numbers that are not whole
+RATES = {"rate", "failed_rate", "requests_per_second", "factor", "jitter"}  # the only numbers that are not whole
 FREE = {"fields", "frames", "value", "default"}  # what programs publish, replies, and settings
 
 
@@ -86,6 +87,16 @@ ASKED = {
     "trace": ["trace", "{request}", "--json"],
     "call": ["call", "echo", "hello", "--json"],
     "catalog": ["catalog", "--json"],
+    "submit": ["submit", "echo", "hello", "--json"],
+    "jobs": ["jobs", "--json"],
+    "job": ["job", "{job}", "--json"],
+    "schedule add": ["schedule", "add", "nightly", "0 3 * * *", "echo", "x", "--json"],
+    "schedule ls": ["schedule", "ls", "--json"],
+    "memo ls": ["memo", "ls", "--json"],
+    "memo stats": ["memo", "stats", "--json"],
+    "pause": ["pause", "nobody", "--json"],
+    "resume": ["resume", "nobody", "--json"],
+    "drain": ["drain", "nobody", "--json"],
 }
 ELSEWHERE = {
     "tap",  # below: it follows
@@ -93,6 +104,7 @@ ELSEWHERE = {
     "discover", "config", "context list", "subscribe",  # addresses, topics, settings and names: nothing that has a form here
     "replay",  # below: it needs a journal with payloads
     "query",  # rows as the query names them
+    "cancel", "dead retry", "dead drop",  # one id and a word; tests/cli/test_jobs.py
 }  # fmt: skip
 
 
@@ -100,6 +112,7 @@ ELSEWHERE = {
 class Stage:
     url: str
     request: str  # the id of one that has ended
+    job: str  # the id of a durable job
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +136,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             publisher.publish("log.echo", json.dumps({**RECORD, "request": request}))
         wait_for(lambda: len(client.call("polydomo.requests").json()) == 2, "two open requests")
         wait_for(lambda: bool(client.call("polydomo.logs").json()), "the log record")
-        yield Stage(broker.url, request)
+        job = run("submit", "echo", "hello", "--to", broker.url).stdout.decode().strip()
+        assert run("result", job, "--wait", "60", "--to", broker.url).returncode == 0
+        assert run("schedule", "add", "hourly", "0 * * * *", "echo", "x", "--to", broker.url).returncode == 0
+        yield Stage(broker.url, request, job)
 
 
 def test_every_command_that_has_json_is_checked() -> None:
@@ -133,7 +149,7 @@ def test_every_command_that_has_json_is_checked() -> None:
 
 @pytest.mark.parametrize("name", ASKED)
 def test_the_form_of(stage: Stage, name: str) -> None:
-    words = [word.replace("{request}", stage.request) for word in ASKED[name]]
+    words = [word.replace("{request}", stage.request).replace("{job}", stage.job) for word in ASKED[name]]
     result = run(*words, "--to", stage.url)
     assert result.returncode == 0, result.stderr
     rows = [json.loads(line) for line in result.stdout.decode().splitlines()]

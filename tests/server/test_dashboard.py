@@ -171,8 +171,9 @@ def test_the_keyboard_reaches_every_view(browser: Any, broker: testing.Broker) -
         one.page.keyboard.press("g")
         one.page.keyboard.press("w")
         one.page.wait_for_selector('nav a[data-view="workers"][aria-current="page"]')
+        one.page.wait_for_selector("main input[type=search]")
         one.page.keyboard.press("/")
-        assert one.page.evaluate("document.activeElement.type") == "search"
+        one.page.wait_for_selector("main input[type=search]:focus")
         one.page.evaluate("document.activeElement.blur()")
         one.page.keyboard.press("?")
         one.page.wait_for_selector("dialog[open] >> text=Keyboard")

@@ -446,7 +446,7 @@ class Durable(Runner, Clockwork):
             "leader": self.jobs.leader,
             "open": self.jobs.phases(),
             "open_bytes": self.jobs.bytes,
-            "accepted": counters.accepted,
+            "submitted": counters.accepted,
             "repeated": counters.repeated,
             "refused": counters.refused,
             "done": counters.done,

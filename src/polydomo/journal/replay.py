@@ -43,7 +43,10 @@ def asked(messages: list[Row], requests: list[Row]) -> tuple[list[Asked], int]:
     found: list[Asked] = []
     without = 0
     for row in messages:
-        if row["event"] != schema.ACCEPTED or row["protocol"] == "job":  # attempts of durable jobs are the broker's own
+        if row["event"] != schema.ACCEPTED or row["protocol"] in (
+            "",
+            "job",
+        ):  # attempts of durable jobs are the broker's own
             continue
         if row["body_cut"] or len(row["body"]) != row["size"]:
             without += 1

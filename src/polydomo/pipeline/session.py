@@ -185,9 +185,12 @@ def saves_classes() -> bool:
 def close(spark: "SparkSession") -> None:
     """Ends the session, and returns when its JVM has ended."""
     global _archive
-    spark.stop()
     from pyspark import SparkContext
 
+    try:
+        spark.stop()
+    except ConnectionError:
+        pass  # its JVM has ended before, by a signal or for lack of memory
     gateway: Any = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     if process is None:

@@ -632,8 +632,8 @@ def stamp(moment: float) -> str:
     """ISO 8601 in UTC.
 
     >>> stamp(1767225600.25)
-    '2026-01-01T00:00:00.250Z'
+    '2026-01-01T00:00:00.250000Z'
     """
     from datetime import UTC, datetime
 
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
