@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from polydomo.broker.json_form import iso
 from polydomo.journal import ids, schema
 from polydomo.journal.story import story_of
 
@@ -85,7 +86,3 @@ def span(name: str, kind: str, begin: datetime, start: datetime, end: datetime) 
 
 def micros(start: datetime, end: datetime) -> int:
     return round((end - start).total_seconds() * 1e6)
-
-
-def iso(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -32,6 +32,7 @@ from polydomo.broker.jobs.ops import (
     Store,
     StoreError,
 )
+from polydomo.broker.json_form import iso_time
 from polydomo.limits import JOB_PURGE, JOB_REFUSED_WAIT, MAX_JOB_BYTES, MAX_JOBS
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.request import (
@@ -346,8 +347,8 @@ class Jobs:
         job.tell(
             {
                 "attempt": job.attempts,
-                "started": stamp(job.started),
-                "ended": stamp(now),
+                "started": iso_time(job.started),
+                "ended": iso_time(now),
                 "worker": job.worker,
                 "outcome": code,
                 "reason": reason,
@@ -626,14 +627,3 @@ class Jobs:
             assert lane.length == queued.pop(service, 0) and lane.released == released.pop(service, 0), service
         assert not queued and not released, (queued, released)
         assert set(self._waiting) <= set(self.open)
-
-
-def stamp(moment: float) -> str:
-    """ISO 8601 in UTC.
-
-    >>> stamp(1767225600.25)
-    '2026-01-01T00:00:00.250000Z'
-    """
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

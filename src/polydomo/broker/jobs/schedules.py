@@ -5,9 +5,10 @@ from datetime import tzinfo
 from typing import Final
 
 from polydomo.broker.jobs.job import SCHEDULED, Job, Row
-from polydomo.broker.jobs.jobs import Jobs, stamp
+from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import FULL, DropSchedule, Fire, Op, PutSchedule, ScheduleRow, StoreError
 from polydomo.broker.jobs.timing import Timing, missed_runs, read_timing
+from polydomo.broker.json_form import iso_time
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_REFUSED_WAIT, MAX_SCHEDULES
 
@@ -185,7 +186,7 @@ class Schedules:
                     "when": row.timing,
                     "zone": row.zone,
                     "missed": row.missed,
-                    "next": stamp(row.next) if row.next else None,
+                    "next": iso_time(row.next) if row.next else None,
                     "body_bytes": len(row.body),
                     "problem": "",
                 }
