@@ -57,7 +57,7 @@ def broker() -> Iterator[polydomo.testing.Broker]:
             yield made
 
 
-SMALL = ("test_through.py",)  # in every run; the others are long forms
+SMALL = ("test_through.py", "test_fleet.py")  # in every run; the others are long forms
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""``polydomo spark``: Spark as a service."""
+"""``polydomo spark``: SQL on Spark as a service, and workers on a Spark cluster."""
 
 from typing import Annotated
 
@@ -8,16 +8,21 @@ from polydomo.cli.options import To
 from polydomo.cli.pipeline import Conf, Master, pairs, seconds
 from polydomo.errors import SettingError
 
-commands = typer.Typer(no_args_is_help=True, help="Offer Spark through the broker.")
+commands = typer.Typer(
+    no_args_is_help=True, help="Offer SQL on Spark as a service, and run workers on a Spark cluster."
+)
 
 
 def add_to(app: typer.Typer) -> None:
+    from polydomo.cli import spark_work
+
+    commands.command(name="work")(spark_work.work)
     app.add_typer(commands, name="spark")
 
 
 @commands.callback()
 def spark() -> None:
-    """Offer Spark through the broker."""
+    """Offer SQL on Spark as a service, and run workers on a Spark cluster."""
 
 
 @commands.command()

@@ -81,6 +81,11 @@ def use(security: Security | None) -> None:
     _default = security
 
 
+def default() -> Security | None:
+    """What ``use`` was given: for a program that starts other processes."""
+    return _default
+
+
 def target(
     to: str | None,
     key: str = "",

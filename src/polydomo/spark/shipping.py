@@ -1,0 +1,64 @@
+"""The code of a worker for executors: the module that has it is found here, and sent along unless it is installed."""
+
+import importlib
+import importlib.util
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from polydomo.errors import SettingError
+
+
+def load(name: str) -> Callable[..., Any]:
+    """The function that ``module:function`` names. Raises SettingError."""
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise SettingError(f"{name!r} does not name a function: write module:function, such as model:score")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise SettingError(f"cannot import {module_name!r}: {error}") from None
+    found: Any = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise SettingError(f"{module_name!r} has no function {attribute!r}")
+    function: Callable[..., Any] = found
+    return function
+
+
+def local_code(name: str) -> Path | None:
+    """What to ship for ``module:function``: the module's file, or a zip of its package. None if it is installed, as on the executors."""
+    top = name.partition(":")[0].partition(".")[0]
+    spec = importlib.util.find_spec(top)
+    if spec is None or spec.origin in (None, "built-in", "frozen"):
+        return None
+    assert spec.origin is not None
+    file = Path(spec.origin).resolve()
+    if any(file.is_relative_to(place) for place in _installed()):
+        return None
+    return _zipped(file.parent) if spec.submodule_search_locations else file
+
+
+def _installed() -> list[Path]:
+    paths = sysconfig.get_paths()
+    return [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+
+
+def _zipped(package: Path) -> Path:
+    path = Path(tempfile.mkdtemp(prefix="polydomo-spark-")) / f"{package.name}.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for file in sorted(package.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                packed.write(file, str(file.relative_to(package.parent)))
+    return path
+
+
+def see_here(directory: Path) -> None:
+    """Modules of the current directory can be imported, as with ``python -m``."""
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
