@@ -478,7 +478,10 @@ SPARK_HEARD: Final = 10_000  # Publications written to the spool together, and i
 SPARK_RECONNECT: Final = 0.5  # Seconds until a stream that lost its broker connects again.
 FLEET_LOOK: Final = 1.0  # Seconds between two looks at the queue of a service that a fleet on Spark serves.
 FLEET_QUIET: Final = 30.0  # Seconds with idle workers and an empty queue before a fleet gives up half of the idle ones.
-FLEET_BACKOFF: Final = (0.5, 30.0)  # Seconds before a worker of a fleet that failed is started again: first and longest.
+FLEET_BACKOFF: Final = (
+    0.5,
+    30.0,
+)  # Seconds before a worker of a fleet that failed is started again: first and longest.
 FLEET_FAILURES: Final = 1_000_000  # Times that Spark may start one worker of a fleet again: without limit, in practice.
 FLEET_HELLO: Final = 30.0  # Seconds for a worker to reach the driver, and for the driver to hear its name.
 FLEET_LEAVE: Final = 20.0  # Seconds beyond the grace time until workers that do not leave are cancelled.
