@@ -54,7 +54,6 @@ def policy_of(options: Options) -> Policy:
     return Policy(
         attempts=options.attempts,
         queue_expiry=options.queue_expiry,
-        busy_timeout=options.busy_timeout,
         requeue_after_partial=options.requeue_after_partial,
         max_outstanding=options.max_outstanding,
         max_queue=options.max_queue,
@@ -68,7 +67,6 @@ def policy_of(options: Options) -> Policy:
 def tuning_of(options: Options) -> Tuning:
     beat = options.beat
     return Tuning(
-        max_message=MAX_MESSAGE,
         mdp_beat=beat,
         mdx_beat=beat,
         dcp_beat=beat,

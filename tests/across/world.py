@@ -33,9 +33,7 @@ PIECE = 65536  # bytes that arrive at once, as from a socket
 class World:
     def __init__(self) -> None:
         self.notes = Notes()
-        self.broker = Broker(
-            1000.0, Counting(), Policy(busy_timeout=BUSY_TIMEOUT), Tuning(busy_timeout=BUSY_TIMEOUT), self.notes
-        )
+        self.broker = Broker(1000.0, Counting(), Policy(), Tuning(busy_timeout=BUSY_TIMEOUT), self.notes)
         self.site = Site(self.broker)
         HttpApi(self.broker, MemoValues()).mount(self.site, self.broker.schemas.encoding_of, lambda session: {})
         self.lines: list[Line] = []

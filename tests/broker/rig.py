@@ -75,10 +75,10 @@ class Notes(Recorder):
 
 
 class World:
-    def __init__(self, policy: Policy | None = None) -> None:
+    def __init__(self, policy: Policy | None = None, tuning: Tuning | None = None) -> None:
         self.notes = Notes()
         self.hub = Hub()
-        self.broker = Broker(START, Zeros(), policy, Tuning(), self.notes)
+        self.broker = Broker(START, Zeros(), policy, tuning, self.notes)
 
     @property
     def now(self) -> float:

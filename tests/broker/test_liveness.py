@@ -4,6 +4,7 @@ import pytest
 
 from polydomo.broker import states
 from polydomo.broker.policy import Policy
+from polydomo.protocols.tuning import Tuning
 from tests.broker.rig import Peer, World
 
 
@@ -141,7 +142,7 @@ def test_a_worker_that_does_not_beat_while_busy_finishes_a_long_job_and_it_runs_
 
 
 def test_busy_timeout_ends_its_patience() -> None:
-    world = World(Policy(busy_timeout=30.0))
+    world = World(tuning=Tuning(busy_timeout=30.0))
     worker, client = world.worker(), world.client()
     world.wait(5)
     client.ask()
@@ -153,7 +154,7 @@ def test_busy_timeout_ends_its_patience() -> None:
 
 
 def test_a_busy_timeout_below_the_liveness_does_not_shorten_it() -> None:
-    world = World(Policy(busy_timeout=1.0))
+    world = World(tuning=Tuning(busy_timeout=1.0))
     worker, client = world.worker(), world.client()
     client.ask()
     world.wait(7.4)

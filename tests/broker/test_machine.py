@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from polydomo.broker.policy import Policy
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import DONE, Request
+from polydomo.protocols.tuning import Tuning
 from polydomo.wire.frames import join
 from tests.broker.rig import Peer, World
 
@@ -18,7 +19,6 @@ SERVICES = [b"one", b"two"]
 POLICY = Policy(
     attempts=2,
     queue_expiry=20.0,
-    busy_timeout=30.0,
     max_outstanding=4,
     max_queue=5,
     max_held_bytes=400,
@@ -64,7 +64,7 @@ class Crew(Peer):
 class BrokerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(POLICY)
+        self.world = World(POLICY, Tuning(busy_timeout=30.0))
         self.broker = self.world.broker
         self.peers: list[Crew] = []
         self.workers: list[Worker] = []  # ever registered

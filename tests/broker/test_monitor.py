@@ -11,6 +11,7 @@ from polydomo.broker.json_form import iso_time
 from polydomo.broker.policy import Policy
 from polydomo.protocols.model import Publication, Worker
 from polydomo.protocols.session import Session
+from polydomo.protocols.tuning import Tuning
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import frame, split
 from tests.broker.rig import START, Peer, World
@@ -88,7 +89,7 @@ def test_a_late_worker_that_is_heard_is_ready_again_at_once_and_watchers_hear_of
 
 
 def test_a_busy_worker_is_late_after_three_quarters_of_what_a_busy_one_is_allowed() -> None:
-    world = World(Policy(busy_timeout=100.0))
+    world = World(tuning=Tuning(busy_timeout=100.0))
     client, peer = world.client(), world.worker(b"echo")
     world.wait(1.0)
     client.ask()

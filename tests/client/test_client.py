@@ -29,7 +29,8 @@ from polydomo import (
 )
 from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES, MAX_MESSAGE, MAX_SERVICE_NAME
 from polydomo.protocols import registry
-from polydomo.server.settings import Limits, Settings
+from polydomo.server.setting_sections import Limits
+from polydomo.server.settings import Settings
 from polydomo.wire import frames
 from tests.server.raw import dealer
 

@@ -9,7 +9,8 @@ import pytest
 
 import polydomo
 from polydomo import testing
-from polydomo.server.settings import Mdp, Settings
+from polydomo.server.setting_sections import Mdp
+from polydomo.server.settings import Settings
 from tests.real.peers import PATIENCE, Program, needs, run
 from tests.real.waiting import free_port, until
 

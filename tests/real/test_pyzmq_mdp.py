@@ -3,7 +3,8 @@
 import polydomo
 from polydomo import testing
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Mdp, Settings
+from polydomo.server.setting_sections import Mdp
+from polydomo.server.settings import Settings
 from tests.real.peers import Program, needs, run
 
 pytestmark = needs("mdp")

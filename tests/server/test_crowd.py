@@ -7,7 +7,8 @@ from typing import Any
 
 from polydomo.limits import CROWD, CROWD_CLIENTS, CROWD_TURNS
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Mdp, Settings
+from polydomo.server.setting_sections import Mdp
+from polydomo.server.settings import Settings
 from polydomo.wire.link import Link
 from tests.server.raw import Raw
 from tests.server.turning import until

@@ -13,7 +13,8 @@ from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.server import metrics
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Bridge, Settings
+from polydomo.server.setting_sections import Bridge
+from polydomo.server.settings import Settings
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 SAMPLE = re.compile(rf'({NAME})(?:\{{((?:{NAME}="(?:[^"\\\n]|\\["\\n])*",?)*)\}})? ([0-9.e+-]+|\+Inf)')

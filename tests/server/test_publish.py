@@ -11,7 +11,8 @@ import zmq
 
 import polydomo.testing
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Settings, Values
+from polydomo.server.setting_sections import Values
+from polydomo.server.settings import Settings
 
 PATIENCE = 30_000  # milliseconds; only a machine that has stopped would use it up
 

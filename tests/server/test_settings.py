@@ -106,7 +106,7 @@ def test_whole_file(tmp_path: Path) -> None:
     ]
     assert settings.log_level == "debug"
     tuning = settings.tuning()
-    assert tuning.max_message == limits.MIB
+    assert settings.policy().max_message == limits.MIB
     assert tuning.busy_timeout == 900.0
     assert tuning.beats_missed == 4
     assert tuning.mdp2_dialects == {b"sum.up": "majortomo", b"echo": "libmdp"}

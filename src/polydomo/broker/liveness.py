@@ -110,7 +110,7 @@ def _allowed_silence(broker: "Broker", worker: Worker) -> float:
     if worker.polling or (worker.session.polls and any(r.max_run or r.deadline for r in worker.held.values())):
         return 0.0
     if worker.held and not worker.beats_while_busy and worker.max_silence:
-        return max(broker.policy.busy_timeout, worker.max_silence)
+        return max(broker.tuning.busy_timeout, worker.max_silence)
     return worker.max_silence
 
 

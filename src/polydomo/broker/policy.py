@@ -9,7 +9,6 @@ from polydomo import limits
 class Policy:
     attempts: int = limits.ATTEMPTS
     queue_expiry: float = limits.QUEUE_EXPIRY
-    busy_timeout: float = limits.BUSY_TIMEOUT
     requeue_after_partial: bool = False
     max_outstanding: int = limits.MAX_OUTSTANDING
     max_queue: int = limits.MAX_QUEUE

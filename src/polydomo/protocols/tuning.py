@@ -9,7 +9,6 @@ from polydomo import limits
 class Tuning:
     """One record for all codecs; ``server.settings`` fills it."""
 
-    max_message: int = limits.MAX_MESSAGE
     mdp_beat: float = limits.MDP_BEAT
     mdx_beat: float = limits.MDX_BEAT
     dcp_beat: float = limits.DCP_BEAT

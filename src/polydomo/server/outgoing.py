@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import ssl
 
     from polydomo.server.server import BrokerServer
-    from polydomo.server.settings import Bridge
+    from polydomo.server.setting_sections import Bridge
 
 LOG = logs.get("server")
 

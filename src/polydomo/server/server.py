@@ -13,13 +13,12 @@ from pathlib import Path
 from polydomo import limits
 from polydomo.broker.broker import Broker, Entropy
 from polydomo.broker.memoising import Memoiser
-from polydomo.broker.policy import Policy
 from polydomo.broker.recorder import Recorder
 from polydomo.errors import SettingError
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.session import Session
-from polydomo.server import beacon, listening, logs, machine
+from polydomo.server import beacon, listening, logs
 from polydomo.server.access import AccessControl
 from polydomo.server.connection import Connection
 from polydomo.server.event_log import EventLog
@@ -73,7 +72,7 @@ class BrokerServer:
         self.broker = Broker(
             time.monotonic(),
             SystemEntropy(),
-            policy_of(settings),
+            settings.policy(),
             settings.tuning(),
             recorder if recorder is not None else EventLog(),
             wall=time.time() - time.monotonic(),
@@ -572,25 +571,6 @@ def _due(deadlines: dict[Connection, float], now: float) -> list[Connection]:
     for connection in found:
         del deadlines[connection]
     return found
-
-
-def policy_of(settings: Settings) -> Policy:
-    bounds = settings.limits
-    return Policy(
-        attempts=settings.attempts,
-        queue_expiry=settings.queue_expiry,
-        busy_timeout=settings.busy_timeout,
-        requeue_after_partial=settings.requeue_after_partial,
-        max_outstanding=bounds.max_outstanding,
-        max_queue=bounds.max_queue,
-        max_held_bytes=bounds.max_held_bytes,
-        max_client_bytes=bounds.max_client_bytes,
-        max_services=bounds.max_services,
-        max_memory=bounds.max_memory or machine.memory() // limits.MEMORY_PART,
-        max_message=bounds.max_message,
-        max_values=settings.values.max_topics,
-        max_value_bytes=settings.values.max_bytes,
-    )
 
 
 def prepare_data(directory: str) -> Path:
