@@ -1,8 +1,11 @@
 """The Spark session of the pipeline's tests, a broker, and workers that know Arrow, JSON or neither."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -42,7 +45,32 @@ def score(call: polydomo.Call) -> str:
     return json.dumps({"score": row["id"] / 2, "when": "2026-01-31T07:30:00Z", "label": row["name"]})
 
 
-SERVICES = {"doubled": doubled, "choosy": choosy, "upper": upper, "score": score}
+class Price(msgspec.Struct):
+    net: float
+    currency: Literal["EUR", "USD"]
+    when: Annotated[datetime, msgspec.Meta(tz=True)]
+    tags: list[str]
+    note: str | None = None
+
+
+def price(item: str, amount: int, rate: float = 1.0) -> Price:
+    """A typed service: arguments by name, a struct as the reply."""
+    return Price(amount * rate, "EUR", datetime(2026, 1, 31, 7, 30, tzinfo=UTC), [item])
+
+
+def total(amount: int) -> int:
+    """A typed service of one argument, and a number as the reply."""
+    return 2 * amount
+
+
+SERVICES: dict[str, Callable[..., Any]] = {
+    "doubled": doubled,
+    "choosy": choosy,
+    "upper": upper,
+    "score": score,
+    "price": price,
+    "total": total,
+}
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +85,7 @@ def broker() -> Iterator[polydomo.testing.Broker]:
             yield made
 
 
-SMALL = ("test_through.py", "test_fleet.py")  # in every run; the others are long forms
+SMALL = ("test_through.py", "test_fleet.py", "test_typed_service.py")  # in every run; the others are long forms
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

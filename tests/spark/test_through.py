@@ -70,10 +70,28 @@ def test_failures_as_a_second_data_frame(spark: "SparkSession", broker: polydomo
     good.unpersist()
 
 
+def test_a_typed_service_says_the_columns_itself(spark: "SparkSession", broker: polydomo.testing.Broker) -> None:
+    orders = spark.createDataFrame([("pen", 3, "x"), ("ink", 4, "y")], "item STRING, amount INT, other STRING")
+    found = through(orders, "price", to=broker.url, keep=["item"])
+    types = {field.name: field.dataType.simpleString() for field in found.schema}
+    assert types == {
+        "item": "string", "net": "double", "currency": "string", "when": "timestamp", "tags": "array<string>", "note": "string",
+    }  # fmt: skip
+    rows = sorted((row.item, row.net, row.currency, row.tags, row.note) for row in found.collect())
+    assert rows == [("ink", 4.0, "EUR", ["ink"], None), ("pen", 3.0, "EUR", ["pen"], None)]
+    totals = through(orders, "total", to=broker.url)  # one argument is an object, too; the reply is a number
+    assert sorted(row.result for row in totals.collect()) == [6, 8]
+    with pytest.raises(SettingError, match="needs the argument 'amount'"):
+        through(orders, "price", to=broker.url, body=["item"])
+    with pytest.raises(SettingError, match="no argument 'other'"):
+        through(orders, "price", to=broker.url, body=["item", "amount", "other"])
+    with pytest.raises(SettingError, match="it has no schema of its own"):
+        through(orders, "upper", to=broker.url, body="item")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"schema": None}, "schema: name the columns"),
         ({"body": "nothing"}, "there is no column 'nothing'"),
         ({"on_error": "shrug"}, "on_error"),
         ({"batch_rows": 0}, "batch_rows"),

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 ARROW, JSON, BYTES = "arrow", "json", "bytes"
+VALUE = "value"  # JSON that is the value of the one column, whatever it is
 REPLIES = (ARROW, JSON, BYTES)
 
 
@@ -28,9 +29,9 @@ def arrow_body(batch: Any) -> bytes:
     return bytes(sink.getvalue())
 
 
-def row_bodies(batch: Any, columns: Sequence[str]) -> list[bytes]:
-    """One body per row: the value of a text or binary column as it is, anything else as JSON."""
-    if len(columns) == 1:
+def row_bodies(batch: Any, columns: Sequence[str], as_object: bool = False) -> list[bytes]:
+    """One body per row: the value of a text or binary column as it is, anything else as JSON; with ``as_object`` always a JSON object."""
+    if len(columns) == 1 and not as_object:
         values = batch.column(batch.schema.get_field_index(columns[0]))
         if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
             return [value or b"" for value in values.to_pylist()]
@@ -89,6 +90,8 @@ def values_of(body: bytes, kind: str, schema: Any) -> list[Any]:
     except ValueError:
         raise BadReply(f"the reply is not JSON: {body[:60]!r}") from None
     names = schema.names
+    if kind == VALUE:
+        return [found]
     if isinstance(found, dict):
         if len(names) > 1 and not any(name in found for name in names):
             raise BadReply(f"the reply has none of the columns {', '.join(names)}")

@@ -1,7 +1,8 @@
 """Rows as durable jobs: each under a key of its own, so that a repeated task or batch finds the jobs of the first one."""
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
-from itertools import count
+from hashlib import blake2b
 from typing import Any
 
 from polydomo.client.aio import AsyncClient
@@ -25,16 +26,22 @@ def key_prefix(name: str) -> str:
 def submitter(
     service: str, name: str, wait: float = 0.0
 ) -> "Callable[[AsyncClient, bytes | list[bytes], Any], Coroutine[Any, Any, Result]]":
-    """Submits one job per request, and with ``wait`` waits that many seconds for its result. Requests are numbered as they come."""
-    prefix = key_prefix(name)
-    numbers = count()
+    """Submits one job per request, and with ``wait`` waits that many seconds for its result.
 
-    async def begin(client: AsyncClient, body: "bytes | list[bytes]", number: int) -> Result:
-        frames = [body] if isinstance(body, bytes) else body
-        job = await client.submit_job(service, *frames, key=f"{prefix}/{number}")
+    The key has a digest of the body and how often the task had this body before: a repeated task finds its jobs even if its rows come in
+    another order.
+    """
+    prefix = key_prefix(name)
+    seen: Counter[bytes] = Counter()
+
+    async def begin(client: AsyncClient, frames: "list[bytes]", key: str) -> Result:
+        job = await client.submit_job(service, *frames, key=key)
         return await client.result(job, wait=wait) if wait else Result([job.encode()])
 
-    def numbered(client: AsyncClient, body: "bytes | list[bytes]", belongs: object) -> Coroutine[Any, Any, Result]:
-        return begin(client, body, next(numbers))
+    def keyed(client: AsyncClient, body: "bytes | list[bytes]", belongs: object) -> Coroutine[Any, Any, Result]:
+        frames = [body] if isinstance(body, bytes) else body
+        digest = blake2b(b"\0".join(frames), digest_size=12)
+        seen[digest.digest()] += 1
+        return begin(client, frames, f"{prefix}/{digest.hexdigest()}/{seen[digest.digest()]}")
 
-    return numbered
+    return keyed

@@ -19,6 +19,7 @@ from polydomo.spark import bodies
 from polydomo.spark.bodies import ARROW, BYTES, JSON, BadReply
 from polydomo.spark.durable import submitter
 from polydomo.spark.pump import Pump, Target, caller
+from polydomo.spark.typed_service import TypedService
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,6 +49,7 @@ class Plan:
     schema: Any  # of the reply, Arrow's
     output: Any  # of the result, Arrow's
     jobs: str = ""  # name of the durable jobs; empty: plain requests
+    as_object: bool = False  # the body of a row is a JSON object, also of one column
 
     def pump(self) -> "Pump[Any]":
         if self.jobs:
@@ -79,6 +81,9 @@ def through(
     streams with the columns of ``schema``. With ``body`` every row is a request: one text or binary column as it is, anything else as
     JSON. The reply is then JSON, or plain bytes if ``schema`` is a single text or binary column; ``reply`` overrides that.
 
+    Without ``schema`` the broker is asked for the schema of the service, which must be typed: columns of ``df`` with the names of its
+    arguments are sent, and the result has a column for each field of the reply, or one column ``result``.
+
     ``keep`` names columns of ``df`` that the result has in front of those of ``schema``. Default: all of them with ``body``, none
     without. Without ``body`` it needs a reply with one row for every row of the request.
 
@@ -95,15 +100,17 @@ def through(
 
     if on_error not in (RAISE, NULL, COLLECT):
         raise SettingError(f"on_error: {on_error!r} is none of raise, null, collect")
-    if schema is None:
-        raise SettingError(
-            f"schema: name the columns of what `{service}` replies, such as schema='id BIGINT, score DOUBLE'"
-        )
     for name, number in (("batch_rows", batch_rows), ("outstanding", outstanding)):
         if number < 1:
             raise SettingError(f"{name}: {number} must be 1 or more")
-    wanted: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    target = Target(to, protocol, timeout, retries, outstanding, client)
     columns = (body,) if isinstance(body, str) else tuple(body) if body is not None else None
+    typed = TypedService.ask(target, service) if schema is None else None
+    if typed is not None:
+        columns = typed.body(columns, df.columns)
+    wanted: Any = typed.columns if typed is not None else schema
+    if isinstance(wanted, str):
+        wanted = StructType.fromDDL(wanted)
     kept = tuple(keep) if keep is not None else tuple(df.columns) if columns is not None else ()
     for name in (*(columns or ()), *kept):
         if name not in df.columns:
@@ -118,13 +125,12 @@ def through(
         raise SettingError(f"the result would have two columns {twice!r}; rename one, or leave it out with keep=")
     if on_error == COLLECT:
         fields.append(StructField(INPUT, StructType([StructField(f.name, f.dataType, True) for f in df.schema]), True))
-    kind = reply or _kind_of_reply(columns, wanted)
-    if kind not in bodies.REPLIES:
+    kind = reply or (typed.reply if typed is not None else _kind_of_reply(columns, wanted))
+    if kind not in bodies.REPLIES and (typed is None or reply):
         raise SettingError(f"reply: {kind!r} is none of {', '.join(bodies.REPLIES)}")
     if kind == BYTES and len(wanted.fields) != 1:
         raise SettingError("reply='bytes' needs a schema of one column")
     output = StructType(fields)
-    target = Target(to, protocol, timeout, retries, outstanding, client)
     plan = Plan(
         target,
         service,
@@ -136,6 +142,7 @@ def through(
         _arrow(wanted, nullable=True),
         _arrow(output),
         uuid.uuid4().hex if durable else "",
+        typed is not None and typed.is_object,
     )
     made = df.mapInArrow(_task(plan), output)
     if on_error != COLLECT:
@@ -229,7 +236,7 @@ def _by_rows(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
 
     def requests() -> "Iterator[tuple[bytes, tuple[Any, int]]]":
         for batch in batches:
-            for i, body in enumerate(bodies.row_bodies(batch, plan.body or ())):
+            for i, body in enumerate(bodies.row_bodies(batch, plan.body or (), plan.as_object)):
                 yield body, (batch, i)
 
     at: Any = None  # the batch whose replies are gathered
