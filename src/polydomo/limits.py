@@ -475,6 +475,10 @@ SPARK_OUTSTANDING: Final = (
 SPARK_RETRIES: Final = 3  # Times that a call of a task is repeated; Spark repeats tasks anyway.
 SPARK_CALL_TIME: Final = 60.0  # Seconds for one call of a task: a batch of rows takes longer than one.
 SPARK_HEARD: Final = 10_000  # Publications written to the spool together, and in one batch of a stream.
+SPARK_LOOK: Final = (
+    0.5  # Seconds between two looks at the ended jobs or the log records of a broker, for a stream of them.
+)
+SPARK_REWIND: Final = 60.0  # Seconds of ended jobs that a stream reads again when another broker leads: clocks differ.
 SPARK_RECONNECT: Final = 0.5  # Seconds until a stream that lost its broker connects again.
 FLEET_LOOK: Final = 1.0  # Seconds between two looks at the queue of a service that a fleet on Spark serves.
 FLEET_QUIET: Final = 30.0  # Seconds with idle workers and an empty queue before a fleet gives up half of the idle ones.

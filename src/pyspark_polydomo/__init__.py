@@ -1,7 +1,8 @@
 """The format ``polydomo`` of Spark. Spark finds it by the name of this module.
 
 * ``spark.read`` and ``spark.readStream``: the journal of brokers (``polydomo.pipeline.source``);
-* ``spark.readStream`` with the option ``subscribe``: publications of a broker (``polydomo.spark.subscription``);
+* ``spark.readStream`` with the option ``subscribe``, ``jobs`` or ``logs``: publications, results of durable jobs or log records of a live
+  broker (``polydomo.spark.live_source``);
 * ``df.write`` and ``df.writeStream``: rows as requests or publications (``polydomo.spark.sink``).
 """
 
@@ -35,18 +36,25 @@ def journal_of(url: str) -> str:
 
 class DefaultSource(JournalSource):
     def schema(self) -> str:
-        if "subscribe" in self.options:
-            from polydomo.spark.subscription import SCHEMA
+        kind = self._live()
+        if kind:
+            from polydomo.spark.live_source import SCHEMAS
 
-            return SCHEMA
+            return SCHEMAS[kind]
         return super().schema()
 
     def streamReader(self, schema: Any) -> Any:
-        if "subscribe" in self.options:
-            from polydomo.spark.subscription import SubscriptionReader, Wanted
+        if self._live():
+            from polydomo.spark.live_source import LiveReader, Wanted
 
-            return SubscriptionReader(Wanted.of(self.options))
+            return LiveReader(Wanted.of(self.options))
         return super().streamReader(schema)
+
+    def _live(self) -> str:
+        """Which of the options of a live broker is given; "" if none."""
+        from polydomo.spark.live_source import kind_of
+
+        return kind_of(self.options)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from polydomo.spark.sink import BatchWriter, Sink

@@ -271,6 +271,27 @@ def test_jobs_are_selected_and_counted(case: Case) -> None:
     assert [job.id for job in some.jobs] == ["J5", "J3"]
 
 
+def test_jobs_in_the_order_in_which_they_ended(case: Case) -> None:
+    jobs = [new(f"J{n}", float(n), b"a") for n in range(6)]
+    case.apply(*(Insert(job) for job in jobs))
+    for n, when in ((3, 50.0), (1, 60.25), (2, 60.25), (4, 70.0)):
+        made = ended(new(f"J{n}", float(n), b"a"), states.DEAD if n == 4 else states.DONE)
+        made.ended = when
+        case.apply(Finish(made))
+    found: list[str] = []
+    position = (0.0, "")
+    while True:
+        page = Select("", b"", 2)
+        page.by_end = True
+        page.after_time, page.after_id = position
+        case.backend.read(page)
+        if not page.jobs:
+            break
+        found += [job.id for job in page.jobs]
+        position = (page.jobs[-1].ended, page.jobs[-1].id)
+    assert found == ["J3", "J1", "J2", "J4"]  # open ones are not among them
+
+
 def test_a_group_is_all_or_nothing_under_an_old_epoch(case: Case) -> None:
     with pytest.raises(StoreError) as caught:
         case.backend.apply([Insert(new("A"))], case.epoch - 1)

@@ -85,7 +85,12 @@ def broker() -> Iterator[polydomo.testing.Broker]:
             yield made
 
 
-SMALL = ("test_through.py", "test_fleet.py", "test_typed_service.py")  # in every run; the others are long forms
+SMALL = (
+    "test_through.py",
+    "test_fleet.py",
+    "test_typed_service.py",
+    "test_feeds.py",
+)  # in every run; the others are long forms
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

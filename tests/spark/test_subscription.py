@@ -17,8 +17,8 @@ pytest.importorskip("pyspark")
 import polydomo.testing
 from polydomo.client.publisher import Publisher
 from polydomo.errors import SettingError
+from polydomo.spark.live_source import Wanted
 from polydomo.spark.spool import Spool
-from polydomo.spark.subscription import Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,9 +29,13 @@ PATIENCE = 240.0
 def test_a_spool_keeps_order_drops_a_repeated_last_value_and_says_gaps(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool", "a.")
     first: set[str] = set()
-    spool.add([("a.x", b"1"), ("a.y", b"1"), ("a.x", b"1")], first)  # the same value twice on one connection counts
+    spool.add_publications(
+        [("a.x", b"1"), ("a.y", b"1"), ("a.x", b"1")], first
+    )  # the same value twice on one connection counts
     spool.add_gap("not connected")
-    spool.add([("a.x", b"1"), ("a.y", b"2"), ("a.x", b"1")], set())  # after a reconnect the last value comes again
+    spool.add_publications(
+        [("a.x", b"1"), ("a.y", b"2"), ("a.x", b"1")], set()
+    )  # after a reconnect the last value comes again
     rows = [(row.n, row.topic, row.body, row.gap) for row in spool.between(0, 99)]
     assert rows == [
         (1, "a.x", b"1", None),
@@ -45,7 +49,7 @@ def test_a_spool_keeps_order_drops_a_repeated_last_value_and_says_gaps(tmp_path:
     spool.close()
     again = Spool(tmp_path / "spool", "a.")
     assert [row.n for row in again.between(0, 99)] == [6] and again.last() == 6
-    again.add([("a.z", b"3")], set())
+    again.add_publications([("a.z", b"3")], set())
     assert again.last() == 7  # numbers are never used again
     again.forget(7)
     assert again.last() == 7

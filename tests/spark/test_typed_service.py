@@ -54,7 +54,8 @@ def columns(function: Any) -> tuple[str, str]:
 
 
 def test_every_annotation_has_a_type() -> None:
-    def outer(a: int) -> Outer: ...
+    def outer(a: int) -> Outer:
+        raise NotImplementedError
 
     found, reply = columns(outer)
     assert reply == JSON
@@ -83,7 +84,8 @@ def test_a_reply_that_is_no_object_is_one_column(result: Any, wanted: str, reply
 
 
 def test_a_type_that_contains_itself_ends_in_text() -> None:
-    def tree(a: int) -> Tree: ...
+    def tree(a: int) -> Tree:
+        raise NotImplementedError
 
     assert columns(tree)[0].count("array") < 10
 

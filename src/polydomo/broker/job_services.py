@@ -5,7 +5,8 @@
 ``polydomo.job``         everything about the job ``job``
 ``polydomo.result``      the result of ``job``, after at most ``wait_us``; the body is what the worker answered
 ``polydomo.cancel``      cancels ``job``, or the open request ``request``
-``polydomo.jobs``        a list of jobs, the newest first, of a ``state`` and a ``service``, at most ``limit``
+``polydomo.jobs``        a list of jobs, the newest first, of a ``state`` and a ``service``, at most ``limit``; with ``after``, jobs
+                         that have ended, in that order, from a position on: "" is the beginning, ``next`` of an answer goes on
 ``polydomo.retry``       dead jobs are tried again: ``job``, all of a ``service``, or ``all``
 ``polydomo.drop``        dead jobs are removed, likewise
 ``polydomo.schedule``    a new schedule: ``name``, ``service``, ``when``, and if wanted ``zone``, ``missed``, ``priority``, ``retries`` and
@@ -264,16 +265,37 @@ def _list(durable: "Durable", request: Request, header: Row) -> None:
         answer(durable, request, {"jobs": [job_row(job) for job in found[:most]], **totals(durable, {})})
         return
     op = Select(state, service, most)
+    if header.get("after") is not None:
+        op.by_end = True
+        op.after_time, op.after_id = _position(read_text(header, "after", 100))
 
     def selected(_: Op) -> None:
         if op.error is not None:
             refuse(durable, request, op.error)
+            return
+        if op.by_end:
+            newest = op.jobs[-1] if op.jobs else None
+            position = f"{newest.ended!r}/{newest.id}" if newest is not None else f"{op.after_time!r}/{op.after_id}"
+            keep = durable.jobs.policy.keep
+            found: Row = {"jobs": [job_row(job) for job in op.jobs], "next": position, "epoch": durable.jobs.epoch}
+            answer(durable, request, {**found, "now": durable.now(), "keep_us": round(keep * 1e6)})
             return
         rows = [job_row(durable.jobs.open.get(job.id, job)) for job in op.jobs]
         answer(durable, request, {"jobs": rows, **totals(durable, op.counts)})
 
     op.then = selected
     durable.jobs.put(op)
+
+
+def _position(text: str) -> tuple[float, str]:
+    """A place in the order in which jobs ended: ``next`` of an answer. Raises SettingError."""
+    if not text:
+        return 0.0, ""
+    time, _, id = text.partition("/")
+    try:
+        return float(time), id
+    except ValueError:
+        raise SettingError(f"after: {text!r} is not a position that an answer had as `next`") from None
 
 
 def totals(durable: "Durable", counts: "dict[str, int]") -> Row:

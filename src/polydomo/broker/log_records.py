@@ -170,14 +170,20 @@ class LogRecords:
         return 4 * self.size + COST_RECORD * len(self.records)
 
     def select(
-        self, service: str = "", level: str = "debug", request: str = "", after: int = 0, most: int = MAX_LISTED
+        self,
+        service: str = "",
+        level: str = "debug",
+        request: str = "",
+        after: int = 0,
+        most: int = MAX_LISTED,
+        oldest: bool = False,
     ) -> list[LogRecord]:
-        """The newest that fit, the oldest of them first. ``request`` is an id or a number."""
+        """The newest that fit, or the ``oldest``, in the order of their numbers. ``request`` is an id or a number."""
         least = LEVELS.index(level)
         number, request_id = _request(request)
         found: list[LogRecord] = []
         for record in reversed(self.records):
-            if len(found) == most or record.number <= after:
+            if (len(found) == most and not oldest) or record.number <= after:
                 break
             if (
                 (not service or record.service == service)
@@ -187,11 +193,11 @@ class LogRecords:
             ):
                 found.append(record)
         found.reverse()
-        return found
+        return found[:most]
 
     def answer(self, wanted: bytes) -> object:
-        """To a request for ``polydomo.logs``: a JSON object with any of service, level (the least), request, after (a record's number) and
-        most, or nothing."""
+        """To a request for ``polydomo.logs``: a JSON object with any of service, level (the least), request, after (a record's number),
+        most, and oldest (true: not the newest of them), or nothing."""
         try:
             found = json.loads(wanted) if wanted else {}
             if not isinstance(found, dict):
@@ -202,6 +208,7 @@ class LogRecords:
                 str(found.get("request") or ""),
                 int(found.get("after") or 0),
                 min(max(int(found.get("most") or MAX_LISTED), 1), MAX_LISTED),
+                found.get("oldest") is True,
             )
         except (ValueError, TypeError, RecursionError, OverflowError) as error:
             return {"error": f"which records are wanted: {error}"}

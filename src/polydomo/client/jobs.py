@@ -161,6 +161,10 @@ class Jobs:
         header = {"state": state or None, "service": service or None, "limit": limit}
         return (await self.ask("jobs", header, None, patience))[0]
 
+    async def ended(self, after: str = "", limit: int = 1_000, patience: float = 30.0) -> Row:
+        """Jobs that have an outcome, in the order in which they ended, after a position: ``next`` of the answer before, "" at first."""
+        return (await self.ask("jobs", {"after": after, "limit": limit}, None, patience))[0]
+
     async def dead(self, what: str, id: str | None, service: str | None, all: bool, patience: float) -> Row:
         """``what`` is ``retry`` or ``drop``."""
         header = {"job": id, "service": service, "all": True if all else None}

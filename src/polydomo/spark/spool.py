@@ -1,37 +1,43 @@
-"""What a stream has heard and Spark has not finished with: rows in a SQLite file that survives a kill of the driver."""
+"""What a stream has read and Spark has not finished with: rows in a SQLite file that survives a kill of the driver."""
 
 import hashlib
+import json
 import sqlite3
 import time
 from collections.abc import Iterable
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from polydomo.errors import SettingError
 
 _TABLES = """
-CREATE TABLE IF NOT EXISTS rows (n INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, topic TEXT, body BLOB, gap TEXT);
+CREATE TABLE IF NOT EXISTS rows (
+    n INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, topic TEXT, body BLOB, gap TEXT, more TEXT NOT NULL DEFAULT '{}'
+);
 CREATE TABLE IF NOT EXISTS latest (topic TEXT PRIMARY KEY, digest BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS seen (id TEXT PRIMARY KEY, time REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 
-class Heard(NamedTuple):
-    """A publication, or with ``gap`` the statement that some may be missing."""
+class Entry(NamedTuple):
+    """A publication, job or log record; or with ``gap`` the statement that some may be missing."""
 
     n: int
     time: datetime
     topic: str | None
     body: bytes | None
     gap: str | None
+    more: dict[str, Any]  # further columns
 
 
 class Spool:
     """One file for one stream. Every connection to it is of one thread."""
 
     def __init__(self, directory: str | Path, of: str) -> None:
-        """``of`` says what is heard: a spool of something else is refused."""
+        """``of`` says what is read: a spool of something else is refused."""
         place = Path(str(directory).removeprefix("file://"))
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -40,7 +46,7 @@ class Spool:
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.executescript(_TABLES)
         except (OSError, sqlite3.Error) as error:
-            raise SettingError(f"option spool: cannot keep what is heard in {place}: {error}") from None
+            raise SettingError(f"option spool: cannot write to {place}: {error}") from None
         known = self.state("of")
         if known is not None and known != of:
             raise SettingError(
@@ -55,36 +61,64 @@ class Spool:
     def set_state(self, name: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
 
-    def add(self, heard: "Iterable[tuple[str, bytes]]", fresh: set[str]) -> None:
-        """Appends publications. ``fresh`` has the topics that were heard before on this connection.
+    @contextmanager
+    def transaction(self) -> "Any":
+        """What is written inside is there as a whole or not at all after a crash."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def add_publications(self, heard: "Iterable[tuple[str, bytes]]", fresh: set[str]) -> None:
+        """``fresh`` has the topics that were heard before on this connection.
 
         The first value of a topic on a connection may be the last one again that was heard before: then it is left out.
         """
         now = time.time()
-        self._db.execute("BEGIN IMMEDIATE")
-        for topic, body in heard:
-            digest = hashlib.blake2b(body, digest_size=16).digest()
-            if topic not in fresh:
-                fresh.add(topic)
-                known = self._db.execute("SELECT digest FROM latest WHERE topic = ?", (topic,)).fetchone()
-                if known is not None and known[0] == digest:
-                    continue
-            self._db.execute("INSERT INTO rows (time, topic, body) VALUES (?, ?, ?)", (now, topic, body))
-            self._db.execute("INSERT OR REPLACE INTO latest VALUES (?, ?)", (topic, digest))
-        self.set_state("connected", repr(now))
-        self._db.execute("COMMIT")
+        with self.transaction():
+            for topic, body in heard:
+                digest = hashlib.blake2b(body, digest_size=16).digest()
+                if topic not in fresh:
+                    fresh.add(topic)
+                    known = self._db.execute("SELECT digest FROM latest WHERE topic = ?", (topic,)).fetchone()
+                    if known is not None and known[0] == digest:
+                        continue
+                self.add(now, topic, body)
+                self._db.execute("INSERT OR REPLACE INTO latest VALUES (?, ?)", (topic, digest))
+            self.set_state("connected", repr(now))
+
+    def add(self, at: float, topic: str, body: bytes | None, more: "dict[str, Any] | None" = None) -> None:
+        self._db.execute(
+            "INSERT INTO rows (time, topic, body, more) VALUES (?, ?, ?, ?)", (at, topic, body, json.dumps(more or {}))
+        )
 
     def add_gap(self, reason: str) -> None:
         self._db.execute("INSERT INTO rows (time, gap) VALUES (?, ?)", (time.time(), reason))
+
+    def is_new(self, id: str, at: float) -> bool:
+        """Whether this was not seen before; from now on it was."""
+        made = self._db.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (id, at))
+        return made.rowcount > 0
+
+    def forget_seen(self, before: float) -> None:
+        self._db.execute("DELETE FROM seen WHERE time < ?", (before,))
 
     def last(self) -> int:
         """The number of the last row that was ever added."""
         found = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'rows'").fetchone()
         return int(found[0]) if found else 0
 
-    def between(self, after: int, last: int) -> list[Heard]:
-        found = self._db.execute("SELECT * FROM rows WHERE n > ? AND n <= ? ORDER BY n", (after, last))
-        return [Heard(n, datetime.fromtimestamp(at, UTC), topic, body, gap) for n, at, topic, body, gap in found]
+    def between(self, after: int, last: int) -> list[Entry]:
+        found = self._db.execute(
+            "SELECT n, time, topic, body, gap, more FROM rows WHERE n > ? AND n <= ? ORDER BY n", (after, last)
+        )
+        return [
+            Entry(n, datetime.fromtimestamp(at, UTC), topic, body, gap, json.loads(more))
+            for n, at, topic, body, gap, more in found
+        ]
 
     def forget(self, last: int) -> None:
         """Rows up to this one are in the sink."""

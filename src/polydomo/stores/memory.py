@@ -185,10 +185,24 @@ class MemoryBackend(Backend):
             id = op.id or tables.keys.get(op.key, "")
             found = tables.jobs.get(id)
             op.job = copy.deepcopy(found) if found is not None else None
+        elif isinstance(op, Select) and op.by_end:
+            ended = sorted(
+                (job.ended, job.id) for job in tables.jobs.values() if job.ended and job.state != states.OPEN
+            )
+            for position in ended:
+                job = tables.jobs[position[1]]
+                wanted = op.state in ("", job.state) and op.service in (b"", job.service)
+                if wanted and position > (op.after_time, op.after_id) and len(op.jobs) < op.most:
+                    op.jobs.append(_light(job))
         elif isinstance(op, Select):
             for job in sorted(tables.jobs.values(), key=lambda job: (job.created, job.id), reverse=True):
                 op.counts[job.state] = op.counts.get(job.state, 0) + 1
                 if op.state in ("", job.state) and op.service in (b"", job.service) and len(op.jobs) < op.most:
-                    light = copy.deepcopy(job)
-                    light.body = light.result = b""
-                    op.jobs.append(light)
+                    op.jobs.append(_light(job))
+
+
+def _light(job: Job) -> Job:
+    """A copy without body and result."""
+    light = copy.deepcopy(job)
+    light.body = light.result = b""
+    return light

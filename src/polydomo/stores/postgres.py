@@ -52,6 +52,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS jobs_key ON polydomo.jobs (key) WHERE key IS N
 CREATE INDEX IF NOT EXISTS jobs_open ON polydomo.jobs (created) WHERE state = 'open';
 CREATE INDEX IF NOT EXISTS jobs_dead ON polydomo.jobs (created) WHERE state = 'dead';
 CREATE INDEX IF NOT EXISTS jobs_keep ON polydomo.jobs (keep) WHERE keep > 0;
+CREATE INDEX IF NOT EXISTS jobs_ended ON polydomo.jobs (ended, id) WHERE ended > 0;
 CREATE TABLE IF NOT EXISTS polydomo.schedules (
     name text PRIMARY KEY, service bytea NOT NULL, body bytea NOT NULL, timing text NOT NULL, zone text NOT NULL, missed text NOT NULL,
     priority integer NOT NULL, settings text NOT NULL, created double precision NOT NULL, next double precision NOT NULL,
@@ -251,6 +252,16 @@ class PostgresBackend(Backend):
                 )
                 row = connection.execute(text, (op.id or op.key,), binary=True).fetchone()
                 op.job = job_of(row) if row is not None else None
+            elif isinstance(op, Select) and op.by_end:
+                rows = connection.execute(
+                    f"SELECT {LIGHT} FROM polydomo.jobs WHERE ended > 0 AND state <> 'open' "
+                    "AND (ended, id) > (%(time)s::float8, %(id)s::text) AND (%(state)s = '' OR state = %(state)s) "
+                    "AND (%(service)s::bytea = '' OR service = %(service)s::bytea) ORDER BY ended, id LIMIT %(most)s",
+                    {
+                        "state": op.state, "service": op.service, "most": op.most, "time": op.after_time, "id": op.after_id,
+                    },
+                )  # fmt: skip
+                op.jobs = [job_of(row) for row in rows]
             elif isinstance(op, Select):
                 rows = connection.execute(
                     f"SELECT {LIGHT} FROM polydomo.jobs WHERE (%(state)s = '' OR state = %(state)s) "

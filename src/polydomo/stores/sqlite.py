@@ -46,6 +46,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS jobs_key ON jobs (key) WHERE key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS jobs_open ON jobs (created) WHERE state = 'open';
 CREATE INDEX IF NOT EXISTS jobs_dead ON jobs (created) WHERE state = 'dead';
 CREATE INDEX IF NOT EXISTS jobs_keep ON jobs (keep) WHERE keep > 0;
+CREATE INDEX IF NOT EXISTS jobs_ended ON jobs (ended, id) WHERE ended > 0;
 CREATE TABLE IF NOT EXISTS schedules (
     name TEXT PRIMARY KEY, service BLOB NOT NULL, body BLOB NOT NULL, timing TEXT NOT NULL, zone TEXT NOT NULL,
     missed TEXT NOT NULL, priority INTEGER NOT NULL, settings TEXT NOT NULL, created REAL NOT NULL, next REAL NOT NULL,
@@ -238,6 +239,13 @@ class SqliteBackend(Backend):
                 where, value = ("id", op.id) if op.id else ("key", op.key)
                 row = run(f"SELECT {COLUMNS} FROM jobs WHERE {where} = ?", (value,)).fetchone()
                 op.job = job_of(row) if row is not None else None
+            elif isinstance(op, Select) and op.by_end:
+                rows = run(
+                    f"SELECT {LIGHT} FROM jobs WHERE ended > 0 AND state <> 'open' AND (ended, id) > (?4, ?5) "
+                    "AND (?1 = '' OR state = ?1) AND (?2 = x'' OR service = ?2) ORDER BY ended, id LIMIT ?3",
+                    (op.state, op.service, op.most, op.after_time, op.after_id),
+                )
+                op.jobs = [job_of(row) for row in rows]
             elif isinstance(op, Select):
                 rows = run(
                     f"SELECT {LIGHT} FROM jobs WHERE (?1 = '' OR state = ?1) AND (?2 = x'' OR service = ?2) "

@@ -201,12 +201,15 @@ class Get(Op):
 
 
 class Select(Op):
-    """Reads jobs without their bodies and results, the newest first."""
+    """Reads jobs without their bodies and results: the newest first, or in the order in which they ended, from a position on."""
 
     writes = False
 
     def __init__(self, state: str, service: bytes, most: int) -> None:
         super().__init__()
+        self.by_end = False  # jobs with an outcome, those that ended first at the beginning ...
+        self.after_time = 0.0  # ... after this position
+        self.after_id = ""
         self.state = state  # "": any
         self.service = service  # b"": any
         self.most = most
