@@ -88,6 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--most", type=float, default=0.0, help="fail if the ratio is above this")
+    parser.add_argument("--journal", choices=["off", "requests", "messages"], default="requests")
     options = parser.parse_args()
     import tempfile
 
@@ -103,7 +104,7 @@ def main() -> None:
         try:
             port, other = free_port(), free_port()
             url = f"tcp://127.0.0.1:{port}"
-            broker = start("-m", "polydomo", "up", "--listen", url, "--data", directory, "--journal", "off")
+            broker = start("-m", "polydomo", "up", "--listen", url, "--data", directory, "--journal", options.journal)
             start("-m", "polydomo", "work", "echo", "--echo", "--to", url, "--concurrency", "4")
             uvicorn = start(
                 "-m", "uvicorn", "--port", str(other), "--log-level", "error", "--no-access-log", "echo:app"

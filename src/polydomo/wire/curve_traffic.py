@@ -4,15 +4,20 @@
 without. Both work on whole batches and let libsodium write into the output buffer; no object is made per frame beside its nonce.
 """
 
+from struct import Struct
+
 from polydomo.errors import ProtocolViolation
 from polydomo.wire.sodium import from_buffer, open_into, seal_into
 
 MESSAGE = b"\x07MESSAGE"
-SMALL = 2048  # bytes of frames for which room for the worst case is cheaper than counting them
+SMALL = 2048  # bytes of frames for which room for the worst case is made at once
 OVERHEAD = 33  # "\x07MESSAGE", 8 octets of nonce, 16 of authentication, 1 of flags
 BROKEN = "CURVE MESSAGE cannot be opened: it was changed on the way, or made with another key"
 SHORT = 256 - OVERHEAD  # a longer body makes a frame with a long head
-HEADS = [bytes((0, length + OVERHEAD)) + MESSAGE for length in range(SHORT)]  # by the length of the body
+pack_head = Struct(">BB8sQ").pack_into  # flags, size, "\x07MESSAGE" and the counter of a short frame
+pack_long_head = Struct(">BQ8sQ").pack_into
+unpack_head = Struct(">xB8sQ").unpack_from  # the same without the flags
+pack_count = Struct(">Q").pack_into
 SERVER_PREFIX = b"CurveZMQMESSAGES"
 CLIENT_PREFIX = b"CurveZMQMESSAGEC"
 
@@ -26,8 +31,8 @@ class CurveTraffic:
 
     def __init__(self, key: bytes, server: bool, sent: int, seen: int, max_frame: int) -> None:
         self._key = key
-        self._ours = SERVER_PREFIX if server else CLIENT_PREFIX
-        self._theirs = CLIENT_PREFIX if server else SERVER_PREFIX
+        self._number = bytearray((SERVER_PREFIX if server else CLIENT_PREFIX) + bytes(8))  # the nonce of what is sent
+        self._their_number = bytearray((CLIENT_PREFIX if server else SERVER_PREFIX) + bytes(8))
         self._sent = sent
         self._seen = seen
         self._max_frame = max_frame
@@ -38,25 +43,30 @@ class CurveTraffic:
         """``data`` is whole ZMTP frames: messages and commands. Returns the frames that carry them."""
         plain = bytearray(data)
         size = len(plain)
-        # an empty frame of 2 bytes becomes one of 35
-        room = 18 * size if size < SMALL else size + (OVERHEAD + 9) * _count(plain, size)
+        # An empty frame of 2 bytes becomes one of 35. A large batch seldom has short frames only: it gets more room when it needs it.
+        room = 18 * size if size < SMALL else size + (size >> 2) + SMALL
         sealed = bytearray(room)
+        full: list[bytes] = []
         source = from_buffer(plain)
         target = from_buffer(sealed)
         key = self._key
-        prefix = self._ours
-        nonce = self._sent
+        number = self._number
+        nonce = from_buffer(number)
+        count = self._sent
         out = position = 0
         while position < size:
             flags = plain[position]
             length = plain[position + 1]
-            nonce += 1
-            short = nonce.to_bytes(8, "big")
+            count += 1
+            pack_count(number, 16, count)
             if flags < 2 and length < SHORT and position + length + 2 <= size:  # nearly all frames
                 # The payload is one octet of flags and the body: the flags take the place of the length.
                 plain[position + 1] = flags
-                sealed[out : out + 18] = HEADS[length] + short
-                seal_into(target + (out + 18), source + (position + 1), length + 1, prefix + short, key)
+                if out + length + 35 > room:
+                    full.append(bytes(memoryview(sealed)[:out]))
+                    out = 0
+                pack_head(sealed, out, 0, length + OVERHEAD, MESSAGE, count)
+                seal_into(target + (out + 18), source + (position + 1), length + 1, nonce, key)
                 out += length + 35
                 position += length + 2
                 continue
@@ -68,17 +78,21 @@ class CurveTraffic:
             if position + length > size:
                 raise ValueError("only whole frames can be sealed")
             plain[position - 1] = flags & 1 | (flags & 4) >> 1
+            if out + length + 42 > room:
+                full.append(bytes(memoryview(sealed)[:out]))
+                out = 0
             if length < SHORT:
-                sealed[out : out + 18] = HEADS[length] + short
+                pack_head(sealed, out, 0, length + OVERHEAD, MESSAGE, count)
                 out += 18
             else:
-                sealed[out : out + 25] = b"\x02" + (length + OVERHEAD).to_bytes(8, "big") + MESSAGE + short
+                pack_long_head(sealed, out, 2, length + OVERHEAD, MESSAGE, count)
                 out += 25
-            seal_into(target + out, source + (position - 1), length + 1, prefix + short, key)
+            seal_into(target + out, source + (position - 1), length + 1, nonce, key)
             out += length + 17
             position += length
-        self._sent = nonce
-        return bytes(memoryview(sealed)[:out])
+        self._sent = count
+        last = bytes(memoryview(sealed)[:out])
+        return b"".join((*full, last)) if full else last
 
     def open(self, data: bytes) -> bytes:
         """Takes sealed bytes in any split. Returns the plain ZMTP frames that are complete; raises ProtocolViolation."""
@@ -93,24 +107,27 @@ class CurveTraffic:
         source = from_buffer(data)
         target = from_buffer(plain)
         key = self._key
-        prefix = self._theirs
-        seen = self._seen.to_bytes(8, "big")  # big-endian numbers compare like bytes
+        number = self._their_number
+        nonce = from_buffer(number)
+        seen = self._seen
         out = position = need = 0
         while position + 2 <= size:
-            flags = data[position]
-            if not flags:  # nearly all frames
-                total = data[position + 1]
+            if not data[position] and position + 18 <= size:  # nearly all frames
+                total: int
+                command: bytes
+                count: int
+                total, command, count = unpack_head(data, position)
                 end = position + 2 + total
                 if end > size:
                     need = end - position
                     break
-                if total < OVERHEAD or not data.startswith(MESSAGE, position + 2):
+                if total < OVERHEAD or command != MESSAGE:
                     raise ProtocolViolation("a frame that is not a CURVE MESSAGE")
-                short = data[position + 10 : position + 18]
-                if short <= seen:
+                if count <= seen:
                     raise ProtocolViolation("CURVE MESSAGE with a nonce that was used before")
-                seen = short
-                if open_into(target + (out + 1), source + (position + 18), total - 16, prefix + short, key):
+                seen = count
+                pack_count(number, 16, count)
+                if open_into(target + (out + 1), source + (position + 18), total - 16, nonce, key):
                     raise ProtocolViolation(BROKEN)
                 inner = plain[out + 1]
                 if inner > 3:
@@ -120,6 +137,7 @@ class CurveTraffic:
                 out += total - 31
                 position = end
                 continue
+            flags = data[position]
             if flags & 2:
                 if position + 9 > size:
                     break
@@ -139,12 +157,13 @@ class CurveTraffic:
                 break
             if length < 0 or not data.startswith(MESSAGE, body):
                 raise ProtocolViolation("a frame that is not a CURVE MESSAGE")
-            short = data[body + 8 : body + 16]
-            if short <= seen:
+            count = int.from_bytes(data[body + 8 : body + 16], "big")
+            if count <= seen:
                 raise ProtocolViolation("CURVE MESSAGE with a nonce that was used before")
-            seen = short
+            seen = count
+            pack_count(number, 16, count)
             start = out + 1 if length < 256 else out + 8  # its octet of flags is where the end of the length will be
-            if open_into(target + start, source + (body + 16), total - 16, prefix + short, key) != 0:
+            if open_into(target + start, source + (body + 16), total - 16, nonce, key):
                 raise ProtocolViolation(BROKEN)
             inner = plain[start]
             if inner > 3:
@@ -158,19 +177,8 @@ class CurveTraffic:
                 plain[out + 1 : out + 9] = length.to_bytes(8, "big")
                 out += 9 + length
             position = end
-        self._seen = int.from_bytes(seen, "big")
+        self._seen = seen
         if position < size:
             self._rest += memoryview(data)[position:]
             self._need = need
         return bytes(memoryview(plain)[:out])
-
-
-def _count(frames: bytearray, size: int) -> int:
-    count = position = 0
-    while position < size:
-        if frames[position] & 2:
-            position += 9 + int.from_bytes(frames[position + 1 : position + 9], "big")
-        else:
-            position += 2 + frames[position + 1]
-        count += 1
-    return count
