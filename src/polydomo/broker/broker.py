@@ -53,7 +53,7 @@ from polydomo.broker.monitor import Monitor
 from polydomo.broker.policy import Policy
 from polydomo.broker.publishing import Publishing
 from polydomo.broker.recorder import Recorder
-from polydomo.broker.request_ids import RequestId
+from polydomo.broker.request_ids import id_text
 from polydomo.broker.schemas import Schemas
 from polydomo.broker.timers import Timers
 from polydomo.broker.tokens import Tokens
@@ -468,7 +468,7 @@ class Broker(BrokerApi):
         if given:
             return given
         run = int(self.identity()[:10], 16)  # 40 bits
-        return str(RequestId(int((self.wall + accepted) * 1000), run, number))
+        return id_text(int((self.wall + accepted) * 1000), run, number)
 
     # --- the catalog
 

@@ -1,15 +1,17 @@
 """The id of a request: 26 characters that sort by time and are unique across brokers.
 
 It has the shape of a ULID: 48 bits of milliseconds when the request was accepted, 40 bits that name the run of the broker, 40 bits of
-the request's number in it (each rounded up to whole characters of Crockford's base 32: 10, 8 and 8). No id is made on the broker's
-hot path: rows of the journal carry run and number.
+the request's number in it (each rounded up to whole characters of Crockford's base 32: 10, 8 and 8). Rows of the journal carry run and
+number instead, so ids are made only for what a person or an HTTP client reads.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from polydomo.errors import SettingError
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [first + second for first in ALPHABET for second in ALPHABET]  # two characters for each 10 bits
 _VALUE = {character: value for value, character in enumerate(ALPHABET)}
 TIME_CHARACTERS, RUN_CHARACTERS, NUMBER_CHARACTERS = 10, 8, 8
 LENGTH = TIME_CHARACTERS + RUN_CHARACTERS + NUMBER_CHARACTERS
@@ -22,11 +24,17 @@ class RequestId(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        return (
-            encode(self.accepted_ms, TIME_CHARACTERS)
-            + encode(self.run, RUN_CHARACTERS)
-            + encode(self.number, NUMBER_CHARACTERS)
-        )
+        return id_text(self.accepted_ms, self.run, self.number)
+
+
+def id_text(accepted_ms: int, run: int, number: int) -> str:
+    return id_prefix(accepted_ms, run) + encode(number, NUMBER_CHARACTERS)
+
+
+@lru_cache(maxsize=16)
+def id_prefix(accepted_ms: int, run: int) -> str:
+    """All but the number: the same for every request of one millisecond."""
+    return encode(accepted_ms, TIME_CHARACTERS) + encode(run, RUN_CHARACTERS)
 
 
 def encode(value: int, characters: int) -> str:
@@ -34,7 +42,11 @@ def encode(value: int, characters: int) -> str:
     >>> encode(1023, 3)
     '0ZZ'
     """
-    return "".join(ALPHABET[value >> shift & 31] for shift in range(5 * (characters - 1), -1, -5))
+    if characters == 8:
+        return (
+            _PAIRS[value >> 30 & 1023] + _PAIRS[value >> 20 & 1023] + _PAIRS[value >> 10 & 1023] + _PAIRS[value & 1023]
+        )
+    return "".join([ALPHABET[value >> shift & 31] for shift in range(5 * (characters - 1), -1, -5)])
 
 
 def decode(text: str) -> int:

@@ -9,6 +9,7 @@ from polydomo.broker.request_ids import (
     RequestId,
     decode,
     encode,
+    id_text,
     parse,
     run_name,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "RequestId",
     "decode",
     "encode",
+    "id_text",
     "parse",
     "run_name",
 ]

@@ -17,7 +17,7 @@ from polydomo.broker.recorder import Recorder
 from polydomo.journal import chunk as shapes
 from polydomo.journal import context, schema
 from polydomo.journal.chunk import Chunk, More, Peer, Run, Step, peer_of, services_of
-from polydomo.journal.ids import RequestId
+from polydomo.journal.ids import id_text
 from polydomo.journal.levels import Levels
 from polydomo.journal.schema import MESSAGES, OFF
 from polydomo.protocols.bridge import journey_of
@@ -358,7 +358,7 @@ class JournalRecorder(Recorder):
     # --- rare events -----------------------------------------------------------------------------------------------------
 
     def request_id(self, number: int, accepted: float) -> str:
-        return str(RequestId(shapes.microseconds(self.run, accepted) // 1000, self.run.run, number))
+        return id_text(shapes.microseconds(self.run, accepted) // 1000, self.run.run, number)
 
     def routed(self, request: Request, route: "list[str]") -> None:
         self.inner.routed(request, route)

@@ -19,6 +19,7 @@ from polydomo.protocols.http_content import (
     event,
     frames_to_json,
     line,
+    media_type,
     request_body,
     response_body,
 )
@@ -26,7 +27,7 @@ from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, fai
 from polydomo.protocols.request import Request
 from polydomo.protocols.service_schema import JSON_ENCODING
 from polydomo.wire.closing import CloseCause
-from polydomo.wire.frames import Body, flat
+from polydomo.wire.frames import Body, flat, join
 from polydomo.wire.http import HttpError, RequestHead
 
 OFFERED: Final = (OCTETS, TEXT, EVENTS, LINES, MULTIPART, JSON, FRAMES_JSON)
@@ -103,41 +104,63 @@ class CallEndpoint(Endpoint):
             duration(head.headers["polydomo-timeout"], "Polydomo-Timeout")
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
-        headers = head.headers
-        service = service_name(path)
-        frames = request_body(headers.get("content-type", ""), body)
-        media = choose(headers.get("accept", ""), OFFERED) or OCTETS
+        plan = head.plan
+        if not isinstance(plan, CallPlan):
+            plan = head.plan = CallPlan(head, path)
+        service = plan.service
+        frames = join([body]) if plan.one_frame else request_body(plan.content_type, body)
+        media = plan.media
         exchange: Exchange
         if media in (EVENTS, LINES):
             exchange = EventExchange(session, media)
-        elif headers.get("polydomo-stream", "").lower() == "chunked":
+        elif plan.chunked:
             exchange = ChunkExchange(session)
         elif media in (OCTETS, JSON) and self.encoding_of(service) == JSON_ENCODING:
             exchange = TypedExchange(session, JSON)
         else:
             exchange = CallExchange(session, media)
-        deadline = 0.0
-        timeout = 0.0
-        if "polydomo-timeout" in headers:
-            timeout = duration(headers["polydomo-timeout"], "Polydomo-Timeout")
-            deadline = session.broker.now + timeout
-        preferred = preferences(head) if "prefer" in headers else {}
-        key = headers.get("idempotency-key", "")
-        if "respond-async" in preferred and self.submit is not None:
-            self.submit(session, service, frames, key, timeout)
+        if plan.plain:
+            session.ask(service, frames, exchange)
             return
-        wait = preferred.get("wait")
-        if wait is not None and not deadline:
-            deadline = session.broker.now + duration(wait, "Prefer: wait")
-        trace = headers.get("traceparent", "")
-        if trace and _TRACE.fullmatch(trace):
-            exchange.trace = trace
-        if key and self.keep is not None and isinstance(exchange, CallExchange):
-            kept = self.keep.begin(session, service, frames, key, exchange)
+        if plan.respond_async and self.submit is not None:
+            self.submit(session, service, frames, plan.key, plan.timeout)
+            return
+        deadline = session.broker.now + plan.time_limit if plan.has_time_limit else 0.0
+        if plan.trace:
+            exchange.trace = plan.trace
+        if plan.key and self.keep is not None and isinstance(exchange, CallExchange):
+            kept = self.keep.begin(session, service, frames, plan.key, exchange)
             if kept is not None:
-                self.keep.started(kept, session.ask(service, frames, kept, deadline, wait=wait is not None))
+                self.keep.started(kept, session.ask(service, frames, kept, deadline, wait=plan.waits))
         else:
-            session.ask(service, frames, exchange, deadline, wait=wait is not None)
+            session.ask(service, frames, exchange, deadline, wait=plan.waits)
+
+
+class CallPlan:
+    """What the head of a call asks for. Raises HttpError."""
+
+    def __init__(self, head: RequestHead, path: "list[str]") -> None:
+        headers = head.headers
+        self.service = service_name(path)
+        self.content_type = headers.get("content-type", "")
+        self.one_frame = media_type(self.content_type) not in (MULTIPART, FRAMES_JSON)
+        self.media = choose(headers.get("accept", ""), OFFERED) or OCTETS
+        self.chunked = headers.get("polydomo-stream", "").lower() == "chunked"
+        self.has_time_limit = "polydomo-timeout" in headers
+        self.timeout = duration(headers["polydomo-timeout"], "Polydomo-Timeout") if self.has_time_limit else 0.0
+        self.time_limit = self.timeout
+        preferred = preferences(head) if "prefer" in headers else {}
+        self.respond_async = "respond-async" in preferred
+        wait = preferred.get("wait")
+        self.waits = wait is not None  # also where no worker offers the service
+        if wait is not None and not self.has_time_limit:
+            self.has_time_limit = True
+            self.time_limit = duration(wait, "Prefer: wait")
+        self.key = headers.get("idempotency-key", "")
+        trace = headers.get("traceparent", "")
+        self.trace = trace if _TRACE.fullmatch(trace) else ""
+        # nothing of the above: by far the most calls
+        self.plain = not (self.has_time_limit or self.respond_async or self.waits or self.key or self.trace)
 
 
 def named(session: HttpSession, request: Request) -> bytes:

@@ -177,9 +177,14 @@ def from_multipart(content_type: str, data: bytes) -> bytes:
     raise HttpError(400, "the multipart body does not match its boundary", close=False)
 
 
+def media_type(content_type: str) -> str:
+    """A content type without its parameters."""
+    return content_type.split(";")[0].strip().lower()
+
+
 def request_body(content_type: str, data: bytes) -> bytes:
     """The body of a call: one frame, unless the content type says that it has several. Raises HttpError."""
-    media = content_type.split(";")[0].strip().lower()
+    media = media_type(content_type)
     if media == MULTIPART:
         return from_multipart(content_type, data)
     if media == FRAMES_JSON:

@@ -88,7 +88,7 @@ class HttpError(Exception):
 
 
 class RequestHead:
-    """The request line and the headers. Not changed after it was read: several requests may have the same."""
+    """The request line and the headers. Requests whose heads are the same bytes share one object."""
 
     __slots__ = (
         "body_size",
@@ -98,6 +98,7 @@ class RequestHead:
         "method",
         "minor",
         "path",
+        "plan",
         "query",
         "upgrade",
     )
@@ -113,6 +114,7 @@ class RequestHead:
         self.body_size = 0  # bytes, or CHUNKED
         self.expects_continue = False
         self.upgrade = False  # the client asks for another protocol on this connection
+        self.plan: object = None  # what the endpoint derived from the head, for the next request with the same one
 
     def segments(self) -> "list[str]":
         """The path's segments, percent-decoded: ``/a/b%2Fc`` is ["a", "b/c"]."""
