@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sim.brokers import BrokerNode
 
 
-class Opening(Handler):
+class HandshakeHandler(Handler):
     """The handler of the connection until hands are shaken."""
 
     link: Link
@@ -67,7 +67,7 @@ class BridgeConnection(ServerConnection):
             return
         node = self.node
         self.endpoint = endpoint
-        opening = Opening(node)
+        opening = HandshakeHandler(node)
         link = ZmtpLink(node.hub, opening, endpoint.name, listener=False, socket_type=b"DEALER", bounds=node.bounds)
         self.link = opening.link = link
         link.owner = self

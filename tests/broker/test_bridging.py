@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from polydomo.broker import states
 from polydomo.broker.policy import Policy
-from polydomo.protocols.bridge import Journey
+from polydomo.protocols.bridge import BridgedRequest
 from polydomo.wire.link import ABORTING
 from tests.broker.net import Bridge, Net, Node, Peer
 
@@ -232,7 +232,7 @@ def test_in_a_ring_a_request_arrives_once_and_its_trace_shows_the_hops(net: Net)
     assert len(seen) == 10 and [outcome for _, outcome, _ in client.answers] == ["ok"] * 10
     for request in seen:
         journey = request.ref
-        assert isinstance(journey, Journey)
+        assert isinstance(journey, BridgedRequest)
         between = b if journey.path[1] == b.identity else d
         assert journey.path == (a.identity, between.identity)
         assert journey.trace.startswith(f"00-{a.identity.decode()}") and len(journey.trace) == 55

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from polydomo.client.catalog import AsyncCatalog, Tell, stay_registered
+from polydomo.client.catalog import AsyncCatalog, RegistrationObserver, stay_registered
 from polydomo.client.heartbeats import open_beats
 from polydomo.protocols import dbp, dbp_udp
 from polydomo.server.server import BrokerServer
@@ -42,7 +42,9 @@ def test_a_registration_beats_by_udp_while_it_hears_the_broker() -> None:
         port = free_port()
         async with serving(settings(broadcast=port)) as server:
             place = AsyncCatalog(server.urls[0])
-            staying = asyncio.ensure_future(stay_registered(place, CAMERA, Tell(), Address(DISCOVER, LOOPBACK, port)))
+            staying = asyncio.ensure_future(
+                stay_registered(place, CAMERA, RegistrationObserver(), Address(DISCOVER, LOOPBACK, port))
+            )
             await until_counted(server, "beat", 5)
             assert server.broker.monitor.datagrams["sent"] >= 1
             assert server.broker.catalog_beats_by_udp("camera")
@@ -58,7 +60,7 @@ def test_without_the_brokers_broadcast_it_beats_over_the_connection() -> None:
         async with serving(settings()) as server:  # which takes beats by UDP but broadcasts none
             place = AsyncCatalog(server.urls[0])
             at = Address(DISCOVER, LOOPBACK, free_port())
-            staying = asyncio.ensure_future(stay_registered(place, CAMERA, Tell(), at))
+            staying = asyncio.ensure_future(stay_registered(place, CAMERA, RegistrationObserver(), at))
             await until_counted(server, "beat", 1)
             entry = server.broker.catalog.entries["camera"]
             first = entry.datagram

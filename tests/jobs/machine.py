@@ -5,7 +5,7 @@ from datetime import UTC, tzinfo
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import JobPolicy, Jobs, Runner
 from polydomo.broker.jobs.ops import NOT_LEADER, Loaded, Op, Store, StoreError
-from polydomo.broker.jobs.schedules import Clockwork, Schedules
+from polydomo.broker.jobs.schedules import ScheduleContext, Schedules
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.request import FAILED, OK
 from polydomo.stores.memory import MemoryBackend
@@ -45,7 +45,7 @@ class HeldStore(Store):
                 op.finish()
 
 
-class World(Runner, Clockwork):
+class World(Runner, ScheduleContext):
     """One broker, its clock and its workers."""
 
     def __init__(self, backend: MemoryBackend | None = None) -> None:

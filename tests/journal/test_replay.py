@@ -10,7 +10,7 @@ from polydomo.broker.broker import Broker
 from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
-from polydomo.journal.replay import Core, asked, deeds
+from polydomo.journal.replay import Core, asked, comparable_events
 from polydomo.journal.schema import MESSAGES
 from polydomo.wire.frames import join
 from tests.broker.rig import START
@@ -37,7 +37,7 @@ def test_the_core_does_again_what_it_did(seed: int) -> None:
     rows = recorder.rows()
     core, new = again(rows)
     assert core.unlike == []
-    assert list(deeds(new, core.numbers)) == list(deeds(rows))
+    assert list(comparable_events(new, core.numbers)) == list(comparable_events(rows))
 
 
 def test_a_broker_that_does_otherwise_is_seen() -> None:
@@ -51,7 +51,7 @@ def test_a_broker_that_does_otherwise_is_seen() -> None:
             row["worker"] = second.me.number
     core, new = again(rows)
     assert core.unlike == [f"row {rows[-2]['seq']}: w2 answered request 1, which it was not given"]
-    assert list(deeds(new, core.numbers)) != list(deeds(rows))
+    assert list(comparable_events(new, core.numbers)) != list(comparable_events(rows))
 
 
 def test_only_whole_payloads_are_asked_again() -> None:

@@ -15,7 +15,7 @@ import polydomo
 from polydomo.errors import SettingError
 from polydomo.journal import merge, schema
 from polydomo.journal.segments import segments
-from polydomo.pipeline.source import Group, JournalStreamReader, PushingReader, Wanted, read
+from polydomo.pipeline.source import Group, JournalStreamReader, PushingReader, RowFilter, read
 from pyspark_polydomo import DefaultSource, journal_of
 from tests.cli.shell import PATIENCE, Broker
 from tests.pipeline import journals
@@ -59,7 +59,7 @@ def opened(found: Any) -> list[str]:
         part
         for group in found.partitions()
         for part in group.parts
-        if list(read(Group((part,)), found.wanted, Wanted()))
+        if list(read(Group((part,)), found.wanted, RowFilter()))
     ]
     return sorted(Path(part.path).parent.name + "/" + Path(part.path).name[:8] for part in made)
 
@@ -203,7 +203,7 @@ def test_a_stream_reads_each_row_once_though_segments_are_merged_between_batches
     def numbers(parts: Any) -> list[int]:
         return sorted(row["number"] for part in parts for batch in stream.read(part) for row in batch.to_pylist())
 
-    stream = JournalStreamReader(DefaultSource({"path": str(directory)}), Wanted())
+    stream = JournalStreamReader(DefaultSource({"path": str(directory)}), RowFilter())
     add(1, 2, 3)
     begin = stream.initialOffset()
     first = stream.latestOffset(begin, None)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.protocols.bridge import HEADER, BridgeSession, Journey
+from polydomo.protocols.bridge import HEADER, BridgedRequest, BridgeSession
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.model import Worker
 from polydomo.protocols.tuning import Tuning
@@ -139,7 +139,7 @@ def test_a_request_in_and_its_answer(node: Node) -> None:
     far.say(b"REQUEST", b"k1", b"s", b"2000", b"trace", b"parent", THIRD + b"," + OTHER, b"one", b"two")
     request = worker.jobs[0][1]
     journey = request.ref
-    assert isinstance(journey, Journey)
+    assert isinstance(journey, BridgedRequest)
     assert (journey.trace, journey.parent, journey.path) == ("trace", "parent", (THIRD, OTHER))
     assert request.deadline == node.broker.now + 2.0
     worker.final(b"done")

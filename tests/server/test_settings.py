@@ -8,7 +8,7 @@ from polydomo import limits
 from polydomo.errors import SettingError
 from polydomo.protocols.roles import ROLES
 from polydomo.protocols.tuning import Tuning
-from polydomo.server.setting_types import Count, Flag, Header, Seconds, Size, Table, Urls, Words
+from polydomo.server.setting_types import Count, Flag, Header, Seconds, Size, Table, TextList, Urls
 from polydomo.server.settings import KINDS, Settings, flag_of, load, variable_of
 from polydomo.wire.address import Address
 
@@ -425,7 +425,7 @@ def test_not_headers(text: object) -> None:
 def test_flags_words_tables() -> None:
     assert [Flag().read(text) for text in ("true", "Yes", "on", "1", True)] == [True] * 5
     assert [Flag().read(text) for text in ("false", "No", "off", "0", False)] == [False] * 5
-    assert Words().read("a, b,c") == Words().read(["a", "b", "c"]) == ["a", "b", "c"]
+    assert TextList().read("a, b,c") == TextList().read(["a", "b", "c"]) == ["a", "b", "c"]
     assert Table("x", "y").read("a=x, b=c=y") == {"a": "x", "b=c": "y"}
     assert Table("x", "y").read("") == {}
     assert Count().read(" 1_000 ") == 1000
@@ -441,7 +441,7 @@ def test_not_tables(text: object) -> None:
 @pytest.mark.parametrize("text", ["a,,b", ["a", ""], 3, {"a": "b"}, None])
 def test_not_words(text: object) -> None:
     with pytest.raises(ValueError, match="must be"):
-        Words().read(text)
+        TextList().read(text)
 
 
 def test_a_bridge_is_not_asked_for_more_than_a_client_may_have_open() -> None:

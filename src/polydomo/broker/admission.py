@@ -46,7 +46,7 @@ def resolve(
         outcomes.refuse(broker, refused, f"no requests are taken at {session.role.name}")
         return None
     if builtin_services.is_reserved(name):
-        if session.principal and not _may_ask(broker, session, name, body):
+        if session.principal and not _may_use_builtin(broker, session, name, body):
             outcomes.deny(broker, new_request(number, session, Service(name), body, ref, broker.now))
             return None
         return _answer(broker, new_request(number, session, Service(name), body, ref, broker.now))
@@ -94,7 +94,7 @@ def resolve(
     return request
 
 
-def _may_ask(broker: "Broker", session: Session, name: bytes, body: Body) -> bool:
+def _may_use_builtin(broker: "Broker", session: Session, name: bytes, body: Body) -> bool:
     """Whether a client may use one of the broker's own services. What changes something is the operators'."""
     if name in job_services.FOR_CLIENTS:
         return True  # the right to call the job's service is checked there

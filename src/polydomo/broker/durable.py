@@ -19,7 +19,7 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import EXPIRED, JobPolicy, Jobs, Listener, Runner
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
-from polydomo.broker.jobs.schedules import Clockwork, Schedules
+from polydomo.broker.jobs.schedules import ScheduleContext, Schedules
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_RELEASED, MAX_DURABLE_NAMES, MAX_JOB_DELAY, STORE_ANSWER
@@ -117,7 +117,7 @@ class Wait:
         self.answer: Callable[[Job | None, StoreError | None], None] | None = None
 
 
-class Durable(Runner, Clockwork):
+class Durable(Runner, ScheduleContext):
     def __init__(
         self,
         broker: "Broker",
@@ -158,7 +158,7 @@ class Durable(Runner, Clockwork):
     def suspend(self, suspended: bool) -> None:
         self.jobs.suspend(suspended)
 
-    # --- Runner and Clockwork -----------------------------------------------------------------------------------------------------
+    # --- Runner and ScheduleContext -----------------------------------------------------------------------------------------------------
 
     def now(self) -> float:
         return self.broker.now + self.broker.wall + self.wall_shift

@@ -73,7 +73,7 @@ class Monitor:
 
     def closed(self, session: Session, reason: CloseReason) -> None:
         state = State(LEFT if reason.orderly else LOST, self.broker.now, str(reason))
-        self._bury(CLIENT, self._changed_client(session, state))
+        self._keep_gone(CLIENT, self._changed_client(session, state))
 
     def registered(self, worker: Worker) -> None:
         now = self.broker.now
@@ -97,7 +97,7 @@ class Monitor:
     def left(self, worker: Worker) -> None:
         """Its state is already that of one that has gone, and its services are without it."""
         state = State(worker.state, worker.state_since, worker.state_cause)
-        self._bury(WORKER, self._changed_worker(worker, state))
+        self._keep_gone(WORKER, self._changed_worker(worker, state))
         for service in worker.services:
             if not service.workers:
                 self._set_service(service, worker.state, f"its last worker: {worker.state_cause}")
@@ -108,7 +108,7 @@ class Monitor:
         row["address"] = entry.address
         self._publish(SERVICE, entry.name.encode(), row)
         if entry.state in (LOST, LEFT):
-            self._bury(SERVICE, row)
+            self._keep_gone(SERVICE, row)
         else:
             self.gone[SERVICE].pop(entry.name, None)
 
@@ -127,7 +127,7 @@ class Monitor:
         row["queued"] = service.queue_length
         self._publish(SERVICE, service.name, row)
         if state in (LOST, LEFT):
-            self._bury(SERVICE, row)
+            self._keep_gone(SERVICE, row)
         else:
             self.gone[SERVICE].pop(name, None)
 
@@ -167,7 +167,7 @@ class Monitor:
             "cause": state.cause,
         }
 
-    def _bury(self, kind: str, row: Row) -> None:
+    def _keep_gone(self, kind: str, row: Row) -> None:
         gone = self.gone[kind]
         name = str(row["name"])
         gone.pop(name, None)

@@ -96,7 +96,7 @@ def check(
     - `polydomo access check --access access.toml alice call resize`
     """
     from polydomo.broker.access_rules import RIGHTS
-    from polydomo.cli.exits import FAILED, complain
+    from polydomo.cli.exits import FAILED, print_error
     from polydomo.errors import SettingError
     from polydomo.server import access_file
 
@@ -104,10 +104,10 @@ def check(
         loaded = access_file.load(access)
     except SettingError as error:
         for problem in error.problems[1:]:
-            complain(f"access: {access}: {problem}")
+            print_error(f"access: {access}: {problem}")
         raise SettingError(f"access: {access}: {error.problems[0]}" if error.problems else str(error)) from None
     for warning in loaded.warnings:
-        complain(warning)
+        print_error(warning)
     if who is None:
         count = len(loaded.rules.principals)
         typer.echo(f"{access} is right: {count} principals, {len(loaded.rules.rules)} rules")

@@ -119,12 +119,12 @@ def register(
 
 
 async def stay(url: str, information: dict[str, object], timeout: float, udp_port: int = 0) -> None:
-    from polydomo.cli.exits import complain, not_there
+    from polydomo.cli.exits import not_there, print_error
     from polydomo.client import catalog
     from polydomo.errors import NotConnected
     from polydomo.wire.address import DISCOVER, Address
 
-    class Person(catalog.Tell):
+    class Person(catalog.RegistrationObserver):
         """Whoever started the command: is told each change once."""
 
         missing = False
@@ -137,7 +137,9 @@ async def stay(url: str, information: dict[str, object], timeout: float, udp_por
             if not self.missing:
                 self.missing = True
                 absent = isinstance(error, NotConnected)
-                complain(f"{not_there(url, str(error))}; waiting for it" if absent else f"{error}; registering again")
+                print_error(
+                    f"{not_there(url, str(error))}; waiting for it" if absent else f"{error}; registering again"
+                )
 
     place = catalog.AsyncCatalog(url, timeout=timeout, connect_timeout=options.connect_time(url))
     udp = Address(DISCOVER, "*", udp_port) if udp_port else None

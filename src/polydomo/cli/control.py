@@ -36,7 +36,7 @@ def pause(service: Service, to: To = None, json: Json = False, timeout: Timeout 
 
     - `polydomo pause render`
     """
-    tell(order(to, "pause", {"service": service}, timeout), json)
+    print_result(order(to, "pause", {"service": service}, timeout), json)
 
 
 def resume(target: Target, to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
@@ -47,7 +47,7 @@ def resume(target: Target, to: To = None, json: Json = False, timeout: Timeout =
     - `polydomo resume render`
     - `polydomo resume gpu-3`
     """
-    tell(order_either(to, "resume", target, timeout), json)
+    print_result(order_either(to, "resume", target, timeout), json)
 
 
 def drain(target: Target, to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
@@ -59,7 +59,7 @@ def drain(target: Target, to: To = None, json: Json = False, timeout: Timeout = 
     - `polydomo drain w7`
     - `polydomo drain render`
     """
-    tell(order_either(to, "drain", target, timeout), json)
+    print_result(order_either(to, "drain", target, timeout), json)
 
 
 def order_either(to: str | None, what: str, target: str, timeout: float) -> Row:
@@ -72,7 +72,7 @@ def order_either(to: str | None, what: str, target: str, timeout: float) -> Row:
         return order(to, what, {"service": target}, timeout)
 
 
-def tell(row: Row, json: bool) -> None:
+def print_result(row: Row, json: bool) -> None:
     if json:
         show_json(row)
     elif "workers" in row:

@@ -55,7 +55,7 @@ def status_of(error: PolydomoError) -> int:
     return FAILED
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """One line on standard error, whatever the text holds."""
     line = " ".join(text.split())
     typer.echo(f"polydomo: {''.join(c if c.isprintable() else repr(c)[1:-1] for c in line)}", err=True)
@@ -73,7 +73,7 @@ def needs_broker(url: str) -> Iterator[None]:
 def following(url: str) -> None:
     """Tells a person at a terminal that the command waits for events."""
     if sys.stdout.isatty() and sys.stderr.isatty():
-        complain(f"following {url}; Ctrl-C ends it")
+        print_error(f"following {url}; Ctrl-C ends it")
 
 
 async def through_restarts(follow: Callable[[], Awaitable[None]]) -> None:
@@ -88,7 +88,7 @@ async def through_restarts(follow: Callable[[], Awaitable[None]]) -> None:
                 raise
         except ConnectionLost as error:
             connected = True
-            complain(f"{error}; waiting for it")
+            print_error(f"{error}; waiting for it")
         await asyncio.sleep(AGAIN)
 
 
@@ -175,14 +175,14 @@ class Commands(TyperGroup):
         except Exception as error:
             if not misuse(error):
                 raise
-            complain(misuse(error))
+            print_error(misuse(error))
             raise typer.Exit(USAGE) from None
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except PolydomoError as error:
-            complain(str(error) or type(error).__name__)
+            print_error(str(error) or type(error).__name__)
             raise typer.Exit(status_of(error)) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
@@ -193,12 +193,12 @@ class Commands(TyperGroup):
             if error.errno not in FULL:
                 raise
             give_up_output()
-            complain(f"cannot write the output: {error.strerror}")
+            print_error(f"cannot write the output: {error.strerror}")
             raise typer.Exit(FAILED) from None
         except Exception as error:
             if not misuse(error):
                 raise
-            complain(misuse(error, ctx))
+            print_error(misuse(error, ctx))
             raise typer.Exit(USAGE) from None
 
 

@@ -10,7 +10,7 @@ from polydomo.cli.options import CLIENT_VARIABLE
 from polydomo.cli.security import VARIABLES
 from polydomo.errors import SettingError
 from polydomo.server import settings
-from polydomo.server.setting_types import Flag, Words
+from polydomo.server.setting_types import Flag, TextList
 
 SHORT = {"--beacon": "dbp.beacon"}  # short names of flags
 
@@ -40,7 +40,7 @@ def read(rest: list[str]) -> dict[str, str]:
             value = "true" if isinstance(settings.KINDS[key], Flag) else next(words, "")
             if not value:
                 raise SettingError(f"flag {name}: its value is missing")
-        found[key] = f"{found[key]},{value}" if key in found and isinstance(settings.KINDS[key], Words) else value
+        found[key] = f"{found[key]},{value}" if key in found and isinstance(settings.KINDS[key], TextList) else value
     return found
 
 

@@ -93,7 +93,7 @@ def requests(
     - `polydomo requests --since 1h --slower 500ms`
     - `polydomo requests --json | jq 'map(select(.state == "queued")) | length'`
     """
-    wanted = journal_search.Wanted(
+    wanted = journal_search.RequestFilter(
         journal_search.seconds("--since", since), service, outcome, journal_search.seconds("--slower", slower), most
     )
     if wanted.any() or journal is not None:
@@ -140,7 +140,7 @@ def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         "workers": with_parts(answer["workers"], answer["workers_by_state"]),
         "open requests": str(answer["open_requests"]),
         "bytes held": size(answer["held_bytes"]),
-        "memory": memory_told(answer.get("memory", {})),
+        "memory": memory_text(answer.get("memory", {})),
         "answered": str(answer["answered"]),
         "failed": with_parts(sum(answer["failed"].values()), answer["failed"]),
         "refused": str(answer["refused"]),
@@ -149,13 +149,13 @@ def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         "connections refused": str(answer["connections_refused"]),
         "received, sent": f"{size(answer['received_bytes'])}, {size(answer['sent_bytes'])}",
         "datagrams": with_parts(sum(answer["datagrams"].values()), answer["datagrams"]),
-        "journal": journal_told(ask(to, "journal", timeout)),
-        **({"jobs": jobs_told(answer["jobs"])} if answer.get("jobs") else {}),
+        "journal": journal_text(ask(to, "journal", timeout)),
+        **({"jobs": jobs_text(answer["jobs"])} if answer.get("jobs") else {}),
     }
     show([Column("broker"), Column("", folds=True)], [[name, value] for name, value in shown.items()])
 
 
-def memory_told(memory: Row) -> str:
+def memory_text(memory: Row) -> str:
     """What is held for peers, of what limit, and the largest kinds of it."""
     if not memory:
         return "-"
@@ -191,7 +191,7 @@ def departed(to: str | None, kind: str, json: bool, timeout: float) -> None:
         show(GONE, [gone_cells(row) for row in rows])
 
 
-def journal_told(journal: Row) -> str:
+def journal_text(journal: Row) -> str:
     """
     >>> journal_told({"level": "off"})
     'off'
@@ -301,7 +301,7 @@ def service_cells(row: Row) -> list[str]:
     ]
 
 
-def jobs_told(jobs: Row) -> str:
+def jobs_text(jobs: Row) -> str:
     """
     >>> phases = {"delayed": 1, "queued": 2, "running": 0, "recording": 0}
     >>> jobs_told({"leads": True, "leader": "", "open": phases, "done": 7, "dead": 1, "schedules": 2})

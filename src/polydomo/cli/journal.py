@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.exits import complain
-from polydomo.cli.pipeline import moment
+from polydomo.cli.exits import print_error
+from polydomo.cli.pipeline import parse_time
 from polydomo.cli.render import size
 from polydomo.errors import SettingError
 
@@ -53,7 +53,7 @@ def compact(
         from polydomo.journal.segments import journal_in
     except ImportError:
         raise SettingError("reading a journal needs pyarrow (pip install 'polydomo[journal]')") from None
-    limit = moment(before, "--before")
+    limit = parse_time(before, "--before")
     if not directory.is_dir():
         raise SettingError(f"there is no directory {directory}")
     found = journal_in(directory)
@@ -66,7 +66,7 @@ def compact(
             f"cannot merge the segments in {found}: {error.strerror or error}; nothing is lost, run it again"
         ) from None
     for problem in outcome.problems:
-        complain(problem)
+        print_error(problem)
     would = "would be" if dry_run else "are now"
     typer.echo(
         f"{outcome.files_before} files {would} {outcome.files_after}"

@@ -71,7 +71,7 @@ def trace(
 
         since = moment(known.accepted_ms / 1000 - 1)
     story = story_of(found.reader, run, number, since)
-    complain_of(found.reader)
+    print_problems(found.reader)
     if story is None:
         earlier = (
             "" if since is not None else "; a number means a request of the last run, so give the id of an earlier one"
@@ -112,7 +112,7 @@ def lines(story: "Story") -> list[str]:
 
 
 @dataclass
-class Wanted:
+class RequestFilter:
     """Which finished requests are wanted; None: any."""
 
     since: float | None = None  # seconds ago
@@ -125,7 +125,7 @@ class Wanted:
         return not (self.since is None and self.service is None and self.outcome is None and self.slower is None)
 
 
-def search(reader: "Reader", wanted: Wanted) -> list[Row]:
+def search(reader: "Reader", wanted: RequestFilter) -> list[Row]:
     """The newest matching requests, the oldest of them first."""
     import pyarrow.compute as pc
 
@@ -153,13 +153,13 @@ def search(reader: "Reader", wanted: Wanted) -> list[Row]:
     return sorted(found, key=lambda row: row["time"])[-wanted.most :]
 
 
-def show_found(journal: Path | None, to: str | None, wanted: Wanted, json: bool) -> None:
+def show_found(journal: Path | None, to: str | None, wanted: RequestFilter, json: bool) -> None:
     known = ("ok", "failed", *(outcome for outcome in _outcomes() if outcome not in ("ok", "failed")))
     if wanted.outcome is not None and wanted.outcome not in known:
         raise SettingError(f"--outcome: must be one of {', '.join(known)}, not {wanted.outcome!r}")
     found = find(journal, to)
     rows = search(found.reader, wanted)
-    complain_of(found.reader)
+    print_problems(found.reader)
     if json:
         show_json([finished_row(row) for row in rows])
         return
@@ -237,26 +237,26 @@ def finished_row(row: Row) -> Row:
 
 
 @dataclass
-class Found:
+class OpenedJournal:
     reader: "Reader"
     directory: Path
     run: int = 0  # the run under way, where a broker was asked
 
 
-def find(journal: Path | None, to: str | None) -> Found:
+def find(journal: Path | None, to: str | None) -> OpenedJournal:
     """The journal to read: the one named, the broker's, or, if no broker answers, that of a broker started in this directory."""
     try:
         from polydomo.journal.reader import Reader
     except ImportError:
         raise SettingError("reading a journal needs pyarrow (pip install 'polydomo[journal]')") from None
     if journal is not None:
-        return Found(Reader([_journal_in(journal)]), journal)
+        return OpenedJournal(Reader([_journal_in(journal)]), journal)
     url = options.address(to)
     try:
         status = asyncio.run(_flushed(url))
     except NotConnected:
         if to is None and (DEFAULT_DATA / "journal").is_dir():
-            return Found(Reader([DEFAULT_DATA / "journal"]), DEFAULT_DATA / "journal")
+            return OpenedJournal(Reader([DEFAULT_DATA / "journal"]), DEFAULT_DATA / "journal")
         from polydomo.cli.exits import not_there
 
         raise NotConnected(f"{not_there(url)}, or name the journal with --journal DIR") from None
@@ -274,7 +274,7 @@ def find(journal: Path | None, to: str | None) -> Found:
         )
     from polydomo.journal.ids import decode
 
-    return Found(Reader([directory]), directory, decode(status["run"]))
+    return OpenedJournal(Reader([directory]), directory, decode(status["run"]))
 
 
 def _journal_in(directory: Path) -> Path:
@@ -308,8 +308,8 @@ async def _flushed(url: str) -> Row:
             await asyncio.sleep(0.05)
 
 
-def complain_of(reader: "Reader") -> None:
-    from polydomo.cli.exits import complain
+def print_problems(reader: "Reader") -> None:
+    from polydomo.cli.exits import print_error
 
     for problem in reader.problems:
-        complain(problem)
+        print_error(problem)

@@ -51,7 +51,7 @@ def logs(
 
     if level is not None and level.lower() not in LEVELS:
         raise SettingError(f"--level: {level!r} is not one of {', '.join(LEVELS)}")
-    wanted = Wanted(service or "", (level or "debug").lower(), request_of(request), most)
+    wanted = RecordFilter(service or "", (level or "debug").lower(), request_of(request), most)
     url = options.address(to)
     with needs_broker(url):
         if follow:
@@ -60,7 +60,7 @@ def logs(
             asyncio.run(show(url, wanted, json, timeout))
 
 
-class Wanted:
+class RecordFilter:
     """Which records."""
 
     def __init__(self, service: str, level: str, request: str, most: int) -> None:
@@ -110,17 +110,17 @@ def number_in(attempt: str | None) -> str:
         return ""
 
 
-async def show(url: str, wanted: Wanted, json: bool, timeout: float) -> None:
+async def show(url: str, wanted: RecordFilter, json: bool, timeout: float) -> None:
     rows = await collected(url, wanted, timeout)
     for row in rows:
-        tell(row, json)
+        print_record(row, json)
     if not rows and on_terminal():
         typer.echo(
             "polydomo: no matching log records yet; polydomo.logs.Handler publishes those of a Python program", err=True
         )
 
 
-async def followed(url: str, wanted: Wanted, json: bool, timeout: float) -> None:
+async def followed(url: str, wanted: RecordFilter, json: bool, timeout: float) -> None:
     """Until the connection is lost. A broker that was restarted has no earlier records, and numbers records from 1."""
     from polydomo.cli.exits import following
     from polydomo.client.subscriber import AsyncSubscriber
@@ -130,22 +130,22 @@ async def followed(url: str, wanted: Wanted, json: bool, timeout: float) -> None
         following(url)
         last = 0
         for row in await collected(url, wanted, timeout):
-            tell(row, json)
+            print_record(row, json)
             last = row["record"]
         async for _, message in subscriber:
             row = message.json()
             if row["record"] > last and row in wanted:
-                tell(row, json)
+                print_record(row, json)
 
 
-async def collected(url: str, wanted: Wanted, timeout: float) -> list[Row]:
+async def collected(url: str, wanted: RecordFilter, timeout: float) -> list[Row]:
     if not wanted.most:
         return []
     rows: list[Row] = await fetch(url, "logs", timeout, wanted.question())
     return rows
 
 
-def tell(row: Row, json: bool) -> None:
+def print_record(row: Row, json: bool) -> None:
     typer.echo(json_module.dumps(row) if json else line(row, on_terminal()))
 
 

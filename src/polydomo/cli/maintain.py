@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.exits import complain
-from polydomo.cli.pipeline import Tables, commands, moment
+from polydomo.cli.exits import print_error
+from polydomo.cli.pipeline import Tables, commands, parse_time
 from polydomo.errors import PolydomoError
 
 
@@ -40,10 +40,10 @@ def maintain(
     except ImportError as error:
         raise PolydomoError(f"the pipeline needs {error.name}: pip install 'polydomo[spark]'") from None
     done = maintaining.maintain(
-        tables, moment(before, "--before"), dry_run, (lambda line: None) if quiet else typer.echo
+        tables, parse_time(before, "--before"), dry_run, (lambda line: None) if quiet else typer.echo
     )
     if done.recovered:
-        complain(done.recovered)
+        print_error(done.recovered)
     would = "would be " if dry_run else ""
     typer.echo(
         f"{done.files_merged} files {would}merged into {done.files_made}; "

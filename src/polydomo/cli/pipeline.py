@@ -112,7 +112,7 @@ def run(
     - `polydomo pipeline run -j hdfs:///journal -t hdfs:///tables --master yarn --since 2026-01-31`
     """
     wanted = objectives(objective or [])
-    span = moment(since, "--since"), moment(until, "--until", end=True)
+    span = parse_time(since, "--since"), parse_time(until, "--until", end=True)
     spark_settings = pairs(conf or [])
     named = [*payloads_in(settings), *(payload or [])]
     tell = (lambda line: None) if quiet else typer.echo
@@ -205,7 +205,7 @@ def seconds(text: str) -> float:
     raise SettingError(f"{text!r} is not a time such as 200ms, 1.5s or 2h")
 
 
-def moment(text: str | None, flag: str, end: bool = False) -> datetime | None:
+def parse_time(text: str | None, flag: str, end: bool = False) -> datetime | None:
     """A time given by the user, UTC unless it says otherwise. A date alone is its beginning, or its ``end``."""
     if text is None:
         return None

@@ -16,7 +16,7 @@ from polydomo.errors import PolydomoError, SettingError
 
 if TYPE_CHECKING:
     from polydomo.client.aio import AsyncClient
-    from polydomo.journal.replay import Asked
+    from polydomo.journal.replay import RecordedRequest
 
 AT_ONCE = 256  # calls under way at a time, at most: what a recorded pace asks for beyond waits
 
@@ -69,7 +69,7 @@ def replay(
     begin = moment(time.time() - back) if back is not None else None
     messages = found.reader.rows(schema.MESSAGES, begin)
     wanted, without = asked(messages, found.reader.rows(schema.REQUESTS, begin))
-    journal_search.complain_of(found.reader)
+    journal_search.print_problems(found.reader)
     wanted = [one for one in wanted if (service is None or one.service == service) and ended_as(one.outcome, outcome)]
     if not wanted:
         raise PolydomoError(
@@ -137,7 +137,9 @@ class Outcome:
 
 
 class Replay:
-    def __init__(self, url: str, wanted: "list[Asked]", factor: float, protocol: str | None, timeout: float) -> None:
+    def __init__(
+        self, url: str, wanted: "list[RecordedRequest]", factor: float, protocol: str | None, timeout: float
+    ) -> None:
         self.url = url
         self.wanted = wanted
         self.factor = factor
@@ -161,7 +163,7 @@ class Replay:
         self.outcome.seconds = time.monotonic() - begin
         return self.outcome
 
-    async def _client(self, stack: contextlib.AsyncExitStack, one: "Asked") -> "AsyncClient":
+    async def _client(self, stack: contextlib.AsyncExitStack, one: "RecordedRequest") -> "AsyncClient":
         from polydomo.client.aio import AsyncClient
         from polydomo.protocols import registry
 
@@ -174,7 +176,7 @@ class Replay:
             self.clients[key] = await stack.enter_async_context(client)
         return self.clients[key]
 
-    async def _call(self, client: "AsyncClient", one: "Asked") -> None:
+    async def _call(self, client: "AsyncClient", one: "RecordedRequest") -> None:
         outcome = self.outcome
         outcome.asked += 1
         try:

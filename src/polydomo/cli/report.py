@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.exits import complain
+from polydomo.cli.exits import print_error
 from polydomo.errors import SettingError
 
 
@@ -49,7 +49,7 @@ def report(
     except OSError as error:
         raise SettingError(f"--out: cannot write {out}: {error.strerror or error}") from None
     for note in found.notes:
-        complain(note)
+        print_error(note)
     _, head, words = page.told(found.audit)
     typer.echo(f"{head} {words}")
     typer.echo(f"The report is in {out}")

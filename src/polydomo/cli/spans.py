@@ -63,13 +63,13 @@ def spans(
         while True:
             count += otel.export(fresh(found.reader, taken, back), tracer)
             provider.force_flush()
-            journal_search.complain_of(found.reader)
+            journal_search.print_problems(found.reader)
             found.reader.problems.clear()
             if not follow:
                 break
             time.sleep(POLL)
-    except otel.Untaken as error:
-        raise otel.Untaken(f"{otlp}: {error}") from None
+    except otel.ExportFailed as error:
+        raise otel.ExportFailed(f"{otlp}: {error}") from None
     finally:
         provider.shutdown()
     if otlp:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.exits import complain
+from polydomo.cli.exits import print_error
 from polydomo.cli.pipeline import (
     Conf,
     Format,
@@ -70,7 +70,7 @@ def stream(
         TableFormat(format)
         made = {name: Objective(time, share) for name, (time, share) in wanted.items()}
         options = Options(objectives=made, payloads=[parsed(one) for one in named], format=format)
-        Streaming(journal, tables, options, executor, bound, typer.echo, complain).run(once, interval, stop)
+        Streaming(journal, tables, options, executor, bound, typer.echo, print_error).run(once, interval, stop)
 
 
 def stop_event() -> threading.Event:

@@ -75,10 +75,10 @@ def tap(
 
     url = options.address(to)
     with needs_broker(url):
-        asyncio.run(through_restarts(Follow(url, service or "", wanted, count, json)))
+        asyncio.run(through_restarts(TapFollower(url, service or "", wanted, count, json)))
 
 
-class Follow:
+class TapFollower:
     """Follows over one connection after the other, until enough events were printed."""
 
     def __init__(self, url: str, service: str, wanted: Callable[[Row], bool], count: int | None, json: bool) -> None:

@@ -39,14 +39,14 @@ def watch(
     url = options.address(to)
     with needs_broker(url):
         if once:
-            tell(asyncio.run(Looker(url).once()), json)
+            print_figures(asyncio.run(BrokerPoller(url).once()), json)
         elif json or not on_terminal():
             asyncio.run(follow(url, interval, json))
         else:
             asyncio.run(live(url, interval))
 
 
-class Looker:
+class BrokerPoller:
     """Reads figures and workers from a broker."""
 
     def __init__(self, url: str) -> None:
@@ -79,27 +79,27 @@ class Looker:
 
 async def follow(url: str, interval: float, json: bool) -> None:
     """Prints snapshots, for a pipe. The first must succeed; later it waits for a broker that is gone."""
-    from polydomo.cli.exits import complain, lost
+    from polydomo.cli.exits import lost, print_error
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import PolydomoError
 
-    looker = Looker(url)
+    looker = BrokerPoller(url)
     async with AsyncClient(url, "mdp1", timeout=5.0, connect_timeout=options.connect_time(url)) as client:
-        tell(await looker.look(client), json)
+        print_figures(await looker.look(client), json)
         away = False
         while True:
             sys.stdout.flush()
             await asyncio.sleep(interval)
             try:
-                tell(await looker.look(client), json)
+                print_figures(await looker.look(client), json)
                 away = False
             except PolydomoError as error:
                 if not away:
-                    complain(f"{lost(url, error)}; waiting for it")
+                    print_error(f"{lost(url, error)}; waiting for it")
                 away = True
 
 
-def tell(figures: Row, json: bool) -> None:
+def print_figures(figures: Row, json: bool) -> None:
     import json as format
 
     from polydomo.cli.watch_view import lines
@@ -120,7 +120,7 @@ async def live(url: str, interval: float) -> None:
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import PolydomoError
 
-    looker = Looker(url)
+    looker = BrokerPoller(url)
     history = History()
     console = Console()
     bars = PLAIN if console.options.ascii_only else BARS

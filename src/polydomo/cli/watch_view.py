@@ -147,12 +147,12 @@ def number(value: float) -> str:
     return "-" if not value else f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
-def by_need(row: Row) -> tuple[float, float, str]:
+def queued_first(row: Row) -> tuple[float, float, str]:
     """Services with queued requests come first, then the busiest."""
     return -row["queued"], -row["rate"], row["name"]
 
 
-def by_trouble(row: Row) -> tuple[int, float]:
+def late_first(row: Row) -> tuple[int, float]:
     """Late workers come first, then the longest busy, then the others."""
     order = {"late": 0, "busy": 1}
     return order.get(row["state"], 2), -row["state_us"]
@@ -167,10 +167,10 @@ def lines(figures: Row) -> list[str]:
     first = f"{figures['address']} {state}: " + ", ".join(f"{name} {value}" for name, value in headline(figures))
     found = [first]
     if figures["services"]:
-        rows = [service_cells(row) for row in sorted(figures["services"], key=by_need)]
+        rows = [service_cells(row) for row in sorted(figures["services"], key=queued_first)]
         found += ["", *aligned(SERVICES, [[cell or "-" for cell in row] for row in rows])]
     if figures["workers_list"]:
-        rows = [worker_cells(row) for row in sorted(figures["workers_list"], key=by_trouble)]
+        rows = [worker_cells(row) for row in sorted(figures["workers_list"], key=late_first)]
         found += ["", *aligned(WORKERS, [[cell or "-" for cell in row] for row in rows])]
     return [*found, ""]
 
@@ -260,9 +260,9 @@ def screen(figures: Row, history: History, width: int, height: int, trouble: str
     head = _head(figures, history, trouble, width, height, bars)
     services = [
         [*service_cells(row), sparkline(history.services.get(row["name"], deque()), bars)]
-        for row in sorted(figures["services"], key=by_need)
+        for row in sorted(figures["services"], key=queued_first)
     ]
-    workers = [worker_cells(row) for row in sorted(figures["workers_list"], key=by_trouble)]
+    workers = [worker_cells(row) for row in sorted(figures["workers_list"], key=late_first)]
     events = [event_cells(row) for row in reversed(figures["events"])]
     room = height - 1 - sum(-(-len(line) // width) for line in head.plain.split("\n"))
     parts: list[RenderableType] = [head]

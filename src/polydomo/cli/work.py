@@ -99,7 +99,7 @@ def work(
     more = {**options.of_protocol(name, type_size, frame0), "name": worker_name}
     logs.setup(log_json, level)
     raise_file_limit(FILES + FILES_PER_CALL * concurrency)
-    logging.getLogger("polydomo.worker").addFilter(Plainly())
+    logging.getLogger("polydomo.worker").addFilter(RepeatedLineFilter())
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         runner.run(
             serve(url, name, os.fsencode(service), command or [], lines, publish_errors, concurrency, grace, more)
@@ -129,7 +129,7 @@ async def serve(
     else:
         worker.add(service, command.whole)
     stop_on_signals(worker, command)
-    hint = asyncio.ensure_future(tell_if_alone(worker))
+    hint = asyncio.ensure_future(warn_without_broker(worker))
     try:
         await worker.run()
     finally:
@@ -181,17 +181,17 @@ def stop_on_signals(worker: "AsyncWorker", command: "Program | None") -> None:
         loop.add_signal_handler(number, on_signal, number)
 
 
-async def tell_if_alone(worker: "AsyncWorker") -> None:
+async def warn_without_broker(worker: "AsyncWorker") -> None:
     """Says that no broker answers, and that the worker waits for one."""
-    from polydomo.cli.exits import complain, not_there
+    from polydomo.cli.exits import not_there, print_error
 
     try:
         await asyncio.wait_for(worker.ready(), options.connect_time(worker.url))
     except TimeoutError:
-        complain(f"{not_there(worker.url)}; waiting for it")
+        print_error(f"{not_there(worker.url)}; waiting for it")
 
 
-class Plainly(logging.Filter):
+class RepeatedLineFilter(logging.Filter):
     """Drops log lines that several connections write at once, except the first. Failures are never dropped."""
 
     def __init__(self) -> None:

@@ -173,7 +173,7 @@ class Dialog(ends.ClientEnd):
             heard.cancel()
 
 
-class Tell:
+class RegistrationObserver:
     """Who wants to know how a registration fares."""
 
     def registered(self, interval: float) -> None: ...
@@ -182,7 +182,7 @@ class Tell:
 
 
 async def stay_registered(
-    catalog: AsyncCatalog, information: Registration, tell: Tell, udp: Address | None = None
+    catalog: AsyncCatalog, information: Registration, tell: RegistrationObserver, udp: Address | None = None
 ) -> None:
     """Registers and beats at the agreed interval until cancelled; where the broker is lost, it registers anew.
 

@@ -19,26 +19,26 @@ ANYWHERE = Address(DISCOVER, "*", BEACON_PORT)
 
 
 @dataclass
-class Heard:
+class FoundBroker:
     """A broker, and how often its beacon came."""
 
     address: Address
     count: int = 0
 
 
-class Ear(asyncio.DatagramProtocol):
+class BeaconReceiver(asyncio.DatagramProtocol):
     """Gathers beacons; anything else on the port is ignored."""
 
     def __init__(self, without: "Container[Address]" = ()) -> None:
         self.without = without
-        self.brokers: dict[Address, Heard] = {}
+        self.brokers: dict[Address, FoundBroker] = {}
         self.first: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         port = read_beacon(data)
         if port:
             address = Address(TCP, addr[0], port)
-            self.brokers.setdefault(address, Heard(address)).count += 1
+            self.brokers.setdefault(address, FoundBroker(address)).count += 1
             if not self.first.done() and address not in self.without:
                 self.first.set_result(address)
 
@@ -56,7 +56,7 @@ async def find(at: Address = ANYWHERE, timeout: float = 5.0, without: "Container
             raise NotConnected(f"{at}: no broker's beacon was heard within {timeout:g} s") from None
 
 
-async def listen(seconds: float, at: Address = ANYWHERE) -> list[Heard]:
+async def listen(seconds: float, at: Address = ANYWHERE) -> list[FoundBroker]:
     """Every broker that is heard within that time."""
     async with _listening(at) as ear:
         await asyncio.sleep(seconds)
@@ -64,13 +64,13 @@ async def listen(seconds: float, at: Address = ANYWHERE) -> list[Heard]:
 
 
 @asynccontextmanager
-async def _listening(at: Address, without: "Container[Address]" = ()) -> AsyncIterator[Ear]:
+async def _listening(at: Address, without: "Container[Address]" = ()) -> AsyncIterator[BeaconReceiver]:
     loop = asyncio.get_running_loop()
     try:
-        sock = open_ear(at)
+        sock = open_beacon_socket(at)
     except OSError as error:
         raise NotConnected(f"{at}: cannot listen for beacons: {error.strerror or error}") from None
-    transport, ear = await loop.create_datagram_endpoint(lambda: Ear(without), sock=sock)
+    transport, ear = await loop.create_datagram_endpoint(lambda: BeaconReceiver(without), sock=sock)
     try:
         yield ear
     finally:
@@ -78,7 +78,7 @@ async def _listening(at: Address, without: "Container[Address]" = ()) -> AsyncIt
         transport.abort()
 
 
-def open_ear(at: Address) -> socket.socket:
+def open_beacon_socket(at: Address) -> socket.socket:
     """Bound so that several programs may listen there at once, as every published one does."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:

@@ -5,7 +5,7 @@ import socket
 import time
 from typing import cast
 
-from polydomo.client.discovery import open_ear
+from polydomo.client.discovery import open_beacon_socket
 from polydomo.protocols.dbp_udp import ServiceBeats
 from polydomo.wire.address import Address
 
@@ -42,7 +42,7 @@ class UdpBeats(asyncio.DatagramProtocol):
 async def open_beats(name: str, interval: float, broker: tuple[str, int], at: Address) -> UdpBeats:
     """``broker`` is its IPv4 address and router port, ``at`` where its broadcasts are heard. Raises OSError."""
     beats = ServiceBeats(name, interval, broker[1], time.monotonic())
-    sock = open_ear(at)
+    sock = open_beacon_socket(at)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         _, protocol = await asyncio.get_running_loop().create_datagram_endpoint(

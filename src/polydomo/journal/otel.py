@@ -26,13 +26,13 @@ BATCH = 512  # spans that an exporter is given at a time, as the SDK's own proce
 AGAIN = 2.0  # seconds until spans that were not taken are offered once more
 
 
-class Untaken(PolydomoError):
+class ExportFailed(PolydomoError):
     """The exporter did not take the spans it was given."""
 
 
 class Batches(SpanProcessor):
     """Spans to ``exporter``, which is waited for. The SDK's own processor drops what comes faster than it is taken: a live program must not
-    wait, but rows that lie on a disk can. ``patient``: what is not taken is offered again and again, else it raises Untaken."""
+    wait, but rows that lie on a disk can. ``patient``: what is not taken is offered again and again, else it raises ExportFailed."""
 
     def __init__(self, exporter: SpanExporter, patient: bool = False) -> None:
         self.exporter = exporter
@@ -48,7 +48,7 @@ class Batches(SpanProcessor):
         batch, self._waiting = self._waiting, []
         while batch and self.exporter.export(batch) is not SpanExportResult.SUCCESS:
             if not self.patient:
-                raise Untaken(f"{len(batch)} spans were not taken")
+                raise ExportFailed(f"{len(batch)} spans were not taken")
             time.sleep(AGAIN)
         return True
 

@@ -20,7 +20,7 @@ from polydomo.journal.chunk import Chunk, More, Peer, Run, Step, peer_of, servic
 from polydomo.journal.ids import id_text
 from polydomo.journal.levels import Levels
 from polydomo.journal.schema import MESSAGES, OFF
-from polydomo.protocols.bridge import journey_of
+from polydomo.protocols.bridge import bridge_trace_of
 from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import NO_HISTORY, OK, Request
 from polydomo.protocols.session import Session
@@ -270,7 +270,7 @@ class JournalRecorder(Recorder):
     def _origin(self, request: Request) -> tuple[str, str]:
         """The trace context it came with, or got where it went on to another broker; and its id at the broker it came from."""
         if self._bridges:
-            trace, parent = journey_of(request)
+            trace, parent = bridge_trace_of(request)
             if trace:
                 return trace, parent
         found = context.of_header(request) if self._headers else ""

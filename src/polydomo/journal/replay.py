@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedRequest:
     """A request as it was recorded with its body, and how it ended."""
 
     time: float  # seconds since the epoch
@@ -37,10 +37,10 @@ class Asked:
     total_us: int
 
 
-def asked(messages: list[Row], requests: list[Row]) -> tuple[list[Asked], int]:
+def asked(messages: list[Row], requests: list[Row]) -> tuple[list[RecordedRequest], int]:
     """What clients asked, in order, and how many requests cannot be repeated since their body was not recorded or only in part."""
     ended = {(row["run"], row["number"]): row for row in requests}
-    found: list[Asked] = []
+    found: list[RecordedRequest] = []
     without = 0
     for row in messages:
         if row["event"] != schema.ACCEPTED or row["protocol"] in (
@@ -53,7 +53,7 @@ def asked(messages: list[Row], requests: list[Row]) -> tuple[list[Asked], int]:
             continue
         end = ended.get((row["run"], row["number"]))
         found.append(
-            Asked(
+            RecordedRequest(
                 seconds(row["time"]),
                 row["client"],
                 row["protocol"],
@@ -76,7 +76,7 @@ def seconds(time: Any) -> float:
 # --- through the core -------------------------------------------------------------------------------------------------
 
 
-class Actor(Session):
+class ReplayedPeer(Session):
     """A peer of the journal: it says what it said, and what it hears is kept by the broker's recorder."""
 
     def __init__(self, broker: Broker, hub: Hub, row: Row) -> None:
@@ -100,7 +100,7 @@ class Core:
         self.attempts = {row["number"]: row["max_attempts"] for row in finished}
         self.streams = {row["client"] for row in finished if row["partials"]}  # clients whose protocol has partials
         self.hub = Hub()
-        self.actors: dict[int, Actor] = {}
+        self.actors: dict[int, ReplayedPeer] = {}
         self.workers: dict[int, Worker] = {}
         self.requests: dict[int, Request] = {}
         self.numbers: dict[int, int] = {}  # ours -> the journal's
@@ -120,7 +120,7 @@ class Core:
             self.broker.end_turn()
 
     def _connected(self, row: Row) -> None:
-        actor = self.actors[row["connection"]] = Actor(self.broker, self.hub, row)
+        actor = self.actors[row["connection"]] = ReplayedPeer(self.broker, self.hub, row)
         actor.takes_partials = row["connection"] in self.streams
         self.broker.session_opened(actor)
 
@@ -214,7 +214,7 @@ def _filling(size: int) -> bytes:
     return b"\x02" + (size - 9).to_bytes(8, "big") + bytes(size - 9)
 
 
-def deeds(rows: list[Row], numbers: dict[int, int] | None = None) -> Iterator[tuple[object, ...]]:
+def comparable_events(rows: list[Row], numbers: dict[int, int] | None = None) -> Iterator[tuple[object, ...]]:
     """What the broker did, to be compared: who got what, what came back, how it ended. ``numbers`` translates those of requests."""
     for row in rows:
         event = row.get("event")

@@ -39,7 +39,7 @@ def build(run: int, number: int, messages: list[Row], finished: Row | None, othe
     rows += [row for row in others if row["event"] in (schema.LATE,) and _while_held(row, messages)]
     rows.sort(key=lambda row: (row["time"], row["seq"]))
     begin = finished["accepted"] if finished is not None else next((row["time"] for row in rows), None)
-    narrator = _Narrator({row["worker"]: row for row in others if row["event"] in (schema.LEFT, schema.LOST)})
+    narrator = _StoryBuilder({row["worker"]: row for row in others if row["event"] in (schema.LEFT, schema.LOST)})
     steps = [
         Step(row["time"], (row["time"] - begin).total_seconds(), row["event"], text)
         for row in rows
@@ -116,7 +116,7 @@ def _head(rows: list[Row], finished: Row | None) -> str:
     return ", ".join(parts)
 
 
-class _Narrator:
+class _StoryBuilder:
     """Describes row after row. Remembers what the next one needs: why and since when the request waits, since when a worker holds it."""
 
     def __init__(self, departures: dict[int, Row]) -> None:

@@ -22,7 +22,7 @@ from polydomo.pipeline.engine.run import Facts, load_facts
 from polydomo.pipeline.executors import Executor, InProcess
 from polydomo.pipeline.formats import Format
 from polydomo.pipeline.maintain import floor_of
-from polydomo.pipeline.segments import Found, Segment, Taken, between, shifted, unit_of
+from polydomo.pipeline.segments import FoundSegments, ProcessedRanges, Segment, between, shifted, unit_of
 from polydomo.pipeline.tables.audit import CHECKS
 from polydomo.pipeline.tables.capacity import Objective
 
@@ -111,7 +111,7 @@ class Batch:
     """One run over what is new."""
 
     def __init__(
-        self, store: Store, found: Found, options: Options, executor: Executor, tell: Tell, summary: Summary
+        self, store: Store, found: FoundSegments, options: Options, executor: Executor, tell: Tell, summary: Summary
     ) -> None:
         self.store = store
         self.options = options
@@ -159,9 +159,9 @@ class Batch:
         fresh = {}
         for unit, there in list(self.there.items()):
             noted = self.known.get(unit, {}).get("segments", ())
-            taken = Taken(noted)
+            taken = ProcessedRanges(noted)
             new = [segment for segment in there if not taken.has(segment)]
-            present = Taken(segment.id for segment in there)
+            present = ProcessedRanges(segment.id for segment in there)
             gone = [one for one in noted if not present.has(segments.parse_id(one))]
             if new and gone:
                 self.summary.problems.append(

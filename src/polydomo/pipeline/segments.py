@@ -49,7 +49,7 @@ class Segment:
 
 
 @dataclass
-class Found:
+class FoundSegments:
     """The segments of some journals. ``problems`` has a line for each file that was left out."""
 
     roots: list[str] = field(default_factory=list)
@@ -108,7 +108,7 @@ def roots(journals: Iterable[str]) -> list[str]:
     return made
 
 
-class Lister:
+class DirectoryLister:
     """Lists directories. One that has not changed since is not listed again, and names are parsed once."""
 
     def __init__(self) -> None:
@@ -127,15 +127,18 @@ class Lister:
 
 
 def find(
-    journals: Sequence[str], since: datetime | None = None, until: datetime | None = None, lister: Lister | None = None
-) -> Found:
+    journals: Sequence[str],
+    since: datetime | None = None,
+    until: datetime | None = None,
+    lister: DirectoryLister | None = None,
+) -> FoundSegments:
     """Every segment that may hold rows from ``since`` until ``until``."""
-    found = Found(roots(journals))
+    found = FoundSegments(roots(journals))
     first = unit_of(since) if since else ""
     last = unit_of(until) if until else "~"
     seen: dict[str, Segment] = {}
     for root in found.roots:
-        for segment in _listed(lister or Lister(), storage_for(root), root, first, last):
+        for segment in _listed(lister or DirectoryLister(), storage_for(root), root, first, last):
             if isinstance(segment, str):
                 found.problems.append(f"{segment}: left out: not the name of a segment")
             else:
@@ -157,7 +160,7 @@ def of_hour(roots: Iterable[str], kind: str, unit: str, run: int) -> list[Segmen
     return largest(seen.values())
 
 
-def _listed(lister: Lister, storage: Storage, root: str, first: str, last: str) -> Iterable[Segment | str]:
+def _listed(lister: DirectoryLister, storage: Storage, root: str, first: str, last: str) -> Iterable[Segment | str]:
     for kind in storage.names(root):
         if not kind.startswith("kind="):
             continue
@@ -190,7 +193,7 @@ def largest(segments: Iterable[Segment]) -> list[Segment]:
 # --- what has been taken in ----------------------------------------------------------------------------------------------
 
 
-class Taken:
+class ProcessedRanges:
     """The ranges of sequence numbers that are in the tables, by hour and run."""
 
     def __init__(self, ids: Iterable[str]) -> None:

@@ -51,7 +51,7 @@ Offset = dict[str, int]  # run -> the last row that was read of it
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowFilter:
     """What is asked for; None is any."""
 
     kind: str = schema.REQUESTS
@@ -61,13 +61,13 @@ class Wanted:
     outcome: tuple[str, ...] | None = None
 
     @staticmethod
-    def of(options: Mapping[str, str]) -> "Wanted":
+    def of(options: Mapping[str, str]) -> "RowFilter":
         kind = options.get("kind", schema.REQUESTS)
         if kind not in schema.KINDS:
             raise SettingError(f"option kind: {kind!r} is none of {', '.join(schema.KINDS)}")
         since, until = (_moment(name, options.get(name)) for name in ("since", "until"))
         service, outcome = ((options[name],) if name in options else None for name in ("service", "outcome"))
-        return Wanted(kind, since, until, service, outcome)
+        return RowFilter(kind, since, until, service, outcome)
 
     def rows(self) -> Any:
         """The condition on rows, for pyarrow; None if there is none."""
@@ -106,7 +106,7 @@ class Wanted:
                 return False
         return True
 
-    def narrowed(self, filters: Iterable[Filter]) -> "Wanted":
+    def narrowed(self, filters: Iterable[Filter]) -> "RowFilter":
         """With what a query's own conditions say. All of them hold together."""
         made = self
         for one in filters:
@@ -138,14 +138,14 @@ class JournalSource(DataSource):
         return "polydomo"
 
     def schema(self) -> str:
-        return schema.ddl(Wanted.of(self.options).kind)
+        return schema.ddl(RowFilter.of(self.options).kind)
 
     def reader(self, schema: Any) -> DataSourceReader:
         kind = PushingReader if self.options.get("pushdown", "false").lower() == "true" else JournalReader
-        return kind(self, Wanted.of(self.options))
+        return kind(self, RowFilter.of(self.options))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return JournalStreamReader(self, Wanted.of(self.options))
+        return JournalStreamReader(self, RowFilter.of(self.options))
 
     def find(self) -> list[str]:
         """The journals that are meant."""
@@ -180,7 +180,7 @@ class Group(InputPartition):
 
 
 class JournalReader(DataSourceReader):
-    def __init__(self, source: JournalSource, wanted: Wanted) -> None:
+    def __init__(self, source: JournalSource, wanted: RowFilter) -> None:
         self.source = source
         self.wanted = wanted  # which segments
         self.rows = wanted  # which rows of them
@@ -202,7 +202,7 @@ class PushingReader(JournalReader):
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """An offset says how far each run has been read: the segments of a run are published in the order of its sequence."""
 
-    def __init__(self, source: JournalSource, wanted: Wanted) -> None:
+    def __init__(self, source: JournalSource, wanted: RowFilter) -> None:
         self.source = source
         self.wanted = wanted
         self.target: Offset | None = None  # where a query with Trigger.AvailableNow ends
@@ -242,7 +242,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition, self.wanted)
 
 
-def segments(journals: Iterable[str], wanted: Wanted) -> list[Segment]:
+def segments(journals: Iterable[str], wanted: RowFilter) -> list[Segment]:
     """Those of the right hours; one that is in several journals counts once."""
     known: dict[tuple[str, str], Segment] = {}
     for segment in Reader([Path(journal) for journal in journals]).find(wanted.kind, wanted.since, wanted.until):
@@ -264,7 +264,7 @@ def grouped(parts: Iterable[Part]) -> list[Group]:
     return [*made, Group(tuple(some))] if some else made
 
 
-def read(group: Group, wanted: Wanted, rows: Wanted | None = None) -> Iterator[pa.RecordBatch]:
+def read(group: Group, wanted: RowFilter, rows: RowFilter | None = None) -> Iterator[pa.RecordBatch]:
     """On an executor: the rows of a group. Segments whose statistics rule out what is ``wanted`` are not read; their rows are filtered
     by ``rows``."""
     for part in group.parts:
@@ -277,7 +277,7 @@ def read(group: Group, wanted: Wanted, rows: Wanted | None = None) -> Iterator[p
             warnings.warn(f"{part.path}: left out: cannot be read: {str(error).splitlines()[0]}", stacklevel=2)
 
 
-def _rows(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def _rows(part: Part, wanted: RowFilter) -> Iterator[pa.RecordBatch]:
     found = read_rows(part.path)
     if found is None:
         return  # retention has removed it since it was listed

@@ -18,7 +18,7 @@ from polydomo.pipeline import batch, segments
 from polydomo.pipeline.batch import Options, Summary, Tell
 from polydomo.pipeline.commit import Store
 from polydomo.pipeline.executors import Executor, InProcess
-from polydomo.pipeline.segments import Found, Lister, Taken, begin_of, unit_of
+from polydomo.pipeline.segments import DirectoryLister, FoundSegments, ProcessedRanges, begin_of, unit_of
 
 INTERVAL = 5.0  # seconds between two looks at the journal
 LATE = 2 * 86400.0  # seconds
@@ -37,7 +37,7 @@ class Streaming:
     complain: Tell = lambda line: None
     step: Callable[[str], None] = lambda name: None
     problems: set[str] = field(default_factory=set)  # those that were printed already
-    lister: Lister = field(default_factory=Lister)
+    lister: DirectoryLister = field(default_factory=DirectoryLister)
 
     def run(self, once: bool = False, interval: float = INTERVAL, stop: threading.Event | None = None) -> None:
         """Until ``stop`` is set or, with ``once``, until all that is there has been taken in. A batch that was begun is finished."""
@@ -70,7 +70,7 @@ class Streaming:
                 f"in {batch.counted(len(summary.units), 'hour')}. {summary.verdict()}"
             )
 
-    def _batch(self, found: Found) -> Summary:
+    def _batch(self, found: FoundSegments) -> Summary:
         summary = Summary()
         with Store(self.tables, self.step) as store:
             summary.problems += found.problems
@@ -88,7 +88,7 @@ class Streaming:
             return  # the first look takes in all there is
         limit = unit_of(begin_of(newest) - timedelta(seconds=self.late))
         for unit in [unit for unit in work.there if unit < limit]:
-            taken = Taken(work.known.get(unit, {}).get("segments", ()))
+            taken = ProcessedRanges(work.known.get(unit, {}).get("segments", ()))
             late = [segment for segment in work.there[unit] if not taken.has(segment)]
             if late:
                 work.there[unit] = [segment for segment in work.there[unit] if segment not in late]

@@ -39,7 +39,7 @@ MAX_WORD = 16
 MAX_NAME = 128  # characters of a trace, or of the name of a request at another broker
 
 
-class Journey:
+class BridgedRequest:
     """Where a request has been before it came over the bridge, and where it went from here. ``Request.ref`` of such a request."""
 
     def __init__(self, key: bytes, path: Path, trace: str, parent: str) -> None:
@@ -55,9 +55,9 @@ def trace_of(identity: bytes, number: int) -> str:
     return f"00-{identity.decode()}{number:016x}-{number:016x}-01"
 
 
-def journey_of(request: Request) -> "tuple[str, str]":
+def bridge_trace_of(request: Request) -> "tuple[str, str]":
     """The trace of a request that crosses a bridge, and its name at the broker it came from; nothing of one that stays at home."""
-    if isinstance(request.ref, Journey):
+    if isinstance(request.ref, BridgedRequest):
         return request.ref.trace, request.ref.parent
     worker = request.worker
     if worker is not None and isinstance(worker.session, BridgeSession):
@@ -179,7 +179,7 @@ class BridgeSession(Session):
             raise ProtocolViolation("a REQUEST with a path that does not lead here")
         if key in self.open:
             raise ProtocolViolation("a REQUEST under an id that is still open")
-        journey = Journey(key, path, trace.decode("ascii", "replace"), parent.decode("ascii", "replace"))
+        journey = BridgedRequest(key, path, trace.decode("ascii", "replace"), parent.decode("ascii", "replace"))
         deadline = broker.now + int(left) / 1000 if int(left) else 0.0
         request = broker.request(self, service, cut(data, body, end), journey, deadline)
         if request is not None and request.state != DONE:
@@ -199,7 +199,7 @@ class BridgeSession(Session):
             hops = [
                 hop[: MAX_NAME + IDENTITY_SIZE + 1].decode("ascii", "replace") for hop in route.split(b",")[:MAX_HOPS]
             ]
-            if isinstance(request.ref, Journey):
+            if isinstance(request.ref, BridgedRequest):
                 request.ref.route = hops
             self.broker.record_route(request, hops)
 
@@ -207,23 +207,23 @@ class BridgeSession(Session):
 
     def send_partial(self, request: Request, body: Body) -> None:
         journey = request.ref
-        assert isinstance(journey, Journey)
+        assert isinstance(journey, BridgedRequest)
         self._say(b"PARTIAL", [journey.key], body)
 
     def send_final(self, request: Request, body: Body) -> None:
         journey = request.ref
-        assert isinstance(journey, Journey)
+        assert isinstance(journey, BridgedRequest)
         self.open.pop(journey.key, None)
         self._say(b"FINAL", [journey.key, self._route(request, journey)], body)
 
     def send_failure(self, request: Request, code: str, text: str) -> None:
         journey = request.ref
-        assert isinstance(journey, Journey)
+        assert isinstance(journey, BridgedRequest)
         self.open.pop(journey.key, None)
         said = [code.encode("utf-8", "replace"), text.encode("utf-8", "replace")[:MAX_FAILURE_TEXT]]
         self._say(b"FAILURE", [journey.key, *said, self._route(request, journey)])
 
-    def _route(self, request: Request, journey: Journey) -> bytes:
+    def _route(self, request: Request, journey: BridgedRequest) -> bytes:
         here = f"{self.broker.identity().decode()}:{self.broker.request_name(request)}"
         return ",".join([here, *journey.route]).encode()
 
@@ -237,7 +237,7 @@ class BridgeSession(Session):
             left = min(left, request.max_run)
         milliseconds = b"%d" % max(1, round(left * 1000)) if left else b"0"
         identity = broker.identity()
-        if isinstance(journey, Journey):
+        if isinstance(journey, BridgedRequest):
             trace = journey.trace
             path = (*journey.path, identity)
         else:
@@ -257,7 +257,7 @@ class BridgeSession(Session):
 
     def path_of(self, request: Request) -> Path:
         journey = request.ref
-        assert isinstance(journey, Journey)
+        assert isinstance(journey, BridgedRequest)
         return journey.path
 
     def has_room(self) -> bool:

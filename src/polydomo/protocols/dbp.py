@@ -27,7 +27,7 @@ from polydomo.limits import (
 )
 from polydomo.protocols import documents
 from polydomo.protocols.broker_api import BrokerApi
-from polydomo.protocols.dbp_info import ERROR, VALUES, timing, told_values, wrong_name
+from polydomo.protocols.dbp_info import ERROR, VALUES, timing, values_to_json, wrong_name
 from polydomo.protocols.session import Session
 from polydomo.wire import frames
 from polydomo.wire.closing import CloseCause
@@ -176,7 +176,7 @@ class DbpSession(Session):
         for name in [name for name in names if name.startswith(VALUES)]:
             del names[name]
             prefix = name.removeprefix(VALUES).encode(errors="replace")
-            values, room = told_values(self.broker.last_values(self, prefix, MAX_LISTED), room)
+            values, room = values_to_json(self.broker.last_values(self, prefix, MAX_LISTED), room)
             found.append(f"{json.dumps(name)}: {json.dumps(values)}")
         missing: list[str] = []
         for name in names:

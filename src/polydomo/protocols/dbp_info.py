@@ -38,7 +38,7 @@ def wrong_name(name: object) -> str:
     return ""
 
 
-def told_values(messages: "list[bytes]", room: int) -> "tuple[dict[str, object], int]":
+def values_to_json(messages: "list[bytes]", room: int) -> "tuple[dict[str, object], int]":
     """Topics and their last values as JSON has them: text, or for several frames a list of texts; bytes that are no text as
     ``{"base64": ...}``. What would take more than ``room`` bytes is left out; returns what is left of it, too."""
     found: dict[str, object] = {}
@@ -47,12 +47,12 @@ def told_values(messages: "list[bytes]", room: int) -> "tuple[dict[str, object],
             break
         room -= len(message)
         topic, *body = split(message)
-        told = [_told(content) for content in body]
+        told = [_frame_to_json(content) for content in body]
         found[topic.decode(errors="backslashreplace")] = told[0] if len(told) == 1 else told
     return found, room
 
 
-def _told(content: bytes) -> object:
+def _frame_to_json(content: bytes) -> object:
     try:
         return content.decode()
     except UnicodeDecodeError:

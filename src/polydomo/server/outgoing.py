@@ -41,7 +41,7 @@ LOG = logs.get("server")
 MakeSession = Callable[[Link], Session]
 
 
-class Opening(Handler):
+class HandshakeHandler(Handler):
     """The handler of a connection that we made, until its handshake is done and the session takes over."""
 
     link: Link
@@ -80,7 +80,7 @@ class Caller(Connection):
             return
         server = self.server
         server.wake()
-        opening = Opening(server, self.call.make_session)
+        opening = HandshakeHandler(server, self.call.make_session)
         security = self.call.security
         self.link = opening.link = ZmtpLink(
             server.hub,

@@ -17,14 +17,14 @@ from polydomo.server.setting_types import (
     Flag,
     Header,
     Kind,
-    Place,
+    ListenAddress,
     Seconds,
     Size,
     Table,
     Targets,
     Text,
+    TextList,
     Texts,
-    Words,
 )
 
 T = TypeVar("T")
@@ -89,8 +89,8 @@ class Mdx:
     beat: float = setting(limits.MDX_BEAT, _BEAT, "heartbeat interval of MDX")
     client_header: bytes = setting(Tuning.mdx_client_header, Header(*_OTHER_HEADERS), "frame 0 of MDX clients")
     worker_header: bytes = setting(Tuning.mdx_worker_header, Header(*_OTHER_HEADERS), "frame 0 of MDX workers")
-    front: str = setting("", Place(), "a further listener, for MDX clients alone")
-    back: str = setting("", Place(), "a further listener, for MDX workers alone")
+    front: str = setting("", ListenAddress(), "a further listener, for MDX clients alone")
+    back: str = setting("", ListenAddress(), "a further listener, for MDX workers alone")
 
 
 @dataclass
@@ -103,8 +103,8 @@ class Dcp:
 class Dbp:
     beat: float = setting(limits.DBP_BEAT, _BEAT, "heartbeat interval of DBP where a registration names none")
     silent: bool = setting(Tuning.dbp_silent, Flag(), "take registrations without heartbeat timing, which never expire")
-    names: list[str] = setting([], Words(), "names that may register; empty allows every name")
-    listen: str = setting("", Place(), "a further listener, for DBP alone")
+    names: list[str] = setting([], TextList(), "names that may register; empty allows every name")
+    listen: str = setting("", ListenAddress(), "a further listener, for DBP alone")
     beacon: str = setting(
         "off", Broadcast(), "UDP address to tell where the broker is; on: every machine that can reach it"
     )
@@ -121,13 +121,15 @@ class Emqp:
         limits.EMQP_BEATS_MISSED, Count(most=1000), "silent intervals after which an eMQP peer is lost"
     )
     front: str = setting(
-        "", Place(), "a further listener, for eMQP clients and schedulers; EventMQ's is tcp://127.0.0.1:47291"
+        "", ListenAddress(), "a further listener, for eMQP clients and schedulers; EventMQ's is tcp://127.0.0.1:47291"
     )
-    back: str = setting("", Place(), "a further listener, for eMQP workers; EventMQ's is tcp://127.0.0.1:47290")
+    back: str = setting("", ListenAddress(), "a further listener, for eMQP workers; EventMQ's is tcp://127.0.0.1:47290")
     publish_in: str = setting(
-        "", Place(), "a further listener, for PUBLISH and PUB peers; EventMQ's is tcp://127.0.0.1:47298"
+        "", ListenAddress(), "a further listener, for PUBLISH and PUB peers; EventMQ's is tcp://127.0.0.1:47298"
     )
-    publish_out: str = setting("", Place(), "a further listener, for SUB peers; EventMQ's is tcp://127.0.0.1:47299")
+    publish_out: str = setting(
+        "", ListenAddress(), "a further listener, for SUB peers; EventMQ's is tcp://127.0.0.1:47299"
+    )
 
 
 @dataclass
@@ -135,7 +137,7 @@ class Memo:
     idle: float = setting(limits.MEMO_IDLE, _BEAT, "an idle memo01 worker hears a HEARTBEAT after this")
     queue_expiry: float = setting(limits.MEMO_QUEUE_EXPIRY, Seconds(), "how long a memo01 job waits for a worker")
     reconnect: float = setting(limits.MEMO_RECONNECT, Seconds(), "how long a lost memo01 worker may take to reappear")
-    services: list[str] = setting([], Words(), "services whose replies are kept and used again; * matches anything")
+    services: list[str] = setting([], TextList(), "services whose replies are kept and used again; * matches anything")
     versions: dict[str, str] = setting({}, Texts(), "versions of memoised services: another one makes old replies void")
     max_bytes: int = setting(
         limits.MEMO_KEEP_BYTES, Size(), "size of all kept replies; the least recently used make room"
@@ -146,9 +148,11 @@ class Memo:
 @dataclass
 class Http:
     hosts: list[str] = setting(
-        [], Words(), "host names that HTTP clients may use besides addresses and localhost; * is any"
+        [], TextList(), "host names that HTTP clients may use besides addresses and localhost; * is any"
     )
-    origins: list[str] = setting([], Words(), "origins of web pages that may use the broker besides its own; * is any")
+    origins: list[str] = setting(
+        [], TextList(), "origins of web pages that may use the broker besides its own; * is any"
+    )
     tools: dict[str, str] = setting(
         {}, Texts(), "services without a schema that OpenAPI and MCP show as text in, text out, each with a description"
     )
@@ -158,7 +162,7 @@ class Http:
 class Bridge:
     to: list[str] = setting([], Targets(), "other brokers to connect to: each learns the other's services")
     topics: list[str] = setting(
-        [], Words(), "prefixes of topics that cross, both ways: last values, and logs under log."
+        [], TextList(), "prefixes of topics that cross, both ways: last values, and logs under log."
     )
     key: str = setting(
         "", Text(empty=True), "CURVE: certificate file with this broker's secret key, as the other brokers' principal"
@@ -210,7 +214,7 @@ class Journal:
     name: str = setting(
         "", Text(empty=True), "the broker's name in its journal; empty: the machine's name and the port"
     )
-    bodies: list[str] = setting([], Words(), "services whose payloads are recorded too, at level messages")
+    bodies: list[str] = setting([], TextList(), "services whose payloads are recorded too, at level messages")
     trace_parts: bool = setting(
         False, Flag(), "read W3C trace context from a part of MDX and DCP requests that both ends agreed on"
     )
@@ -229,7 +233,7 @@ class Journal:
 @dataclass
 class DurableJobs:
     services: list[str] = setting(
-        [], Words(), "services whose plain requests are kept in the job store: names, or beginnings with a star"
+        [], TextList(), "services whose plain requests are kept in the job store: names, or beginnings with a star"
     )
     attempts: int = setting(
         limits.JOB_ATTEMPTS, Count(most=limits.MAX_JOB_ATTEMPTS), "attempts of a job that names no retries"

@@ -132,7 +132,7 @@ class Seconds(Kind[float]):
         return f"{value:.12g}s"
 
 
-class Words(Kind[list[str]]):
+class TextList(Kind[list[str]]):
     """Texts: a list, or one text with commas."""
 
     def read(self, value: object) -> list[str]:
@@ -146,7 +146,7 @@ class Words(Kind[list[str]]):
         return ",".join(value)
 
 
-class Urls(Words):
+class Urls(TextList):
     """Addresses to listen on."""
 
     def read(self, value: object) -> list[str]:
@@ -159,14 +159,14 @@ class Urls(Words):
         return urls
 
 
-class Targets(Words):
+class Targets(TextList):
     """Addresses to connect to, or none."""
 
     def read(self, value: object) -> list[str]:
         return [str(parse_url(url.strip(), connect=True)) for url in super().read(value)]
 
 
-class Place(Kind[str]):
+class ListenAddress(Kind[str]):
     """One more address to listen on, or none."""
 
     def read(self, value: object) -> str:

@@ -39,7 +39,9 @@ class Heartbeats:
             else:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
             sock.bind(router.getsockname())
-            transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: Ear(self), sock=sock)
+            transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+                lambda: HeartbeatReceiver(self), sock=sock
+            )
         except OSError as error:
             say(
                 LOG,
@@ -85,7 +87,7 @@ class Heartbeats:
             self._timer = asyncio.get_running_loop().call_later(max(0.001, when - self.server.broker.now), self._beat)
 
 
-class Ear(asyncio.DatagramProtocol):
+class HeartbeatReceiver(asyncio.DatagramProtocol):
     def __init__(self, heartbeats: Heartbeats) -> None:
         self.heartbeats = heartbeats
 

@@ -77,9 +77,9 @@ def from_the_function(error: E) -> E:
     return error.with_traceback(trace)
 
 
-def in_words(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """
-    >>> in_words(KeyError("x")), in_words(AssertionError())
+    >>> error_text(KeyError("x")), error_text(AssertionError())
     ("KeyError: 'x'", 'AssertionError')
     """
     name, text = type(error).__name__, str(error)
@@ -108,7 +108,7 @@ class Threads:
                 result, error = context.run(function), None
             except BaseException as problem:
                 # A coroutine cannot raise StopIteration, and a function's SystemExit is its own failure, not the worker's end.
-                error = problem if isinstance(problem, Exception) else RuntimeError(in_words(problem))
+                error = problem if isinstance(problem, Exception) else RuntimeError(error_text(problem))
                 if isinstance(error, StopIteration):
                     error = RuntimeError("StopIteration")
                 error = error.with_traceback(problem.__traceback__)

@@ -18,7 +18,7 @@ from polydomo.protocols.request import FAILED
 from polydomo.wire.address import Address
 from polydomo.worker.call import Call
 from polydomo.worker.context import RUNNING, Running
-from polydomo.worker.functions import Abandoned, Function, Threads, execute, from_the_function, in_words
+from polydomo.worker.functions import Abandoned, Function, Threads, error_text, execute, from_the_function
 
 log = logging.getLogger("polydomo.worker")
 
@@ -259,6 +259,6 @@ class Slot:
                 raise  # the slot is dropped; otherwise it came from within, as SystemExit does, and is the function's own failure
             log.warning("a call of %s failed", name, exc_info=from_the_function(error))
             if not registration.ended.done():
-                registration.fail(job, FAILED, in_words(error))
+                registration.fail(job, FAILED, error_text(error))
         finally:
             RUNNING.reset(mark)

@@ -20,7 +20,7 @@ LATE = 60.0  # seconds after which a run counts as missed: a broker that restart
 Done = Callable[[bool, StoreError | None], None]
 
 
-class Clockwork:
+class ScheduleContext:
     """What schedules need besides a clock."""
 
     def zone(self, name: str) -> tzinfo:
@@ -44,7 +44,7 @@ class Plan:
 
 
 class Schedules:
-    def __init__(self, jobs: Jobs, clockwork: Clockwork) -> None:
+    def __init__(self, jobs: Jobs, clockwork: ScheduleContext) -> None:
         self.jobs = jobs
         self.clockwork = clockwork
         self.plans: dict[str, Plan] = {}

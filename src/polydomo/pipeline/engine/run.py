@@ -135,7 +135,7 @@ class _Run:
         duck.set(base=self.base)
         self._open("new", item.messages if item.new else (), item.requests if item.new else (), where)
         self._load_state()
-        self._tell_of_rows()
+        self._record_ranges()
         if not self.facts.last:
             return  # there are no rows at all
         audit_ = RunAudit(duck, self.base, min(1, self.facts.stopped), self.facts.missing, self._open_all)
@@ -166,7 +166,7 @@ class _Run:
         path = self.item.workers
         return storage_for(path).table(path).cast(WORKERS) if path and self.base else WORKERS.empty_table()
 
-    def _tell_of_rows(self) -> None:
+    def _record_ranges(self) -> None:
         """The ranges of sequence numbers that are there, and the rest of the facts."""
         facts, duck = self.facts, self.duck
         facts.ranges = [[first, min(last, self.base)] for first, last in facts.ranges if first <= self.base]
@@ -266,7 +266,7 @@ SELECT *, getvariable('broker') AS broker, getvariable('run') AS run, epoch_us(t
             units[unit] = duck.stage(
                 audit.TABLE, unit, run_name(facts.run), f"SELECT * FROM placed WHERE hour = {hour} ORDER BY seq, rule"
             )
-        yield from self._tell("audit", units)
+        yield from self._report_units("audit", units)
         counts = dict(duck.rows("SELECT rule, count(*) FROM whole GROUP BY rule"))
         level = schema.LEVELS[facts.level]
         shown = rules.checkable(level)
@@ -277,11 +277,13 @@ SELECT *, getvariable('broker') AS broker, getvariable('run') AS run, epoch_us(t
         ]  # fmt: skip
         duck.load("checks", pa.Table.from_pylist(rows))
         unit = _unit(facts.time // HOUR_US)
-        yield from self._tell("audit_rules", {unit: duck.stage(audit.CHECKS, unit, run_name(facts.run), "FROM checks")})
+        yield from self._report_units(
+            "audit_rules", {unit: duck.stage(audit.CHECKS, unit, run_name(facts.run), "FROM checks")}
+        )
         for line in self.problems:
             yield note(what="problem", line=line)
 
-    def _tell(self, table: str, units: dict[str, int]) -> Iterator[Message]:
+    def _report_units(self, table: str, units: dict[str, int]) -> Iterator[Message]:
         """In which hours the run has rows now, and in which no longer."""
         gone = sorted(set(self.facts.units.get(table, [])) - set(units))
         self.facts.units = {**self.facts.units, table: sorted(units)}
