@@ -7,8 +7,8 @@ import pytest
 
 from polydomo import limits
 from polydomo.broker import builtin_services, figures, states
-from polydomo.broker.json_form import iso_time
 from polydomo.broker.policy import Policy
+from polydomo.protocols.json_form import iso_time
 from polydomo.protocols.model import Publication, Worker
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning

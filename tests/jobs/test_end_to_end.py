@@ -102,7 +102,7 @@ def test_jobs_over_every_protocol(broker: Broker, protocol: str) -> None:
         assert client.result(job, wait=PATIENCE).text == "LINE\nBREAK"
         assert client.job(job)["state"] == "done"
         assert served.calls == [
-            ("line\nbreak", 0 if protocol == "memo" else 1, "k" if protocol in ("mdx", "emqp") else "")
+            ("line\nbreak", 0 if protocol == "memo" else 1, "k" if protocol in ("mdx", "emqp", "dcp") else "")
         ]
 
 

@@ -186,7 +186,12 @@ def test_a_dead_job_keeps_its_body_and_can_be_reopened(case: Case) -> None:
     case.apply(reopen, nothing)
     assert nothing.job is None
     assert reopen.job is not None and (reopen.job.state, reopen.job.attempts, reopen.job.due) == (states.OPEN, 0, 250.0)
-    assert [job.id for job in case.backend.load(0.0).jobs] == ["A"]
+    again = Reopen("A", 250.0)
+    case.apply(again)  # the very same operation, after a commit in doubt
+    assert again.job is not None
+    (found,) = case.backend.load(0.0).jobs
+    assert found.id == "A" and [row["outcome"] for row in found.story] == [states.REOPENED]
+    assert found.reopened() == again.job.reopened() != ""
 
 
 def test_only_ended_jobs_are_removed(case: Case) -> None:

@@ -53,6 +53,7 @@ class Reference:
         self._capacity()
         self._logs()
         self._values()
+        self._jobs()
         self._audit()
 
     # --- requests and hops ---------------------------------------------------------------------------------------------------
@@ -84,7 +85,8 @@ class Reference:
             forwarded = row["event"] == schema.FORWARDED
             made.append({"hop": row["hop"], "attempt": row["attempt"], "seq": row["seq"], "worker": row["worker"],
                          "worker_peer": row["peer"],
-                         "worker_protocol": row["protocol"], "ended": row["time"], "ending": row["event"],
+                         "worker_protocol": row["protocol"], "worker_principal": row["principal"],
+                         "ended": row["time"], "ending": row["event"],
                          "service": "" if forwarded else row["service"]})  # fmt: skip
         requeued = any(
             row["event"] == schema.REQUEUED and (row["hop"], row["attempt"]) == (part["hops"], part["attempts"])
@@ -92,7 +94,8 @@ class Reference:
         )
         if part["attempts"] and not requeued:
             made.append({"hop": part["hops"], "attempt": part["attempts"], "seq": part["seq"], "worker": part["worker"],
-                         "worker_peer": part["worker_peer"], "worker_protocol": part["worker_protocol"], "ended": part["time"],
+                         "worker_peer": part["worker_peer"], "worker_protocol": part["worker_protocol"],
+                         "worker_principal": part["worker_principal"], "ended": part["time"],
                          "ending": "final" if part["outcome"] == "ok" else "failed", "service": part["last_service"]})  # fmt: skip
         made.sort(key=lambda turn: (turn["hop"], turn["attempt"], turn["seq"]))
         before = None
@@ -110,7 +113,7 @@ class Reference:
             service = turn["service"] or (start["service"] if start is not None else "") or targets.get(turn["hop"], "")
             service = service or (part["service"] if turn["hop"] == 0 else "")
             turn |= {"service": service, "began": began, "arrived": part["accepted"] if is_first or before is None else before,
-                     "run": part["run"], "broker": part["broker"], "number": part["number"]}  # fmt: skip
+                     "run": part["run"], "broker": part["broker"], "number": part["number"], "principal": part["principal"]}  # fmt: skip
             turn["run_us"] = None if began is None else us(turn["ended"]) - us(began)
             turn["wait_us"] = None if began is None else us(began) - us(turn["arrived"])
             before = turn["ended"]
@@ -124,7 +127,7 @@ class Reference:
             if not turns:
                 continue
             last = turns[-1]
-            for name in ("worker", "worker_peer", "worker_protocol"):
+            for name in ("worker", "worker_peer", "worker_protocol", "worker_principal"):
                 part[name] = last[name]
             if len(turns) == part["dispatches"]:
                 part["run_us"] = last["run_us"] or 0
@@ -230,6 +233,7 @@ class Reference:
                         "went": life[row["run"]][1],
                         "peer": "",
                         "protocol": "",
+                        "principal": "",
                         "offers": "",
                         "gone": False,
                         "seen": False,
@@ -237,6 +241,7 @@ class Reference:
                 )
                 known["peer"] = max(known["peer"], row["peer"])
                 known["protocol"] = max(known["protocol"], row["protocol"])
+                known["principal"] = max(known["principal"], row["principal"])
                 if row["event"] == schema.REGISTERED:
                     if not known["seen"]:
                         known["came"], known["seen"] = us(row["time"]), True
@@ -257,7 +262,8 @@ class Reference:
         def cell(hour: int, run: int, worker: int, service: str) -> Row:
             keys[hour, run, worker].add(service)
             return cells.setdefault((hour, run, worker, service), {
-                "turns": 0, "finals": 0, "given_back": 0, "run_us": 0, "histogram": Counter(), "peer": "", "protocol": ""})  # fmt: skip
+                "turns": 0, "finals": 0, "given_back": 0, "run_us": 0, "histogram": Counter(), "peer": "", "protocol": "",
+                "principal": ""})  # fmt: skip
 
         for turns in self.turns.values():
             for turn in turns:
@@ -269,6 +275,7 @@ class Reference:
                     max(done["peer"], turn["worker_peer"]),
                     max(done["protocol"], turn["worker_protocol"]),
                 )
+                done["principal"] = max(done["principal"], turn["worker_principal"])
                 if turn["began"] is None:
                     continue
                 done["histogram"][bucket(turn["run_us"])] += 1
@@ -289,16 +296,17 @@ class Reference:
         made = []
         for key in {*keys, *events, *spans}:
             hour, run, worker = key
-            known = present.get((run, worker), {"peer": "", "protocol": "", "offers": ""})
+            known = present.get((run, worker), {"peer": "", "protocol": "", "principal": "", "offers": ""})
             since, until = spans.get(key, (0, 0))
             for service in keys.get(key) or {known["offers"] if key in spans else ""}:
                 done = cells.get((hour, run, worker, service), {"turns": 0, "finals": 0, "given_back": 0, "run_us":
                 0, "histogram": Counter(),
-                                                                "peer": "", "protocol": ""})  # fmt: skip
+                                                                "peer": "", "protocol": "", "principal": ""})  # fmt: skip
                 made.append({
                     "window": moment(hour * HOUR), "broker": life[run][2], "run": run, "worker": worker, "service": service,
                     "peer": max(done["peer"], known["peer"] if key in spans else ""),
-                    "protocol": max(done["protocol"], known["protocol"] if key in spans else ""), "turns": done["turns"],
+                    "protocol": max(done["protocol"], known["protocol"] if key in spans else ""),
+                    "principal": max(done["principal"], known["principal"] if key in spans else ""), "turns": done["turns"],
                     "finals": done["finals"], "given_back": done["given_back"], "run_us": done["run_us"], "present_us": until - since,
                     "utilisation": done["run_us"] / (until - since) if until > since else 0.0, "run_histogram": done["histogram"],
                     "run_p50_us": percentile(done["histogram"], 0.5), "run_p99_us": percentile(done["histogram"], 0.99),
@@ -468,6 +476,20 @@ class Reference:
             for row in published
         ]
 
+    def _jobs(self) -> None:
+        events = [row for row in self.messages if row["event"] == schema.JOB]
+        self.tables["job_events"] = [
+            {**row, "event": row["outcome"], "outcome": row["code"], "wait_us": row["wait_us"] if row["outcome"] == "retry" else 0,
+             "submitted": row["created"], "bytes": row["size"]}
+            for row in events
+        ]  # fmt: skip
+        self.tables["jobs"] = [
+            {**row, "submitted": row["created"], "ended": row["time"], "total_us": us(row["time"]) - us(row["created"]),
+             "attempts": row["attempt"], "backoff_us": row["wait_us"], "state": row["outcome"], "outcome": row["code"],
+             "result_bytes": row["size"]}
+            for row in events if row["outcome"] in ("done", "dead", "cancelled")
+        ]  # fmt: skip
+
     def _audit(self) -> None:
         by_seq: dict[tuple[int, int], Row] = {(row["run"], row["seq"]): row for row in self.rows}
         life = self._life()
@@ -498,8 +520,14 @@ class Reference:
         self.tables["audit_rules"] = [
             {"run": run, "broker": broker, "level": schema.LEVELS[levels[run]], "rule": rule.id, "says": rule.says,
              "checkable": rule in rules.checkable(schema.LEVELS[levels[run]]), "breaches": counts[run, rule.id]}
-            for run, (_, _, broker) in life.items() for rule in rules.RULES
+            for run, (_, _, broker) in life.items() for rule in rules.RULES if rule.shape != rules.ONCE
         ]  # fmt: skip
+        if any(row["once"] for row in self.messages):
+            self.tables["audit_rules"] += [
+                {"run": 0, "broker": "", "level": schema.REQUESTS, "rule": rule.id, "says": rule.says, "checkable": True,
+                 "breaches": sum(row["rule"] == rule.id for row in breaches)}
+                for rule in rules.RULES if rule.shape == rules.ONCE
+            ]  # fmt: skip
 
 
 def host(peer: str) -> str:

@@ -6,7 +6,7 @@ bit by bit must be what is taken in at once.
 """
 
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,53 @@ def life(seed: int, level: str = schema.MESSAGES, factor: float = 150.0) -> list
     first = min(row["time"] for row in rows)
     made = stretched(rows, factor, first.replace(hour=0, minute=0, second=0, microsecond=0))
     return at_level_requests(made) if level == schema.REQUESTS else made
+
+
+def with_jobs(rows: list[Row], dice: random.Random) -> list[Row]:
+    """With durable jobs that go from run to run, principals, and now and then an outcome or a run of a schedule too many."""
+    made = [dict(row) for row in rows]
+    for row in made:
+        if dice.random() < 0.5:
+            row["principal"] = dice.choice(["anna", "bert"])
+            if "worker_principal" in row:
+                row["worker_principal"] = dice.choice(["", "carl"])
+    runs = sorted({row["run"] for row in rows})
+    last = {run: max((row for row in rows if row["run"] == run), key=lambda row: int(row["seq"])) for run in runs}
+    seqs = {run: last[run]["seq"] for run in runs}
+    first = min(row["time"] for row in rows)
+    begun = {run: min(row["time"] for row in rows if row["run"] == run) for run in runs}
+
+    def add(run: int, outcome: str, **more: Any) -> None:
+        seqs[run] += 1
+        time = begun[run] + (last[run]["time"] - begun[run]) * dice.random()
+        made.append(schema.row(schema.MESSAGES, time=time, broker=last[run]["broker"], run=run, seq=seqs[run], event=schema.JOB,
+                               outcome=outcome, **more))  # fmt: skip
+
+    for i in range(40):
+        job = {
+            "job": f"01JOB{i:021d}",
+            "service": dice.choice(["a", "b"]),
+            "origin": "job",
+            "created": first,
+            "principal": "anna",
+        }
+        add(dice.choice(runs), "accepted", size=9, **job)
+        for attempt in range(dice.randrange(3)):
+            add(dice.choice(runs), "retry", attempt=attempt + 1, code="failed", reason="no", wait_us=10**6, **job)
+        for _ in range(dice.choice([0, 1, 1, 1, 1, 2])):
+            state = dice.choice(["done", "dead", "cancelled"])
+            add(dice.choice(runs), state, attempt=2, code="ok", wait_us=7, size=3, once=str(job["job"]), **job)
+    for i in range(12):
+        due = first + timedelta(minutes=i)
+        for _ in range(dice.choice([1, 1, 2])):
+            add(
+                dice.choice(runs),
+                dice.choice(["fired", "skipped"]),
+                schedule="nightly",
+                created=due,
+                once=f"nightly {due}",
+            )
+    return made
 
 
 def pieces(rows: list[Row], dice: random.Random, count: int) -> list[list[Row]]:
@@ -101,7 +148,7 @@ def take_in(directory: Path, rows: list[Row], dice: random.Random, batches: int)
     ],
 )
 def test_bit_by_bit_in_duckdb_is_what_plain_python_says(tmp_path: Path, seed: int, level: str) -> None:
-    rows = life(seed, level)
+    rows = with_jobs(life(seed, level), random.Random(seed))
     same(take_in(tmp_path, rows, random.Random(seed), 3), rows)
 
 
@@ -152,7 +199,7 @@ def test_without_prefilters_the_audit_finds_the_same(tmp_path: Path, monkeypatch
 def test_spark_makes_the_same_rows(spark: "SparkSession", tmp_path: Path, seed: int) -> None:
     from polydomo.pipeline.executors import OnSpark
 
-    rows: list[dict[str, Any]] = life(seed)
+    rows: list[dict[str, Any]] = with_jobs(life(seed), random.Random(seed))
     parts = pieces(rows, random.Random(seed), 3)
     for part in parts:
         journals.write(tmp_path / "journal", part)

@@ -31,9 +31,9 @@ import json
 from typing import TYPE_CHECKING
 
 from polydomo.broker import control, figures, job_services, states
-from polydomo.broker.json_form import iso_time, microseconds
 from polydomo.limits import MAX_LISTED, MAX_LOG_QUERY, TOPIC_PREVIEW
 from polydomo.protocols.job_messages import answer_body, error_header
+from polydomo.protocols.json_form import iso_time, microseconds
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, HELD, QUEUED, Request
 from polydomo.protocols.session import Session

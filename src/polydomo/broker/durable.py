@@ -14,8 +14,9 @@ from dataclasses import replace
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
-from polydomo.broker import admission, job_services, outcomes
+from polydomo.broker import admission, job_services, outcomes, sessions
 from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import EXPIRED, JobPolicy, Jobs, Listener, Runner
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
@@ -24,7 +25,8 @@ from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_RELEASED, MAX_DURABLE_NAMES, MAX_JOB_DELAY, STORE_ANSWER
 from polydomo.protocols.detached import DetachedLink
-from polydomo.protocols.job_messages import RETRY_CODE, instant, make_id
+from polydomo.protocols.job_facts import JobFacts
+from polydomo.protocols.job_messages import RETRY_CODE, make_id
 from polydomo.protocols.model import Service
 from polydomo.protocols.request import DONE, FAILED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request, new_request
 from polydomo.protocols.session import Session
@@ -68,9 +70,11 @@ class JobSession(Session):
     def send_failure(self, request: Request, code: str, text: str) -> None:
         self.ended.append((request, code, text, b""))
 
-    def job_of(self, request: Request) -> "tuple[str, str]":
+    def job_of(self, request: Request) -> JobFacts | None:
         job = request.ref
-        return (job.id, job.key if job.origin != states.REQUEST else "") if isinstance(job, Job) else ("", "")
+        if not isinstance(job, Job):
+            return None
+        return JobFacts(job.id, job.key if job.origin != states.REQUEST else "", job.headers, job.trace)
 
     def on_timer(self, key: object) -> None:
         if isinstance(key, Request) and self.on_due is not None:
@@ -83,24 +87,8 @@ class Recording(Listener):
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
 
-    def job_accepted(self, job: Job) -> None:
-        self._broker.recorder.job(job.id, job.service, "accepted", job.attempts, len(job.body), job.schedule)
-
-    def job_retried(self, job: Job, code: str, reason: str, wait: float) -> None:
-        text = f"{code}: {reason}; again in {wait:.3f} s"
-        self._broker.recorder.job(job.id, job.service, "retry", job.attempts, 0, text)
-
-    def job_ended(self, job: Job) -> None:
-        text = job.reason if job.state != states.DONE else ""
-        self._broker.recorder.job(job.id, job.service, job.state, job.attempts, len(job.result), text)
-
-    def schedule_fired(self, name: str, fired: float, job: Job | None) -> None:
-        what, id = ("fired", job.id) if job is not None else ("skipped", "")
-        service = job.service if job is not None else b""
-        self._broker.recorder.job(id, service, what, 0, 0, f"schedule {name}, due {instant(fired)}")
-
-    def leadership(self, leads: bool, epoch: int, why: str) -> None:
-        self._broker.recorder.job("", b"", "leads" if leads else "follows", 0, 0, f"epoch {epoch}: {why}")
+    def job_event(self, event: JobEvent) -> None:
+        self._broker.recorder.job(event)
 
 
 class Wait:
@@ -141,7 +129,7 @@ class Durable(Runner, ScheduleContext):
         self._covered: dict[bytes, bool] = {}
         self._sweep_at = 0.0
         self.session.on_due = self.on_timer
-        broker.sessions[self.session] = None
+        sessions.internal(broker, self.session)
 
     # --- leadership: called by the owner of the store ---------------------------------------------------------------------------
 
@@ -287,6 +275,8 @@ class Durable(Runner, ScheduleContext):
         job = Job(self.new_id(), name, content, now)
         job.origin = states.REQUEST
         job.run = max_run
+        job.principal = session.principal
+        job.headers, job.trace = session.facts_of(ref)
         if attempts:
             job.backoff = replace(self.jobs.backoff_of(job), attempts=attempts)
         if deadline:
@@ -328,6 +318,7 @@ class Durable(Runner, ScheduleContext):
     def _join(self, request: Request, wait: Wait, id: str) -> None:
         """The request gets the outcome of this job, now or later."""
         wait.job = id
+        self.broker.recorder.joined(request, id)
 
         def ended(job: Job | None, error: StoreError | None) -> None:
             if job is None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import queues, states
 from polydomo.broker.histogram import Counts, Tally, add, quantile
-from polydomo.broker.json_form import iso_time, microseconds
 from polydomo.limits import MAX_LISTED, MONITOR_SHOWN
+from polydomo.protocols.json_form import iso_time, microseconds
 from polydomo.protocols.model import BUSY, LATE, READY, REGISTERING, Service
 
 if TYPE_CHECKING:

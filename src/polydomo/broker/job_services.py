@@ -31,7 +31,6 @@ from polydomo.protocols.job_messages import (
     Submission,
     answer_body,
     error_header,
-    instant,
     is_id,
     read_count,
     read_duration,
@@ -39,6 +38,7 @@ from polydomo.protocols.job_messages import (
     read_service,
     read_text,
 )
+from polydomo.protocols.json_form import iso_time
 from polydomo.protocols.request import DENIED, Request
 from polydomo.wire.frames import Body, bounds, frame, join, split
 
@@ -148,6 +148,8 @@ def _submit(durable: "Durable", request: Request, wanted: Submission) -> None:
     now = durable.now()
     job = Job(wanted.id or durable.new_id(), wanted.service, wanted.body, now)
     job.key = wanted.key
+    job.principal = request.session.principal
+    _, job.trace = request.session.facts_of(request.ref)
     job.priority = wanted.priority
     job.due = max(now, wanted.at, now + wanted.delay)
     job.expires = job.due + wanted.ttl if wanted.ttl else 0.0
@@ -186,10 +188,10 @@ def job_row(job: Job) -> Row:
         "key": job.key if job.origin != states.REQUEST else "",
         "priority": job.priority,
         "attempts": job.attempts,
-        "created": instant(job.created),
-        "due": instant(job.due),
-        "expires": instant(job.expires) if job.expires else None,
-        "ended": instant(job.ended) if job.ended and known else None,
+        "created": iso_time(job.created),
+        "due": iso_time(job.due),
+        "expires": iso_time(job.expires) if job.expires else None,
+        "ended": iso_time(job.ended) if job.ended and known else None,
         "outcome": job.outcome if known else "",
         "reason": job.reason if known else "",
         "schedule": job.schedule,
@@ -402,7 +404,7 @@ def put_schedule(durable: "Durable", row: ScheduleRow, request: Request | None) 
         if error is not None:
             refuse(durable, request, error)
         else:
-            answer(durable, request, {"name": row.name, "next": instant(row.next)})
+            answer(durable, request, {"name": row.name, "next": iso_time(row.next)})
 
     durable.schedules.put(row, stored)
 
@@ -466,6 +468,7 @@ def _titanic_request(durable: "Durable", request: Request, frames: "list[bytes]"
     end = bounds(body, 0)[1]
     job = Job(durable.new_id(), service, bytes(body[end:]), durable.now())
     job.origin = states.TITANIC
+    job.principal = request.session.principal
 
     def stored(found: Job | None, error: StoreError | None) -> None:
         durable.answer(request, frame(b"500", False) if found is None else join([b"200", found.id.encode()]))

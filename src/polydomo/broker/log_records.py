@@ -15,9 +15,9 @@ from collections import deque
 from datetime import datetime
 
 from polydomo.broker import request_ids
-from polydomo.broker.json_form import iso_time
 from polydomo.limits import COST_RECORD, MAX_LISTED, MAX_LOG_BYTES, MAX_LOG_RECORD, MAX_LOG_RECORDS
 from polydomo.protocols import documents
+from polydomo.protocols.json_form import iso_time
 
 TOPIC = b"log."
 LEVELS = ("debug", "info", "warning", "error", "critical")

@@ -19,8 +19,8 @@ from polydomo import limits
 from polydomo.broker import figures, states
 from polydomo.broker.catalog import Entry
 from polydomo.broker.histogram import Tally
-from polydomo.broker.json_form import iso_time
 from polydomo.broker.states import State
+from polydomo.protocols.json_form import iso_time
 from polydomo.protocols.model import LATE, LEFT, LOST, READY, Publication, Service, Worker
 from polydomo.protocols.session import Session
 from polydomo.wire.closing import CloseReason

@@ -5,6 +5,7 @@ The base class ignores everything; the server's log and the journal are subclass
 does not look into the broker: an event is often reported in the middle of a change.
 """
 
+from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.log_records import LogRecord
 from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
@@ -68,9 +69,14 @@ class Recorder:
     def access(self, principal: str, right: str, name: str, allowed: bool) -> None:
         """On first use of a right, and when the answer changes."""
 
-    def job(self, id: str, service: bytes, what: str, attempt: int, size: int, reason: str) -> None:
-        """A durable job was ``accepted``, waits for a ``retry``, or ended as ``done``, ``dead`` or ``cancelled``; a schedule ``fired`` or
-        was ``skipped``; this broker ``leads`` or ``follows``."""
+    def internal(self, session: Session) -> None:
+        """A client inside the broker exists: the one that runs the attempts of durable jobs. It is never opened or closed."""
+
+    def job(self, event: JobEvent) -> None:
+        """Something happened to a durable job or a schedule, or this broker began or ceased to lead."""
+
+    def joined(self, request: Request, job: str) -> None:
+        """A client's request waits for the outcome of this job."""
 
     def violated(self, session: Session, what: str) -> None: ...
     def slow_subscriber(self, session: Session, what: str) -> None: ...

@@ -26,6 +26,14 @@ def opened(broker: "Broker", session: Session) -> None:
     broker.recorder.opened(session)
 
 
+def internal(broker: "Broker", session: Session) -> None:
+    """A client inside the broker, without a connection: it has a number, so that the journal can name it."""
+    broker.newest_session += 1
+    session.number = broker.newest_session
+    broker.sessions[session] = None
+    broker.recorder.internal(session)
+
+
 def closed(broker: "Broker", session: Session, reason: CloseReason) -> None:
     if session.disconnected:
         return

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polydomo.broker.json_form import iso, microseconds
 from polydomo.broker.request_ids import run_name
 from polydomo.cli import options
 from polydomo.cli.options import Json, To
 from polydomo.cli.render import Column, clean, clock, show, show_json, size
 from polydomo.errors import CallFailed, CallTimeout, NotConnected, PolydomoError, SettingError
+from polydomo.protocols.json_form import iso, microseconds
 
 if TYPE_CHECKING:
     from polydomo.journal.reader import Reader

@@ -15,7 +15,8 @@ from polydomo.client.retry import Backoff as Waits
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchJob, SettingError
 from polydomo.limits import RESULT_POLL
 from polydomo.protocols.backoff import Backoff
-from polydomo.protocols.job_messages import instant, make_id, read_answer, write_message
+from polydomo.protocols.job_messages import make_id, read_answer, write_message
+from polydomo.protocols.json_form import iso_time
 
 Row = dict[str, Any]
 Ask = Callable[[str, list[bytes], float], Awaitable[list[bytes]]]  # service, body, timeout
@@ -72,7 +73,7 @@ class Jobs:
             "id": make_id(time.time(), os.urandom(10)),
             "key": key,
             "delay_us": microseconds("delay", delay),
-            "at": instant(at.timestamp()) if at is not None else None,
+            "at": iso_time(at.timestamp()) if at is not None else None,
             "priority": priority or None,
             "ttl_us": microseconds("ttl", ttl),
             "retries": retries_of(retries),

@@ -7,7 +7,7 @@ from typing import Any
 
 from polydomo.journal import rules, schema
 from polydomo.journal.ids import run_name
-from polydomo.journal.rules import COUNTERS, EACH, LAST, MAX, RULES, RUNNING, SEQUENCE, TOTAL, Counter, Rule
+from polydomo.journal.rules import COUNTERS, EACH, LAST, MAX, ONCE, RULES, RUNNING, SEQUENCE, TOTAL, Counter, Rule
 from polydomo.journal.schema import MESSAGES, REQUESTS
 
 Row = dict[str, Any]
@@ -44,6 +44,27 @@ def audit(rows: Iterable[Row], only: Iterable[str] | None = None) -> list[Breach
     found = auditor.run(ordered)
     if any(rule.shape == SEQUENCE and rule.id in wanted for rule in RULES):
         found += holes(ordered)
+    for rule in RULES:
+        if rule.shape == ONCE and rule.id in wanted:
+            found += repeated(rule, ordered)
+    return found
+
+
+def repeated(rule: Rule, rows: Iterable[Row]) -> list[Breach]:
+    """What happened more than once although it must not. A breach belongs to the run of its last row; ``detail`` names the others."""
+    broken = _compiled(rule.broken)
+    seen: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.get("event") in rule.events and row["once"] and eval(broken, _NO_BUILTINS, row):
+            seen.setdefault(row["once"], []).append(row)
+    found = []
+    for once, several in seen.items():
+        if len(several) > 1:
+            several.sort(key=lambda row: (row["time"], row["run"], row["seq"]))
+            last = several[-1]
+            proof = [(row["run"], row["seq"]) for row in several[-MAX_PROOF:]]
+            places = ", ".join(f"{run_name(run)} {seq}" for run, seq in proof)
+            found.append(Breach(rule.id, last["run"], {"run": last["run"]}, proof, f": {once} in rows {places}"))
     return found
 
 

@@ -65,6 +65,8 @@ class More(NamedTuple):
     asked: bytes = b""  # the first service, if it was passed on
     trace: str = ""
     parent: str = ""
+    job: str = ""  # the durable job that the request belongs to
+    principal: str = ""  # empty: that of the client's connection
     body: bytes = b""  # of the final, where it is wanted
 
 
@@ -102,6 +104,14 @@ class Step(NamedTuple):
     covers_last: int = 0
     principal: str = ""  # empty: that of the connection
     allowed: int = 0
+    job: str = ""
+    key: str = ""
+    origin: str = ""
+    schedule: str = ""
+    code: str = ""
+    wait_us: int = 0
+    created: int = 0  # microseconds since the epoch; 0 is none
+    once: str = ""
 
 
 class Peer(NamedTuple):
@@ -173,7 +183,8 @@ def rows(run: Run, chunk: Chunk, who: Callable[[int], Peer]) -> Iterator[Row]:
             row["peer"], row["protocol"], row["dialect"], principal = who(row["connection"])
             row["principal"] = row["principal"] or principal
         else:
-            row["client_peer"], row["client_protocol"], _, row["principal"] = who(row["client"])
+            row["client_peer"], row["client_protocol"], _, principal = who(row["client"])
+            row["principal"] = row["principal"] or principal
             row["worker_peer"], row["worker_protocol"], _, row["worker_principal"] = who(row.pop("connection"))
         yield row
 
@@ -272,6 +283,8 @@ def _ended(run: Run, chunk: Chunk) -> Iterator[Row]:
             reason=more.reason,
             trace=more.trace,
             parent=more.parent,
+            job=more.job,
+            principal=more.principal,
         )
         finished["connection"] = event["connection"]  # names the worker's peer; not a column
         yield finished
@@ -282,6 +295,7 @@ def _step(run: Run, step: Step) -> Row:
     event["time"] = microseconds(run, step.time)
     event["service"] = text(step.service)
     event["topic"] = text(step.topic)
+    event["created"] = step.created or None
     event["body"], event["body_cut"] = capped(run, step.body)
     return schema.row(MESSAGES, **event)
 

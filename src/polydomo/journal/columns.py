@@ -150,8 +150,10 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
         "reason": more.texts("reason"),
         "trace": more.texts("trace"),
         "parent": more.texts("parent"),
+        "job": more.texts("job"),
     }
-    finished["client_peer"], finished["client_protocol"], _, finished["principal"] = _peers(client, who)
+    finished["client_peer"], finished["client_protocol"], _, principal = _peers(client, who)
+    finished["principal"] = _principals(principal, more.given("principal"))
     finished["worker_peer"], finished["worker_protocol"], _, finished["worker_principal"] = _peers(connection, who)
     if not told.any():
         return (0, {}), (size, finished)
@@ -208,6 +210,11 @@ class _More:
             return getattr(shapes.USUAL, name)
         return pa.array([getattr(one, name) for one in self.all], pa.string()).dictionary_encode()
 
+    def given(self, name: str) -> list[str] | None:
+        """Texts that stand for those of the connection; None if there are none."""
+        found = [getattr(one, name) for one in self.all]
+        return found if any(found) else None
+
     @property
     def attempt(self) -> Any:
         return self.ints("attempts") - self.ints("spent")
@@ -243,6 +250,9 @@ def _steps(run: Run, steps: list[Step]) -> tuple[int, Block]:
     for name, values in columns.items():
         if name == "time":
             block[name] = _times(run, values)
+        elif name == "created":
+            if any(values):
+                block[name] = pa.array([value or None for value in values], pa.timestamp("us", tz="UTC"))
         elif name in ("service", "topic"):
             block[name] = _names(values)
         elif name == "principal":
@@ -338,12 +348,17 @@ def _peers(connections: Ints, who: Who) -> tuple[Any, Any, Any, Any]:
 def _with_peers(block: Block, who: Who) -> Block:
     block["peer"], block["protocol"], block["dialect"], principal = _peers(block["connection"], who)
     named = block.pop("principals", None)  # rows that name a principal themselves
-    if named is not None:
-        known = principal.to_pylist() if isinstance(principal, pa.Array) else [principal] * len(named)
-        principal = pa.array([own or other for own, other in zip(named, known, strict=True)], pa.string())
-        principal = principal.dictionary_encode()
-    block["principal"] = principal
+    block["principal"] = _principals(principal, named)
     return block
+
+
+def _principals(connections: Any, named: Sequence[str] | None) -> Any:
+    """The principals of connections, except in rows that name one themselves."""
+    if named is None:
+        return connections
+    known = connections.to_pylist() if isinstance(connections, pa.Array) else [connections] * len(named)
+    found = pa.array([own or other for own, other in zip(named, known, strict=True)], pa.string())
+    return found.dictionary_encode()
 
 
 def _request_ids(run: Run, accepted: Ints, numbers: Ints) -> Any:

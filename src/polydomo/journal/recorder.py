@@ -12,6 +12,8 @@ from typing import Any
 from polydomo import limits
 from polydomo.broker.access import CALL, OFFER
 from polydomo.broker.broker import Broker
+from polydomo.broker.jobs.events import JobEvent
+from polydomo.broker.jobs.job import Job
 from polydomo.broker.log_records import LogRecord
 from polydomo.broker.recorder import Recorder
 from polydomo.journal import chunk as shapes
@@ -74,6 +76,7 @@ class JournalRecorder(Recorder):
         self._closed: list[int] = []  # connections that went since the last tick
         self._first_service: dict[int, bytes] = {}  # of requests that were passed on
         self._lost: dict[int, tuple[int, int]] = {}  # requests given back -> the worker and connection that had them
+        self._jobs: dict[int, str] = {}  # requests that wait for the outcome of a durable job -> the job
         self._known: set[int] = set()  # workers that have a row
         self._body: Body = b""
         self._open()
@@ -273,6 +276,8 @@ class JournalRecorder(Recorder):
             trace, parent = bridge_trace_of(request)
             if trace:
                 return trace, parent
+        if request.session.is_internal and isinstance(request.ref, Job):
+            return request.ref.trace, ""
         found = context.of_header(request) if self._headers else ""
         return found or (context.of_parts(request) if self._trace_parts else ""), ""
 
@@ -281,6 +286,9 @@ class JournalRecorder(Recorder):
         asked = self._first_service.pop(request.number, b"")
         number, connection = self._lost.pop(request.number, (0, 0))
         body, self._body = self._body, b""
+        job, principal = self._jobs.pop(request.number, ""), ""
+        if request.session.is_internal and isinstance(request.ref, Job):
+            job, principal = request.ref.id, request.ref.principal
         level = self.levels.of(asked or request.service.name)
         if level == OFF:
             return
@@ -306,6 +314,8 @@ class JournalRecorder(Recorder):
             course.reason,
             asked,
             *self._origin(request),
+            job=job,
+            principal=principal,
             body=bytes(body),
         )
         self._finish(
@@ -472,16 +482,34 @@ class JournalRecorder(Recorder):
         service = name.encode(errors="surrogateescape")
         self._step(schema.ACCESS, service=service, outcome=right, principal=principal, allowed=1 if allowed else 2)
 
-    def job(self, id: str, service: bytes, what: str, attempt: int, size: int, reason: str) -> None:
-        self.inner.job(id, service, what, attempt, size, reason)
+    def internal(self, session: Session) -> None:
+        self.inner.internal(session)
+        self._peers[session.number] = session
+
+    def job(self, event: JobEvent) -> None:
+        self.inner.job(event)
         self._step(
             schema.JOB,
-            service=service,
-            attempt=attempt,
-            size=size,
-            outcome=what,
-            reason=f"{id}: {reason}" if reason else id,
+            service=event.service,
+            attempt=event.attempts,
+            size=event.size,
+            outcome=event.what,
+            reason=event.reason,
+            principal=event.principal,
+            job=event.id,
+            key=event.key,
+            origin=event.origin,
+            schedule=event.schedule,
+            code=event.code,
+            wait_us=round(event.wait * 1e6),
+            created=round(event.created * 1e6),
+            once=event.once,
         )
+
+    def joined(self, request: Request, job: str) -> None:
+        self.inner.joined(request, job)
+        if self.wants_requests:
+            self._jobs[request.number] = job
 
     def violated(self, session: Session, what: str) -> None:
         self.inner.violated(session, what)

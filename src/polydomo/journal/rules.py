@@ -3,7 +3,7 @@ SQL.
 
 A rule is an expression that is true where it is broken, in what Python and SQL share: names, integers, texts in single
 quotes, comparisons, ``and``, ``or``, ``not``, ``in (..., ...)``, ``+ - *``. Its names are columns of the row and
-counters, which are declared here too. There are four shapes:
+counters, which are declared here too. There are five shapes:
 
 * ``EACH``: looked at on every row of the rule's events, by the row's columns alone.
 * ``TOTAL``: looked at once per request, worker, ... by its counters over the whole journal.
@@ -11,6 +11,8 @@ counters, which are declared here too. There are four shapes:
   that row, in the order of ``seq``.
 * ``SEQUENCE``: every number of a run's sequence is there or covered by a row that says so. ``audit.holes`` is its
   statement.
+* ``ONCE``: looked at over all runs and brokers: of the rows for which ``broken`` holds, no two have the same ``once``.
+  ``audit.repeated`` is its statement.
 
 A journal that begins in the middle of a run, or that lost rows and says so, is not in breach for that: rules that would
 need the lost rows ask ``run_missing == 0``, and those that need the beginning ask for the row that must be there.
@@ -29,7 +31,7 @@ CONNECTION = ("run", "connection")
 SERVICE = ("run", "service")
 RUN = ("run",)
 
-EACH, TOTAL, RUNNING, SEQUENCE = "each", "total", "running", "sequence"
+EACH, TOTAL, RUNNING, SEQUENCE, ONCE = "each", "total", "running", "sequence", "once"
 
 SUM, MAX, LAST = "sum", "max", "last"
 LAST_BASE = 1 << 28  # above any number of a connection, worker or attempt; a run may have 34 billion rows with it
@@ -186,11 +188,11 @@ RULES = (
     ),
     Rule(
         "answered-by-a-worker",
-        "A final reply comes from a worker to which the request was dispatched.",
+        "A final reply comes from a worker to which the request was dispatched, or is the stored outcome of a durable job.",
         REQUESTS,
         EACH,
         kind=REQUESTS,
-        broken="outcome == 'ok' and (dispatches == 0 or worker == 0)",
+        broken="outcome == 'ok' and (dispatches == 0 or worker == 0) and (job == '' or client_protocol == 'job')",
     ),
     Rule(
         "times-in-order",
@@ -267,6 +269,22 @@ RULES = (
         EACH,
         events=(schema.DISPATCHED,),
         broken="allowed == 2",
+    ),
+    Rule(
+        "job-one-outcome",
+        "An acknowledged durable job has one recorded outcome, whichever brokers ran it; a dead job that is reopened may get another.",
+        REQUESTS,
+        ONCE,
+        events=(schema.JOB,),
+        broken="outcome in ('done', 'dead', 'cancelled')",
+    ),
+    Rule(
+        "schedule-fires-once",
+        "A schedule fires once for each time at which it is due, also across brokers.",
+        REQUESTS,
+        ONCE,
+        events=(schema.JOB,),
+        broken="outcome in ('fired', 'skipped')",
     ),
     Rule(
         "no-hole",

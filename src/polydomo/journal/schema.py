@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow
 
-VERSION = 2
+VERSION = 3
 
 MESSAGES = "messages"
 REQUESTS = "requests"
@@ -95,7 +95,7 @@ UNHEARD = "unheard"  # its worker ended it after its outcome was settled: nobody
 STALE = "stale"  # a reply from a worker that does not hold that attempt: dropped
 
 # durable jobs
-JOB = "job"  # what became of a durable job: ``outcome`` says what, ``reason`` begins with the job's id
+JOB = "job"  # an event of a durable job, a schedule or the leadership: ``outcome`` says which
 
 # other
 LOG = "log"  # a log record of a service: ``outcome`` is its level, ``reason`` its text, ``number`` the request it was written for
@@ -159,7 +159,7 @@ _MESSAGES = (
         "outcome",
         TEXT,
         1,
-        "`final`, `failed`: how the request ended; `refused`: a code; `lost`: `silence`; `log`: the level",
+        "`final`, `failed`: how the request ended; `refused`: a code; `lost`: `silence`; `log`: the level; `job`: what happened",
     ),
     Column("reason", TEXT, 1, "the reason, as text"),
     Column("topic", TEXT, 1, "`published`: the topic"),
@@ -177,6 +177,18 @@ _MESSAGES = (
         "1 if the access file gives the right, 2 if not: of `access`, the right `outcome`; of `accepted`, the client's to call; "
         "of `dispatched`, the worker's to offer",
     ),
+    Column("job", TEXT, 3, "`job`: id of the durable job"),
+    Column("key", TEXT, 3, "`job`: idempotency key of the job"),
+    Column("origin", TEXT, 3, "`job`: where it came from: `job` (submitted), `request`, `titanic` or `schedule`"),
+    Column("schedule", TEXT, 3, "`job`: name of the schedule that submitted it"),
+    Column(
+        "code", TEXT, 3, "`job`: how the attempt (`retry`) or the job ended: `ok`, `failed`, `timeout`, `expired`, ..."
+    ),
+    Column("wait_us", LONG, 3, "`job`: `retry`: time until the next attempt; of an outcome: time between all attempts"),
+    Column(
+        "created", TIME, 3, "`job`: when the job was submitted; `fired`, `skipped`: the time for which the schedule ran"
+    ),
+    Column("once", TEXT, 3, "`job`: what must happen only once: the outcome of a job, a run of a schedule"),
 )
 
 _REQUESTS = (
@@ -216,6 +228,12 @@ _REQUESTS = (
     Column("parent", TEXT, 1, "id of the request on the broker that sent it over a bridge"),
     Column("principal", TEXT, 2, "the client's principal, by the access file"),
     Column("worker_principal", TEXT, 2, "that worker's principal"),
+    Column(
+        "job",
+        TEXT,
+        3,
+        "id of the durable job that it is an attempt of (`client_protocol` `job`), or whose outcome it waited for",
+    ),
 )
 
 COLUMNS: dict[str, tuple[Column, ...]] = {MESSAGES: _MESSAGES, REQUESTS: _REQUESTS}

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from polydomo.broker.json_form import iso
 from polydomo.journal import ids, schema
 from polydomo.journal.story import story_of
+from polydomo.protocols.json_form import iso
 
 if TYPE_CHECKING:
     from polydomo.journal.reader import Reader

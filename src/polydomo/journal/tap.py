@@ -9,13 +9,13 @@ from typing import Any
 
 from polydomo import limits
 from polydomo.broker.broker import Broker
-from polydomo.broker.json_form import iso_time
 from polydomo.broker.recorder import Recorder
 from polydomo.journal import schema
 from polydomo.journal.chunk import NOBODY, Peer, Run
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.tee import Tee
+from polydomo.protocols.json_form import iso_time
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
@@ -140,6 +140,7 @@ class Watcher(JournalRecorder):
         else:
             self._lost.pop(request.number, None)
             self._first_service.pop(request.number, None)
+            self._jobs.pop(request.number, None)
             self._body = b""
 
     def partial(self, request: Request, worker: Worker, size: int) -> None:

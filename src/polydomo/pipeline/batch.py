@@ -228,6 +228,7 @@ class Batch:
         plan.objectives = dict(self.options.objectives)
         plan.payloads = list(self.options.payloads)
         plan.partial = self.partial
+        self._once(plan, units)
         plan.hours = self._hours(units)
         plan.spills = self._spills(units)
         new: dict[int, list[Segment]] = {}
@@ -243,6 +244,20 @@ class Batch:
             if run not in plan.runs:
                 plan.known_runs[run] = self._known_run(run, ())
         return plan
+
+    def _once(self, plan: Plan, units: Sequence[str]) -> None:
+        """What is saved of what must happen once: staged by this batch, or published before."""
+        plan.floor = floor_of(self.store)
+        found: dict[str, str] = {}
+        for folder in (f"{self.store.own}/once", f"{self.store.staging}/_once"):
+            for name in self.store.storage.names(folder):
+                found[name] = f"{folder}/{name}"
+        plan.once_breaches = found.pop("breaches.parquet", "")
+        plan.once_facts = found.pop("facts.json", "")
+        for name, path in found.items():
+            unit = f"{name[:10]}/{name[11:13]}"
+            if unit not in units and unit >= plan.floor:
+                plan.once[unit] = path
 
     def _hours(self, units: Sequence[str]) -> list[HourItem]:
         made = []
@@ -378,6 +393,7 @@ class Batch:
         second = Plan(self.roots, self.store.root, self.store.staging, units=more, hours=self._hours(more))
         second.objectives, second.payloads = plan.objectives, plan.payloads
         second.since, second.until, second.partial = plan.since, plan.until, plan.partial
+        self._once(second, more)
         second.spills = self._spills(more, units)
         for source, targets in spilled.items():
             for target in targets:

@@ -86,7 +86,8 @@ def _remove(store: Store, first: str, dry_run: bool, tell: Callable[[str], None]
     dump(
         store.storage, f"{store.own}/{FLOOR}", {"first": first}
     )  # first: a kill after this only leaves files to remove
-    removes += [f"{store.own}/spill/{unit.replace('/', '-')}.parquet" for unit in old]
+    for kind in ("spill", "once"):
+        removes += [f"{store.own}/{kind}/{unit.replace('/', '-')}.parquet" for unit in old]
     kept = {segments.parse_id(one).run for unit, note in noted.items() if unit >= first for one in note["segments"]}
     ended = {segments.parse_id(one).run for unit in old for one in noted.get(unit, {}).get("segments", ())} - kept
     removes += [path for run in ended for path in store.storage.under(f"{store.own}/runs/{run_name(run)}")]

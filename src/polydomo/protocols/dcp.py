@@ -246,10 +246,14 @@ class DcpSession(Session):
     # --- to a worker
 
     def deliver(self, worker: Worker, request: Request) -> None:
-        metadata = b""  # DCP metadata is not made up for a client of another protocol
+        metadata = b""  # a client of another protocol has none; an attempt of a durable job has its mark
         if isinstance(request.session, DcpSession):
             ref = request.ref
             metadata = ref if isinstance(ref, bytes) else ref.onward if isinstance(ref, Passed) else b""
+        elif request.session.is_internal:
+            job = request.session.job_of(request)
+            mark = job.mark() if job is not None else b""
+            metadata = SHORT[len(mark)] + mark if mark else b""
         service = request.service.name
         token = request.token
         envelope = self.words.request + SHORT[len(service)] + service + SHORT[len(token)] + token + DELIMITER + metadata

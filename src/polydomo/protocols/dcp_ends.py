@@ -7,6 +7,7 @@ from polydomo.errors import ProtocolViolation
 from polydomo.limits import DCP_BEAT, DCP_MAX_HELD, DCP_PATIENCE, MAX_BODY_FRAMES
 from polydomo.protocols.dcp import PING, PONG, PROTOCOL, RECONNECT, REGISTER, REPLY, REQUEST, TYPE_SIZES
 from polydomo.protocols.ends import Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
+from polydomo.protocols.job_facts import read_mark
 
 
 def kind_of(message: Frames) -> int:
@@ -111,6 +112,8 @@ class DcpWorkerEnd(WorkerEnd):
             raise ProtocolViolation(f"type {kind} with {len(message)} parts from a broker to a worker")
         metadata, data = parts_of(message, 4)
         job = Job(message[3], data, Held(message[4], metadata), attempt=message[4])
+        if metadata:
+            job.job, job.key = read_mark(metadata[0])
         self.held[message[4]] = job
         if len(self.held) < self.wanted and self.window < self.wanted:
             self.beat()  # "Respond with a heartbeat to ask for more work"

@@ -216,6 +216,9 @@ class EmqpSession(Session):
             head + (b"\x03" if body[0] else b"\x01") + body[1:] + (b"\x00" if msgid[0] == 1 else b"\x02") + msgid[1:]
         )
 
+    def facts_of(self, ref: object) -> "tuple[str, str]":
+        return (ref.route.headers.text, ref.route.headers.trace) if isinstance(ref, EmqpRef) else ("", "")
+
     # --- a worker ----------------------------------------------------------------------------------------------------
 
     def deliver(self, worker: Worker, request: Request) -> None:
@@ -223,8 +226,8 @@ class EmqpSession(Session):
         if isinstance(ref, EmqpRef):
             route = ref.route  # with the queue unchanged, even where a worker of ``default`` takes it
         else:
-            job, key = request.session.job_of(request)
-            route = Route(request.service.name, emqp_headers.of_job(job, key) if job else emqp_headers.NONE)
+            job = request.session.job_of(request)
+            route = Route(request.service.name, emqp_headers.of_job(job) if job is not None else emqp_headers.NONE)
         body = request.body
         if not body or body[0] & MORE:
             body = _one_frame(body)

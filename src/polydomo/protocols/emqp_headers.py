@@ -21,6 +21,7 @@ from polydomo.limits import (
     MAX_SERVICE_NAME,
     MAX_SERVICES_PER_WORKER,
 )
+from polydomo.protocols.job_facts import JobFacts
 from polydomo.wire import frames
 
 GUARANTEE = "guarantee"
@@ -29,6 +30,7 @@ KEY = "key"
 REPLY_REQUESTED = "reply-requested"
 RETRY_COUNT = "retry-count"
 TIMEOUT = "timeout"
+TRACE = "traceparent"
 
 DEFAULT_QUEUE = b"default"
 
@@ -41,6 +43,7 @@ class Headers:
         self.timeout = 0.0  # seconds; 0: none
         self.attempts = 0  # 1 + retry-count; 0: not said
         self.guarantee = False  # the request is kept in the job store
+        self.trace = ""  # W3C trace context
         before: list[str] = []
         after: list[str] | None = None  # what stands behind the timeout
         for name, value in items:
@@ -48,6 +51,8 @@ class Headers:
                 self.wants_reply = True
             elif name == GUARANTEE:
                 self.guarantee = True
+            elif name == TRACE:
+                self.trace = value or ""
             elif name == RETRY_COUNT:
                 count = _number(value)
                 if count is None:
@@ -64,8 +69,8 @@ class Headers:
         if not self.wants_reply:
             # EventMQ's job manager replies only if this is there; whether the client hears of it is decided with the client.
             before.insert(0, REPLY_REQUESTED)
-        whole = ",".join(before + (after or [])).encode()
-        self.framed = frames.frame(whole, True)  # towards a worker, where there is no deadline
+        self.text = ",".join(before + (after or []))  # towards a worker, without the timeout
+        self.framed = frames.frame(self.text.encode(), True)  # the same as a frame, where there is no deadline
         self.before = ",".join([*before, "timeout:"]).encode()
         self.after = ("," + ",".join(after) if after else "").encode()
 
@@ -75,10 +80,15 @@ class Headers:
         return frames.head(len(content), True) + content
 
 
-def of_job(id: str, key: str) -> Headers:
-    """The headers of an attempt of a durable job: a worker may use them to recognise work that it did before."""
-    plain = key and not any(character in key for character in ",:\r\n")
-    return Headers([(JOB, id), *([(KEY, key)] if plain else [])])
+def of_job(job: JobFacts) -> Headers:
+    """The headers of an attempt of a durable job: those of the request, and the id and key by which a worker recognises work that it did
+    before. A key that the notation cannot express is left out."""
+    found = items(job.headers.encode())
+    if job.trace and not any(name == TRACE for name, _ in found):
+        found.append((TRACE, job.trace))
+    found = [(name, value) for name, value in found if name not in (JOB, KEY)]
+    plain = job.key and not any(character in job.key for character in ",:\r\n")
+    return Headers([*found, (JOB, job.id), *([(KEY, job.key)] if plain else [])])
 
 
 NONE = Headers([])  # a request of another protocol has no headers

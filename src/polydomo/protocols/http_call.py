@@ -72,7 +72,7 @@ def service_name(path: "list[str]") -> bytes:
     return name
 
 
-Submit = Callable[[HttpSession, bytes, bytes, str, float], None]
+Submit = Callable[[HttpSession, bytes, bytes, str, float, str], None]
 
 
 class Keep(Protocol):
@@ -123,7 +123,7 @@ class CallEndpoint(Endpoint):
             session.ask(service, frames, exchange)
             return
         if plan.respond_async and self.submit is not None:
-            self.submit(session, service, frames, plan.key, plan.timeout)
+            self.submit(session, service, frames, plan.key, plan.timeout, plan.trace)
             return
         deadline = session.broker.now + plan.time_limit if plan.has_time_limit else 0.0
         if plan.trace:

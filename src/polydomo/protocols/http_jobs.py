@@ -82,14 +82,16 @@ def ask(session: HttpSession, service: str, header: Row, exchange: Exchange, con
     session.ask(b"polydomo." + service.encode(), frame(line, bool(content)) + content, exchange)
 
 
-def submit(session: HttpSession, service: bytes, body: bytes, key: str, timeout: float) -> None:
+def submit(session: HttpSession, service: bytes, body: bytes, key: str, timeout: float, trace: str) -> None:
     """``Prefer: respond-async``: the call becomes a durable job."""
     header: Row = {"service": service.decode("utf-8", "surrogateescape")}
     if key:
         header["key"] = key
     if timeout:
         header["timeout_us"] = round(timeout * 1e6)
-    ask(session, "submit", header, SubmitExchange(session), body or body_of([]))
+    exchange = SubmitExchange(session)
+    exchange.trace = trace
+    ask(session, "submit", header, exchange, body or body_of([]))
 
 
 class JobsEndpoint(Endpoint):

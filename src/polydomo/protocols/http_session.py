@@ -388,6 +388,9 @@ class HttpSession(Session):
         self.takes_partials = exchange.takes_partials
         return self.broker.request(self, service, body, exchange, deadline=deadline, needs_worker=not wait)
 
+    def facts_of(self, ref: object) -> "tuple[str, str]":
+        return "", ref.trace if isinstance(ref, Exchange) else ""
+
     def send_partial(self, request: Request, body: Body) -> None:
         exchange = request.ref
         if isinstance(exchange, Exchange):

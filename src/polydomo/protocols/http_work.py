@@ -203,8 +203,15 @@ class HttpWorker(Session):
         ]
         if request.deadline:
             headers.append(f"Polydomo-Timeout: {max(0.0, request.deadline - self.broker.now):.3f}")
-        if isinstance(request.ref, Exchange) and request.ref.trace:
-            headers.append(f"traceparent: {request.ref.trace}")
+        job = request.session.job_of(request)
+        if job is not None:
+            headers.append(f"Polydomo-Job: {job.id}")
+            headers.append(f"Polydomo-Attempt: {request.attempts}")
+            if job.key:
+                headers.append(f"Idempotency-Key: {quote(job.key)}")
+        trace = request.ref.trace if isinstance(request.ref, Exchange) else job.trace if job is not None else ""
+        if trace:
+            headers.append(f"traceparent: {trace}")
         poll.session.reply(200, content_type, content, NO_STORE + "".join(f"{line}\r\n" for line in headers).encode())
 
     def cancel_request(self, worker: Worker, request: Request) -> bool:

@@ -35,14 +35,6 @@ def is_id(text: str) -> bool:
     return len(text) == ID_LENGTH and all(character in ALPHABET for character in text)
 
 
-def instant(moment: float) -> str:
-    """
-    >>> instant(1767225600.25)
-    '2026-01-01T00:00:00.250000Z'
-    """
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 def read_instant(what: str, value: object) -> float:
     """Seconds since the epoch of an ISO 8601 time; one without a zone is in UTC. Raises SettingError."""
     try:

@@ -30,7 +30,6 @@ LEAVE = b"\x06"  # DISCONNECT
 DISCONNECT_HEADER = b"MDPW02"  # 'Frame 0: "MDPW02" (six bytes, representing MDP/Worker v0.2)'
 DISCONNECT = join([DISCONNECT_HEADER, LEAVE])
 
-JOB_MARK = b"job:"  # how the id of a request begins that is an attempt of a durable job
 
 FAILURE = more([b"", FAILURE_MARK])  # how a body begins that tells of a failure
 SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame with more to follow
@@ -61,12 +60,10 @@ def words_for(client: bytes, worker: bytes) -> Words:
 
 
 def _job_identity(request: Request, otherwise: bytes) -> bytes:
-    """The id frame of an attempt of a job: the job's id and its key, if both fit; a worker returns it unread, or uses it."""
-    id, key = request.session.job_of(request)
-    if not id:
-        return otherwise
-    text = JOB_MARK + id.encode() + b":" + key.encode("utf-8", "replace")
-    return SHORT[len(text)] + text if len(text) < 256 else otherwise
+    """The id frame of an attempt of a job: a mark with the job's id and key; a worker returns it unread, or uses it."""
+    job = request.session.job_of(request)
+    mark = job.mark() if job is not None else b""
+    return SHORT[len(mark)] + mark if mark else otherwise
 
 
 class MdxSession(SingleWorkerSession):

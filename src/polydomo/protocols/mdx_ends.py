@@ -3,10 +3,10 @@
 from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import MDX_BEAT, MDX_PATIENCE
 from polydomo.protocols.ends import Dismissed, Event, Failure, Frames, Job, NumberedClientEnd, Reply, WorkerEnd
+from polydomo.protocols.job_facts import read_mark
 from polydomo.protocols.mdx import (
     DISCONNECT_HEADER,
     FINAL,
-    JOB_MARK,
     LEAVE,
     PARTIAL,
     PING,
@@ -95,9 +95,7 @@ class MdxWorkerEnd(WorkerEnd):
             raise ProtocolViolation("a REQUEST to a worker that holds one")
         # the envelope goes back as it came
         self.job = Job(self.service, message[5:], message[2:5], attempt=message[2])
-        if message[4].startswith(JOB_MARK):
-            job, _, key = message[4][len(JOB_MARK) :].decode("utf-8", "replace").partition(":")
-            self.job.job, self.job.key = job, key
+        self.job.job, self.job.key = read_mark(message[4])
         return [self.job]
 
     def beat(self) -> None:

@@ -6,6 +6,7 @@ All of these are plain method calls: no event object is made per message. Nothin
 
 from polydomo.limits import COST_CONNECTION, COST_REGISTRATION, COST_REQUEST
 from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.job_facts import JobFacts
 from polydomo.protocols.model import Path, Publication, Worker
 from polydomo.protocols.request import QUEUED, Request
 from polydomo.protocols.roles import SHARED, Role
@@ -142,11 +143,15 @@ class Session(Handler):
     def on_timer(self, key: object) -> None:
         """A timer set with ``BrokerApi.set_timer`` is due."""
 
-    # --- of the broker's own client, if ``is_internal``
+    # --- durable jobs
 
-    def job_of(self, request: Request) -> "tuple[str, str]":
-        """The id and the idempotency key of the job that the request is an attempt of; "" for none."""
+    def facts_of(self, ref: object) -> "tuple[str, str]":
+        """What a job keeps of a request of this session besides its body: its headers, and its W3C trace context; "" for none."""
         return "", ""
+
+    def job_of(self, request: Request) -> JobFacts | None:
+        """The job that a request of the broker's own client (``is_internal``) is an attempt of; None for other requests."""
+        return None
 
     # --- to another broker, if ``is_bridge``
 

@@ -248,8 +248,15 @@ class WebSocketSession(Session):
         }
         if request.deadline:
             message["timeout"] = round(max(0.0, request.deadline - self.broker.now), 3)
-        if isinstance(request.ref, Exchange) and request.ref.trace:
-            message["traceparent"] = request.ref.trace
+        job = request.session.job_of(request)
+        if job is not None:
+            message["job"] = job.id
+            message["attempt"] = request.attempts
+            if job.key:
+                message["key"] = job.key
+        trace = request.ref.trace if isinstance(request.ref, Exchange) else job.trace if job is not None else ""
+        if trace:
+            message["traceparent"] = trace
         self.say(message)
 
     def _reply(self, message: Message, failed: bool) -> None:

@@ -3,6 +3,8 @@
 import logging
 
 from polydomo.broker.builtin_services import text
+from polydomo.broker.jobs.events import JobEvent
+from polydomo.broker.jobs.job import DEAD
 from polydomo.broker.recorder import Recorder
 from polydomo.protocols.emqp import SCHEDULER
 from polydomo.protocols.model import Departure, Worker
@@ -68,9 +70,18 @@ class EventLog(Recorder):
     def denied(self, session: Session, right: str, name: str, what: str) -> None:
         say(LOG, logging.WARNING, "denied", peer=session.link.peer, protocol=session.protocol, why=what)
 
-    def job(self, id: str, service: bytes, what: str, attempt: int, size: int, reason: str) -> None:
-        if what == "dead":
-            say(LOG, logging.WARNING, "job is dead", job=id, service=text(service), attempts=attempt, why=reason)
+    def job(self, event: JobEvent) -> None:
+        if event.what == DEAD:
+            say(
+                LOG,
+                logging.WARNING,
+                "job is dead",
+                job=event.id,
+                service=text(event.service),
+                attempts=event.attempts,
+                outcome=event.code,
+                why=event.reason,
+            )
 
     def routed(self, request: Request, route: "list[str]") -> None:
         name = text(request.service.name)

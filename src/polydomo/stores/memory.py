@@ -6,7 +6,7 @@
 import copy
 
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs.job import Job, story_of
+from polydomo.broker.jobs.job import Job, reopening, story_of
 from polydomo.broker.jobs.ops import (
     NOT_LEADER,
     Collected,
@@ -28,6 +28,7 @@ from polydomo.broker.jobs.ops import (
     StoreError,
 )
 from polydomo.limits import JOB_PURGE_ROWS
+from polydomo.protocols.json_form import iso_time
 from polydomo.stores.backend import Backend, Lease
 
 
@@ -120,6 +121,7 @@ class MemoryBackend(Backend):
             job = tables.jobs.get(op.id)
             if job is not None and job.state == states.OPEN:
                 job.attempts, job.due, job.story = op.attempts, op.due, story_of(op.story)
+                job.restore_waits()
         elif isinstance(op, Finish):
             self._finish(op)
         elif isinstance(op, Reopen):
@@ -127,6 +129,8 @@ class MemoryBackend(Backend):
             if job is not None and job.state == states.DEAD:
                 job.state, job.outcome, job.reason, job.ended, job.keep = states.OPEN, "", "", 0.0, 0.0
                 job.attempts, job.due, job.expires = 0, op.due, 0.0
+                job.tell(reopening(iso_time(op.due)))
+                job.restore_waits()
             reopened = job is not None and job.state == states.OPEN and job.due == op.due
             op.job = copy.deepcopy(job) if reopened else None
         elif isinstance(op, Remove):

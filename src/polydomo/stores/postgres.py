@@ -14,27 +14,18 @@ from polydomo.broker.jobs.ops import (
     FULL,
     NOT_LEADER,
     UNAVAILABLE,
-    Collected,
-    DropSchedule,
     Finish,
-    Fire,
     Get,
     Insert,
     Loaded,
     Op,
     Progress,
-    Purge,
-    PutPause,
-    PutSchedule,
-    Remove,
-    Reopen,
     Select,
     StoreError,
 )
-from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.stores.backend import SCHEMA, Backend, Lease
 from polydomo.stores.groups import Group, finish_values, insert_values, progress_values
-from polydomo.stores.sqlite import COLUMNS, SCHEDULE_COLUMNS, job_of, schedule_of
+from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps, job_of, schedule_of
 
 LEAST_VERSION = 150_000
 CREATION_LOCK = 5_246_520_246  # two brokers that start at once create the tables one after the other
@@ -291,8 +282,13 @@ class PostgresBackend(Backend):
                 self._insert(connection, group.inserts)
                 self._progress(connection, list(group.progress.values()))
                 self._finish(connection, list(group.finishes.values()))
+                one_by_one = SqlOps(
+                    lambda text, values: connection.execute(text.replace("?", "%s"), values),
+                    lambda job: self._insert(connection, [Insert(job)]),
+                    "polydomo",
+                )
                 for op in group.others:
-                    self._apply(connection, op)
+                    one_by_one.apply(op)
         except psycopg.Error as error:
             raise self._error(error) from None
 
@@ -329,58 +325,6 @@ class PostgresBackend(Backend):
                 (op.job.id, op.job.state, op.job.ended),
             ).fetchone()
             op.done = row is not None
-
-    def _apply(self, connection: "psycopg.Connection[Any]", op: Op) -> None:
-        run = connection.execute
-        if isinstance(op, Fire):
-            changed = run(
-                "UPDATE polydomo.schedules SET next = %s, fired = %s WHERE name = %s AND fired < %s",
-                (op.following, op.fired, op.name, op.fired),
-            )
-            op.done = changed.rowcount == 1
-            if op.job is not None:
-                if op.done:
-                    self._insert(connection, [Insert(op.job)])
-                else:  # this very operation, applied again
-                    op.done = run("SELECT 1 FROM polydomo.jobs WHERE id = %s", (op.job.id,)).fetchone() is not None
-        elif isinstance(op, Collected):
-            run("UPDATE polydomo.jobs SET collected = 1 WHERE id = %s", (op.id,))
-        elif isinstance(op, Reopen):
-            run(
-                "UPDATE polydomo.jobs SET state = 'open', outcome = '', reason = '', ended = 0, keep = 0, attempts = 0, due = %s, "
-                "expires = 0 WHERE id = %s AND state = 'dead'",
-                (op.due, op.id),
-            )
-            row = run(
-                f"SELECT {COLUMNS} FROM polydomo.jobs WHERE id = %s AND state = 'open' AND due = %s", (op.id, op.due)
-            ).fetchone()
-            op.job = job_of(row) if row is not None else None
-        elif isinstance(op, Remove):
-            text = "DELETE FROM polydomo.jobs WHERE id = %s AND state <> 'open' AND (%s = '' OR state = %s)"
-            op.done = run(text, (op.id, op.state, op.state)).rowcount == 1
-        elif isinstance(op, Purge):
-            op.count = run(
-                "DELETE FROM polydomo.jobs WHERE id IN (SELECT id FROM polydomo.jobs WHERE keep > 0 AND keep <= %s "
-                "AND state <> 'open' LIMIT %s)",
-                (op.now, JOB_PURGE_ROWS),
-            ).rowcount
-        elif isinstance(op, PutSchedule):
-            row = op.row
-            run("DELETE FROM polydomo.schedules WHERE name = %s", (row.name,))
-            run(
-                f"INSERT INTO polydomo.schedules ({SCHEDULE_COLUMNS}, fired) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0)",
-                (
-                    row.name, row.service, row.body, row.timing, row.zone, row.missed, row.priority, row.settings, row.created,
-                    row.next,
-                ),
-            )  # fmt: skip
-        elif isinstance(op, DropSchedule):
-            op.done = run("DELETE FROM polydomo.schedules WHERE name = %s", (op.name,)).rowcount == 1
-        elif isinstance(op, PutPause):
-            if op.paused:
-                run("INSERT INTO polydomo.paused VALUES (%s) ON CONFLICT DO NOTHING", (op.service,))
-            else:
-                run("DELETE FROM polydomo.paused WHERE service = %s", (op.service,))
 
 
 def _text(error: psycopg.Error) -> str:

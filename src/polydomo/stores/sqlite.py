@@ -7,33 +7,22 @@ import fcntl
 import os
 import sqlite3
 from pathlib import Path
-from typing import Any
 
-from polydomo.broker.jobs.job import Job, story_of
 from polydomo.broker.jobs.ops import (
     FULL,
     NOT_LEADER,
     UNAVAILABLE,
-    Collected,
-    DropSchedule,
     Finish,
-    Fire,
     Get,
     Insert,
     Loaded,
     Op,
-    Purge,
-    PutPause,
-    PutSchedule,
-    Remove,
-    Reopen,
-    ScheduleRow,
     Select,
     StoreError,
 )
-from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.stores.backend import SCHEMA, Backend, Lease
 from polydomo.stores.groups import Group, finish_values, insert_values, progress_values
+from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps, job_of, schedule_of
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -56,12 +45,7 @@ CREATE TABLE IF NOT EXISTS paused (service BLOB PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS lease (one INTEGER PRIMARY KEY CHECK (one = 1), schema INTEGER NOT NULL, epoch INTEGER NOT NULL);
 """
 
-COLUMNS = (
-    "id, service, body, key, origin, digest, priority, created, due, expires, settings, attempts, state, outcome, reason, result, "
-    "ended, keep, story, schedule, fired"
-)
 LIGHT = COLUMNS.replace("body,", "x'' AS body,").replace("result,", "x'' AS result,")
-SCHEDULE_COLUMNS = "name, service, body, timing, zone, missed, priority, settings, created, next"
 
 ALL_COLUMNS = f"{COLUMNS}, collected"
 FINISH = (
@@ -74,25 +58,6 @@ PROGRESS = (
     "FROM (VALUES %s) AS v WHERE jobs.id = v.column1 AND jobs.state = 'open'"
 )
 ROWS = 1_000  # of one statement: SQLite takes 32,766 variables
-
-
-def job_of(row: Any) -> Job:
-    job = Job(row[0], bytes(row[1]), bytes(row[2]), row[7])
-    job.key = row[3] or ""
-    job.origin = row[4]
-    job.digest = bytes(row[5])
-    job.priority, job.due, job.expires = row[6], row[8], row[9]
-    job.configure(row[10])
-    job.attempts, job.state, job.outcome, job.reason, job.result = row[11], row[12], row[13], row[14], bytes(row[15])
-    job.ended, job.keep, job.story = row[16], row[17], story_of(row[18])
-    job.schedule, job.fired = row[19] or "", row[20]
-    return job
-
-
-def schedule_of(row: Any) -> ScheduleRow:
-    found = ScheduleRow(row[0], bytes(row[1]), bytes(row[2]), row[3], row[4], row[8])
-    found.missed, found.priority, found.settings, found.next = row[5], row[6], row[7], row[9]
-    return found
 
 
 def _marks(rows: int, columns: int) -> str:
@@ -272,8 +237,10 @@ class SqliteBackend(Backend):
             self._insert(connection, group.inserts)
             self._update(connection, PROGRESS, [progress_values(op) for op in group.progress.values()])
             self._finish(connection, list(group.finishes.values()))
-            for op in group.others:
-                self._apply(connection, op)
+            if group.others:
+                one_by_one = SqlOps(connection.execute, lambda job: self._insert(connection, [Insert(job)]))
+                for op in group.others:
+                    one_by_one.apply(op)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back(connection)
@@ -321,53 +288,3 @@ class SqliteBackend(Backend):
             values = [value for row in some for value in row]
             changed += connection.execute(text % _marks(len(some), len(some[0])), values).rowcount
         return changed
-
-    def _apply(self, connection: sqlite3.Connection, op: Op) -> None:
-        run = connection.execute
-        if isinstance(op, Fire):
-            changed = run(
-                "UPDATE schedules SET next = ?, fired = ? WHERE name = ? AND fired < ?",
-                (op.following, op.fired, op.name, op.fired),
-            )
-            op.done = changed.rowcount == 1
-            if op.job is not None:
-                if op.done:
-                    self._insert(connection, [Insert(op.job)])
-                else:  # this very operation, applied again
-                    op.done = run("SELECT 1 FROM jobs WHERE id = ?", (op.job.id,)).fetchone() is not None
-        elif isinstance(op, Collected):
-            run("UPDATE jobs SET collected = 1 WHERE id = ?", (op.id,))
-        elif isinstance(op, Reopen):
-            run(
-                "UPDATE jobs SET state = 'open', outcome = '', reason = '', ended = 0, keep = 0, attempts = 0, due = ?, expires = 0 "
-                "WHERE id = ? AND state = 'dead'",
-                (op.due, op.id),
-            )
-            row = run(
-                f"SELECT {COLUMNS} FROM jobs WHERE id = ? AND state = 'open' AND due = ?", (op.id, op.due)
-            ).fetchone()
-            op.job = job_of(row) if row is not None else None
-        elif isinstance(op, Remove):
-            text = "DELETE FROM jobs WHERE id = ?1 AND state <> 'open' AND (?2 = '' OR state = ?2)"
-            op.done = run(text, (op.id, op.state)).rowcount == 1
-        elif isinstance(op, Purge):
-            op.count = run(
-                "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE keep > 0 AND keep <= ? AND state <> 'open' LIMIT ?)",
-                (op.now, JOB_PURGE_ROWS),
-            ).rowcount
-        elif isinstance(op, PutSchedule):
-            row = op.row
-            run(
-                f"INSERT OR REPLACE INTO schedules ({SCHEDULE_COLUMNS}, fired) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
-                (
-                    row.name, row.service, row.body, row.timing, row.zone, row.missed, row.priority, row.settings, row.created,
-                    row.next,
-                ),
-            )  # fmt: skip
-        elif isinstance(op, DropSchedule):
-            op.done = run("DELETE FROM schedules WHERE name = ?", (op.name,)).rowcount == 1
-        elif isinstance(op, PutPause):
-            if op.paused:
-                run("INSERT OR IGNORE INTO paused VALUES (?)", (op.service,))
-            else:
-                run("DELETE FROM paused WHERE service = ?", (op.service,))

@@ -28,14 +28,16 @@ REQUEST: Final = "request"  # a plain request to a durable service, or eMQP's ``
 TITANIC: Final = "titanic"  # ``titanic.request``
 SCHEDULED: Final = "schedule"
 
+REOPENED: Final = "reopened"  # in the story of a dead job that was tried again: a new life begins
+
 
 class Job:
     """One job. Times are seconds since the epoch: they outlive the process."""
 
     __slots__ = (
-        "attempts", "backoff", "body", "created", "digest", "due", "ended", "expires", "fired", "id", "keep", "key", "origin",
-        "outcome", "phase", "priority", "reason", "result", "run", "schedule", "sequence", "service", "started", "state", "story",
-        "worker",
+        "attempts", "backoff", "body", "created", "digest", "due", "ended", "expires", "fired", "headers", "id", "keep", "key", "origin",
+        "outcome", "phase", "principal", "priority", "reason", "result", "run", "schedule", "sequence", "service", "started", "state",
+        "story", "trace", "waited", "worker",
     )  # fmt: skip
 
     def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
@@ -51,6 +53,9 @@ class Job:
         self.expires = 0.0  # 0 is never
         self.run = 0.0  # seconds that one attempt may take; 0 is no bound of its own
         self.backoff: Backoff | None = None  # None: the service's
+        self.principal = ""  # of the client that submitted it, by the access file
+        self.headers = ""  # those of the request (eMQP): its worker gets them
+        self.trace = ""  # W3C trace context of the request, likewise
         self.attempts = 0  # started so far
         self.state = OPEN
         self.outcome = ""  # once it has ended: ``ok`` or how the last attempt failed
@@ -65,13 +70,27 @@ class Job:
         self.phase = DELAYED
         self.sequence = 0  # in the order of acceptance
         self.started = 0.0
-        self.worker = ""  # who runs it
+        self.worker = ""  # the worker that runs it
+        self.waited = 0.0  # seconds between attempts, since it was submitted or reopened
 
     def tell(self, attempt: Row) -> None:
-        """Adds an attempt to the story."""
+        """Adds an attempt to the story. The oldest ones are dropped if there are too many; when the job was last reopened stays."""
         self.story.append(attempt)
         if len(self.story) > JOB_STORY:
-            del self.story[: len(self.story) - JOB_STORY]
+            last = max((i for i, row in enumerate(self.story) if row.get("outcome") == REOPENED), default=-1)
+            del self.story[1 if last == 0 else 0]
+
+    def reopened(self) -> str:
+        """When the job was last reopened; "" if it never was."""
+        for row in reversed(self.story):
+            if row.get("outcome") == REOPENED:
+                return str(row["started"])
+        return ""
+
+    def restore_waits(self) -> None:
+        """Sets ``waited`` from the story, where each attempt has the sum so far."""
+        waited = self.story[-1].get("waited_us", 0) if self.story else 0
+        self.waited = waited / 1e6 if isinstance(waited, int) else 0.0
 
     def settings(self) -> str:
         """What the store keeps as one JSON text: it is never searched."""
@@ -80,6 +99,9 @@ class Job:
             kept["run_us"] = round(self.run * 1e6)
         if self.backoff is not None:
             kept["retries"] = self.backoff.to_json()
+        for name, value in (("principal", self.principal), ("headers", self.headers), ("trace", self.trace)):
+            if value:
+                kept[name] = value
         return json.dumps(kept, separators=(",", ":")) if kept else ""
 
     def configure(self, text: str) -> None:
@@ -88,6 +110,14 @@ class Job:
             kept = json.loads(text)
             self.run = kept.get("run_us", 0) / 1e6
             self.backoff = backoff_of(kept["retries"]) if "retries" in kept else None
+            self.principal = kept.get("principal", "")
+            self.headers = kept.get("headers", "")
+            self.trace = kept.get("trace", "")
+
+
+def reopening(when: str) -> Row:
+    """The entry of the story that a reopened job gets."""
+    return {"attempt": 0, "started": when, "ended": when, "worker": "", "outcome": REOPENED, "reason": ""}
 
 
 def story_text(story: "list[Row]") -> str:

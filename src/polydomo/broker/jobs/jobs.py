@@ -12,7 +12,9 @@ while this broker leads. Times are seconds since the epoch.
 
 from collections.abc import Callable
 
+from polydomo.broker.jobs import events
 from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import DELAYED, QUEUED, RECORDING, RUNNING, Job, Row, story_text
 from polydomo.broker.jobs.lanes import Lane, Lanes
 from polydomo.broker.jobs.ops import (
@@ -32,9 +34,9 @@ from polydomo.broker.jobs.ops import (
     Store,
     StoreError,
 )
-from polydomo.broker.json_form import iso_time
 from polydomo.limits import JOB_PURGE, JOB_REFUSED_WAIT, MAX_JOB_BYTES, MAX_JOBS
 from polydomo.protocols.backoff import Backoff
+from polydomo.protocols.json_form import iso_time, microseconds
 from polydomo.protocols.request import (
     CANCELLED,
     FAILED,
@@ -102,13 +104,9 @@ class Counters:
 
 
 class Listener:
-    """Who is told what happens to jobs: the journal and the monitor. The base class ignores everything."""
+    """Gets every event about jobs, for the journal. The base class ignores them."""
 
-    def job_accepted(self, job: Job) -> None: ...
-    def job_retried(self, job: Job, code: str, reason: str, wait: float) -> None: ...
-    def job_ended(self, job: Job) -> None: ...
-    def schedule_fired(self, name: str, fired: float, job: Job | None) -> None: ...
-    def leadership(self, leads: bool, epoch: int, why: str) -> None: ...
+    def job_event(self, event: JobEvent) -> None: ...
 
 
 class Jobs:
@@ -152,7 +150,7 @@ class Jobs:
             if job.digest:
                 self._orphan(job.digest, job.id, 0.0)
             self._adopt(job, now)
-        self.listener.leadership(True, epoch, f"{len(loaded.jobs)} open jobs")
+        self.listener.job_event(JobEvent(events.LEADS, f"epoch {epoch}: {len(loaded.jobs)} open jobs"))
         self.pump_all()
 
     def follow(self, leader: str, why: str) -> None:
@@ -167,7 +165,7 @@ class Jobs:
         for answer in waiting:
             answer(None, self.not_leading())
         if led:
-            self.listener.leadership(False, self.epoch, why)
+            self.listener.job_event(JobEvent(events.FOLLOWS, f"epoch {self.epoch}: {why}"))
 
     def suspend(self, suspended: bool) -> None:
         """The lease is in doubt: jobs that run may finish, and nothing is started."""
@@ -260,7 +258,7 @@ class Jobs:
             return
         self.counters.accepted += 1
         self._adopt(job, self.runner.now())
-        self.listener.job_accepted(job)
+        self._tell_accepted(job)
         answer(job, None)
         self._pump(job.service)
 
@@ -278,8 +276,13 @@ class Jobs:
         if job.id not in self.open:
             self.counters.accepted += 1
             self._adopt(job, self.runner.now())
-            self.listener.job_accepted(job)
+            self._tell_accepted(job)
             self._pump(job.service)
+
+    def _tell_accepted(self, job: Job) -> None:
+        event = events.about(job, events.ACCEPTED)
+        event.size = len(job.body)
+        self.listener.job_event(event)
 
     def _wait(self, job: Job, now: float) -> None:
         if job.due > now:
@@ -344,16 +347,16 @@ class Jobs:
         self._pump(job.service)
 
     def _attempt_failed(self, job: Job, code: str, reason: str, after: float, now: float) -> None:
-        job.tell(
-            {
-                "attempt": job.attempts,
-                "started": iso_time(job.started),
-                "ended": iso_time(now),
-                "worker": job.worker,
-                "outcome": code,
-                "reason": reason,
-            }
-        )
+        attempt: Row = {
+            "attempt": job.attempts,
+            "started": iso_time(job.started),
+            "ended": iso_time(now),
+            "worker": job.worker,
+            "outcome": code,
+            "reason": reason,
+            "waited_us": microseconds(job.waited),
+        }
+        job.tell(attempt)
         backoff = self.backoff_of(job)
         final = (
             code == FAILED and after < 0 and job.origin == states.REQUEST and job.service not in self.policy.backoffs
@@ -369,9 +372,13 @@ class Jobs:
             return
         self.counters.retried += 1
         job.due = now + wait
+        job.waited += wait
+        attempt["waited_us"] = microseconds(job.waited)
         self.lanes.delay(job)
         self.put(Progress(job.id, job.attempts, job.due, story_text(job.story)))
-        self.listener.job_retried(job, code, reason, wait)
+        event = events.about(job, events.RETRY, code, reason)
+        event.wait = wait
+        self.listener.job_event(event)
 
     def backoff_of(self, job: Job) -> Backoff:
         if job.backoff is not None:
@@ -417,7 +424,7 @@ class Jobs:
             self.counters.dead += 1
         else:
             self.counters.cancelled += 1
-        self.listener.job_ended(job)
+        self.listener.job_event(events.outcome(job))
         if job.digest:
             if answers:
                 self.put(Collected(job.id))
@@ -534,6 +541,7 @@ class Jobs:
             job = op.job
             if job is not None and op.error is None and self.leads and job.id not in self.open:
                 self._adopt(job, self.runner.now())
+                self.listener.job_event(events.reopened(job))
                 self._pump(job.service)
             answer(job, op.error)
 

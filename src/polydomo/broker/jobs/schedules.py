@@ -4,13 +4,14 @@ from collections.abc import Callable
 from datetime import tzinfo
 from typing import Final
 
+from polydomo.broker.jobs.events import firing
 from polydomo.broker.jobs.job import SCHEDULED, Job, Row
 from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import FULL, DropSchedule, Fire, Op, PutSchedule, ScheduleRow, StoreError
 from polydomo.broker.jobs.timing import Timing, missed_runs, read_timing
-from polydomo.broker.json_form import iso_time
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_REFUSED_WAIT, MAX_SCHEDULES
+from polydomo.protocols.json_form import iso_time
 
 # what becomes of runs that were missed
 ONCE: Final = "once"
@@ -148,7 +149,7 @@ class Schedules:
                 return
             row.next = following
             if op.done:
-                self.jobs.listener.schedule_fired(row.name, fired, job)
+                self.jobs.listener.job_event(firing(row.name, fired, job))
                 if job is not None:
                     self.jobs.counters.fired += 1
                     self.jobs.adopt_fired(job)

@@ -10,7 +10,8 @@ import pyarrow as pa
 from polydomo.errors import PolydomoError
 from polydomo.pipeline.engine.bridges import bridges
 from polydomo.pipeline.engine.hour import hour
-from polydomo.pipeline.engine.messages import DRIVER, Message, packed, unpacked
+from polydomo.pipeline.engine.messages import DRIVER, ONCE, Message, packed, unpacked
+from polydomo.pipeline.engine.once import once
 from polydomo.pipeline.engine.payloads import typed
 from polydomo.pipeline.engine.plan import Plan
 from polydomo.pipeline.engine.run import run
@@ -43,6 +44,8 @@ def later(plan: Plan, address: str, inbox: list[Message]) -> Iterator[Message]:
         return bridges(plan, rest, inbox)
     if kind == "payload":
         return typed(plan, rest, inbox)
+    if address == ONCE:
+        return once(plan, inbox)
     if kind == "unit":
         return unit(plan, rest, inbox)
     return run(plan, address, inbox) if inbox and inbox[0].stage == 2 else iter(())

@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 from polydomo.journal import schema
 from polydomo.pipeline.engine import payloads
 from polydomo.pipeline.engine.duck import HOUR_US, Duck, bucket, connected
-from polydomo.pipeline.engine.messages import Message, note, to_bridges, to_run, to_unit
+from polydomo.pipeline.engine.messages import ONCE, Message, note, to_bridges, to_run, to_unit
+from polydomo.pipeline.engine.once import ROWS as ROWS_ONCE
 from polydomo.pipeline.engine.plan import HourItem, Plan
 from polydomo.pipeline.segments import begin_of, between, of_hour, parse, shifted, unit_of
 from polydomo.pipeline.storage import storage_for
-from polydomo.pipeline.tables import hops, logs, requests, values
+from polydomo.pipeline.tables import hops, jobs, logs, requests, values
 from polydomo.pipeline.tables.capacity import IDLE_SECONDS
 
 BRIDGE = "bridge"  # the protocol of a worker that is another broker
@@ -34,13 +35,14 @@ CREATE TEMP VIEW parts AS SELECT * FROM records WHERE number NOT IN (FROM double
 # Requests that may have been requeued or forwarded before this hour.
 BACK = "accepted < getvariable('begins') AND (dispatches > 1 OR hops > 0 OR (outcome != 'ok' AND dispatches > 0))"
 
-_STEP = "number, hop, attempt, seq, event, time, service, worker, peer, protocol"
+_STEP = "number, hop, attempt, seq, event, time, service, worker, peer, protocol, principal"
 STEPS = f"""
 CREATE TEMP TABLE returned AS SELECT {_STEP} FROM messages WHERE event IN ('requeued', 'forwarded') UNION ALL
     SELECT {_STEP} FROM earlier WHERE event IN ('requeued', 'forwarded');
 CREATE TEMP TABLE several AS SELECT request, broker, run, number, seq, service, last_service, worker, worker_peer,
     worker_protocol, accepted,
-        first_dispatched, dispatched, time, attempts, dispatches, hops, outcome, parent, wait_us, run_us, total_us, total_bucket
+        first_dispatched, dispatched, time, attempts, dispatches, hops, outcome, parent, wait_us, run_us, total_us, total_bucket,
+        principal, worker_principal
     FROM parts WHERE dispatches > 0
         AND (dispatches != 1 OR hops != 0 OR attempts != 1 OR {CANDIDATE} OR number IN (SELECT number FROM returned));
 CREATE TEMP TABLE starts AS SELECT number, hop, attempt, min(time) AS start, arg_min(service, seq) AS start_service
@@ -52,11 +54,13 @@ CREATE TEMP TABLE starts AS SELECT number, hop, attempt, min(time) AS start, arg
 TURNS = f"""
 CREATE TEMP TABLE turns AS
 WITH ends AS (
-    SELECT number, hop, attempt, seq, worker, peer AS worker_peer, protocol AS worker_protocol, time AS ended, event AS ending,
+    SELECT number, hop, attempt, seq, worker, peer AS worker_peer, protocol AS worker_protocol, principal AS worker_principal,
+        time AS ended, event AS ending,
         if(event = 'forwarded', NULL, nullif(service, '')) AS own_service
     FROM returned WHERE number IN (SELECT number FROM several)
     UNION ALL
-    SELECT number, hops, attempts, seq, worker, worker_peer, worker_protocol, time, if(outcome = 'ok', 'final', 'failed'), last_service
+    SELECT number, hops, attempts, seq, worker, worker_peer, worker_protocol, worker_principal, time,
+        if(outcome = 'ok', 'final', 'failed'), last_service
     FROM several s WHERE attempts > 0 AND NOT EXISTS (
         FROM returned r WHERE r.number = s.number AND r.event = 'requeued' AND r.hop = s.hops AND r.attempt = s.attempts)
 ),
@@ -68,7 +72,8 @@ ordered AS (
 named AS (
     SELECT s.request, s.broker, s.run, o.number, coalesce(o.own_service, start_service, target, if(o.hop = 0, s.service,
         NULL), '') AS service,
-        o.hop, o.attempt, o.seq, o.worker, o.worker_peer, o.worker_protocol, o.ended, o.ending, s.time AS done, s.outcome, s.total_us,
+        o.hop, o.attempt, o.seq, o.worker, o.worker_peer, o.worker_protocol, o.worker_principal, s.principal, o.ended,
+        o.ending, s.time AS done, s.outcome, s.total_us,
         s.total_bucket,
         CASE WHEN o.ending IN ('final', 'failed') THEN s.dispatched
              ELSE coalesce(start, if(o.hop = 0 AND o.attempt = 1, s.first_dispatched, NULL), if(is_last, s.dispatched, NULL)) END AS began,
@@ -87,7 +92,8 @@ FIXED = f"""
 CREATE TEMP TABLE fixed AS
 WITH summed AS (
     SELECT number, count(*) AS turns, arg_max(worker, position) AS worker, arg_max(worker_peer, position) AS worker_peer,
-        arg_max(worker_protocol, position) AS worker_protocol, sum(coalesce(wait_us, 0)) AS waited, max(ended) AS last_ended,
+        arg_max(worker_protocol, position) AS worker_protocol, arg_max(worker_principal, position) AS worker_principal,
+        sum(coalesce(wait_us, 0)) AS waited, max(ended) AS last_ended,
         coalesce(arg_max_null(run_us, position), 0) AS ran
     FROM turns GROUP BY number
 ),
@@ -96,21 +102,32 @@ times AS (
         if(turns = dispatches, waited + greatest(0, epoch_us(time) - epoch_us(last_ended)), wait_us) AS wait_us
     FROM summed JOIN several s USING (number)
 )
-SELECT number, worker, worker_peer, worker_protocol, CAST(wait_us AS BIGINT) AS wait_us, CAST(run_us AS BIGINT) AS run_us,
+SELECT number, worker, worker_peer, worker_protocol, worker_principal, CAST(wait_us AS BIGINT) AS wait_us, CAST(run_us AS BIGINT) AS run_us,
     {bucket("wait_us")} AS wait_bucket, {bucket("run_us")} AS run_bucket FROM times;
-CREATE TEMP VIEW done AS SELECT p.* EXCLUDE (worker, worker_peer, worker_protocol, wait_us, run_us, wait_bucket, run_bucket),
+CREATE TEMP VIEW done AS SELECT p.* EXCLUDE (worker, worker_peer, worker_protocol, worker_principal,
+        wait_us, run_us, wait_bucket, run_bucket),
     {
     ", ".join(
         f"coalesce(f.{name}, p.{name}) AS {name}"
-        for name in ("worker", "worker_peer", "worker_protocol", "wait_us", "run_us", "wait_bucket", "run_bucket")
+        for name in (
+            "worker",
+            "worker_peer",
+            "worker_protocol",
+            "worker_principal",
+            "wait_us",
+            "run_us",
+            "wait_bucket",
+            "run_bucket",
+        )
     )
 }
 FROM parts p LEFT JOIN fixed f USING (number);
 CREATE TEMP VIEW single AS SELECT * FROM parts WHERE dispatches > 0 AND number NOT IN (SELECT number FROM several);
-CREATE TEMP VIEW all_turns AS SELECT broker, run, worker, worker_peer, worker_protocol, service, dispatched AS began,
+CREATE TEMP VIEW all_turns AS SELECT broker, run, worker, worker_peer, worker_protocol, worker_principal, service, dispatched AS began,
     time AS ended, run_us, wait_us,
         if(outcome = 'ok', 'final', 'failed') AS ending FROM single
-    UNION ALL SELECT broker, run, worker, worker_peer, worker_protocol, service, began, ended, run_us, wait_us, ending FROM turns;
+    UNION ALL SELECT broker, run, worker, worker_peer, worker_protocol, worker_principal, service, began, ended, run_us, wait_us, ending
+    FROM turns;
 """
 
 REQUESTS = """
@@ -118,12 +135,12 @@ SELECT *, time AS ended, 0 AS bridged, '' AS far_broker, '' AS far_protocol FROM
 """
 HOPS = """
 SELECT request, 1 AS position, broker, run, number, service, 0 AS hop, 1 AS attempt, worker, worker_peer, worker_protocol,
-    accepted AS arrived,
+    principal, worker_principal, accepted AS arrived,
     dispatched AS began, time AS ended, epoch_us(dispatched) - epoch_us(accepted) AS wait_us,
         epoch_us(time) - epoch_us(dispatched) AS run_us,
     if(outcome = 'ok', 'final', 'failed') AS ending FROM single
 UNION ALL SELECT request, position, broker, run, number, service, hop, attempt, worker, worker_peer, worker_protocol,
-    arrived, began, ended, wait_us,
+    principal, worker_principal, arrived, began, ended, wait_us,
     run_us, ending FROM turns WHERE number NOT IN (FROM candidates)
 """
 LOGS = """
@@ -139,6 +156,18 @@ VALUES = """
 SELECT time, v.broker, run, seq, v.topic, peer, protocol, size, body, body_cut,
     row_number() OVER (PARTITION BY v.broker, v.topic ORDER BY time DESC, seq DESC) = 1 AND time > coalesce(newest, '-infinity') AS last
 FROM (SELECT * FROM messages WHERE event = 'published') v LEFT JOIN other_values USING (broker, topic)
+"""
+
+JOBS = """
+SELECT job, broker, run, seq, service, origin, key, principal, schedule, created AS submitted, time AS ended,
+    epoch_us(time) - epoch_us(created) AS total_us, attempt AS attempts, wait_us AS backoff_us, outcome AS state, code AS outcome,
+    reason, size AS result_bytes
+FROM messages WHERE event = 'job' AND outcome IN ('done', 'dead', 'cancelled')
+"""
+JOB_EVENTS = """
+SELECT time, broker, run, seq, outcome AS event, job, service, principal, schedule, attempt, code AS outcome, reason,
+    if(outcome = 'retry', wait_us, 0) AS wait_us, created AS submitted, size AS bytes
+FROM messages WHERE event = 'job'
 """
 
 # --- sums: each is sent to the hour that it belongs to -----------------------------------------------------------------
@@ -165,7 +194,7 @@ _END = f"epoch_us(ended) // {HOUR_US}"
 TURN_CELLS = f"""
 SELECT {_END} AS hour, broker, run, worker, service, {bucket("run_us")} AS bucket, count(*) AS turns,
     count(*) FILTER (ending = 'final') AS finals, count(*) FILTER (ending = 'requeued') AS given_back, max(worker_peer) AS peer,
-    max(worker_protocol) AS protocol
+    max(worker_protocol) AS protocol, max(worker_principal) AS principal
 FROM all_turns GROUP BY ALL
 """
 WORK = f"""
@@ -240,6 +269,8 @@ def hour(plan: Plan, item: HourItem) -> Iterator[Message]:
         rows = {
             "requests": duck.stage(requests.TABLE, item.unit, _name(item), REQUESTS),
             "hops": duck.stage(hops.TABLE, item.unit, _name(item), HOPS),
+            "jobs": duck.stage(jobs.TABLE, item.unit, _name(item), JOBS),
+            "job_events": duck.stage(jobs.EVENTS, item.unit, _name(item), JOB_EVENTS),
         }
         waiting = _logs(duck, item, mine, rows, problems)
         _values(duck, item, rows)
@@ -253,6 +284,9 @@ def hour(plan: Plan, item: HourItem) -> Iterator[Message]:
                 duck.journal("whole_records", schema.REQUESTS, paths[schema.REQUESTS])
             yield from _sums(duck, item, ARRIVALS, "arrivals")
             yield from _covers(duck, item)
+            rows_once = duck.table(ROWS_ONCE)
+            if rows_once.num_rows:
+                yield Message(2, ONCE, "once", rows_once)
         yield from _all_sums(duck, item)
         for payload in plan.payloads:
             yield from payloads.gather(duck, item, payload)

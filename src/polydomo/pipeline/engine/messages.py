@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 DRIVER = "driver"  # the address of the program that started the tasks
+ONCE = "once:"  # the task for what must happen once, over all runs
 OTHER_RUNS = "run:*"  # the task for runs of which this batch has no new rows
 
 
@@ -55,3 +56,12 @@ def joined(inbox: Iterable[Message], name: str) -> pa.Table | None:
     """All tables of a name as one; None if there is none."""
     tables = [message.table for message in inbox if message.name == name]
     return pa.concat_tables(tables, promote_options="permissive") if tables else None
+
+
+def conform(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """The table with these columns; texts that an earlier version did not save are empty, other columns null."""
+    for field in wanted:
+        if field.name not in table.schema.names:
+            nothing = "" if pa.types.is_string(field.type) else None
+            table = table.append_column(field, pa.array([nothing] * table.num_rows, field.type))
+    return table.select(wanted.names).cast(wanted)

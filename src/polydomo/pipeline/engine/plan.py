@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from polydomo.pipeline.engine.messages import OTHER_RUNS, to_bridges, to_payload, to_run, to_unit
+from polydomo.pipeline.engine.messages import ONCE, OTHER_RUNS, to_bridges, to_payload, to_run, to_unit
 from polydomo.pipeline.tables.capacity import Objective
 
 
@@ -66,6 +66,10 @@ class Plan:
     payloads: list[Payload] = field(default_factory=list)
     known_runs: dict[int, RunItem] = field(default_factory=dict)  # runs with a saved state that are not in ``runs``
     partial: bool = False  # ``since`` or ``until`` cut the audit: no state is saved
+    once: dict[str, str] = field(default_factory=dict)  # hour -> file with what happened in it that must happen once
+    once_breaches: str = ""  # paths of the breaches that were found before, and of where they are published
+    once_facts: str = ""
+    floor: str = ""  # the first hour that the tables keep
     memory: str = "700MB"  # for one task
     threads: int = 1
     keys: dict[int, list[str]] = field(default_factory=dict)
@@ -76,7 +80,7 @@ class Plan:
             runs = [*(to_run(run) for run in sorted(self.runs)), OTHER_RUNS]
             hours = [to_bridges(unit) if stage == 2 else to_unit(unit) for unit in self.units]
             payloads = [to_payload(one.name) for one in self.payloads] if stage == 2 else []
-            self.keys[stage] = [*runs, *hours, *payloads]
+            self.keys[stage] = [*runs, *hours, *payloads, *([ONCE] if stage == 2 else [])]
         return self.keys[stage]
 
     def slot(self, stage: int, address: str) -> int:

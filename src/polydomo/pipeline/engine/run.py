@@ -17,7 +17,7 @@ from polydomo.journal.ids import run_name
 from polydomo.journal.rules import RULES
 from polydomo.pipeline.engine.audit import ISLANDS, STATE, RunAudit, depends_on_missing
 from polydomo.pipeline.engine.duck import HOUR_US, Duck, connected, micros
-from polydomo.pipeline.engine.messages import OTHER_RUNS, Message, joined, note, to_unit
+from polydomo.pipeline.engine.messages import OTHER_RUNS, Message, conform, joined, note, to_unit
 from polydomo.pipeline.engine.plan import Plan, RunItem
 from polydomo.pipeline.segments import begin_of, unit_of
 from polydomo.pipeline.storage import dump, load, storage_for
@@ -30,7 +30,8 @@ KEPT_STATES = (
 WORKERS = pa.schema(
     [
         ("worker", pa.int64()), ("came", pa.int64()), ("came_seq", pa.int64()), ("went", pa.int64()), ("went_seq", pa.int64()),
-        ("peer", pa.string()), ("protocol", pa.string()), ("offers", pa.string()), ("offers_seq", pa.int64()),
+        ("peer", pa.string()), ("protocol", pa.string()), ("principal", pa.string()), ("offers", pa.string()),
+        ("offers_seq", pa.int64()),
     ]
 )  # fmt: skip
 # What a row tells of the level of its journal.
@@ -39,9 +40,10 @@ _LEVEL = f"if(level = '{schema.MESSAGES}' OR event IN ({_ONLY}), 2, 1)"
 PRESENCE = """
 CREATE OR REPLACE TEMP TABLE present AS
 WITH came AS (SELECT worker, min(epoch_us(time)) AS came, min(seq) AS came_seq, max(peer) AS peer, max(protocol) AS protocol,
-    arg_max(service, seq) AS offers, max(seq) AS offers_seq FROM new_messages WHERE event = 'registered' AND worker > 0 GROUP BY worker),
+    max(principal) AS principal, arg_max(service, seq) AS offers, max(seq) AS offers_seq
+    FROM new_messages WHERE event = 'registered' AND worker > 0 GROUP BY worker),
 went AS (SELECT worker, min(epoch_us(time)) AS went, min(seq) AS went_seq, max(peer) AS peer, max(protocol) AS protocol,
-    max(service) AS offers
+    max(principal) AS principal, max(service) AS offers
     FROM new_messages WHERE event IN ('left', 'lost') AND worker > 0 GROUP BY worker),
 known AS (SELECT * REPLACE (if(went_seq <= getvariable('base'), went, NULL) AS went, if(went_seq <= getvariable('base'),
     went_seq, NULL) AS went_seq)
@@ -49,6 +51,7 @@ known AS (SELECT * REPLACE (if(went_seq <= getvariable('base'), went, NULL) AS w
 SELECT coalesce(k.worker, c.worker, w.worker) AS worker, coalesce(k.came, c.came) AS came, coalesce(k.came_seq, c.came_seq, 0) AS came_seq,
     coalesce(k.went, w.went) AS went, coalesce(k.went_seq, w.went_seq) AS went_seq,
     coalesce(greatest(k.peer, c.peer, w.peer), '') AS peer, coalesce(greatest(k.protocol, c.protocol, w.protocol), '') AS protocol,
+    coalesce(greatest(k.principal, c.principal, w.principal), '') AS principal,
     coalesce(c.offers, k.offers, w.offers, '') AS offers, coalesce(c.offers_seq, k.offers_seq, 0) AS offers_seq
 FROM known k FULL JOIN came c ON k.worker = c.worker FULL JOIN went w ON w.worker = coalesce(k.worker, c.worker)
 """
@@ -104,7 +107,7 @@ def _audited(plan: Plan, item: RunItem, covers: pa.Table | None) -> Iterator[Mes
         if not item.new and new_covers == before.covers:
             if item.workers:
                 storage = storage_for(item.workers)
-                duck.load("present", storage.table(item.workers).cast(WORKERS))
+                duck.load("present", conform(storage.table(item.workers), WORKERS))
                 yield from _presence(duck, item, before)
             return
         yield from _Run(duck, plan, item, before, new_covers).made()
@@ -164,7 +167,7 @@ class _Run:
 
     def _saved_workers(self) -> pa.Table:
         path = self.item.workers
-        return storage_for(path).table(path).cast(WORKERS) if path and self.base else WORKERS.empty_table()
+        return conform(storage_for(path).table(path), WORKERS) if path and self.base else WORKERS.empty_table()
 
     def _record_ranges(self) -> None:
         """The ranges of sequence numbers that are there, and the rest of the facts."""
@@ -273,7 +276,7 @@ SELECT *, getvariable('broker') AS broker, getvariable('run') AS run, epoch_us(t
         rows = [
             {"run": facts.run, "broker": facts.broker, "level": level, "rule": rule.id, "says": rule.says, "checkable": rule in shown,
              "breaches": counts.get(rule.id, 0)}
-            for rule in RULES
+            for rule in RULES if rule.shape != rules.ONCE
         ]  # fmt: skip
         duck.load("checks", pa.Table.from_pylist(rows))
         unit = _unit(facts.time // HOUR_US)
@@ -299,10 +302,8 @@ SELECT *, getvariable('broker') AS broker, getvariable('run') AS run, epoch_us(t
             return audit.TABLE.arrow.empty_table()
         ids = {}
         for rule in RULES:
-            if (
-                rule.shape == rules.SEQUENCE
-                or rule.shape == rules.TOTAL
-                or (self.facts.missing and depends_on_missing(rule))
+            if rule.shape in (rules.SEQUENCE, rules.TOTAL, rules.ONCE) or (
+                self.facts.missing and depends_on_missing(rule)
             ):
                 continue
             # what a scope's audit from the beginning cannot see any more was found when it was there
@@ -344,7 +345,8 @@ def _presence(duck: Duck, item: RunItem, facts: Facts) -> Iterator[Message]:
         found = duck.table(
             f"""SELECT getvariable('broker') AS broker, getvariable('run') AS run, worker,
     greatest(began, getvariable('start')) AS since,
-    greatest(least(coalesce(went, getvariable('ended')), getvariable('stop')), since) AS until, peer, protocol, offers
+    greatest(least(coalesce(went, getvariable('ended')), getvariable('stop')), since) AS until, peer, protocol, principal,
+    offers
 FROM (SELECT *, coalesce(came, greatest(getvariable('begun'), {HOUR_US} * (went // {HOUR_US}))) AS began FROM present)
 WHERE began < getvariable('stop') AND coalesce(went, getvariable('ended')) >= getvariable('start')"""
         )

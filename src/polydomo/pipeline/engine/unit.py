@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from polydomo.journal import histogram
 from polydomo.pipeline.engine.duck import HOUR_US, Duck, connected, micros
-from polydomo.pipeline.engine.messages import Message, note
+from polydomo.pipeline.engine.messages import Message, conform, note
 from polydomo.pipeline.engine.plan import Plan
 from polydomo.pipeline.segments import begin_of
 from polydomo.pipeline.storage import storage_for
@@ -25,7 +25,8 @@ SHAPES: dict[str, Any] = {
     "histograms": [("ten", _LONGS), *_KEY, ("bucket", _LONGS), ("n", _LONGS)],
     "queues": [("ten", _LONGS), *_KEY, ("queued", _LONGS), ("queue_max", _LONGS), ("workers_max", _LONGS)],
     "turns": [("hour", _LONGS), ("broker", pa.string()), ("run", _LONGS), ("worker", _LONGS), ("service", pa.string()), ("bucket", _LONGS),
-        ("turns", _LONGS), ("finals", _LONGS), ("given_back", _LONGS), ("peer", pa.string()), ("protocol", pa.string())],
+        ("turns", _LONGS), ("finals", _LONGS), ("given_back", _LONGS), ("peer", pa.string()), ("protocol", pa.string()),
+        ("principal", pa.string())],
     "work": [("hour", _LONGS), ("broker", pa.string()), ("run", _LONGS), ("worker", _LONGS), ("service", pa.string()), ("run_us", _LONGS)],
     "service_times": [("hour", _LONGS), *_KEY, *((name, _LONGS) for name in ("turns", "timed", "run_us")), ("run_us2", pa.float64()),
         ("waited", _LONGS), ("wait_us", _LONGS)],
@@ -34,7 +35,7 @@ SHAPES: dict[str, Any] = {
     "edges": [("kind", pa.string()), ("broker", pa.string()), ("protocol", pa.string()), ("peer", pa.string()), ("name", pa.string()),
         ("total_bucket", _LONGS), ("requests", _LONGS), ("failed", _LONGS), ("total_us", _LONGS)],
     "presence": [("broker", pa.string()), ("run", _LONGS), ("worker", _LONGS), ("since", _LONGS), ("until", _LONGS), ("peer", pa.string()),
-        ("protocol", pa.string()), ("offers", pa.string())],
+        ("protocol", pa.string()), ("principal", pa.string()), ("offers", pa.string())],
 }  # fmt: skip
 SPILLED = ("turns", "work", "service_times")
 SPILL = pa.schema([("name", pa.string()), *dict(column for name in SPILLED for column in SHAPES[name]).items()])
@@ -102,12 +103,12 @@ WORKERS = f"""
 CREATE TEMP TABLE all_workers AS
 WITH cells AS (SELECT broker, run, worker, service, bucket, sum(turns) AS n, sum(finals) AS finals,
     sum(given_back) AS given_back, max(peer) AS peer,
-    max(protocol) AS protocol FROM turns GROUP BY ALL),
+    max(protocol) AS protocol, max(principal) AS principal FROM turns GROUP BY ALL),
 ranked AS (SELECT *, sum(n) FILTER (bucket IS NOT NULL) OVER (PARTITION BY broker, run, worker, service ORDER BY bucket NULLS LAST) AS upto,
     sum(n) FILTER (bucket IS NOT NULL) OVER (PARTITION BY broker, run, worker, service) AS total FROM cells),
 done AS (
     SELECT broker, run, worker, service, sum(n) AS turns, sum(finals) AS finals, sum(given_back) AS given_back, max(peer) AS peer,
-        max(protocol) AS protocol,
+        max(protocol) AS protocol, max(principal) AS principal,
         coalesce(map_from_entries(list((CAST(bucket AS INTEGER), CAST(n AS BIGINT)) ORDER BY bucket) FILTER (bucket IS NOT NULL)),
             MAP {{}}) AS run_histogram,
         {percentile(0.5)} AS run_p50_us, {percentile(0.99)} AS run_p99_us
@@ -116,14 +117,15 @@ done AS (
 worked AS (SELECT broker, run, worker, service, sum(run_us) AS run_us FROM work GROUP BY ALL),
 busy AS (SELECT broker, run, worker, service, * EXCLUDE (broker, run, worker, service)
     FROM done FULL JOIN worked USING (broker, run, worker, service)),
-there AS (SELECT broker, run, worker, sum(until - since) AS present_us, max(peer) AS peer, max(protocol) AS protocol, max(offers) AS offers
-    FROM presence GROUP BY ALL),
+there AS (SELECT broker, run, worker, sum(until - since) AS present_us, max(peer) AS peer, max(protocol) AS protocol,
+    max(principal) AS principal, max(offers) AS offers FROM presence GROUP BY ALL),
 troubled AS (SELECT broker, run, worker, sum(late) AS late, sum(lost) AS lost, sum(stale) AS stale FROM events GROUP BY ALL),
-around AS (SELECT broker, run, worker, present_us, peer, protocol, offers, late, lost, stale
+around AS (SELECT broker, run, worker, present_us, peer, protocol, principal, offers, late, lost, stale
     FROM there FULL JOIN troubled USING (broker, run, worker)),
 joined AS (
     SELECT broker, run, worker, coalesce(service, offers, '') AS service, coalesce(greatest(b.peer, a.peer), b.peer, a.peer, '') AS peer,
-        coalesce(greatest(b.protocol, a.protocol), b.protocol, a.protocol, '') AS protocol, coalesce(turns, 0) AS turns,
+        coalesce(greatest(b.protocol, a.protocol), b.protocol, a.protocol, '') AS protocol,
+        coalesce(greatest(b.principal, a.principal), b.principal, a.principal, '') AS principal, coalesce(turns, 0) AS turns,
             coalesce(finals, 0) AS finals,
         coalesce(given_back, 0) AS given_back, coalesce(run_us, 0) AS run_us, coalesce(present_us, 0) AS present_us,
         coalesce(run_histogram, MAP {{}}) AS run_histogram, coalesce(run_p50_us, 0) AS run_p50_us, coalesce(run_p99_us, 0) AS run_p99_us,
@@ -211,9 +213,7 @@ def unit(plan: Plan, here: str, inbox: Sequence[Message]) -> Iterator[Message]:
             wanted = pa.schema(shape)
             duck.load(
                 name,
-                pa.concat_tables([part.select(wanted.names).cast(wanted) for part in parts])
-                if parts
-                else wanted.empty_table(),
+                pa.concat_tables([conform(part, wanted) for part in parts]) if parts else wanted.empty_table(),
             )
         duck.load("objectives", _objectives(plan.objectives))
         duck.run(SERVICES)
@@ -252,7 +252,7 @@ def _spill(duck: Duck, plan: Plan, here: str, inbox: Sequence[Message]) -> Itera
         wanted = pa.schema(SHAPES[name])
         for message in inbox:
             if message.name == f"spilled_{name}":
-                table = message.table.select(wanted.names).cast(wanted)
+                table = conform(message.table, wanted)
                 parts.append(table.append_column("name", pa.array([name] * table.num_rows, pa.string())))
     if not parts:
         return

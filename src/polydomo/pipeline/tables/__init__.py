@@ -1,6 +1,6 @@
 """The tables, one module each: name, columns, and what a row is. They are computed in ``polydomo.pipeline.engine``."""
 
-from polydomo.pipeline.tables import audit, capacity, hops, logs, requests, services, topology, values, workers
+from polydomo.pipeline.tables import audit, capacity, hops, jobs, logs, requests, services, topology, values, workers
 from polydomo.pipeline.tables.table import Table
 
 TABLES: dict[str, Table] = {
@@ -16,5 +16,7 @@ TABLES: dict[str, Table] = {
         capacity.TABLE,
         logs.TABLE,
         values.TABLE,
+        jobs.TABLE,
+        jobs.EVENTS,
     )
 }

@@ -17,6 +17,8 @@ TABLE = Table(
         Column("worker", "INT", "number of the worker in the run"),
         Column("worker_peer", "STRING", "its address, if the journal has it"),
         Column("worker_protocol", "STRING", "its protocol, if the journal has it"),
+        Column("principal", "STRING", "the client's principal, by the access file"),
+        Column("worker_principal", "STRING", "the worker's principal"),
         Column("arrived", "TIMESTAMP", "when it came to this service's queue: accepted, requeued or forwarded"),
         Column("began", "TIMESTAMP", "when it was dispatched; null if the journal's level does not record it"),
         Column("ended", "TIMESTAMP", "when this turn ended"),

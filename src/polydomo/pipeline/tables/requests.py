@@ -50,6 +50,11 @@ TABLE = Table(
         Column("far_protocol", "STRING", "protocol of the worker that had it there"),
         Column("principal", "STRING", "the client's principal, by the access file"),
         Column("worker_principal", "STRING", "that worker's principal"),
+        Column(
+            "job",
+            "STRING",
+            "the durable job that it is an attempt of (`client_protocol` is `job`), or whose outcome its client waited for",
+        ),
         *UNIT,
     ),
 )

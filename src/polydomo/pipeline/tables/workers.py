@@ -23,6 +23,7 @@ TABLE = Table(
         Column("service", "STRING", "the service; all services it offers, if it had no turn"),
         Column("peer", "STRING", "its address"),
         Column("protocol", "STRING", "its protocol"),
+        Column("principal", "STRING", "its principal, by the access file"),
         Column("turns", "BIGINT", "turns that ended in the hour"),
         Column("finals", "BIGINT", "... with a final reply"),
         Column("given_back", "BIGINT", "... because the worker was lost or left"),

@@ -1,0 +1,78 @@
+"""What the recorder is told about durable jobs, schedules and leadership: one object per event, with facts and no text to parse."""
+
+from typing import Final
+
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.job import REOPENED, Job
+from polydomo.protocols.json_form import iso_time
+
+# What happened. An outcome is the state in which the job ended: done, dead or cancelled.
+ACCEPTED: Final = "accepted"  # the job is stored
+RETRY: Final = "retry"  # an attempt failed, and another one follows after ``wait``
+FIRED: Final = "fired"  # a schedule submitted a job
+SKIPPED: Final = "skipped"  # a schedule left out a run that was missed
+LEADS: Final = "leads"  # this broker runs the jobs of the store from now on
+FOLLOWS: Final = "follows"  # another broker does
+
+
+class JobEvent:
+    """One event. ``once`` identifies what must happen only once: the outcome of a job, or one run of a schedule."""
+
+    __slots__ = (
+        "attempts", "code", "created", "id", "key", "once", "origin", "principal", "reason", "schedule", "service", "size", "wait",
+        "what",
+    )  # fmt: skip
+
+    def __init__(self, what: str, reason: str = "") -> None:
+        self.what = what
+        self.reason = reason
+        self.id = ""
+        self.service = b""
+        self.key = ""  # idempotency key
+        self.origin = ""  # see ``job.origin``
+        self.schedule = ""  # the name of the schedule
+        self.principal = ""  # the client that submitted the job
+        self.code = ""  # how the attempt or the job ended: ``ok``, ``failed``, ``timeout``, ``expired``, ...
+        self.attempts = 0
+        self.size = 0  # bytes of the body, or of the result
+        self.wait = 0.0  # seconds: until the next attempt; of an outcome, of all waits between attempts
+        self.created = 0.0  # seconds since the epoch: when the job was submitted, or for which time the schedule fired
+        self.once = ""
+
+
+def about(job: Job, what: str, code: str = "", reason: str = "") -> JobEvent:
+    """An event of a job."""
+    event = JobEvent(what, reason)
+    event.id = job.id
+    event.service = job.service
+    event.key = job.key if job.origin != states.REQUEST else ""
+    event.origin = job.origin
+    event.schedule = job.schedule
+    event.principal = job.principal
+    event.code = code
+    event.attempts = job.attempts
+    event.created = job.created
+    return event
+
+
+def outcome(job: Job) -> JobEvent:
+    """The recorded outcome of a job."""
+    event = about(job, job.state, job.outcome, job.reason if job.state != states.DONE else "")
+    event.size = len(job.result)
+    event.wait = job.waited
+    event.once = f"{job.id} {job.reopened()}".rstrip()
+    return event
+
+
+def reopened(job: Job) -> JobEvent:
+    """A dead job is tried again."""
+    return about(job, REOPENED)
+
+
+def firing(name: str, due: float, job: Job | None) -> JobEvent:
+    """One run of a schedule, due at ``due``; ``job`` is None if the run was skipped."""
+    event = about(job, FIRED) if job is not None else JobEvent(SKIPPED)
+    event.schedule = name
+    event.created = due
+    event.once = f"{name} {iso_time(due)}"
+    return event

@@ -1,0 +1,66 @@
+"""``jobs`` and ``job_events``: durable jobs. The attempts of a job are requests: ``requests.job`` names it.
+
+A job has a row in ``jobs`` once it has an outcome. A dead job that was reopened gets another row when it ends again. Jobs without an
+outcome are in ``job_events`` alone.
+"""
+
+from polydomo.pipeline.tables.table import UNIT, Column, Table
+
+TABLE = Table(
+    "jobs",
+    "one durable job with an outcome",
+    (
+        Column("job", "STRING", "its id: 26 characters, sorting by the time of submission"),
+        Column("broker", "STRING", "the broker that recorded the outcome"),
+        Column("run", "BIGINT", "that broker's run"),
+        Column("seq", "BIGINT", "sequence number of the journal row of the outcome"),
+        Column("service", "STRING", "its service"),
+        Column("origin", "STRING", "`job` (submitted), `request` (to a durable service), `titanic` or `schedule`"),
+        Column("key", "STRING", "its idempotency key"),
+        Column("principal", "STRING", "the principal of the client that submitted it, by the access file"),
+        Column("schedule", "STRING", "the schedule that submitted it"),
+        Column("submitted", "TIMESTAMP", "when it was submitted"),
+        Column("ended", "TIMESTAMP", "when its outcome was on disk"),
+        Column("total_us", "BIGINT", "from `submitted` to `ended`"),
+        Column("attempts", "INT", "attempts that a worker began"),
+        Column("backoff_us", "BIGINT", "time between attempts, as asked for by the backoff or by workers"),
+        Column("state", "STRING", "`done`, `dead` or `cancelled`"),
+        Column(
+            "outcome", "STRING", "`ok`, or how the last attempt failed: `failed`, `timeout`, `gave-up`, `expired`, ..."
+        ),
+        Column("reason", "STRING", "why it is dead or was cancelled"),
+        Column("result_bytes", "BIGINT", "size of the result as framed"),
+        *UNIT,
+    ),
+)
+
+EVENTS = Table(
+    "job_events",
+    "one event of a durable job, of a schedule, or of the leadership of a broker",
+    (
+        Column("time", "TIMESTAMP", "when it happened"),
+        Column("broker", "STRING", "the broker"),
+        Column("run", "BIGINT", "its run"),
+        Column("seq", "BIGINT", "sequence number of the journal row"),
+        Column(
+            "event",
+            "STRING",
+            "`accepted`, `retry`, `reopened`, `done`, `dead`, `cancelled`; `fired`, `skipped`; `leads`, `follows`",
+        ),
+        Column("job", "STRING", "id of the job"),
+        Column("service", "STRING", "its service"),
+        Column("principal", "STRING", "the principal of the client that submitted it"),
+        Column("schedule", "STRING", "the schedule that submitted it, or was due"),
+        Column("attempt", "INT", "attempts that a worker had begun"),
+        Column("outcome", "STRING", "how the attempt (`retry`) or the job ended"),
+        Column("reason", "STRING", "why"),
+        Column("wait_us", "BIGINT", "`retry`: time until the next attempt"),
+        Column(
+            "submitted",
+            "TIMESTAMP",
+            "when the job was submitted; `fired`, `skipped`: the time for which the schedule ran",
+        ),
+        Column("bytes", "BIGINT", "size of the body (`accepted`) or of the result, as framed"),
+        *UNIT,
+    ),
+)
