@@ -17,8 +17,9 @@ pytest.importorskip(
 from typer.testing import CliRunner
 
 from polydomo.cli.main import app
-from polydomo.pipeline.report import charts, load, page, svg
+from polydomo.pipeline.report import charts, load, page, services, svg
 from polydomo.pipeline.report.data import Audit, Breach, Report
+from polydomo.pipeline.report.tables import Tables
 from tests.pipeline import small
 from tests.pipeline.small import BEGIN
 
@@ -62,7 +63,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(tables: Path) -> Report:
-    return load.load(load.Tables(tables))
+    return load.load(Tables(tables))
 
 
 def test_the_whole_is_counted_from_the_requests(report: Report) -> None:
@@ -78,10 +79,10 @@ def test_services_have_their_requests_in_time_and_percentiles_of_their_histogram
     assert report.services[0] is resize and report.service_count == 4
     assert sum(sum(values) for values in resize.outcomes.values()) == resize.requests
     assert sum(resize.heat.values()) == resize.requests
-    assert len(resize.times) <= load.BINS and all(
+    assert len(resize.times) <= services.BINS and all(
         len(values) == len(resize.times) for values in resize.latency.values()
     )
-    totals = sorted(row["total_us"] for row in load.Tables(tables).rows("requests") if row["service"] == "resize")
+    totals = sorted(row["total_us"] for row in Tables(tables).rows("requests") if row["service"] == "resize")
     assert resize.p50 == pytest.approx(totals[len(totals) // 2 - 1], rel=0.02)
     assert resize.p99 == pytest.approx(totals[-(-len(totals) * 99 // 100) - 1], rel=0.02)
     assert "Capacity: 250 requests/s with 5 workers, 12.5 times the present load" in resize.capacity
@@ -89,17 +90,17 @@ def test_services_have_their_requests_in_time_and_percentiles_of_their_histogram
 
 def test_services_beyond_the_most_used_are_summed_up(tmp_path: Path) -> None:
     rows = small.tables(tmp_path, services=30)
-    views, number = load.service_views(load.Tables(tmp_path), (0, 900))
+    views, number = services.service_views(Tables(tmp_path), (0, 900))
     assert number == 31  # resize, 29 others, and the one with a wicked name
-    assert len(views) == load.SERVICES + 1 and views[-1].name == f"{31 - load.SERVICES} other services"
+    assert len(views) == services.SERVICES + 1 and views[-1].name == f"{31 - services.SERVICES} other services"
     assert sum(view.requests for view in views) == len(rows)
 
 
 @pytest.mark.parametrize("hours", [0.01, 0.3, 3, 11, 30, 130, 2000, 50_000])
 def test_however_long_the_time_the_charts_have_a_bounded_number_of_columns(hours: float) -> None:
-    window, step = load._step(hours * 3600)
-    assert hours * 3600 / step <= load.BINS
-    assert (window in load.WINDOWS and step % window == 0) or (not window and hours * 3600 <= load.SHORT)
+    window, step = services._step(hours * 3600)
+    assert hours * 3600 / step <= services.BINS
+    assert (window in services.WINDOWS and step % window == 0) or (not window and hours * 3600 <= services.SHORT)
 
 
 def test_failures_are_counted_by_reason_and_numbers_in_a_reason_do_not_divide_it(report: Report) -> None:
@@ -125,7 +126,7 @@ def test_the_slowest_are_waterfalls_of_their_turns(report: Report) -> None:
 def test_a_story_from_the_tables_knows_who_had_the_request(tables: Path) -> None:
     from polydomo.pipeline.report import stories
 
-    known = load.Tables(tables)
+    known = Tables(tables)
     row = next(row for row in known.rows("requests") if row["number"] == 901)
     hops = [hop for hop in known.rows("hops") if hop["number"] == 901]
     told = "\n".join(stories.story(row, hops))
@@ -155,7 +156,7 @@ def test_edges_beyond_the_most_used_are_one(tmp_path: Path) -> None:
         for n in range(40)
     ]
     small.write(tmp_path, "topology", rows)
-    edges = load.edges(load.Tables(tmp_path))
+    edges = load.edges(Tables(tmp_path))
     assert len({edge.source for edge in edges}) == load.NODES
     assert sum(edge.count for edge in edges) == sum(100 - n for n in range(40))
     assert f"{41 - load.NODES} other clients" in {edge.source for edge in edges}
@@ -199,7 +200,7 @@ def test_the_verdict_in_plain_words(found: Audit, kind: str, words: str) -> None
 
 def test_a_report_of_empty_tables(tmp_path: Path) -> None:
     (tmp_path / "requests").mkdir()
-    text = page.render(load.load(load.Tables(tmp_path)))
+    text = page.render(load.load(Tables(tmp_path)))
     assert "an empty journal" in text
 
 
@@ -300,11 +301,11 @@ def test_two_busy_hours_nine_days_apart_are_two_stretches(tmp_path: Path) -> Non
     }
     hours = [BEGIN, BEGIN + timedelta(days=9)]
     small.write(
-        tmp_path, "services", [{**common, "window": hour, "seconds": n} for hour in hours for n in load.WINDOWS]
+        tmp_path, "services", [{**common, "window": hour, "seconds": n} for hour in hours for n in services.WINDOWS]
     )
-    (view,), _ = load.service_views(load.Tables(tmp_path), (hours[0].timestamp(), hours[1].timestamp() + 10))
+    (view,), _ = services.service_views(Tables(tmp_path), (hours[0].timestamp(), hours[1].timestamp() + 10))
     assert view.requests == 2
-    assert len(view.times) <= load.BINS + 2 and view.times[-1] - view.times[0] > 8 * 86_400
+    assert len(view.times) <= services.BINS + 2 and view.times[-1] - view.times[0] > 8 * 86_400
     assert 'class="cut"' in page.service(view)
 
 
@@ -320,7 +321,7 @@ def test_ends_without_a_name_get_one(tmp_path: Path) -> None:
             {**edge, "kind": "bridges", "source": "b1", "target": ""},
         ],
     )
-    names = {name for edge in load.edges(load.Tables(tmp_path)) for name in (edge.source, edge.target)}
+    names = {name for edge in load.edges(Tables(tmp_path)) for name in (edge.source, edge.target)}
     assert names == {"unknown client", "echo", "unknown worker", "b1", "unknown broker"}
 
 
@@ -334,7 +335,7 @@ def test_ends_without_a_name_get_one(tmp_path: Path) -> None:
 )
 def test_the_objective_is_met_or_missed(within: int, words: str) -> None:
     row = {"requests": 100, "within": within, "target": 0.99, "objective_us": 1_000_000, "capacity": None}
-    assert load._bears(row).startswith(words)
+    assert services._bears(row).startswith(words)
 
 
 def test_waterfalls_share_one_scale(report: Report) -> None:

@@ -6,7 +6,7 @@ A running broker is asked where its journal is, and to write what it has in memo
 import asyncio
 import time
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,21 +41,27 @@ def add_to(app: typer.Typer) -> None:
 
 def trace(
     request: Annotated[
-        str, typer.Argument(metavar="REQUEST", help="Id of the request, or its number in the broker's last run.")
+        str,
+        typer.Argument(
+            metavar="REQUEST",
+            help="Id of the request or of a durable job, or number of a request in the broker's last run.",
+        ),
     ],
     journal: Directory = None,
     to: To = None,
     json: Json = False,
 ) -> None:
-    """Show every step of one request: its workers, how long it waited, and why.
+    """Show every step of one request or durable job: its workers, how long it waited, and why.
 
     **Examples**
 
     - `polydomo trace 01M7F9Y9XBAXCJK5RP00000002`
     - `polydomo trace 17`
+    - `polydomo trace "$(polydomo submit render scene.blend)"`
     - `polydomo trace 17 --journal /var/lib/polydomo/journal`
     """
     from polydomo.journal import ids
+    from polydomo.journal.job_story import job_story
     from polydomo.journal.story import story_of
 
     found = find(journal, to)
@@ -71,12 +77,15 @@ def trace(
 
         since = moment(known.accepted_ms / 1000 - 1)
     story = story_of(found.reader, run, number, since)
+    if story is None and since is not None:
+        # The ids of jobs look the same. A client makes them, and its clock may be ahead of the broker's.
+        story = job_story(found.reader, request.upper(), since - timedelta(days=1))
     print_problems(found.reader)
     if story is None:
         earlier = (
             "" if since is not None else "; a number means a request of the last run, so give the id of an earlier one"
         )
-        raise PolydomoError(f"the journal in {found.directory} has no rows of request {request}{earlier}")
+        raise PolydomoError(f"the journal in {found.directory} has no rows of a request or job {request}{earlier}")
     if json:
         show_json(
             {

@@ -40,9 +40,10 @@ def report(
     """
     try:
         from polydomo.pipeline.report import load, page
+        from polydomo.pipeline.report.tables import Tables
     except ImportError:
         raise SettingError("a report needs pyarrow (pip install 'polydomo[journal]')") from None
-    found = load.load(load.Tables(tables), journal)
+    found = load.load(Tables(tables), journal)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(page.render(found, title), encoding="utf-8")

@@ -97,7 +97,18 @@ def headline(figures: Row) -> list[tuple[str, str]]:
         ("failed", f"{number(figures['failed_rate'])}/s"),
         ("p50", latency(figures["p50_us"])),
         ("p99", latency(figures["p99_us"])),
+        *_jobs(figures.get("jobs")),
     ]
+
+
+def _jobs(jobs: Row | None) -> list[tuple[str, str]]:
+    """Durable jobs, where this broker runs them and there is something to show."""
+    if not jobs or not jobs["leads"]:
+        return []
+    opened = ", ".join(f"{number} {phase}" for phase, number in jobs["open"].items() if number)
+    shown = [("jobs", f"{opened or 'none open'}, {jobs['done']} done")] if opened or jobs["submitted"] else []
+    shown += [(name, str(jobs[name])) for name in ("retried", "dead", "schedules") if jobs[name]]
+    return shown
 
 
 def service_cells(row: Row) -> list[str]:

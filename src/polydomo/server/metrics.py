@@ -289,6 +289,14 @@ def _jobs(page: Page, server: "BrokerServer") -> None:
         "Attempts of jobs that failed and are repeated.",
         [({}, counters.retried)],
     )
+    page.family(
+        "polydomo_jobs_attempts_total", COUNTER, "Attempts of jobs that were started.", [({}, counters.started)]
+    )
+    backoff = round(counters.backoff, 6)
+    page.family("polydomo_jobs_backoff_seconds_total", COUNTER, "Waits between attempts of jobs.", [({}, backoff)])
+    page.family("polydomo_jobs_reopened_total", COUNTER, "Dead jobs that were reopened.", [({}, counters.reopened)])
+    page.family("polydomo_schedules", GAUGE, "Schedules.", [({}, len(store.durable.schedules.plans))])
+    page.family("polydomo_schedule_skipped_total", COUNTER, "Missed runs that were left out.", [({}, counters.skipped)])
     page.family("polydomo_schedule_runs_total", COUNTER, "Runs of schedules.", [({}, counters.fired)])
     page.family("polydomo_store_commits_total", COUNTER, "Transactions of the job store.", [({}, store.thread.groups)])
     page.family("polydomo_store_writes_total", COUNTER, "... and the writes in them.", [({}, store.thread.written)])

@@ -100,6 +100,10 @@ class Counters:
         self.dead = 0
         self.cancelled = 0
         self.retried = 0
+        self.backoff = 0.0  # seconds between attempts
+        self.started = 0  # attempts that were handed to the broker
+        self.reopened = 0
+        self.skipped = 0  # runs of schedules that were missed and left out
         self.fired = 0  # runs of schedules
 
 
@@ -319,6 +323,7 @@ class Jobs:
 
     def _start(self, lane: Lane, job: Job) -> None:
         lane.released += 1
+        self.counters.started += 1
         job.phase = RUNNING
         job.started = self.runner.now()
         job.worker = ""
@@ -371,6 +376,7 @@ class Jobs:
             )
             return
         self.counters.retried += 1
+        self.counters.backoff += wait
         job.due = now + wait
         job.waited += wait
         attempt["waited_us"] = microseconds(job.waited)
@@ -541,6 +547,7 @@ class Jobs:
             job = op.job
             if job is not None and op.error is None and self.leads and job.id not in self.open:
                 self._adopt(job, self.runner.now())
+                self.counters.reopened += 1
                 self.listener.job_event(events.reopened(job))
                 self._pump(job.service)
             answer(job, op.error)

@@ -150,7 +150,9 @@ class Schedules:
             row.next = following
             if op.done:
                 self.jobs.listener.job_event(firing(row.name, fired, job))
-                if job is not None:
+                if job is None:
+                    self.jobs.counters.skipped += 1
+                else:
                     self.jobs.counters.fired += 1
                     self.jobs.adopt_fired(job)
 

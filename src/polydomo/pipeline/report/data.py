@@ -87,6 +87,54 @@ class Slow:
 
 
 @dataclass
+class JobView:
+    """The durable jobs of one service."""
+
+    service: str
+    accepted: int = 0
+    done: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    reopened: int = 0
+    retries: int = 0
+    backoff: float = 0.0  # microseconds between attempts, of all jobs together
+    p50: float = 0.0  # from submission to outcome, microseconds
+    p99: float = 0.0
+
+    @property
+    def open(self) -> int:
+        """Without an outcome at the end of the journal."""
+        return max(0, self.accepted + self.reopened - self.done - self.dead - self.cancelled)
+
+
+@dataclass
+class DeadView:
+    """Jobs that died for one reason."""
+
+    outcome: str
+    service: str
+    reason: str
+    count: int
+    example: str  # a job's id
+
+
+@dataclass
+class ScheduleView:
+    name: str
+    fired: int = 0
+    skipped: int = 0
+
+
+@dataclass
+class JobsView:
+    count: int = 0  # accepted
+    leaders: int = 0  # how often a broker began to lead
+    services: list[JobView] = field(default_factory=list)
+    dead: list[DeadView] = field(default_factory=list)
+    schedules: list[ScheduleView] = field(default_factory=list)
+
+
+@dataclass
 class Report:
     since: float  # seconds since the epoch
     until: float
@@ -99,6 +147,7 @@ class Report:
     edges: list[Edge]
     failures: list[FailureView]
     slowest: list[Slow]
+    jobs: JobsView = field(default_factory=JobsView)
     notes: list[str] = field(default_factory=list)  # what the reader should know: torn segments, holes, a low level
     service_count: int = 0  # all of them, shown one by one or not
     worker_count: int = 0

@@ -5,75 +5,29 @@ frequent failures and the slowest requests are kept.
 """
 
 import heapq
-import math
 import re
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from polydomo.errors import PolydomoError, SettingError
 from polydomo.journal import ids
 from polydomo.journal.histogram import percentile
 from polydomo.journal.reader import Reader
 from polydomo.pipeline.report import stories
-from polydomo.pipeline.report.data import Audit, Breach, Edge, FailureView, Report, ServiceView, Slow, WorkerView
-from polydomo.pipeline.report.svg import duration, full, percent
+from polydomo.pipeline.report.data import Audit, Breach, Edge, FailureView, Report, Slow, WorkerView
+from polydomo.pipeline.report.jobs import jobs_view
+from polydomo.pipeline.report.services import service_views
+from polydomo.pipeline.report.tables import Row, Tables, seconds
 
-Row = dict[str, Any]
-
-SERVICES = 12  # shown one by one; a page with more is not looked at
 FAILURES = 20
 SLOWEST = 10
 WORKERS = 200
 NODES = 14  # of each column of the drawing of who calls what
-BINS = 120  # columns of a chart: more than that are finer than the eye
 REASONS = 10_000  # kept while counting
-SHORT = 300  # seconds, of which windows of 10 s would make too few columns
-WINDOWS = (10, 60, 3600)  # seconds, as in the table `services`
-IDLE = 0.2  # of the whole time: a longer time without requests is cut out of the charts
-
-
-class NoTables(PolydomoError):
-    """There are no tables where they were said to be."""
-
-
-class Tables:
-    """The tables of a directory; one that is not there is empty."""
-
-    def __init__(self, directory: str | Path) -> None:
-        if "://" in str(directory):
-            raise SettingError(f"--tables: {directory} is not a local directory; copy what is wanted of it here first")
-        self.directory = Path(directory)
-        if not (self.directory / "requests").is_dir():
-            raise NoTables(f"there are no tables in {directory}; `polydomo pipeline run` makes them")
-
-    def dataset(self, name: str) -> Any:
-        if not (self.directory / name).is_dir():
-            return None
-        found = ds.dataset(self.directory / name, format="parquet", partitioning="hive")
-        return found if found.files else None
-
-    def batches(self, name: str, columns: Sequence[str], where: Any = None) -> Iterator[pa.Table]:
-        found = self.dataset(name)
-        if found is None:
-            return
-        for batch in found.to_batches(columns=list(columns), filter=where, batch_readahead=2, fragment_readahead=1):
-            if batch.num_rows:
-                yield pa.Table.from_batches([batch])
-
-    def rows(self, name: str, columns: Sequence[str] | None = None, where: Any = None) -> list[Row]:
-        found = self.dataset(name)
-        made: list[Row] = (
-            found.to_table(columns=columns and list(columns), filter=where).to_pylist() if found is not None else []
-        )
-        return made
 
 
 def load(tables: Tables, journal: Path | None = None) -> Report:
@@ -93,6 +47,7 @@ def load(tables: Tables, journal: Path | None = None) -> Report:
         edges=edges(tables),
         failures=failures(tables, reader),
         slowest=slowest(tables),
+        jobs=jobs_view(tables),
         notes=[*(reader.problems if reader is not None else ())],
         service_count=service_count,
         worker_count=worker_count,
@@ -113,7 +68,7 @@ def spans(tables: Tables) -> tuple[float, float, Counter[str]]:
         last = max(last or high, high)
         for pair in pc.value_counts(batch["outcome"]).to_pylist():
             outcomes[pair["values"]] += pair["counts"]
-    return (_seconds(first) if first else 0.0), (_seconds(last) if last else 0.0), outcomes
+    return (seconds(first) if first else 0.0), (seconds(last) if last else 0.0), outcomes
 
 
 def brokers(tables: Tables) -> list[str]:
@@ -121,7 +76,7 @@ def brokers(tables: Tables) -> list[str]:
     for name in ("requests", "audit_rules"):
         for batch in tables.batches(name, ["broker"]):
             names.update(pc.unique(batch["broker"]).to_pylist())
-    return sorted(names)
+    return sorted(names - {""})  # rules about all brokers have none
 
 
 def audit(tables: Tables) -> Audit:
@@ -157,188 +112,6 @@ def _where(row: Row) -> str:
         parts.append(f"connection c{row['connection']}")
     parts += [text for text in (row["service"], row["detail"]) if text]
     return ", ".join(parts)
-
-
-# --- services -----------------------------------------------------------------------------------------------------------
-
-
-class _Cell:
-    """What a service did in one column of the charts."""
-
-    __slots__ = ("latency", "outcomes", "retried", "waits")
-
-    def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter()
-        self.retried = 0
-        self.waits: Counter[int] = Counter()
-        self.latency: Counter[int] = Counter()
-
-    def count(self, row: Row) -> None:
-        """One request."""
-        self.outcomes[row["outcome"]] += 1
-        self.retried += row["dispatches"] > row["hops"] + 1
-        self.waits[row["wait_bucket"]] += 1
-        self.latency[row["total_bucket"]] += 1
-
-    def add(self, row: Row) -> None:
-        """A window of `services`."""
-        self.outcomes.update(dict(row["outcomes"]))
-        self.retried += row["retried"]
-        self.waits.update(dict(row["wait_histogram"]))
-        self.latency.update(dict(row["total_histogram"]))
-
-
-def service_views(tables: Tables, span: tuple[float, float]) -> tuple[list[ServiceView], int]:
-    """The most used services and, as one more, all others together; and how many there are."""
-    asked: Counter[str] = Counter()
-    begin, end = 0.0, 0.0
-    for batch in tables.batches("services", ["service", "requests", "window"], ds.field("seconds") == WINDOWS[0]):
-        summed = batch.group_by("service").aggregate([("requests", "sum"), ("window", "min"), ("window", "max")])
-        for row in summed.to_pylist():
-            asked[row["service"]] += row["requests_sum"]
-            begin = min(begin or _seconds(row["window_min"]), _seconds(row["window_min"]))
-            end = max(end, _seconds(row["window_max"]) + WINDOWS[0])
-    if not asked:
-        return [], 0
-    shown = [name for name, _ in asked.most_common(SERVICES)]
-    rest = f"{len(asked) - len(shown)} other services"
-    if span[1] - span[0] <= SHORT:
-        stretches = [span]
-    else:
-        stretches = active(tables, begin, end)
-    window, step = _step(sum(last - first for first, last in stretches))
-    times = _columns(stretches, step)
-    cells: dict[str, dict[int, _Cell]] = {}
-
-    def at(service: str, moment: datetime) -> _Cell:
-        place = max(bisect_right(times, _seconds(moment)) - 1, 0)
-        return cells.setdefault(service if service in shown else rest, {}).setdefault(place, _Cell())
-
-    if window:
-        columns = ["window", "service", "outcomes", "retried", "wait_histogram", "total_histogram"]
-        for batch in tables.batches("services", columns, ds.field("seconds") == window):
-            for row in batch.to_pylist():
-                at(row["service"], row["window"]).add(row)
-    else:
-        columns = ["ended", "service", "outcome", "dispatches", "hops", "wait_bucket", "total_bucket"]
-        for batch in tables.batches("requests", columns):
-            for row in batch.to_pylist():
-                at(row["service"], row["ended"]).count(row)
-    capacity = capacities(tables)
-    order = [*shown, *([rest] if rest in cells and rest not in shown else [])]
-    return [_view(name, times, step, cells.get(name, {}), capacity.get(name, "")) for name in order], len(asked)
-
-
-def active(tables: Tables, begin: float, end: float) -> list[tuple[float, float]]:
-    """The stretches of time in which there were requests. Idle time between them is long, so that the charts cut it out."""
-    unit = WINDOWS[1] if end - begin <= 3 * 86_400 else WINDOWS[2]
-    busy: set[float] = set()
-    for batch in tables.batches("services", ["window"], ds.field("seconds") == unit):
-        busy.update(_seconds(moment) for moment in pc.unique(batch["window"]).to_pylist())
-    if not busy:
-        return [(begin, end)]
-    least = max(5 * unit, (end - begin) * IDLE)
-    found: list[tuple[float, float]] = []
-    for moment in sorted(busy):
-        if found and moment - found[-1][1] < least:
-            found[-1] = (found[-1][0], moment + unit)
-        else:
-            found.append((moment, moment + unit))
-    return found
-
-
-def _columns(stretches: Sequence[tuple[float, float]], step: float) -> list[float]:
-    """When each column of the charts begins."""
-    times: list[float] = []
-    for first, last in stretches:
-        base = first - first % step
-        made = [base + step * i for i in range(max(1, math.ceil((last - base) / step)))]
-        times += [moment for moment in made if not times or moment > times[-1]]
-    return times
-
-
-def _step(span: float) -> tuple[int, float]:
-    """Which of the table's windows to read, and how long a column of the charts is: at most ``BINS`` of them.
-
-    Window 0 is none: a time so short is counted anew from its requests.
-    """
-    if span <= SHORT:
-        return 0, next(step for step in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0) if span / step <= BINS)
-    for seconds in WINDOWS:
-        for times in (1, 2, 3, 6, 12, 24):
-            if span / (seconds * times) <= BINS and (seconds == WINDOWS[-1] or seconds * times <= 60 * WINDOWS[0]):
-                return seconds, float(seconds * times)
-    return WINDOWS[-1], 86_400.0 * max(1, -(-span // (86_400 * BINS)))
-
-
-def _view(name: str, times: list[float], step: float, cells: dict[int, _Cell], capacity: str) -> ServiceView:
-    empty = _Cell()
-    row = [cells.get(i, empty) for i in range(len(times))]
-    kinds: Counter[str] = Counter()
-    waits: Counter[int] = Counter()
-    latency: Counter[int] = Counter()
-    for cell in cells.values():
-        kinds.update(cell.outcomes)
-        waits.update(cell.waits)
-        latency.update(cell.latency)
-    order = sorted(kinds, key=lambda kind: (kind != "ok", -kinds[kind]))
-    return ServiceView(
-        name=name,
-        times=times,
-        step=step,
-        outcomes={kind: [float(cell.outcomes[kind]) for cell in row] for kind in order},
-        latency={f"p{p:g}": [percentile(cell.latency, p / 100) for cell in row] for p in (50, 90, 99)},
-        waits={f"p{p:g}": [percentile(cell.waits, p / 100) for cell in row] for p in (50, 99)},
-        heat={(i, bucket): float(n) for i, cell in cells.items() for bucket, n in cell.latency.items()},
-        requests=kinds.total(),
-        failed=kinds.total() - kinds["ok"] - kinds["cancelled"],
-        retries=sum(cell.retried for cell in cells.values()),
-        p50=percentile(latency, 0.5),
-        p99=percentile(latency, 0.99),
-        capacity=capacity,
-    )
-
-
-def capacities(tables: Tables) -> dict[str, str]:
-    """Capacity and objective of each service, in words, from the newest hour that has a capacity."""
-    newest: dict[str, Row] = {}
-    columns = ["window", "service", "requests", "workers", "capacity", "headroom", "objective_us", "target", "within"]
-    for row in tables.rows("capacity", columns):
-        at, before = (row["capacity"] is not None, row["window"], row["requests"]), newest.get(row["service"])
-        if before is None or at > (before["capacity"] is not None, before["window"], before["requests"]):
-            newest[row["service"]] = row
-    return {service: _bears(row) for service, row in newest.items()}
-
-
-def _bears(row: Row) -> str:
-    return " ".join(text for text in (_capacity(row), _objective(row)) if text)
-
-
-def _capacity(row: Row) -> str:
-    if row["capacity"] is None:
-        return ""
-    workers = "1 worker" if row["workers"] == 1 else f"{row['workers']} workers"
-    if row["headroom"] is None:
-        load = ""
-    elif row["headroom"] >= 1:
-        load = f", {row['headroom']:.3g} times the present load"
-    else:
-        load = f", which is less than the present load ({row['headroom']:.2f} of it)"
-    return (
-        f"Capacity: {full(row['capacity'])} requests/s with {workers}{load}; "
-        f"beyond it the mean wait exceeds {duration(row['objective_us'])}."
-    )
-
-
-def _objective(row: Row) -> str:
-    if not row["requests"]:
-        return ""
-    share = row["within"] / row["requests"]
-    met = "met" if share >= row["target"] else "missed"
-    return (
-        f"Objective {met}: {percent(share)} of requests were answered within {duration(row['objective_us'])} "
-        f"({percent(row['target'])} required)."
-    )
 
 
 # --- workers and who calls what -------------------------------------------------------------------------------------------
@@ -519,7 +292,3 @@ def _by_request(tables: Tables, requests: Iterable[str]) -> dict[str, tuple[Row,
         for hop in sorted(tables.rows("hops", None, where), key=lambda hop: int(hop["position"])):
             found[hop["request"]][1].append(hop)
     return found
-
-
-def _seconds(moment: datetime) -> float:
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from polydomo.pipeline.report import charts
-from polydomo.pipeline.report.data import Audit, FailureView, Report, ServiceView, Slow, WorkerView
+from polydomo.pipeline.report.data import Audit, FailureView, JobsView, Report, ServiceView, Slow, WorkerView
 from polydomo.pipeline.report.svg import WIDE, duration, full, percent
 
 RATIO = 1.02  # of the journal's buckets
@@ -24,6 +24,7 @@ def render(report: Report, title: str = "polydomo") -> str:
         *_section("Services", [service(view) for view in report.services], "cards"),
         *_section("Who calls what", [_topology(report)]),
         *_section("Workers", [workers(report.workers)]),
+        *(_section("Durable jobs", [jobs(report.jobs)]) if report.jobs.services or report.jobs.schedules else []),
         *_section("Failures", [failures(report.failures)]),
         *_section("Slowest requests", [slowest(report.slowest)]),
         *_section("Audit", [audit(report.audit)]),
@@ -214,6 +215,43 @@ def workers(views: Sequence[WorkerView]) -> str:
     if not rows:
         return '<p class="soft">There were no workers.</p>'
     return f'<div class="card"><h3>Utilisation</h3>{charts.bars(rows)}</div>{body}'
+
+
+def jobs(view: JobsView) -> str:
+    """Jobs by service, why some are dead, and schedules."""
+    services = table(
+        ("service", "#accepted", "#done", "#dead", "#cancelled", "#open", "#retries", "#mean backoff", "#p50", "#p99"),
+        (
+            (
+                v.service,
+                full(v.accepted),
+                full(v.done),
+                full(v.dead),
+                full(v.cancelled),
+                full(v.open),
+                full(v.retries),
+                duration(v.backoff / v.retries) if v.retries else "–",
+                duration(v.p50) if v.p50 else "–",
+                duration(v.p99) if v.p99 else "–",
+            )
+            for v in view.services
+        ),
+    )
+    dead = "".join(
+        f"<li><b>{escape(d.outcome)}</b> {escape(d.service)}: {escape(d.reason)} "
+        f'<span class="soft">({times(d.count)}, such as <code>{escape(d.example)}</code>)</span></li>'
+        for d in view.dead
+    )
+    plans = table(("schedule", "#runs", "#skipped"), ((p.name, full(p.fired), full(p.skipped)) for p in view.schedules))
+    led = f", {times(view.leaders)} a broker began to lead" if view.leaders > 1 else ""
+    return "".join(
+        (
+            f'<p class="soft">{full(view.count)} jobs accepted{led}; p50 and p99 from submission to outcome.</p>',
+            services if view.services else "",
+            f"<h3>Dead jobs</h3><ul>{dead}</ul>" if dead else "",
+            f"<h3>Schedules</h3>{plans}" if view.schedules else "",
+        )
+    )
 
 
 def failures(found: Sequence[FailureView]) -> str:

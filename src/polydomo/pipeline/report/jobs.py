@@ -1,0 +1,75 @@
+"""The report's figures of durable jobs, from the tables ``jobs`` and ``job_events``."""
+
+import re
+from collections import Counter
+
+import pyarrow.dataset as ds
+
+from polydomo.journal import histogram
+from polydomo.pipeline.report.data import DeadView, JobsView, JobView, ScheduleView
+from polydomo.pipeline.report.tables import Tables
+
+SERVICES = 40  # shown one by one
+DEAD = 20  # reasons
+SCHEDULES = 40
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+
+
+def jobs_view(tables: Tables) -> JobsView:
+    made = JobsView()
+    services: dict[str, JobView] = {}
+    _count_events(tables, made, services)
+    _add_outcomes(tables, services)
+    made.count = sum(view.accepted for view in services.values())
+    made.services = sorted(services.values(), key=lambda view: (-view.dead, -view.accepted, view.service))[:SERVICES]
+    made.dead = _dead(tables)
+    return made
+
+
+def _count_events(tables: Tables, made: JobsView, services: dict[str, JobView]) -> None:
+    schedules: dict[str, ScheduleView] = {}
+    for batch in tables.batches("job_events", ["event", "service", "schedule", "wait_us"]):
+        grouped = batch.group_by(["event", "service", "schedule"]).aggregate([("wait_us", "sum"), ("wait_us", "count")])
+        for row in grouped.to_pylist():
+            event, count = row["event"], row["wait_us_count"]
+            if event in ("fired", "skipped"):
+                plan = schedules.setdefault(row["schedule"], ScheduleView(row["schedule"]))
+                setattr(plan, event, getattr(plan, event) + count)
+            elif event == "leads":
+                made.leaders += count
+            elif row["service"]:
+                view = services.setdefault(row["service"], JobView(row["service"]))
+                view.accepted += count if event == "accepted" else 0
+                view.reopened += count if event == "reopened" else 0
+                view.retries += count if event == "retry" else 0
+                view.backoff += row["wait_us_sum"]
+    made.schedules = sorted(schedules.values(), key=lambda plan: (-plan.skipped, plan.name))[:SCHEDULES]
+
+
+def _add_outcomes(tables: Tables, services: dict[str, JobView]) -> None:
+    totals: dict[str, Counter[int]] = {}
+    for batch in tables.batches("jobs", ["service", "state", "total_us"]):
+        for row in batch.to_pylist():
+            view = services.setdefault(row["service"], JobView(row["service"]))
+            setattr(view, row["state"], getattr(view, row["state"]) + 1)
+            totals.setdefault(row["service"], Counter())[histogram.bucket(row["total_us"])] += 1
+    for service, counts in totals.items():
+        services[service].p50 = histogram.percentile(counts, 0.5)
+        services[service].p99 = histogram.percentile(counts, 0.99)
+
+
+def _dead(tables: Tables) -> list[DeadView]:
+    """Why jobs died, the most frequent reasons first; reasons that differ only in their numbers are one."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    examples: dict[tuple[str, str, str], tuple[str, str, int]] = {}
+    columns = ["job", "service", "outcome", "reason", "attempts"]
+    for batch in tables.batches("jobs", columns, ds.field("state") == "dead"):
+        for row in batch.to_pylist():
+            key = (row["outcome"], row["service"], _NUMBER.sub("N", row["reason"]))
+            counts[key] += 1
+            found = (row["job"], row["reason"], row["attempts"])
+            examples[key] = min(examples.get(key, found), found)
+    return [
+        DeadView(outcome, service, examples[outcome, service, text][1], number, examples[outcome, service, text][0])
+        for (outcome, service, text), number in counts.most_common(DEAD)
+    ]

@@ -1,0 +1,54 @@
+"""The tables of a local directory, as the report reads them: with pyarrow, in batches, without Spark."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from polydomo.errors import PolydomoError, SettingError
+
+Row = dict[str, Any]
+
+
+class NoTables(PolydomoError):
+    """There are no tables where they were said to be."""
+
+
+class Tables:
+    """The tables of a directory; one that is not there is empty."""
+
+    def __init__(self, directory: str | Path) -> None:
+        if "://" in str(directory):
+            raise SettingError(f"--tables: {directory} is not a local directory; copy what is wanted of it here first")
+        self.directory = Path(directory)
+        if not (self.directory / "requests").is_dir():
+            raise NoTables(f"there are no tables in {directory}; `polydomo pipeline run` makes them")
+
+    def dataset(self, name: str) -> Any:
+        if not (self.directory / name).is_dir():
+            return None
+        found = ds.dataset(self.directory / name, format="parquet", partitioning="hive")
+        return found if found.files else None
+
+    def batches(self, name: str, columns: Sequence[str], where: Any = None) -> Iterator[pa.Table]:
+        found = self.dataset(name)
+        if found is None:
+            return
+        for batch in found.to_batches(columns=list(columns), filter=where, batch_readahead=2, fragment_readahead=1):
+            if batch.num_rows:
+                yield pa.Table.from_batches([batch])
+
+    def rows(self, name: str, columns: Sequence[str] | None = None, where: Any = None) -> list[Row]:
+        found = self.dataset(name)
+        made: list[Row] = (
+            found.to_table(columns=columns and list(columns), filter=where).to_pylist() if found is not None else []
+        )
+        return made
+
+
+def seconds(moment: datetime) -> float:
+    """Since the epoch; a time without a zone is in UTC."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
