@@ -22,7 +22,7 @@ from bench.life import (
 )
 from bench.lives import visitor
 from polydomo.journal import schema
-from polydomo.journal.rules import RULES
+from polydomo.journal.rules import ONCE, RULES
 
 
 def plant(
@@ -41,7 +41,7 @@ def plant(
     changes = Changes()
     for _ in range(life.breaches):
         for rule in (
-            rule.id for rule in RULES if rule.broken != "allowed == 2"
+            rule.id for rule in RULES if rule.broken != "allowed == 2" and rule.shape != ONCE
         ):  # these journals have no access control
             pool = {
                 "some-outcome": "chained",

@@ -78,6 +78,15 @@ def first_come_first(rows: list[Row]) -> None:
     rows.insert(place, other)
 
 
+def twice(rows: list[Row], outcome: str, once: str) -> None:
+    """The same thing happens to a job or a schedule at two brokers."""
+    first = add(
+        rows, schema.row(schema.MESSAGES, run=rows[0]["run"], time=rows[-1]["time"], broker="b", event=schema.JOB)
+    )
+    first |= {"outcome": outcome, "once": once}
+    rows.append({**first, "run": 77, "seq": 1, "broker": "another"})
+
+
 PLANTED: list[tuple[str, Callable[[list[Row]], object]]] = [
     ("one-outcome", lambda rows: add(rows, event(rows, schema.FINAL))),
     ("one-record", lambda rows: add(rows, finished(rows))),
@@ -102,6 +111,8 @@ PLANTED: list[tuple[str, Callable[[list[Row]], object]]] = [
     ),
     ("called-with-the-right", lambda rows: event(rows, schema.ACCEPTED).update(principal="mallory", allowed=2)),
     ("given-with-the-right", lambda rows: event(rows, schema.DISPATCHED).update(principal="mallory", allowed=2)),
+    ("job-one-outcome", lambda rows: twice(rows, "done", "01JOB")),
+    ("schedule-fires-once", lambda rows: twice(rows, "fired", "nightly 2026-01-01T00:00:00.000000Z")),
     ("no-hole", lambda rows: rows.remove(event(rows, schema.CONNECTED))),
     ("no-hole", lambda rows: rows.append({**event(rows, schema.CONNECTED)})),
 ]

@@ -373,6 +373,8 @@ class Reference:
                 turns[moment(hour_of(turn["ended"]) * HOUR), turn["broker"], turn["service"]].append(turn)
         arrivals: dict[tuple[datetime, str, str, int], list[int]] = defaultdict(list)
         for row in self.records:
+            if row["job"] and row["client_protocol"] != "job":
+                continue  # it waited for the outcome of a job, not in the queue
             arrivals[moment(hour_of(row["time"]) * HOUR), row["broker"], row["service"], row["run"]].append(
                 us(row["accepted"])
             )

@@ -56,6 +56,8 @@ def with_jobs(rows: list[Row], dice: random.Random) -> list[Row]:
         if dice.random() < 0.5:
             row["principal"] = dice.choice(["anna", "bert"])
             if "worker_principal" in row:
+                if dice.random() < 0.1:
+                    row |= {"job": "01JOB", "client_protocol": dice.choice(["job", row["client_protocol"]])}
                 row["worker_principal"] = dice.choice(["", "carl"])
     runs = sorted({row["run"] for row in rows})
     last = {run: max((row for row in rows if row["run"] == run), key=lambda row: int(row["seq"])) for run in runs}

@@ -212,9 +212,10 @@ SELECT {_END} AS hour, broker, service, count(*) AS turns, count(run_us) AS time
     CAST(coalesce(sum(wait_us), 0) AS BIGINT) AS wait_us
 FROM all_turns GROUP BY ALL
 """
+# A client that waits for the outcome of a durable job is not in the queue: the attempts of the job are.
 ARRIVALS = f"""
 WITH arrived AS (
-    SELECT broker, service, epoch_us(accepted) AS us FROM whole_records UNION ALL
+    SELECT broker, service, epoch_us(accepted) AS us FROM whole_records WHERE job = '' OR client_protocol = 'job' UNION ALL
     SELECT broker, service, epoch_us(time) FROM whole_messages WHERE event IN ('requeued', 'forwarded')
 ),
 gaps AS (SELECT broker, service, us - lag(us) OVER (PARTITION BY broker, service ORDER BY us) AS gap FROM arrived)
