@@ -229,6 +229,11 @@ def in_sql(rows: list[Row]) -> set[RunOf]:
                 f"SELECT run, 0 FROM (SELECT {keys}, {totals} FROM journal WHERE number != 0 GROUP BY {keys}) JOIN runs USING (run)"
                 f" WHERE {rule.broken}"
             )
+        elif rule.shape == rules.ONCE:
+            chosen = f"SELECT * FROM journal WHERE {rules.looked_at(rule)} AND ({rule.broken}) AND once != ''"
+            last = "row_number() OVER (PARTITION BY once ORDER BY time DESC, run DESC, seq DESC)"
+            several = "count(*) OVER (PARTITION BY once)"
+            query = f"SELECT run, seq FROM (SELECT run, seq, {last} AS place, {several} AS n FROM ({chosen})) WHERE n > 1 AND place = 1"
         else:
             continue
         found |= {(rule.id, run, seq) for run, seq in db.execute(query).fetchall()}
