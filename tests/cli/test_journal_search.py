@@ -82,7 +82,7 @@ def test_a_story_from_the_directory_alone(journalled: Broker, tmp_path: Path) ->
 @pytest.mark.parametrize("request_", ["01M7FASHP2YYXW4X5800000002", "99999"])
 def test_a_request_that_nobody_knows(journalled: Broker, request_: str) -> None:
     result = run("trace", request_, "--to", journalled.url)
-    assert result.returncode == 1 and f"has no rows of request {request_}" in complaint(result)
+    assert result.returncode == 1 and f"has no rows of a request or job {request_}" in complaint(result)
 
 
 def test_not_an_id(journalled: Broker) -> None:
