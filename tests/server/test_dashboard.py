@@ -5,11 +5,13 @@ Screenshots are written to build/screenshots, to be looked at.
 """
 
 import contextlib
+import enum
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 ROOT = Path(__file__).parents[2]
 SHOTS = ROOT / "build" / "screenshots"
-VIEWS = "services workers clients requests flow jobs logs topics catalog bridges".split()
+VIEWS = "services workers clients requests flow jobs logs topics catalog bridges try".split()
 LOOKS = {"light": (1300, 900, "light"), "dark": (1300, 900, "dark"), "phone": (390, 840, "light")}
 HOSTILE = '<img src=x onerror="document.title=1">'
 QUIET = (
@@ -56,11 +58,31 @@ def broker() -> Iterator[testing.Broker]:
         worker = Worker(broker.url, concurrency=2)
         worker.add("upper", lambda call: call.text.upper())
         worker.add(HOSTILE, lambda call: call.body)
+        worker.add("order", order)
         with worker, Client(broker.url) as client:
             for number in range(20):
                 client.call("upper", f"call {number}")
             client.call(HOSTILE, "<script>document.title=2</script>")
             yield broker
+
+
+class Size(enum.Enum):
+    SMALL = "small"
+    LARGE = "large"
+
+
+@dataclass
+class Address:
+    street: str
+    number: int | None = None
+
+
+def order(name: str, to: Address, size: Size, count: int = 1, gift: bool = False, tags: list[str] | None = None) -> str:
+    """Orders something.
+
+    The reply repeats the order.
+    """
+    return f"{count} {size.value} {name} to {to.street} {to.number}, gift {gift}, tags {tags}"
 
 
 def address(broker: testing.Broker) -> str:
@@ -127,6 +149,50 @@ def test_a_call_made_from_the_page(browser: Any, broker: testing.Broker) -> None
         one.page.click("form.call button")
         one.page.wait_for_selector("output pre")
         assert one.page.inner_text("output pre") == "HELLO FROM THE PAGE"
+
+
+def test_a_typed_service_is_tried_with_a_form_of_its_parameters(browser: Any, broker: testing.Broker) -> None:
+    with Page(browser, broker, "light") as one:
+        one.page.goto(one.home + "try")
+        one.page.wait_for_url("**/#/try")
+        one.page.click("summary >> text=order")
+        form = one.page.locator("details.service[open] form")
+        form.get_by_label("name text, required").fill("ink")
+        form.get_by_label("street").fill("Elm Street")
+        form.get_by_label("size").select_option("large")
+        form.get_by_label("count").fill("many")
+        form.get_by_role("button", name="Call").click()
+        form.locator("output >> text=count: many is not an integer").wait_for()
+        form.get_by_label("count").fill("12345678901234567890")
+        form.get_by_label("tags").fill('["a"]')
+        form.get_by_role("button", name="Call").click()
+        form.locator("output pre >> text=12345678901234567890 large ink to Elm Street None, gift False").wait_for()
+        form.locator("output summary").click()
+        assert "curl 'http" in form.locator("output details pre").inner_text()
+        form.get_by_label("street").fill("")
+        form.get_by_label("gift").select_option("true")
+        for look in LOOKS:
+            width, height, scheme = LOOKS[look]
+            one.page.set_viewport_size({"width": width, "height": height})
+            one.page.emulate_media(color_scheme=scheme)
+            wide = one.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+            assert not wide
+            one.page.screenshot(path=str(SHOTS / f"try-form-{look}.png"))
+
+
+def test_any_service_is_tried_from_the_page(browser: Any, broker: testing.Broker) -> None:
+    with Page(browser, broker, "phone") as one:
+        one.open("try")
+        one.page.get_by_label("Service", exact=True).fill("upper")
+        one.page.locator("form", has_text="Service").locator("textarea").fill("from the page")
+        one.page.locator("form", has_text="Service").get_by_role("button", name="Call").click()
+        one.page.wait_for_selector("output pre >> text=FROM THE PAGE")
+        one.page.get_by_label("Service", exact=True).fill(HOSTILE)
+        one.page.get_by_label("Show partial replies").last.check()
+        one.page.locator("form", has_text="Service").locator("textarea").fill("<script>document.title=2</script>")
+        one.page.locator("form", has_text="Service").get_by_role("button", name="Call").click()
+        one.page.wait_for_selector("output pre >> text=final")
+        assert one.page.locator("main script").count() == 0 and one.page.title() != "2"
 
 
 def test_a_worker_that_dies_while_the_page_is_open(browser: Any, broker: testing.Broker) -> None:

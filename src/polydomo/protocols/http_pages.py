@@ -47,6 +47,22 @@ class FileEndpoint(Endpoint):
             session.reply(200, self.type, self.content, self.headers)
 
 
+class RedirectEndpoint(Endpoint):
+    """Sends the browser to another path of this broker."""
+
+    public = True
+
+    def __init__(self, target: str) -> None:
+        self.headers = b"Location: %b\r\nCache-Control: no-cache\r\n" % target.encode("ascii")
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        if path not in ([], [""]):
+            raise HttpError(404, f"nothing is served at {head.path[:200]}; see docs/http.md", close=False)
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        session.link.respond(302, self.headers)
+
+
 class RenderedEndpoint(Endpoint):
     """A page that a function makes anew each time, from the query: (status, content type, content)."""
 

@@ -9,7 +9,7 @@ from polydomo.errors import AccessDenied
 from polydomo.limits import LOGIN_SESSION_TIME
 from polydomo.protocols.http_api import HttpApi
 from polydomo.protocols.http_login import LoginEndpoint, cookie_of
-from polydomo.protocols.http_pages import FileEndpoint, RenderedEndpoint
+from polydomo.protocols.http_pages import FileEndpoint, RedirectEndpoint, RenderedEndpoint
 from polydomo.protocols.http_session import HttpSession, Site
 from polydomo.protocols.service_schema import ServiceSchema
 from polydomo.server.access import digest_of
@@ -47,6 +47,8 @@ def build_site(server: "BrokerServer") -> Site:
             file = FileEndpoint(name, path.read_bytes())
             file.public = True  # the page itself holds no data; what it asks for needs the rights
             site.mount("/" if path.name == "index.html" else f"/{name}", file)
+    for shortcut in ("/try", "/docs"):
+        site.mount(shortcut, RedirectEndpoint("/#/try"))
     metrics = RenderedEndpoint(lambda query: (200, CONTENT_TYPE, server.metrics.get()))
     metrics.right = (INSPECT, "metrics")
     site.mount("/metrics", metrics)

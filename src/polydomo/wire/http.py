@@ -34,6 +34,7 @@ REASONS: Final = {
     201: "Created",
     202: "Accepted",
     204: "No Content",
+    302: "Found",
     304: "Not Modified",
     400: "Bad Request",
     401: "Unauthorized",

@@ -18,6 +18,7 @@ const VIEWS = [
   ["topics", "Topics", "t"],
   ["catalog", "Catalog", "a"],
   ["bridges", "Bridges", "b"],
+  ["try", "Try", "y"],
 ];
 const HIDDEN = ["service", "request"]; // reached by links only
 
