@@ -161,7 +161,7 @@ class SimRecorder(JournalRecorder):
         for request in held:
             self._row("lost", self._tag(request), request.number, worker.number, why)
         if departure is Departure.SILENT:
-            self.node.watcher.hasty(worker)
+            self.node.watcher.lost_too_soon(worker)
 
     def requeued(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
         super().requeued(request, worker, why, queue_length, workers)

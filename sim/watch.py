@@ -247,7 +247,8 @@ class Watcher:
             entry = self.node.broker.catalog.entries[name]
             if entry.state == LOST and entry.session is not None and self._unread(entry.session.link.peer):
                 self.breach(
-                    "unheard", f"{name} was taken from the catalog for its silence, and what it has said is not read"
+                    "unread-input",
+                    f"{name} was taken from the catalog for its silence, and what it has said is not read",
                 )
 
     def _unread(self, connection: str) -> bool:
@@ -315,7 +316,7 @@ class Watcher:
                     tag = self.node.recorder.tags.get(request.number, "")
                     self.breach("overdue", f"request {request.number} {late}", tag)
 
-    def hasty(self, worker: Worker) -> None:
+    def lost_too_soon(self, worker: Worker) -> None:
         """A worker was given up for its silence: it must have been silent for as long as it may be."""
         dialog = self.dialogs.get(worker.session.link.peer)
         if dialog is None or dialog.garbled or dialog.protocol in ("memo", "bridge"):
@@ -323,12 +324,12 @@ class Watcher:
         name = worker.session.link.peer
         if self._unread(name):
             self.breach(
-                "unheard", f"worker {worker.number} was given up for its silence, and what it has said is not read"
+                "unread-input", f"worker {worker.number} was given up for its silence, and what it has said is not read"
             )
         silent = self.node.broker.now - dialog.last_heard
         if silent < self.allowed(dialog) - 0.001:
             self.breach(
-                "hasty",
+                "lost-too-soon",
                 f"worker {worker.number} was given up after {silent:.2f} s; {self.allowed(dialog):g} are allowed",
             )
 

@@ -1,5 +1,5 @@
-"""What sessions take in a hurry (``Handler.ordinary``, and memo01 by the last header) and what they take apart, whole or byte by byte,
-come to the same."""
+"""The fast path (``Handler.fast_path``, and memo01 by the last header) and the general path do the same, for input that arrives whole,
+byte by byte, or in between."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -17,7 +17,7 @@ from polydomo.wire import frames, sp
 from polydomo.wire.link import Link
 from tests.fuzz.targets import Room, target
 
-HASTY: list[type[Session]] = [Mdp1Session, MdxSession, EmqpSession]
+WITH_FAST_PATH: list[type[Session]] = [Mdp1Session, MdxSession, EmqpSession]
 EMQP = [b"", b"eMQP/1.0"]
 TOKENS = [b"00000000%d001" % number for number in range(2, 5)]  # of the requests that ``Room.honest`` leaves to others
 
@@ -48,7 +48,7 @@ class Notes(Recorder):
 
 
 def play(data: bytes, join: "Callable[[Room], Link]", step: int) -> list[object]:
-    """Everything that can be seen of a peer that joins and says ``data``."""
+    """Everything that can be observed of a peer that joins and sends ``data``."""
     notes = Notes()
     room = Room()
     room.broker.record_to(notes)
@@ -72,28 +72,28 @@ def _asked(request: Request) -> tuple[object, ...]:
     return request.number, request.service.name, bytes(request.body), request.max_attempts, times
 
 
-def compare(data: bytes, join: "Callable[[Room], Link]", patiently: "list[AbstractContextManager[object]]") -> None:
+def compare(data: bytes, join: "Callable[[Room], Link]", slowly: "list[AbstractContextManager[object]]") -> None:
     with ExitStack() as stack:
-        for each in patiently:
+        for each in slowly:
             stack.enter_context(each)
-        patient = play(data, join, max(1, len(data)))
+        general = play(data, join, max(1, len(data)))
     for step in (max(1, len(data)), 1, 7):
-        assert play(data, join, step) == patient
+        assert play(data, join, step) == general
 
 
 @target
-def in_a_hurry(data: bytes) -> None:
-    compare(data, Room.zmtp, [patch.object(kind, "has_fast_path", False) for kind in HASTY])
+def fast_path(data: bytes) -> None:
+    compare(data, Room.zmtp, [patch.object(kind, "has_fast_path", False) for kind in WITH_FAST_PATH])
 
 
 @target
-def memo_in_a_hurry(data: bytes) -> None:
+def memo_fast_path(data: bytes) -> None:
     """memo01 knows the last JOB's header, and what a RESULT begins with, by their bytes."""
     compare(data, Room.sp, [patch.object(memo_session, "LAST_ASKED", -1), patch.object(memo, "WORKER_RESULT", b"")])
 
 
 def honest() -> list[bytes]:
-    """Messages that are taken in a hurry, one after the other."""
+    """Messages that take the fast path, one after the other."""
     bodies = [b"one", b"", b"two" * 100]
     many = [[b"", b"MDPC01", b"echo", b"%d" % number] for number in range(10)]  # more than ``Room`` takes of one client
     mdp1 = [[b"", b"MDPC01", b"echo", body] for body in bodies]

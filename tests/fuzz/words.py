@@ -89,8 +89,8 @@ def corpus() -> dict[str, list[bytes]]:
         "sp_traffic": nng,
         **security.honest(),
         **web.honest(),
-        "in_a_hurry": fast_paths.honest(),
-        "memo_in_a_hurry": fast_paths.honest_memo(),
+        "fast_path": fast_paths.honest(),
+        "memo_fast_path": fast_paths.honest_memo(),
         "broker_zmtp": [b"\x00" + one for one in [*spoken, *fast_paths.honest()]]
         + [b"\x05\x00\x05topic", b"\x03\x00\x06\x01topic"],
         "broker_sp": nng + fast_paths.honest_memo(),

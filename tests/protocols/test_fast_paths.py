@@ -108,11 +108,11 @@ def steps_of(protocol: str) -> st.SearchStrategy[list[Step]]:
     return st.lists(st.one_of(client, worker), min_size=1, max_size=12)
 
 
-def play(protocol: str, steps: list[Step], hasty: bool, cuts: list[int]) -> list[object]:
+def play(protocol: str, steps: list[Step], fast: bool, cuts: list[int]) -> list[object]:
     """Everything that can be seen from outside, and what the broker noted."""
     with ExitStack() as stack:
         for kind in SESSIONS:
-            stack.enter_context(patch.object(kind, "has_fast_path", hasty))
+            stack.enter_context(patch.object(kind, "has_fast_path", fast))
         rig = Rig(policy=Policy(max_outstanding=4, max_queue=6))
         peers = [rig.peer() for _ in range(3)]
         for message in OPENING[protocol]:
@@ -157,7 +157,7 @@ def play(protocol: str, steps: list[Step], hasty: bool, cuts: list[int]) -> list
 @pytest.mark.parametrize("protocol", OPENING)
 @settings(max_examples=150)
 @given(data=st.data())
-def test_in_a_hurry_or_not_is_the_same(protocol: str, data: st.DataObject) -> None:
+def test_the_fast_and_the_general_path_do_the_same(protocol: str, data: st.DataObject) -> None:
     steps = data.draw(steps_of(protocol))
     cuts = data.draw(st.lists(st.integers(0, 200_000), max_size=4))
     patient = play(protocol, steps, False, [])
@@ -186,7 +186,7 @@ def test_the_play_has_what_it_is_about(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", OPENING)
-def test_in_a_hurry_nothing_ordinary_goes_the_long_way(protocol: str) -> None:
+def test_common_messages_take_the_fast_path(protocol: str) -> None:
     """Otherwise the plays above would compare the long way with itself."""
     kind = {"mdp1": Mdp1Session, "mdx": MdxSession, "emqp": EmqpSession}[protocol]
     rig = Rig()

@@ -7,7 +7,7 @@ accepts no new requests and finishes what it has. A drained worker gets no more 
 import json
 from typing import TYPE_CHECKING
 
-from polydomo.broker import deadlines, dispatch, outcomes, queues, service_table
+from polydomo.broker import deadlines, dispatch, open_requests, outcomes, queues, service_table
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import PARKED, QUEUED, SHUTDOWN, Request
 
@@ -173,11 +173,10 @@ class Control:
         """Cancels an open request. Its client is told, where the protocol can."""
         wanted = order.get("request")
         broker = self._broker
-        for session in broker.sessions:
-            for request in session.requests:
-                if wanted in (request.number, broker.request_name(request)) and not session.is_internal:
-                    outcomes.cancel_by_order(broker, request, "cancelled by an operator")
-                    return {"request": wanted, "state": "cancelled"}
+        request = open_requests.find(broker, wanted)
+        if request is not None and not request.session.is_internal:
+            outcomes.cancel_by_order(broker, request, "cancelled by an operator")
+            return {"request": wanted, "state": "cancelled"}
         return {"error": "not-found", "text": f"there is no open request {wanted!r}; `polydomo requests` lists them"}
 
     def check_invariants(self) -> None:

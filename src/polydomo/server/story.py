@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from polydomo.broker import builtin_services
+from polydomo.broker import builtin_services, open_requests
 from polydomo.broker.access_rules import INSPECT
 from polydomo.errors import SettingError
 from polydomo.protocols.http_inspect import InspectEndpoint
@@ -69,11 +69,8 @@ class StoryEndpoint(InspectEndpoint):
 
     def _open(self, name: str) -> Row | None:
         broker = self.server.broker
-        for session in broker.sessions:
-            for request in session.requests:
-                if broker.request_name(request) == name:
-                    return builtin_services.request_row(broker, request)
-        return None
+        request = open_requests.find(broker, name)
+        return builtin_services.request_row(broker, request) if request is not None else None
 
     async def _look_up(self, poll: StoryPoll, find: Find, name: str) -> None:
         status, answer = 404, None
