@@ -144,7 +144,7 @@ class HttpWorkerEnd(WorkerEnd):
         self.held: Job | None = None
         self.body = b""
 
-    def open(self, services: list[bytes], slots: int = 1) -> None:
+    def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
         (self.service,) = services
         self.poll()
 

@@ -348,6 +348,12 @@ MEMO_MAX_ID: Final = 255  # Ours have 16 bytes; a foreign one is echoed in DISCO
 MEMO_MAX_RUN: Final = 7 * 86_400.0  # "slow jobs taking several minutes or more": a longer timeout is cut to a week.
 MAX_FAILURE_CODE: Final = 64  # Bytes kept of a code by which a worker reports a failure; the longest of ours has 11.
 MAX_FAILURE_TEXT: Final = 4 * KIB  # ... and of its text: it goes to the client, the log and the journal.
+MDX_MAX_CREDIT: Final = (
+    10_000  # Requests an MDX worker may ask for on one connection; each costs the broker about 1 KiB.
+)
+MAX_RELEASES: Final = (
+    100  # Times that a request may come back unstarted without that counting as an attempt: an idle worker starts it.
+)
 DCP_MAX_HELD: Final = 8  # Requests a DCP worker may hold by pinging while busy.
 EMQP_MAX_SLOTS: Final = 1_000  # READYs one EventMQ worker may have outstanding.
 EMQP_MAX_HEADERS: Final = (
@@ -399,12 +405,11 @@ CONNECT_TIME_LOCAL: Final = (
 POOL_CONNECTIONS: Final = (
     16  # Connections of one client over a protocol without request ids; further calls wait in line.
 )
-MAX_BODY: Final = (
-    MAX_MESSAGE - 64 * KIB
-)  # Bytes of one body; the rest is room for the envelope of any protocol, and what frames cost each.
+ENVELOPE: Final = 64 * KIB  # Room for the envelope of any protocol, and for what frames cost each.
+MAX_BODY: Final = MAX_MESSAGE - ENVELOPE  # Bytes of one body, unless the broker announces another limit.
 MAX_ANSWER: Final = (
-    MAX_MESSAGE + 64 * KIB
-)  # What is taken from a broker: what just passed its bound may come on in a longer envelope.
+    MAX_MESSAGE + ENVELOPE
+)  # Accepted from a broker: a message just below its limit may arrive in a longer envelope.
 MAX_BODY_FRAMES: Final = MAX_FRAMES - 24  # Frames of one body; the rest is room for the envelope of any protocol.
 STREAM_BACKLOG: Final = MAX_MESSAGE  # Parts of one stream that its reader has not taken yet, in bytes.
 BACKOFF_FIRST: Final = 0.05  # The first wait before connecting again: a dropped connection should not cost a second.

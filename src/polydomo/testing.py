@@ -39,6 +39,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 
 from polydomo.client.background import Background
+from polydomo.protocols.model import Worker as BrokerWorker
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings, load
 
@@ -92,8 +93,8 @@ class Broker:
             self._background.run(self._kill(server))
 
     def wait_for(self, service: str | bytes, workers: int = 1, timeout: float = 10.0) -> None:
-        """Waits until exactly ``workers`` workers (0: none) are registered for ``service``; over MDX and MDP one with ``concurrency=4``
-        counts for four. Raises TimeoutError."""
+        """Waits until exactly ``workers`` workers (0: none) are registered for ``service``. One with ``concurrency=4`` counts for four;
+        over DCP, whose workers do not tell the broker, for one. Raises TimeoutError."""
         name = service.encode() if isinstance(service, str) else service
         try:
             self._background.run(self._until(lambda server: _workers(server, name) == workers, timeout))
@@ -133,7 +134,12 @@ class Broker:
 
 def _workers(server: BrokerServer, name: bytes) -> int:
     service = server.broker.services.get(name)
-    return 0 if service is None else len(service.workers)
+    return 0 if service is None else sum(map(_places, service.workers))
+
+
+def _places(worker: BrokerWorker) -> int:
+    """How many calls the worker runs at once, as far as the broker knows."""
+    return worker.runs or max(1, worker.auto_credit, worker.credit + len(worker.held))
 
 
 @contextlib.contextmanager

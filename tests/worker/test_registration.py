@@ -10,7 +10,7 @@ from polydomo.client.connection import Connection
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Job
 from polydomo.protocols.mdx_ends import MdxWorkerEnd
-from polydomo.worker import slot
+from polydomo.worker import registration
 
 REQUEST = [b"MDXW01", b"\x02", b"client", b"", b"1", b"body"]
 
@@ -61,10 +61,10 @@ def test_a_worker_that_answered_is_not_silent_for_longer_than_an_interval(monkey
     end = registry.worker_end("mdx")
     assert isinstance(end, MdxWorkerEnd)
     jobs: list[Job] = []
-    post = slot.Registration(end, lambda _, job: jobs.append(job))
+    post = registration.Registration(end, lambda _, job: jobs.append(job), lambda _, event: None)
     wire = Wire(clock, end)
     post.connection = cast(Connection, wire)
-    post.register([b"echo"])
+    post.register([b"echo"], 1, 0)
     for n in range(40):  # answers at every place between two beats, and times without any
         clock.run_until(100.1 + n * 7.3)
         for event in end.receive(REQUEST):
@@ -81,11 +81,11 @@ def test_a_worker_that_answers_all_the_time_does_not_beat_beside_it(monkeypatch:
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: clock)
     end = registry.worker_end("mdx")
     jobs: list[Job] = []
-    post = slot.Registration(end, lambda _, job: jobs.append(job))
+    post = registration.Registration(end, lambda _, job: jobs.append(job), lambda _, event: None)
     assert isinstance(end, MdxWorkerEnd)
     wire = Wire(clock, end)
     post.connection = cast(Connection, wire)
-    post.register([b"echo"])
+    post.register([b"echo"], 1, 0)
     for n in range(1000):
         clock.run_until(100.0 + n * 0.1)
         for event in end.receive(REQUEST):

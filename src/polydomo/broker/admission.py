@@ -11,7 +11,7 @@ from polydomo.broker.access import ADMIN, INSPECT
 from polydomo.broker.workers import SHUTTING_DOWN
 from polydomo.limits import SMALL_BODY
 from polydomo.protocols.model import Service
-from polydomo.protocols.request import DONE, OK, PARKED, SHUTDOWN, Request, new_request, new_time_limits
+from polydomo.protocols.request import ABANDON, DONE, OK, PARKED, SHUTDOWN, Request, new_request, new_time_limits
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, flat
 
@@ -96,6 +96,8 @@ def resolve(
 
 def _may_use_builtin(broker: "Broker", session: Session, name: bytes, body: Body) -> bool:
     """Whether a client may use one of the broker's own services. What changes something is the operators'."""
+    if name == ABANDON:
+        return True  # a client's own request
     if name in job_services.FOR_CLIENTS:
         return True  # the right to call the job's service is checked there
     if name == b"polydomo.schema" and flat(body)[:1] == b"{":

@@ -3,6 +3,7 @@ The work is divided among the modules of this package, which are the only ones t
 
     admission, outcomes       a request is accepted; it ends
     dispatch, queues, tokens  which worker gets which request
+    credit                    workers that hold several requests, and requests that move between workers
     workers, replies          workers come and go; what they answer
     service_table             services by name
     deadlines, liveness       time limits of requests; silence of workers
@@ -24,6 +25,7 @@ from polydomo.broker import (
     admission,
     builtin_services,
     catalog_changes,
+    credit,
     deadlines,
     dispatch,
     invariants,
@@ -60,7 +62,17 @@ from polydomo.broker.tokens import Tokens
 from polydomo.limits import SMALL_BODY, WORK_REQUEST
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Departure, Path, Service, Worker
-from polydomo.protocols.request import DONE, NO_WORKER, OK, QUEUED, Request, new_request, new_time_limits
+from polydomo.protocols.request import (
+    CANCELLED,
+    DONE,
+    NO_WORKER,
+    OK,
+    QUEUED,
+    TIMEOUT,
+    Request,
+    new_request,
+    new_time_limits,
+)
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.closing import CloseReason
@@ -202,7 +214,7 @@ class Broker(BrokerApi):
             request.max_attempts = attempts
         if deadline or max_wait or max_run:
             request.time_limits = new_time_limits(deadline, max_wait, max_run)
-        queued = target.queue_length > 0 or not (target.idle or target.partly_busy)
+        queued = target.queue_length > 0 or not (target.idle or target.partly_busy or target.prefetching)
         if self.records_messages:
             admission.admitted(self, request, queued, target.queue_length)
         if target.paused:
@@ -237,9 +249,9 @@ class Broker(BrokerApi):
     def request_batch(self, session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
         return admission.accept_batch(self, session, service, bodies, ref)
 
-    def cancel(self, request: Request, why: str) -> None:
+    def cancel(self, request: Request, why: str, expired: bool = False) -> None:
         if request.state != DONE:
-            outcomes.cancel(self, request, why)
+            outcomes.cancel(self, request, why, TIMEOUT if expired else CANCELLED)
 
     # --- workers
 
@@ -249,7 +261,7 @@ class Broker(BrokerApi):
         services: "list[bytes]",
         ref: object,
         credit: int,
-        auto_credit: bool,
+        auto_credit: int,
         heartbeat_interval: float,
         max_silence: float,
         weights: "list[int] | None" = None,
@@ -266,6 +278,18 @@ class Broker(BrokerApi):
 
     def clear_credit(self, worker: Worker) -> None:
         dispatch.clear_credit(worker)
+
+    def set_credit(self, worker: Worker, window: int, runs: int) -> None:
+        credit.set_window(self, worker, window, runs)
+
+    def release(self, worker: Worker, token: bytes) -> bool:
+        return credit.released(self, worker, token)
+
+    def kept(self, worker: Worker, token: bytes) -> None:
+        credit.kept(self, worker, token)
+
+    def give_back(self, worker: Worker, token: bytes, why: str) -> bool:
+        return credit.given_back(self, worker, token, why)
 
     def heartbeat(self, worker: Worker) -> None:
         liveness.heartbeat(self, worker)
@@ -303,7 +327,7 @@ class Broker(BrokerApi):
         if link.work_left < 0:
             link.use_up()
         only = worker.only_service
-        if only is not None and only.queue_length and worker.auto_credit and not worker.held and not worker.credit:
+        if only is not None and only.queue_length and worker.auto_credit == 1 and not worker.held and not worker.credit:
             dispatch.dispatch(self, queues.pop(only), worker)  # what ``request_answered`` does in the common case
         else:
             dispatch.request_answered(self, worker)

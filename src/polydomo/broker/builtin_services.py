@@ -17,6 +17,7 @@
 ``polydomo.catalog``   a JSON list: the services of the catalog, of all protocols
 ``polydomo.topics``    a JSON list: topics with the size and the beginning of their last value; the body may be a prefix
 ``polydomo.login``     a one-time code with which a browser logs in as this client, as a JSON object (``broker/logins.py``)
+``polydomo.abandon``   takes back the open request of this client whose id the body names (memo01)
 ``polydomo.window``    how many requests this client may usefully have outstanding for the service named in the body
 
 Orders (``broker/control.py``), each a JSON object that names a ``service``, a ``worker`` or a ``request``: ``polydomo.pause``,
@@ -35,7 +36,16 @@ from polydomo.limits import MAX_LISTED, MAX_LOG_QUERY, TOPIC_PREVIEW
 from polydomo.protocols.job_messages import answer_body, error_header
 from polydomo.protocols.json_form import iso_time, microseconds
 from polydomo.protocols.model import Service, Worker
-from polydomo.protocols.request import DONE, HELD, QUEUED, Request
+from polydomo.protocols.request import (
+    ABANDON,
+    ABANDON_MARK,
+    CLIENT_CANCELLED,
+    CLIENT_TIMEOUT,
+    DONE,
+    HELD,
+    QUEUED,
+    Request,
+)
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, flat, frame, split
 
@@ -49,7 +59,9 @@ STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # of a request 
 OWN = b"polydomo."
 NAMES = {
     OWN + name
-    for name in b"status services workers requests clients gone figures logs journal window schema topics catalog memo login".split()
+    for name in (
+        b"status services workers requests clients gone figures logs journal window abandon schema topics catalog memo login"
+    ).split()
 } | {b"mmi.service", *control.NAMES, *job_services.NAMES}
 
 
@@ -66,6 +78,8 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
         return frame(b"200" if own or broker.has_worker(asked) else b"404", False)
     if name == b"polydomo.window":
         return frame(str(window(broker, session, flat(body))).encode(), False)
+    if name == ABANDON:
+        return frame(b"200" if abandon(session, flat(body)) else b"404", False)
     rows: object
     if name == b"polydomo.status":
         rows = status(broker)
@@ -102,6 +116,18 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     else:
         return frame(b"501", False)  # "501 (Not implemented)"
     return frame(json.dumps(rows).encode(), False)
+
+
+def abandon(session: Session, body: bytes) -> bool:
+    """A client takes back one of its own requests, over a protocol that has no message for that: the request's id, and a mark if the
+    client's timeout passed. False if there is no such open request."""
+    identity, _, mark = body.partition(ABANDON_MARK)
+    request = session.find_request(identity)
+    if request is None:
+        return False
+    expired = mark == b"timeout"
+    session.broker.cancel(request, CLIENT_TIMEOUT if expired else CLIENT_CANCELLED, expired)
+    return True
 
 
 def window(broker: "Broker", session: Session, name: bytes) -> int:

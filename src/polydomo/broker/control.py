@@ -112,13 +112,12 @@ class Control:
             worker.draining = True
             worker.put_aside = worker.credit
             dispatch.clear_credit(worker)
-            worker.drained_auto, worker.auto_credit = worker.auto_credit, False
+            worker.drained_auto, worker.auto_credit = worker.auto_credit, 0
         else:
             worker.draining = False
             worker.auto_credit = worker.drained_auto
             credit, worker.put_aside = worker.put_aside, 0
-            if worker.auto_credit and not worker.held:
-                credit = max(credit, 1)
+            credit = max(credit, worker.auto_credit - len(worker.held))
             if credit:
                 dispatch.add_credit(self._broker, worker, credit)
 

@@ -54,6 +54,8 @@ def request_due(broker: "Broker", request: Request, limits: TimeLimits) -> None:
             queues.remove(request.service, request)
         elif request.state == PARKED and outcomes.unpark(broker, request):
             return
+        elif worker is not None and not worker.session.is_bridge:  # another broker knows the deadline
+            outcomes.taken_back(worker, request)  # False: the worker holds it until it answers
         outcomes.fail(broker, request, TIMEOUT, "its deadline passed")
     elif request.state == QUEUED and limits.queue_deadline and now >= limits.queue_deadline:
         queues.remove(request.service, request)

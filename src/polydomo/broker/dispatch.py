@@ -1,9 +1,11 @@
 """Dispatch: which worker gets which request.
 
 A worker may be given as many requests as it has credit. Each attempt has a token of its own, and a reply counts only under a token that
-the worker holds.
+the worker holds. Workers are chosen in this order: idle ones, then those that hold requests and can start one more, then those that only
+prefetch. A request that waits unstarted at a worker is taken back when another worker can start it (``rebalance``).
 """
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from polydomo.broker import deadlines, queues
@@ -46,15 +48,18 @@ def assign(broker: "Broker", service: Service, request: Request) -> None:
     mark_unavailable(worker)
     worker.credit -= 1
     dispatch(broker, request, worker)
+    if worker.runs:
+        note_backlog(worker)
     if worker.credit > 0:
         mark_available(worker)
 
 
 def pick_worker(service: Service, request: Request) -> Worker:
-    """The least recently used idle worker, then a busy one with credit; not the one that lost the request before, if there is another."""
+    """The least recently used idle worker, then a busy one that can start it now, then one that prefetches; not the one that lost the
+    request before, if there is another."""
     if service.weighted:
         return heaviest_worker(service)
-    pool = service.idle if service.idle else service.partly_busy
+    pool = service.idle or service.partly_busy or service.prefetching
     avoid = request.history.lost_by
     if avoid is not None:
         for worker in pool:
@@ -67,7 +72,7 @@ def heaviest_worker(service: Service) -> Worker:
     """The worker with the highest weight; among equals an idle one, then the least recently used. There must be one with credit."""
     best: Worker | None = None
     weight = 0
-    for pool in (service.idle, service.partly_busy):
+    for pool in (service.idle, service.partly_busy, service.prefetching):
         for worker in pool:
             own = service.workers[worker]
             if best is None or own > weight:
@@ -107,13 +112,21 @@ def serve_worker(broker: "Broker", worker: Worker) -> None:
                 break
             worker.credit -= 1
             dispatch(broker, queues.pop(service), worker)
+    if worker.runs:
+        note_backlog(worker)
     if worker.credit > 0:
         mark_available(worker)
+        if only is None:
+            for service in worker.services:
+                if service.backlogged:
+                    rebalance(broker, service, worker)
+        elif only.backlogged:
+            rebalance(broker, only, worker)
 
 
 def serve_queue(broker: "Broker", service: Service) -> None:
     """Requests may be queued and workers may have credit: dispatch as many as possible."""
-    while service.queue_length and (service.idle or service.partly_busy):
+    while service.queue_length and (service.idle or service.partly_busy or service.prefetching):
         assign(broker, service, queues.pop(service))
     if service.remote and service.queue_length and not service.workers:
         broker.bridging.send_queued(service)
@@ -121,6 +134,9 @@ def serve_queue(broker: "Broker", service: Service) -> None:
 
 def mark_available(worker: Worker) -> None:
     """The worker has credit: its services may pick it."""
+    if worker.runs:
+        _mark_prefetcher(worker)
+        return
     busy = bool(worker.held)
     for service in worker.services:
         if busy:
@@ -131,10 +147,56 @@ def mark_available(worker: Worker) -> None:
             service.idle[worker] = None
 
 
+def _mark_prefetcher(worker: Worker) -> None:
+    held = len(worker.held)
+    for service in worker.services:
+        if not held:
+            chosen = service.idle
+        elif held < worker.runs:
+            chosen = service.partly_busy
+        else:
+            chosen = service.prefetching
+        for pool in (service.idle, service.partly_busy, service.prefetching):
+            if pool is not chosen:
+                pool.pop(worker, None)
+        chosen[worker] = None
+
+
 def mark_unavailable(worker: Worker) -> None:
+    runs = worker.runs
     for service in worker.services:
         service.idle.pop(worker, None)
         service.partly_busy.pop(worker, None)
+        if runs:
+            service.prefetching.pop(worker, None)
+
+
+def note_backlog(worker: Worker) -> None:
+    """A worker that prefetches was given requests: it may have some that it has not started."""
+    if len(worker.held) > worker.runs:
+        for service in worker.services:
+            service.backlogged[worker] = None
+
+
+def rebalance(broker: "Broker", service: Service, worker: Worker) -> None:
+    """The worker can start requests, and none is queued: asks other workers to release requests that they have not started."""
+    free = worker.credit
+    if worker.runs:
+        free = min(free, worker.runs - len(worker.held))
+    if free <= 0 or broker.draining or service.paused:
+        return
+    for holder in list(service.backlogged):
+        if len(holder.held) <= holder.runs:
+            del service.backlogged[holder]
+        elif holder is not worker:
+            # It starts requests in the order in which it got them.
+            for request in islice(holder.held.values(), holder.runs, None):
+                if request.service is service and request.state == HELD and not request.history.revoked:
+                    request.own_history().revoked = True
+                    holder.session.revoke_request(holder, request)
+                    free -= 1
+                    if not free:
+                        return
 
 
 def add_credit(broker: "Broker", worker: Worker, count: int = 1) -> None:
@@ -158,9 +220,9 @@ def clear_credit(worker: Worker) -> None:
 
 
 def request_answered(broker: "Broker", worker: Worker) -> None:
-    """The worker has answered a request. A worker that holds nothing more takes another one, if its protocol says so."""
-    if worker.auto_credit and not worker.held and not worker.credit:
-        worker.credit = 1
+    """The worker has answered a request. It takes another one without asking, if its protocol says so."""
+    if len(worker.held) + worker.credit < worker.auto_credit:
+        worker.credit += 1
     if worker.credit > 0:
         serve_worker(broker, worker)
 

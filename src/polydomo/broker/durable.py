@@ -279,7 +279,7 @@ class Durable(Runner, ScheduleContext):
         job.headers, job.trace = session.facts_of(ref)
         if attempts:
             job.backoff = replace(self.jobs.backoff_of(job), attempts=attempts)
-        if deadline:
+        if deadline and not session.deadline_is_patience:
             job.expires = now + max(0.0, deadline - broker.now)
         if unique:
             job.key = "id:" + hashlib.sha256(b"%b\0%b\0%b" % (unique, name, content)).hexdigest()

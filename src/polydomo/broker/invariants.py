@@ -70,11 +70,12 @@ def _service(broker: "Broker", service: Service) -> None:
         assert broker.bridging.learned[worker].get(service.name) is service, (
             f"{who} is offered by a bridge that knows nothing of it"
         )
-    for name, pool in (("idle", service.idle), ("spare", service.partly_busy)):
+    pools = (("idle", service.idle), ("spare", service.partly_busy), ("prefetching", service.prefetching))
+    for name, pool in (*pools, ("backlogged", service.backlogged)):
         for worker in pool:
             assert worker in service.workers, f"{who} has a {name} worker {worker.number} that does not offer it"
     if service.queue_length:
-        assert not service.idle and not service.partly_busy, f"requests wait in {who} while workers are free"
+        assert not any(pool for _, pool in pools), f"requests wait in {who} while workers are free"
     known = service.workers or service.queue_length or service.remote
     assert known, f"{who} has neither workers nor requests and was not forgotten"
     if service.queue_length and not service.workers and service.remote:
@@ -99,7 +100,15 @@ def _worker(broker: "Broker", worker: Worker) -> None:
         assert broker.services.get(service.name) is service, f"{who} offers {service.name!r}, which was forgotten"
         assert worker in service.workers, f"{who} offers {service.name!r}, which does not know it"
         assert (worker in service.idle) == bool(worker.credit and not worker.held), f"{who} is wrongly (not) idle"
-        assert (worker in service.partly_busy) == bool(worker.credit and worker.held), f"{who} is wrongly (not) spare"
+        later = bool(worker.runs) and len(worker.held) >= worker.runs
+        busy = bool(worker.credit and worker.held)
+        assert (worker in service.partly_busy) == (busy and not later), f"{who} is wrongly (not) spare"
+        assert (worker in service.prefetching) == (busy and later), f"{who} is wrongly (not) prefetching"
+        if worker.runs and len(worker.held) > worker.runs:
+            assert worker in service.backlogged, f"{who} has requests that it has not started, and nothing moves them"
+    if worker.auto_credit > 1:
+        room = max(0, worker.auto_credit - len(worker.held))
+        assert worker.credit == room, f"{who} has room for {room} requests and a credit of {worker.credit}"
     for token, request in worker.held.items():
         assert request.token == token, f"{who} holds request {request.number} under an old token"
         if request.state != DONE:
@@ -155,7 +164,7 @@ def _open(broker: "Broker", request: Request) -> None:
     assert held <= broker.policy.max_message, f"{who} holds more partials than a message may have bytes"
     assert len(parts.bodies) <= limits.MAX_BODY_FRAMES + 1, f"{who} holds more partials than a body may have frames"
     assert not (parts.bodies and course.partials), f"{who} holds partials of a client that takes them"
-    allowed = course.attempts_before_forward + (request.max_attempts or broker.policy.attempts)
+    allowed = course.attempts_before_forward + (request.max_attempts or broker.policy.attempts) + course.releases
     assert request.attempts <= allowed, f"{who} was tried too often"
 
 

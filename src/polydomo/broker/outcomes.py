@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import deadlines, dispatch, queues, service_table
 from polydomo.limits import SMALL_BODY
+from polydomo.protocols.model import Worker
 from polydomo.protocols.request import (
     CANCELLED,
     DENIED,
@@ -95,25 +96,28 @@ def deny(broker: "Broker", request: Request) -> None:
     request.session.send_failure(request, DENIED, broker.refusal)
 
 
-def cancel(broker: "Broker", request: Request, why: str) -> None:
-    """The client does not wait any more. A worker that holds the request may finish it, unless its protocol can take it back."""
+def cancel(broker: "Broker", request: Request, why: str, outcome: str = CANCELLED) -> None:
+    """The client does not wait any more. A worker that holds the request is told, if its protocol can do that; it may finish the request
+    otherwise, and its reply is dropped."""
     worker = request.worker
     if request.state == QUEUED:
         queues.remove(request.service, request)
     elif request.state == PARKED:
         if unpark(broker, request):
             return
-    elif (
-        worker is not None
-        and not worker.orphaned_until
-        and not worker.session.disconnected
-        and worker.session.cancel_request(worker, request)
-    ):
+    elif worker is not None and taken_back(worker, request):
         del worker.held[request.token]
-        end(broker, request, CANCELLED, why)
+        end(broker, request, outcome, why)
         dispatch.request_released(broker, worker)
         return
-    end(broker, request, CANCELLED, why)
+    end(broker, request, outcome, why)
+
+
+def taken_back(worker: Worker, request: Request) -> bool:
+    """Tells the worker that nobody waits for the request. True if it does not hold the request any more."""
+    if worker.orphaned_until or worker.session.disconnected:
+        return False
+    return worker.session.cancel_request(worker, request)
 
 
 def cancel_by_order(broker: "Broker", request: Request, why: str) -> None:

@@ -32,6 +32,9 @@ class Recorder:
         """The worker ends a request that already has its outcome."""
 
     def credit_added(self, worker: Worker, count: int) -> None: ...
+    def window_set(self, worker: Worker, change: int, runs: int) -> None:
+        """The worker may hold ``change`` requests more than before (fewer, if negative), and runs ``runs`` at once."""
+
     def published(self, session: Session, topic: bytes, body: Body) -> None: ...
 
     # --- every request
@@ -57,6 +60,9 @@ class Recorder:
 
     def requeued(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
         """The queue now has ``queue_length`` requests and the service ``workers`` workers other than this one."""
+
+    def released(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
+        """The worker released a request that it had not started: it is at the head of its queue."""
 
     def forwarded(self, request: Request, worker: Worker, service: bytes, queue_length: int, workers: int) -> None:
         """The other service has ``queue_length`` requests before this one, and ``workers`` workers."""

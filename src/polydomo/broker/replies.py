@@ -127,6 +127,7 @@ def _move_to(broker: "Broker", request: Request, name: bytes, body: Body, ref: o
     history = request.own_history()
     history.forwards += 1
     history.attempts_before_forward = request.attempts
+    history.releases = 0
     request.state = QUEUED
     queues.push(service, request)
     if request.time_limits is not None:

@@ -21,7 +21,7 @@ def register(
     services: "list[bytes]",
     ref: object,
     credit: int,
-    auto_credit: bool,
+    auto_credit: int,
     heartbeat_interval: float,
     max_silence: float,
     weights: "list[int] | None",
@@ -139,6 +139,7 @@ def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> No
         requeue(broker, request, worker, why)
     for service in worker.services:
         del service.workers[worker]
+        service.backlogged.pop(worker, None)
         if not service.workers:
             service.no_worker_since = broker.now
             service.weighted = False
@@ -160,36 +161,60 @@ def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> No
 
 def requeue(broker: "Broker", request: Request, worker: Worker, why: str) -> None:
     """The worker does not hold the request any more: it goes back to the head of its queue, or ends."""
-    request.worker = None
     worker.failures += 1
     if request.state == DONE:
+        request.worker = None
         return
+    _requeue(broker, request, worker, why)
+
+
+def take_back(broker: "Broker", request: Request, worker: Worker) -> None:
+    """The worker released the request without having started it, which does not count as an attempt."""
+    history = request.own_history()
+    history.revoked = False
+    # A worker that releases everything must not keep a request for ever.
+    counts = history.partials > 0 or history.releases >= limits.MAX_RELEASES
+    if not counts:
+        history.releases += 1
+    _requeue(broker, request, worker, "it had not been started", moved=not counts)
+
+
+def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved: bool = False) -> None:
+    request.worker = None
     outcomes.drop_held_partials(broker, request)  # they belong to the attempt that was lost
     policy = broker.policy
-    allowed = request.max_attempts or policy.attempts
     history = request.own_history()
+    allowed = (request.max_attempts or policy.attempts) + history.releases
     tried = request.attempts - history.attempts_before_forward
     if history.partials and not policy.requeue_after_partial:
         text = f"its worker was lost after {history.partials} partials ({why})"
         outcomes.fail(broker, request, INTERRUPTED, text)
     elif tried >= allowed:
         outcomes.fail(broker, request, GAVE_UP, f"{tried} workers were lost with it, the last one: {why}")
-    elif broker.draining:
+    elif broker.draining and not moved:
         outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
     else:
         service = request.service
         others = len(service.workers) - (worker in service.workers)
         history.lost_by = worker.session
-        service.requeued += 1
+        if not moved:
+            service.requeued += 1
         if service.paused:
-            broker.recorder.requeued(request, worker, why, service.queue_length, others)
+            _record_requeue(broker, request, worker, why, others, moved)
             broker.control.hold(request)
             return
         request.state = QUEUED
         queues.push_front(service, request)
         if request.time_limits is not None:
             deadlines.start_waiting(broker, request, request.time_limits)
-        broker.recorder.requeued(request, worker, why, service.queue_length, others)
+        _record_requeue(broker, request, worker, why, others, moved)
+
+
+def _record_requeue(broker: "Broker", request: Request, worker: Worker, why: str, others: int, moved: bool) -> None:
+    if moved:
+        broker.recorder.released(request, worker, why, request.service.queue_length, others)
+    else:
+        broker.recorder.requeued(request, worker, why, request.service.queue_length, others)
 
 
 def end_unserved(broker: "Broker", service: Service) -> None:

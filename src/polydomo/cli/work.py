@@ -40,6 +40,10 @@ def work(
     concurrency: Annotated[
         int, typer.Option("--concurrency", "-n", metavar="N", min=1, help="Calls to serve at once.")
     ] = 1,
+    prefetch: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="Calls to hold beyond those that run, for short calls; not over MDP."),
+    ] = 0,
     echo: Annotated[
         bool, typer.Option("--echo", help="Reply with the request's body instead of running a program.")
     ] = False,
@@ -96,7 +100,7 @@ def work(
         raise SettingError(f"--log-level: {error}, not {log_level!r}") from None
     url = options.address(to)
     name = options.protocol_name(protocol)
-    more = {**options.of_protocol(name, type_size, frame0), "name": worker_name}
+    more = {**options.of_protocol(name, type_size, frame0), "name": worker_name, "prefetch": prefetch}
     logs.setup(log_json, level)
     raise_file_limit(FILES + FILES_PER_CALL * concurrency)
     logging.getLogger("polydomo.worker").addFilter(RepeatedLineFilter())
@@ -200,7 +204,7 @@ class RepeatedLineFilter(logging.Filter):
         self.until = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        from polydomo.worker.slot import CALL_FAILED
+        from polydomo.worker.service_connection import CALL_FAILED
 
         if record.msg == CALL_FAILED:
             return True

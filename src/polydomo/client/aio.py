@@ -194,6 +194,10 @@ class AsyncClient:
                 await _before_next(error, backoff, deadline)
                 attempt += 1
 
+    def cancels(self) -> bool:
+        """Whether giving up a call (its timeout, ``task.cancel()``) cancels the request at the broker."""
+        return self._pool.cancels()
+
     async def submit_job(
         self,
         service: str | bytes,

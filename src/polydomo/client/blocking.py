@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from polydomo.client.aio import AsyncClient
 from polydomo.client.background import Background
+from polydomo.client.call_future import CallFuture
 from polydomo.client.message import Frame, Headers, Result
 from polydomo.client.retry import Retries
 from polydomo.client.security import Security
@@ -118,10 +119,13 @@ class Client:
         check: bool = False,
         headers: Headers | None = None,
     ) -> "Future[Result]":
-        """Like ``call``, without waiting: ``.result()`` of what it returns waits. Cancelling that gives the call up."""
-        return self._background.submit(
-            self._client.call(service, *body, timeout=timeout, retries=retries, check=check, headers=headers)
-        )
+        """Like ``call``, without waiting: ``.result()`` of what it returns waits.
+
+        Its ``cancel()`` returns True if the call is cancelled: the broker drops the request if it is queued, and tells the worker if it
+        runs. It returns False if the call is over, or if the broker cannot be told; then the call goes on.
+        """
+        call = self._client.call(service, *body, timeout=timeout, retries=retries, check=check, headers=headers)
+        return CallFuture(self._background.submit(call), self._client.cancels)
 
     def stream(
         self,

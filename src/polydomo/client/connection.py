@@ -13,8 +13,16 @@ from typing import cast
 from polydomo.client import discovery
 from polydomo.client.security import proof_of
 from polydomo.errors import AccessDenied, ConnectionLost, NotConnected, PolydomoError, ProtocolViolation
-from polydomo.limits import KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, MAX_ANSWER
-from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
+from polydomo.limits import (
+    ENVELOPE,
+    KEEPALIVE_COUNT,
+    KEEPALIVE_IDLE,
+    KEEPALIVE_INTERVAL,
+    MAX_ANSWER,
+    MAX_BODY,
+    MAX_MESSAGE,
+)
+from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Event, WorkerEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.address import DISCOVER, IPC, Address
 from polydomo.wire.closing import CloseCause, CloseReason
@@ -23,7 +31,7 @@ from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import Bounds, ZmtpLink
 
 End = ClientEnd | WorkerEnd
-BOUNDS = Bounds(max_frame=MAX_ANSWER, max_message=MAX_ANSWER)
+BOUNDS = Bounds(max_frame=MAX_ANSWER, max_message=MAX_ANSWER, extensions=ANNOUNCED)
 
 
 class Connection(asyncio.Protocol, Handler):
@@ -55,6 +63,7 @@ class Connection(asyncio.Protocol, Handler):
         self._scheduled = False
         self._choked: asyncio.Future[None] | None = None  # the broker does not read: writers wait for this
         self._violation: ProtocolViolation | None = None
+        self.max_body = MAX_BODY  # bytes of a body that the broker accepts, as far as it says
 
     def _make_link(self) -> Link:
         if self.end.wire == "sp":
@@ -199,6 +208,12 @@ class Connection(asyncio.Protocol, Handler):
     # --- from the link --------------------------------------------------------------------------------------------------
 
     def on_open(self) -> None:
+        agreed = self.end.agreed = self._link.extensions
+        if agreed.max_message:
+            self.max_body = max(1, agreed.max_message - ENVELOPE)
+            if agreed.max_message > MAX_MESSAGE and isinstance(self._link, ZmtpLink):
+                largest = agreed.max_message + ENVELOPE
+                self._link.bounds = Bounds(max_frame=largest, max_message=largest)
         if not self.opened.done():
             self.opened.set_result(None)
 

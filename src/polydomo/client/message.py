@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES
+from polydomo.protocols.request import TOO_LARGE
 
 Frame: TypeAlias = bytes | bytearray | memoryview | str
 Headers: TypeAlias = Mapping[str, str | float | None]  # True is one without a value, False and None are none
@@ -54,13 +55,12 @@ class Result(Message):
 
 
 def encode(body: Iterable[Frame]) -> list[bytes]:
-    """Frames as bytes; text becomes UTF-8. Raises CallFailed for a body that no broker would take.
+    """Frames as bytes; text becomes UTF-8. Raises CallFailed for more frames than a broker accepts. ``check_size`` checks their size.
 
     >>> encode(["zażółć", b"raw"])
     [b'za\\xc5\\xbc\\xc3\\xb3\\xc5\\x82\\xc4\\x87', b'raw']
     """
     frames: list[bytes] = []
-    size = 0
     for frame in body:
         if isinstance(frame, bytes):
             content = frame
@@ -72,10 +72,17 @@ def encode(body: Iterable[Frame]) -> list[bytes]:
             raise TypeError(
                 f"a frame is bytes or str, not {type(frame).__name__}; json.dumps() makes one of most things"
             )
-        size += len(content)
         frames.append(content)
-    if size > MAX_BODY:
-        raise CallFailed("too-large", f"a body of {size} bytes, the bound is {MAX_BODY}")
     if len(frames) > MAX_BODY_FRAMES:
-        raise CallFailed("too-large", f"a body of {len(frames)} frames, the bound is {MAX_BODY_FRAMES}")
+        raise CallFailed(TOO_LARGE, f"the body has {len(frames)} frames; the limit is {MAX_BODY_FRAMES}")
     return frames
+
+
+def check_size(body: list[bytes], limit: int = MAX_BODY) -> None:
+    """Raises CallFailed for a body that is larger than the broker accepts."""
+    size = sum(map(len, body))
+    if size > limit:
+        raise CallFailed(
+            TOO_LARGE,
+            f"the body has {size} bytes; the limit is {limit} (limits.max_message of the broker, less room for the envelope)",
+        )

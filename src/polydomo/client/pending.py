@@ -14,6 +14,7 @@ class Pending:
     """One open call. Its outcome is set once; whatever comes later is nothing."""
 
     done = False
+    expired = False  # its timeout passed
 
     def __init__(self, service: bytes, headers: bytes) -> None:
         self.service = service
@@ -35,6 +36,7 @@ class Pending:
             self.end(CallFailed(failure.code, failure.text))
 
     def expire(self, seconds: float) -> None:
+        self.expired = True
         self.end(CallTimeout(f"no reply from {self.service.decode(errors='replace')} within {seconds:.3g} s"))
 
 

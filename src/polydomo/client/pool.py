@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from polydomo.client.connection import Connection, connect
+from polydomo.client.message import check_size
 from polydomo.client.pending import Pending
 from polydomo.client.retry import Backoff
 from polydomo.errors import CallTimeout, NotConnected, PolydomoError
@@ -28,16 +29,20 @@ class PooledConnection:
         self._on_lost = on_lost
 
     def ask(self, key: int, pending: Pending, body: list[bytes], timeout: float) -> None:
+        check_size(body, self.connection.max_body)
         self.end.request(key, pending.service, body, timeout, pending.headers)
         self.calls[key] = pending
         self.connection.flush_soon()
 
     def finish(self, key: int) -> None:
         """The caller has its outcome, or does not wait for one any more."""
-        if self.calls.pop(key, None) is not None:
-            self.end.forget(key)
-            if not self.end.concurrent:
-                # Without ids a late reply would be taken for the reply to the next request: the connection is closed.
+        pending = self.calls.pop(key, None)
+        if pending is not None:
+            self.end.cancel(key, pending.expired)
+            if self.end.concurrent:
+                self.connection.flush_soon()
+            else:
+                # Without ids a late reply would be taken for the reply to the next request: the connection is closed, which cancels it.
                 self.connection.close("a request on it was given up", abort=True)
 
     def on_event(self, event: Event) -> None:
@@ -80,6 +85,10 @@ class Pool:
     async def acquire(self, deadline: float) -> PooledConnection:
         """A connection that is up. Raises NotConnected, or CallTimeout if the deadline passes in the queue."""
         raise NotImplementedError
+
+    def cancels(self) -> bool:
+        """Whether giving up a call cancels it at the broker."""
+        return True
 
     def release(self, pooled: PooledConnection) -> None:
         """The call for which the connection was acquired has ended."""
@@ -186,6 +195,9 @@ class SharedPool(Pool):
                 return dialing.result()
             if not isinstance(error, NotConnected) or self.closed or loop.time() + self._backoff.first >= limit:
                 raise error
+
+    def cancels(self) -> bool:
+        return self._shared is None or self._shared.end.cancels
 
     def move_on(self) -> bool:
         if not super().move_on():

@@ -12,7 +12,7 @@ from typing import Self
 
 from polydomo.client.background import Background
 from polydomo.client.connection import Connection, connect
-from polydomo.client.message import Frame, encode
+from polydomo.client.message import Frame, check_size, encode
 from polydomo.client.retry import Backoff
 from polydomo.client.security import Security, target
 from polydomo.errors import NotConnected, PolydomoError, ProtocolViolation
@@ -72,7 +72,9 @@ class Publisher:
     def publish(self, topic: str | bytes, *body: Frame) -> bool:
         """Queues a message. False if it was dropped: the queue is full, or the publisher closed."""
         name = topic.encode() if isinstance(topic, str) else topic
-        length = self._queue.put([name, *encode(body)])
+        frames = encode(body)
+        check_size(frames)
+        length = self._queue.put([name, *frames])
         if length == 1:
             self._background.loop.call_soon_threadsafe(self._sender.news.set)
         return length > 0

@@ -305,7 +305,7 @@ class JournalRecorder(Recorder):
             int(worker is not None and request.token not in worker.held),
             request.attempts,
             course.attempts_before_forward,
-            request.max_attempts,
+            self._max_attempts(request),
             course.forwards,
             course.first_dispatched or request.dispatched,
             course.first_partial,
@@ -355,6 +355,16 @@ class JournalRecorder(Recorder):
 
     def credit_added(self, worker: Worker, count: int) -> None:
         self._step(schema.GRANTED, connection=worker.session.number, worker=worker.number, credit=count)
+
+    def window_set(self, worker: Worker, change: int, runs: int) -> None:
+        self._step(
+            schema.GRANTED, connection=worker.session.number, worker=worker.number, credit=change, auto=max(1, runs)
+        )
+
+    def _max_attempts(self, request: Request) -> int:
+        """How many attempts it may have, those included that were not started; 0: as many as other requests."""
+        releases = request.history.releases
+        return (request.max_attempts or self.run.attempts) + releases if releases else request.max_attempts
 
     def published(self, session: Session, topic: bytes, body: Body) -> None:
         self.inner.published(session, topic, body)
@@ -406,7 +416,7 @@ class JournalRecorder(Recorder):
             worker=worker.number,
             service=services_of(worker),
             credit=0 if known else worker.credit,
-            auto=int(worker.auto_credit),
+            auto=min(1, worker.auto_credit),
             reason="one more service" if known else "",
         )
 
@@ -442,7 +452,15 @@ class JournalRecorder(Recorder):
 
     def requeued(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
         self.inner.requeued(request, worker, why, queue_length, workers)
-        self._about(schema.REQUEUED, request, worker, queue=queue_length, workers=workers, reason=why)
+        self._requeue(request, worker, why, queue_length, workers)
+
+    def released(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
+        self.inner.released(request, worker, why, queue_length, workers)
+        self._requeue(request, worker, why, queue_length, workers)
+
+    def _requeue(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
+        free = int(worker.alive)  # one that is not lost can take another request
+        self._about(schema.REQUEUED, request, worker, released=free, queue=queue_length, workers=workers, reason=why)
 
     def forwarded(self, request: Request, worker: Worker, service: bytes, queue_length: int, workers: int) -> None:
         self.inner.forwarded(request, worker, service, queue_length, workers)

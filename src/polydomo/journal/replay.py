@@ -135,7 +135,7 @@ class Core:
                 self.broker.add_service(known, name)
             return
         worker = self.broker.register_worker(
-            self.actors[row["connection"]], names, None, row["credit"], bool(row["auto"]), 0.0, 0.0
+            self.actors[row["connection"]], names, None, row["credit"], row["auto"], 0.0, 0.0
         )
         if worker is None:
             self.unlike.append(f"row {row['seq']}: the broker refused a worker: {self.broker.refusal}")
@@ -143,7 +143,11 @@ class Core:
             self.workers[row["worker"]] = worker
 
     def _granted(self, row: Row) -> None:
-        self.broker.add_credit(self.workers[row["worker"]], row["credit"])
+        worker = self.workers[row["worker"]]
+        if row["auto"]:
+            self.broker.set_credit(worker, worker.auto_credit + row["credit"], row["auto"])
+        else:
+            self.broker.add_credit(worker, row["credit"])
 
     def _left(self, row: Row) -> None:
         self.broker.worker_left(self.workers[row["worker"]], row["reason"])
@@ -186,6 +190,12 @@ class Core:
             self.broker.cancel(
                 request, row["reason"]
             )  # the clock's decision; where it was something else, it is done already
+
+    def _requeued(self, row: Row) -> None:
+        if row["released"]:  # otherwise its worker was lost, which is another row
+            held = self._held(row)
+            if held is not None:
+                self.broker.release(*held)
 
     def _forwarded(self, row: Row) -> None:
         held = self._held(row)

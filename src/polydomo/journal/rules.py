@@ -72,7 +72,7 @@ COUNTERS = (
         "freed",
         WORKER,
         MESSAGES,
-        (schema.FINAL, schema.FAILED, schema.FORWARDED, schema.UNHEARD),
+        (schema.FINAL, schema.FAILED, schema.FORWARDED, schema.UNHEARD, schema.REQUEUED),
         where="released == 1",
     ),
     Counter("goings", WORKER, MESSAGES, (schema.LEFT, schema.LOST)),

@@ -151,8 +151,18 @@ _MESSAGES = (
     Column("size", LONG, 1, "size of the body with its framing, in bytes"),
     Column("queue", INT, 1, "length of the service's queue after this event"),
     Column("workers", INT, 1, "workers that offer the service"),
-    Column("credit", INT, 1, "`registered`, `granted`: credit that the worker gave, in requests"),
-    Column("auto", SHORT, 1, "`registered`: 1 if the worker gets one credit whenever it holds no request"),
+    Column(
+        "credit",
+        INT,
+        1,
+        "`registered`, `granted`: credit that the worker gave, in requests; negative if it took some back",
+    ),
+    Column(
+        "auto",
+        SHORT,
+        1,
+        "`registered`: 1 if the worker gets a credit back with each reply; `granted`: requests it runs at once, if it named a window",
+    ),
     Column("silence_us", LONG, 1, "`late`, `lost`: how long the worker had been silent"),
     Column("allowed_us", LONG, 1, "`late`, `lost`: how long it may be silent; 0: no limit"),
     Column(

@@ -151,6 +151,10 @@ class Watcher(JournalRecorder):
         if not self._full_up():
             super().credit_added(worker, count)
 
+    def window_set(self, worker: Worker, change: int, runs: int) -> None:
+        if not self._full_up():
+            super().window_set(worker, change, runs)
+
     def published(self, session: Session, topic: bytes, body: Body) -> None:
         if not topic.startswith(TOPIC) and not self._full_up():
             super().published(session, topic, body)

@@ -5,9 +5,9 @@ from typing import Any
 
 from polydomo.broker.recorder import Recorder
 
-MESSAGES = ("accepted", "dispatched", "partial", "reply_ignored", "credit_added", "published")
+MESSAGES = ("accepted", "dispatched", "partial", "reply_ignored", "credit_added", "window_set", "published")
 RARE = (
-    "opened closed registered late left requeued forwarded stale refused denied access job violated slow_subscriber "
+    "opened closed registered late left requeued released forwarded stale refused denied access job violated slow_subscriber "
     "routed log_record"
 ).split()
 

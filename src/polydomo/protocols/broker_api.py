@@ -60,8 +60,9 @@ class BrokerApi:
         """The same for several requests without limits of their own. Returns how many were taken: fewer if the link was paused."""
         raise NotImplementedError
 
-    def cancel(self, request: Request, why: str) -> None:
-        """The client takes an open request back: it ends as CANCELLED and nothing is sent to the client."""
+    def cancel(self, request: Request, why: str, expired: bool = False) -> None:
+        """The client takes an open request back: it ends as CANCELLED, or as TIMEOUT if the client says that its time is over
+        (``expired``), and nothing is sent to the client."""
         raise NotImplementedError
 
     # --- workers
@@ -72,13 +73,14 @@ class BrokerApi:
         services: "list[bytes]",
         ref: object,
         credit: int,
-        auto_credit: bool,
+        auto_credit: int,
         heartbeat_interval: float,
         max_silence: float,
         weights: "list[int] | None" = None,
     ) -> Worker | None:
         """A new worker, or None with ``refusal`` set (a reserved name, too many services). It may be given a request before this
-        returns: the session must be ready for ``deliver(worker, ...)``."""
+        returns: the session must be ready for ``deliver(worker, ...)``. ``auto_credit`` is how many requests it may hold without asking
+        for each; 0: it has ``credit`` and what ``add_credit`` adds."""
         raise NotImplementedError
 
     def add_service(self, worker: Worker, service: bytes, weight: int = 0) -> bool:
@@ -91,6 +93,24 @@ class BrokerApi:
 
     def clear_credit(self, worker: Worker) -> None:
         """The worker takes no more requests for now, and stays registered."""
+        raise NotImplementedError
+
+    def set_credit(self, worker: Worker, window: int, runs: int) -> None:
+        """The worker may hold ``window`` requests from now on, of which it runs ``runs`` at once (0: all of them). What it holds beyond
+        that, it keeps."""
+        raise NotImplementedError
+
+    def release(self, worker: Worker, token: bytes) -> bool:
+        """The worker has not started the request, or has stopped a cancelled one, and does not hold it any more. False if it did not."""
+        raise NotImplementedError
+
+    def kept(self, worker: Worker, token: bytes) -> None:
+        """The worker was asked to release the request and has started it already."""
+        raise NotImplementedError
+
+    def give_back(self, worker: Worker, token: bytes, why: str) -> bool:
+        """The worker failed and its protocol has no message for failures: the request is tried again, like that of a worker that left.
+        False if the worker does not hold it."""
         raise NotImplementedError
 
     def heartbeat(self, worker: Worker) -> None:

@@ -1,14 +1,15 @@
 """DCP v1 (DagBox Communication Protocol), the broker's end: metadata, chaining, and workers that ask for more while busy.
 
 Every message is ``"" "DGBX"+01 type ...``. The type is 1 byte in the document and 4 bytes, little-endian, in DagBox itself: a
-connection is answered in the size it used last. The other end is in ``dcp_ends.py``; docs/protocols/dcp.md tells the dialog.
+connection is answered in the size it used last. Peers that announced it (``wire.extensions``) may also cancel requests and give back
+single ones. The other end is in ``dcp_ends.py``; docs/protocols/dcp.md describes the dialog.
 """
 
 from typing import Final
 
 from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import Request
+from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
 
@@ -18,6 +19,9 @@ PONG: Final = 3
 REQUEST: Final = 4
 REPLY: Final = 5
 RECONNECT: Final = 6
+GIVE_BACK: Final = 7  # extension, of a worker: it failed, and the request is to be tried again
+CANCEL: Final = 8  # extension, of a client: the request with this metadata is not wanted any more
+EXPIRED = b"timeout"  # last frame of a CANCEL whose deadline passed
 NAMES = ("", "registration", "ping", "pong", "request", "reply", "reconnect")
 
 PROTOCOL = b"DGBX\x01"  # "the characters `DGBX` followed by an unsigned 8-bit number describing the supported version"
@@ -175,9 +179,14 @@ class DcpSession(Session):
         if len(frames) < 3 or frames[0] or frames[1] != PROTOCOL:
             self._invalid(f"not a DCP v1 header: {[part[:16] for part in frames[:2]]!r}")
             return
+        count = len(frames)
         size = len(frames[2])
         kind = int.from_bytes(frames[2], "little") if size in TYPE_SIZES else 0
-        if not REGISTER <= kind <= RECONNECT:
+        if kind == GIVE_BACK and count == 4 and self.link.extensions.give_back and self.worker is not None:
+            self.broker.give_back(self.worker, frames[3], "the worker failed")
+        elif kind == CANCEL and 4 <= count <= 5 and self.link.extensions.cancel:
+            self._cancel(frame(frames[3], True), frames[-1] == EXPIRED)
+        elif not REGISTER <= kind <= RECONNECT:
             self._invalid(f"message type {frames[2][:16]!r}")
         elif size != self.words.size:
             self.words = ONE_BYTE if size == 1 else FOUR_BYTES
@@ -188,6 +197,15 @@ class DcpSession(Session):
             self._invalid(f"a {NAMES[kind]}, which only the broker sends")
         else:
             self._invalid(f"a {NAMES[kind]} of {len(frames)} parts that does not have the format of one")
+
+    def _cancel(self, metadata: bytes, expired: bool) -> None:
+        """The client does not wait for the reply any more."""
+        self.link.charge(len(self.requests) >> 4)
+        for request in self.requests:
+            ref = request.ref
+            if (ref.client if isinstance(ref, Passed) else ref) == metadata:
+                self.broker.cancel(request, CLIENT_TIMEOUT if expired else CLIENT_CANCELLED, expired)
+                return
 
     def _register(self, service: bytes) -> None:
         broker = self.broker

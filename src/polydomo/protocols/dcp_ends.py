@@ -5,7 +5,19 @@ DagBox's own broker reads a type of 4 bytes only: talk to it with ``type_size=4`
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import DCP_BEAT, DCP_MAX_HELD, DCP_PATIENCE, MAX_BODY_FRAMES
-from polydomo.protocols.dcp import PING, PONG, PROTOCOL, RECONNECT, REGISTER, REPLY, REQUEST, TYPE_SIZES
+from polydomo.protocols.dcp import (
+    CANCEL,
+    EXPIRED,
+    GIVE_BACK,
+    PING,
+    PONG,
+    PROTOCOL,
+    RECONNECT,
+    REGISTER,
+    REPLY,
+    REQUEST,
+    TYPE_SIZES,
+)
 from polydomo.protocols.ends import Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
 from polydomo.protocols.job_facts import read_mark
 
@@ -44,6 +56,17 @@ class DcpClientEnd(NumberedClientEnd):
         self.track(key, identity)
         self.out.append([b"", PROTOCOL, REQUEST.to_bytes(self.type_size, "little"), service, b"", identity, b"", *body])
 
+    @property
+    def cancels(self) -> bool:
+        return self.agreed.cancel
+
+    def cancel(self, key: int, expired: bool) -> None:
+        identity = self.ids.get(key)
+        if identity is not None and self.agreed.cancel:
+            kind = CANCEL.to_bytes(self.type_size, "little")
+            self.out.append([b"", PROTOCOL, kind, identity, *([EXPIRED] if expired else [])])
+        self.forget(key)
+
     def receive(self, message: Frames) -> list[Event]:
         if kind_of(message) != REPLY:
             raise ProtocolViolation("not a DCP reply to a client")
@@ -80,19 +103,34 @@ class DcpWorkerEnd(WorkerEnd):
         self.type_size = type_size
         self.services: list[bytes] = []
         self.wanted = 1  # jobs we would like to hold at a time
-        self.window = 1  # jobs the broker may give us at a time: one, and one for each ping while busy
+        self.credit = 1  # jobs the broker may give us now: one when we hold none, and one for each ping while busy
         self.held: dict[bytes, Job] = {}  # address -> job
         self.left = False
 
-    def open(self, services: list[bytes], slots: int = 1) -> None:
+    def capacity(self) -> int:
+        return self.slots if self.agreed.give_back else 1  # a failure must not take other jobs with it
+
+    def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
         if not services:
             raise ValueError("a DCP worker offers one service or more")
         self.services = list(services)
-        self.wanted = min(slots, self.slots)
+        self.wanted = min(slots + prefetch, self.slots)
         self.register()
 
+    def grow(self, count: int) -> None:
+        self.wanted = min(self.wanted + count, self.slots)
+        self.ask()
+
+    def drain(self) -> None:
+        self.wanted = 0
+
+    def ask(self) -> None:
+        """ "Respond with a heartbeat to ask for more work": each ping of a busy worker asks for one job."""
+        while self.held and len(self.held) + self.credit < self.wanted:
+            self.beat()
+
     def register(self) -> None:
-        self.window = 1
+        self.credit = 1
         self.held.clear()  # whoever does not know us has given our requests to others
         for service in self.services:
             self.say(REGISTER, [service])
@@ -115,13 +153,13 @@ class DcpWorkerEnd(WorkerEnd):
         if metadata:
             job.job, job.key = read_mark(metadata[0])
         self.held[message[4]] = job
-        if len(self.held) < self.wanted and self.window < self.wanted:
-            self.beat()  # "Respond with a heartbeat to ask for more work"
+        self.credit = max(0, self.credit - 1)
+        self.ask()
         return [job]
 
     def beat(self) -> None:
         if self.held:
-            self.window += 1
+            self.credit += 1
         self.say(PING, [])
 
     def partial(self, job: Job, body: Frames) -> None:
@@ -129,19 +167,35 @@ class DcpWorkerEnd(WorkerEnd):
 
     def final(self, job: Job, body: Frames) -> None:
         held = self.known(job)
-        self.held.pop(held.address, None)
         self.say(REPLY, [held.address, b"", *held.metadata, b"", *held.parts.join(body)])
+        self.freed(held)
 
     def forward(self, job: Job, service: bytes, body: Frames) -> None:
         """ "Complete the work only partially, then respond with a request for another service to complete the rest": that service's
         reply goes to the client, and this worker is done with the job."""
         held = self.known(job)
-        self.held.pop(held.address, None)
         self.say(REQUEST, [service, held.address, b"", *held.metadata, b"", *body])
+        self.freed(held)
 
     def fail(self, job: Job, code: str, text: str) -> bool:
-        self.close()  # DCP has no word for failure: leaving gives the request back to the broker
+        if self.release(job):
+            return False
+        self.close()  # DCP has no message for failures: leaving gives the request back to the broker
         return True
+
+    def release(self, job: Job) -> bool:
+        if not self.agreed.give_back:
+            return False
+        held = self.known(job)
+        self.say(GIVE_BACK, [held.address])
+        self.freed(held)
+        return True
+
+    def freed(self, held: Held) -> None:
+        """A job was answered. The broker gives a worker that holds none one more by itself."""
+        if self.held.pop(held.address, None) is not None and not self.held and not self.credit:
+            self.credit = 1
+        self.ask()
 
     def close(self) -> None:
         self.left = True  # DCP has no word for leaving either: the closed connection says it

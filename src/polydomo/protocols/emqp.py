@@ -19,7 +19,7 @@ from polydomo.protocols import emqp_headers
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.emqp_headers import DEFAULT_QUEUE, Route
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import Request
+from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request
 from polydomo.protocols.session import Session
 from polydomo.wire import frames
 from polydomo.wire.closing import CloseCause, CloseReason
@@ -37,6 +37,8 @@ ACK = PREFIX + b"\x01\x03ACK"
 HEARTBEAT = PREFIX + b"\x01\x09HEARTBEAT"
 DISCONNECT = PREFIX + b"\x01\x0aDISCONNECT"
 KBYE = PREFIX + b"\x01\x04KBYE"
+
+EXPIRED = b"timeout"  # last frame of a CANCEL whose deadline passed
 
 EVENTMQ = "eventmq"  # dialects
 DOCUMENT = "document"
@@ -219,6 +221,15 @@ class EmqpSession(Session):
     def facts_of(self, ref: object) -> "tuple[str, str]":
         return (ref.route.headers.text, ref.route.headers.trace) if isinstance(ref, EmqpRef) else ("", "")
 
+    def _cancel(self, msgid: bytes, expired: bool) -> None:
+        """The client does not wait for the reply any more."""
+        self.link.charge(len(self.requests) >> 4)
+        for request in self.requests:
+            ref = request.ref
+            if isinstance(ref, EmqpRef) and ref.msgid == msgid:
+                self.broker.cancel(request, CLIENT_TIMEOUT if expired else CLIENT_CANCELLED, expired)
+                return
+
     # --- a worker ----------------------------------------------------------------------------------------------------
 
     def deliver(self, worker: Worker, request: Request) -> None:
@@ -353,6 +364,12 @@ class EmqpSession(Session):
         elif command == b"SCHEDULE" or command == b"UNSCHEDULE":
             _check_count(message, SCHEDULE_FRAMES, SCHEDULE_FRAMES)
             self._schedule(message, raw)
+        elif command == b"RETURN" and self.link.extensions.give_back and self.worker is not None:
+            _check_count(message, 5, 5)
+            self.broker.give_back(self.worker, message[4], "the worker failed")
+        elif command == b"CANCEL" and self.link.extensions.cancel:
+            _check_count(message, 5, 6)
+            self._cancel(frames.frame(message[4], True), message[-1] == EXPIRED)
         elif command == b"ACK":
             self._out_of_step("ACK")
         elif command in (b"REQUEST", b"REPLY", b"READY", b"PUBLISH"):

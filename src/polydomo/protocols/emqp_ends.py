@@ -12,6 +12,7 @@ from polydomo.protocols import emqp_headers
 from polydomo.protocols.ends import Dismissed, Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
 
 HEADER = b"eMQP/1.0"
+EXPIRED = b"timeout"
 
 
 class EmqpClientEnd(NumberedClientEnd):
@@ -62,6 +63,16 @@ class EmqpClientEnd(NumberedClientEnd):
         key = self.settle(msgid)
         return [] if key is None else [Reply(key, [message[4]])]
 
+    @property
+    def cancels(self) -> bool:
+        return self.agreed.cancel
+
+    def cancel(self, key: int, expired: bool) -> None:
+        msgid = self.ids.get(key)
+        if msgid is not None and self.agreed.cancel:
+            self.out.append([b"", HEADER, b"CANCEL", self.new_id(), msgid, *([EXPIRED] if expired else [])])
+        self.forget(key)
+
     def new_id(self) -> bytes:
         self.count += 1
         return b"c%d" % self.count
@@ -84,10 +95,16 @@ class EmqpWorkerEnd(WorkerEnd):
         self.draining = False
         self.left = False
 
-    def open(self, services: list[bytes], slots: int = 1) -> None:
+    def capacity(self) -> int:
+        return self.slots if self.agreed.give_back else 1  # a failure must not take other jobs with it
+
+    def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
         queues = json.dumps([[EMQP_WEIGHT, service.decode()] for service in services])
         self.say(b"INFORM", [queues.encode(), b"worker"])
-        for _ in range(min(slots, self.slots)):
+        self.grow(min(slots + prefetch, self.slots))
+
+    def grow(self, count: int) -> None:
+        for _ in range(count):
             self.say(b"READY", [])
 
     def receive(self, message: Frames) -> list[Event]:
@@ -133,7 +150,21 @@ class EmqpWorkerEnd(WorkerEnd):
 
     def fail(self, job: Job, code: str, text: str) -> bool:
         self.held(job)
-        self.close()  # eMQP has no word for failure: leaving gives the request back to the broker
+        if self.agreed.give_back:
+            self.release(job)
+            return False
+        self.close()  # eMQP has no message for failures: leaving gives the request back to the broker
+        return True
+
+    def release(self, job: Job) -> bool:
+        if not self.agreed.give_back:
+            return False
+        msgid = self.held(job)
+        del self.jobs[msgid]
+        self.parts.pop(msgid, None)
+        self.say(b"RETURN", [msgid])
+        if not self.draining:
+            self.say(b"READY", [])
         return True
 
     def drain(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_BODY
+from polydomo.wire.extensions import NO_EXTENSIONS, Extensions
 
 Frames = list[bytes]
 
@@ -59,6 +60,20 @@ class Dismissed:
 
 
 @dataclass
+class Cancelled:
+    """To a worker: nobody waits for this job any more. Answer with ``release`` as soon as it does not run (any more)."""
+
+    job: Job
+
+
+@dataclass
+class Revoked:
+    """To a worker: another one could start this job. Answer with ``release`` if it has not been started, else with ``keep``."""
+
+    job: Job
+
+
+@dataclass
 class Published:
     """To a subscriber: a message, or a last value, of a topic it asked for."""
 
@@ -66,7 +81,10 @@ class Published:
     body: Frames
 
 
-Event = Reply | Failure | Job | Dismissed | Published
+Event = Reply | Failure | Job | Dismissed | Cancelled | Revoked | Published
+
+# What the ends of clients and workers announce to a broker (``wire.extensions``).
+ANNOUNCED = Extensions(credit=1, cancel=True, deadline=True, give_back=True).encode()
 
 
 class ClientEnd:
@@ -77,6 +95,7 @@ class ClientEnd:
     socket_type = b"DEALER"
     identity = b""  # the ZMTP identity to connect with
     concurrent = False  # several requests may be outstanding on one connection
+    agreed: Extensions = NO_EXTENSIONS  # what the broker understands; set once the connection is open
     out: list[Frames]
 
     def __init__(self) -> None:
@@ -93,6 +112,15 @@ class ClientEnd:
 
     def forget(self, key: int) -> None:
         """The caller no longer waits for ``key``: a late reply to it is dropped."""
+
+    @property
+    def cancels(self) -> bool:
+        """Whether ``cancel`` reaches the broker."""
+        return False
+
+    def cancel(self, key: int, expired: bool) -> None:
+        """The same, and the broker is told, if it understands that. ``expired``: because the caller's timeout passed."""
+        self.forget(key)
 
 
 class NumberedClientEnd(ClientEnd):
@@ -158,7 +186,8 @@ class WorkerEnd:
     wire = "zmtp"
     socket_type = b"DEALER"
     identity = b""  # the ZMTP identity to connect with: the worker's name
-    slots = 1  # how many jobs one connection may hold at a time; ``open`` may be told fewer
+    slots = 1  # how many jobs one connection may hold at a time at most; see ``capacity``
+    agreed: Extensions = NO_EXTENSIONS  # what the broker understands; set once the connection is open
     interval = 2.5  # call ``beat`` this often
     patience = 10.0  # hearing nothing from the broker for this long means it is gone; 0: never judge
     fails = (
@@ -169,9 +198,16 @@ class WorkerEnd:
     def __init__(self) -> None:
         self.out = []
 
-    def open(self, services: list[bytes], slots: int = 1) -> None:
-        """Registers, as the first thing on a new connection."""
+    def capacity(self) -> int:
+        """How many jobs this connection may hold at a time: 1 where the broker does not understand what is needed for more."""
+        return self.slots
+
+    def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
+        """Registers, as the first thing on a new connection. The worker runs ``slots`` jobs at once and takes ``prefetch`` more."""
         raise NotImplementedError
+
+    def grow(self, count: int) -> None:
+        """The worker runs ``count`` more jobs at once than it said."""
 
     def receive(self, message: Frames) -> list[Event]:
         raise NotImplementedError
@@ -190,8 +226,15 @@ class WorkerEnd:
         """The job failed. True if the connection must now be closed and opened anew (the protocol has no word for failure)."""
         raise NotImplementedError
 
+    def release(self, job: Job) -> bool:
+        """The job is not run: it was not started, or was cancelled. False if the protocol has no message for that."""
+        return False
+
+    def keep(self, job: Job) -> None:
+        """The job was started before the broker asked for it back."""
+
     def drain(self) -> None:
-        """The job that is held is the last one: a protocol that can say so with its final reply will."""
+        """No further jobs are wanted: a protocol that can say so does."""
 
     def close(self) -> None:
         """Leaves politely."""

@@ -94,7 +94,7 @@ class MdpWorkerEnd(WorkerEnd):
         self.job: Job | None = None  # the request this worker holds
         self.left = False  # DISCONNECT was sent or received: "no further commands"
 
-    def open(self, services: list[bytes], slots: int = 1) -> None:
+    def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
         if len(services) != 1:
             raise ValueError('an MDP worker offers one service: "One worker handles precisely one service"')
         self.service = services[0]

@@ -1,7 +1,8 @@
 """MDX ("Protocol 0.1 (Draft)"), the broker's end: request ids, many requests at a time, PARTIAL and FINAL, PING and PONG.
 
 The draft leaves frame 0 open; ours is ``MDXC01`` from and to clients, ``MDXW01`` from and to workers, and both are settings. One
-connection may be a client, a worker, or both. The other end is in ``mdx_ends.py``; docs/protocols/mdx.md tells the dialog.
+connection may be a client, a worker, or both. Peers that announced it (``wire.extensions``) may also use deadlines, cancellation and
+credit. The other end is in ``mdx_ends.py``; docs/protocols/mdx.md describes the dialog, docs/protocols/extensions.md the extensions.
 """
 
 from functools import lru_cache
@@ -9,7 +10,7 @@ from functools import lru_cache
 from polydomo.limits import MAX_FAILURE_CODE, MAX_FAILURE_TEXT
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import FAILURE_MARK, REFUSED, Request
+from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, FAILURE_MARK, REFUSED, Request
 from polydomo.protocols.single_worker import SingleWorkerSession
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, end_of_last, frame, join, more, split
 from polydomo.wire.link import Link
@@ -26,6 +27,15 @@ WORKER_FINAL = b"\x04"
 PING = b"PING"
 PONG = b"PONG"
 LEAVE = b"\x06"  # DISCONNECT
+# Frame 1, of the extensions.
+WITHIN = b"WITHIN"  # client: a REQUEST with a deadline
+CANCEL = b"CANCEL"  # client: a request is not wanted any more; to a worker: the same
+CREDIT = b"CREDIT"  # worker: how many requests it may hold, and how many it runs at once
+REVOKE = b"REVOKE"  # to a worker: release the request if it has not been started
+RELEASED = b"RELEASED"  # worker: it will not run the request
+KEPT = b"KEPT"  # worker: it has started the request
+EXPIRED = b"timeout"  # last frame of a client's CANCEL whose deadline passed
+MAX_WITHIN = 10  # digits of a deadline in milliseconds: 115 days
 
 DISCONNECT_HEADER = b"MDPW02"  # 'Frame 0: "MDPW02" (six bytes, representing MDP/Worker v0.2)'
 DISCONNECT = join([DISCONNECT_HEADER, LEAVE])
@@ -33,6 +43,8 @@ DISCONNECT = join([DISCONNECT_HEADER, LEAVE])
 
 FAILURE = more([b"", FAILURE_MARK])  # how a body begins that tells of a failure
 SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame with more to follow
+TOKEN_FRAME = b"\x01\x0c"  # ... of one with a token
+DELIMITER_AND_MORE = DELIMITER + b"\x01"  # the empty frame, and the start of a short frame with more to follow
 
 
 class Words:
@@ -42,6 +54,7 @@ class Words:
         self.client = client
         self.worker = worker
         self.request = more([client, REQUEST])
+        self.within = more([client, WITHIN])
         self.partial = more([client, PARTIAL])
         self.final = more([client, FINAL])
         self.work = more([worker, WORK])
@@ -49,9 +62,12 @@ class Words:
         self.worker_final = more([worker, WORKER_FINAL])
         self.ping = join([worker, PING])
         self.pong = join([worker, PONG])
+        self.cancel = more([worker, CANCEL])
+        self.revoke = more([worker, REVOKE])
         self.request_size = len(self.request)
         self.worker_size = len(self.worker_final)
         self.ping_size = len(self.ping)
+        self.within_size = len(self.within)
 
 
 @lru_cache(maxsize=16)  # a broker has one pair of headers; tests have a few
@@ -72,13 +88,17 @@ class MdxSession(SingleWorkerSession):
     protocol = "mdx"
     takes_partials = True
     has_fast_path = True
+    deadline_is_patience = True
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         tuning = broker.tuning
         self.words = words_for(tuning.mdx_client_header, tuning.mdx_worker_header)
-        self.ids: dict[bytes, None] = {}  # id frames of this client's requests that have had no FINAL
+        self.extended = link.extensions  # what the peer understands
+        self.ids: dict[bytes, Request | None] = {}  # id frames of open requests; None: it cannot cancel
         self._asked = b""  # all that stands in front of the id of the last request: the next one mostly begins alike
+        self._named = 0  # where in it the service begins
+        self._within = 0.0  # the deadline in it, in seconds; 0: none
         self._service = b""
         self._due = b""  # all that stands in front of the body of the FINAL to what the worker was given last
         self._token = b""  # of that attempt
@@ -91,6 +111,8 @@ class MdxSession(SingleWorkerSession):
         if self.finished:
             return start
         if worker is not None:
+            if worker.auto_credit > 1:
+                return self._finals(worker, data, start, size)
             body = start + len(self._due)
             if body + 2 <= size and data[start:body] == self._due and worker.alive:
                 end = (
@@ -106,6 +128,7 @@ class MdxSession(SingleWorkerSession):
         asked = self._asked
         length = len(asked)
         ids = self.ids
+        deadline = self.broker.now + self._within if self._within else 0.0
         while length:
             mark = start + length
             if mark + 2 > size or data[start:mark] != asked or data[mark] != 1:
@@ -116,11 +139,41 @@ class MdxSession(SingleWorkerSession):
             if end > size or len(identity) == 2 or identity in ids:
                 break
             ids[identity] = None
-            ref = data[start + self.words.request_size : body]
-            if self.broker.request(self, self._service, data[body:end], ref) is None and identity in ids:
-                self._fail(ref, REFUSED, "the request was refused")
+            ref = data[start + self._named : body]
+            request = self.broker.request(self, self._service, data[body:end], ref, deadline)
+            if request is None or self.extended.cancel:
+                self._asked_for(identity, ref, request)
             start = end
             if self.link.state or self.link.pauses:
+                break
+        return start
+
+    def _finals(self, worker: Worker, data: bytes, start: int, size: int) -> int:
+        """FINALs of a worker with credit, in any order, each with a token of ours, an id in a short frame and a body of one frame."""
+        words = self.words
+        broker = self.broker
+        link = self.link
+        while worker.alive:
+            token = start + words.worker_size
+            mark = token + 14
+            if (
+                mark + 4 > size
+                or not data.startswith(words.worker_final, start)
+                or data[token : token + 2] != TOKEN_FRAME
+                or data[mark : mark + 3] != DELIMITER_AND_MORE
+                or not data[mark + 3]
+            ):
+                break
+            body = mark + 4 + data[mark + 3]
+            if body + 2 > size or data[body] & 1:
+                break
+            end = body + 2 + data[body + 1] if data[body] == 0 else end_of_last(data, body, size, link.fast_path_size)
+            if end > size:
+                break
+            worker.last_heard = broker.now
+            broker.final(worker, data[token + 2 : mark], data[body:end])
+            start = end
+            if link.state or link.pauses:
                 break
         return start
 
@@ -144,10 +197,11 @@ class MdxSession(SingleWorkerSession):
                         worker.last_heard = self.broker.now
                     ref = data[service:body]
                     self._asked = data[start:mark]
+                    self._named = words.request_size
+                    self._within = 0.0
                     self._service = data[service + 2 : mark]
                     request = self.broker.request(self, self._service, cut(data, body, end), ref)
-                    if request is None and identity in ids:  # and nothing has told the client so
-                        self._fail(ref, REFUSED, "the request was refused")
+                    self._asked_for(identity, ref, request)
                     return
         elif data.startswith(words.worker_final, start):
             if self._reply(data, start + words.worker_size, end, True):
@@ -158,6 +212,9 @@ class MdxSession(SingleWorkerSession):
         elif data.startswith(words.ping, start) and end - start == words.ping_size:
             self._ping()
             return
+        elif data.startswith(words.within, start) and self.extended.deadline:
+            if self._request_within(data, start, end):
+                return
         self._slow_path(data[start:end])
 
     def _reply(self, data: bytes, token: int, end: int, final: bool) -> bool:
@@ -233,6 +290,12 @@ class MdxSession(SingleWorkerSession):
             self.reject_worker("PONG from a worker")
         elif header == words.worker and command == WORK and count > 4 and frames[2] and not frames[3] and frames[4]:
             self.reject_worker("REQUEST from a worker")
+        elif header == words.client and command == WITHIN and self.extended.deadline:
+            self._invalid(f"WITHIN of {count} frames that is not milliseconds, service, request id and body")
+        elif header == words.client and command == CANCEL and self.extended.cancel and 3 <= count <= 4:
+            self._cancel(frames[2], count == 4 and frames[3] == EXPIRED)
+        elif header == words.worker and command in (CREDIT, RELEASED, KEPT) and self.extended.credit:
+            self._credit_command(command, frames)
         elif header not in (words.client, words.worker):
             self._invalid(f"frame 0 is {header[:16]!r}")
         elif command in (REQUEST, READY):
@@ -241,6 +304,79 @@ class MdxSession(SingleWorkerSession):
             self._invalid("not client address, empty frame, request id after the command")
         else:
             self._invalid(f"command {command[:16]!r} with {count} frames and frame 0 {header[:16]!r}")
+
+    # --- extensions
+
+    def _request_within(self, data: bytes, start: int, end: int) -> bool:
+        """WITHIN milliseconds service id body+: a REQUEST, and how long its client waits for the reply. False: not laid out as one."""
+        time = start + self.words.within_size
+        if data[time] != 1 or not 0 < data[time + 1] <= MAX_WITHIN:
+            return False
+        service = time + 2 + data[time + 1]
+        digits = data[time + 2 : service]
+        if not digits.isdigit() or data[service] != 1 or not data[service + 1]:
+            return False
+        mark = service + 2 + data[service + 1]
+        if data[mark] != 1 or not data[mark + 1]:
+            return False
+        body = mark + 2 + data[mark + 1]
+        identity = data[mark:body]
+        ids = self.ids
+        if identity in ids:
+            return True
+        ids[identity] = None
+        worker = self.worker
+        if worker is not None:
+            worker.last_heard = self.broker.now
+        self._asked = data[start:mark]
+        self._named = service - start
+        self._within = max(1, int(digits)) / 1000
+        self._service = data[service + 2 : mark]
+        ref = data[service:body]
+        deadline = self.broker.now + self._within
+        self._asked_for(identity, ref, self.broker.request(self, self._service, cut(data, body, end), ref, deadline))
+        return True
+
+    def _asked_for(self, identity: bytes, ref: bytes, request: Request | None) -> None:
+        """The broker has accepted the request, or refused it (None); it may have ended already."""
+        if identity in self.ids:
+            if request is None:
+                self._fail(ref, REFUSED, "the request was refused")
+            elif self.extended.cancel:
+                self.ids[identity] = request
+
+    def _cancel(self, identity: bytes, expired: bool) -> None:
+        """The client does not wait for the reply any more, and gets none. Its FINAL may have been sent a moment ago."""
+        request = self.ids.get(frame(identity, True)) if 0 < len(identity) < 256 else None
+        if request is not None:
+            self.broker.cancel(request, CLIENT_TIMEOUT if expired else CLIENT_CANCELLED, expired)
+            self.ids.pop(frame(identity, True), None)
+
+    def _credit_command(self, command: bytes, frames: "list[bytes]") -> None:
+        name = command.decode()
+        if len(frames) != (4 if command == CREDIT else 3):
+            self._invalid(f"{name} of {len(frames)} frames")
+            return
+        worker = self.live_worker(name)
+        if worker is None:
+            return
+        if command == RELEASED:
+            self.broker.release(worker, frames[2])
+        elif command == KEPT:
+            self.broker.kept(worker, frames[2])
+        elif not frames[2].isdigit() or not frames[3].isdigit() or len(frames[2]) > 9 or len(frames[3]) > 9:
+            self._invalid("CREDIT without two numbers")
+        else:
+            self.broker.set_credit(worker, min(int(frames[2]), self.broker.tuning.mdx_max_credit), int(frames[3]))
+
+    def cancel_request(self, worker: Worker, request: Request) -> bool:
+        if self.extended.cancel and not self.finished:
+            self.link.send(self.words.cancel + frame(request.token, False))
+        return False  # it holds the request until it answers
+
+    def revoke_request(self, worker: Worker, request: Request) -> None:
+        if not self.finished:
+            self.link.send(self.words.revoke + frame(request.token, False))
 
     def _wrong_start(self, frames: "list[bytes]") -> str:
         """What is wrong with a READY or a client's REQUEST, both 01."""

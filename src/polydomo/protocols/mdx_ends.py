@@ -1,18 +1,38 @@
 """MDX as a client and a worker speak it: see ``mdx.py`` for the words, docs/protocols/mdx.md for the dialog."""
 
+from math import ceil
+
 from polydomo.errors import NoSuchService, ProtocolViolation
-from polydomo.limits import MDX_BEAT, MDX_PATIENCE
-from polydomo.protocols.ends import Dismissed, Event, Failure, Frames, Job, NumberedClientEnd, Reply, WorkerEnd
+from polydomo.limits import MDX_BEAT, MDX_MAX_CREDIT, MDX_PATIENCE
+from polydomo.protocols.ends import (
+    Cancelled,
+    Dismissed,
+    Event,
+    Failure,
+    Frames,
+    Job,
+    NumberedClientEnd,
+    Reply,
+    Revoked,
+    WorkerEnd,
+)
 from polydomo.protocols.job_facts import read_mark
 from polydomo.protocols.mdx import (
+    CANCEL,
+    CREDIT,
     DISCONNECT_HEADER,
+    EXPIRED,
     FINAL,
+    KEPT,
     LEAVE,
     PARTIAL,
     PING,
     PONG,
     READY,
+    RELEASED,
     REQUEST,
+    REVOKE,
+    WITHIN,
     WORK,
     WORKER_FINAL,
     WORKER_PARTIAL,
@@ -36,7 +56,20 @@ class MdxClientEnd(NumberedClientEnd):
         self.last += 1
         identity = self.last.to_bytes(8, "big")
         self.track(key, identity)  # "The client MUST keep track of REQUEST messages issued"
-        self.out.append([self.header, REQUEST, service, identity, *(body or [b""])])  # "Frames 4+": one at least
+        command = [REQUEST]
+        if timeout > 0 and self.agreed.deadline:
+            command = [WITHIN, b"%d" % max(1, ceil(timeout * 1000))]
+        self.out.append([self.header, *command, service, identity, *(body or [b""])])  # "Frames 4+": one at least
+
+    @property
+    def cancels(self) -> bool:
+        return self.agreed.cancel
+
+    def cancel(self, key: int, expired: bool) -> None:
+        identity = self.ids.get(key)
+        if identity is not None and self.agreed.cancel:
+            self.out.append([self.header, CANCEL, identity, *([EXPIRED] if expired else [])])
+        self.forget(key)
 
     def receive(self, message: Frames) -> list[Event]:
         if len(message) < 5 or message[0] != self.header or message[1] not in (PARTIAL, FINAL):
@@ -54,9 +87,11 @@ class MdxClientEnd(NumberedClientEnd):
 
 
 class MdxWorkerEnd(WorkerEnd):
-    """ "One worker handles precisely one service", one request at a time, and pings while it works."""
+    """ "One worker handles precisely one service", and pings while it works. It holds one request at a time, or, where the broker
+    understands credit, as many as it asks for."""
 
     protocol = "mdx"
+    slots = MDX_MAX_CREDIT
     interval = MDX_BEAT
     patience = MDX_PATIENCE
     fails = True
@@ -65,16 +100,38 @@ class MdxWorkerEnd(WorkerEnd):
         super().__init__()
         self.header = header
         self.service = b""
-        self.job: Job | None = None  # the request this worker holds
+        self.jobs: dict[bytes, Job] = {}  # the requests this worker holds, by token
+        self.runs = 1
+        self.prefetch = 0
+        self.window = 1  # the most requests that it has ever asked for at a time
         self.left = False  # DISCONNECT was sent or received: "no further commands"
         self.spoke = False  # since the last beat
         self.heard = False
 
-    def open(self, services: list[bytes], slots: int = 1) -> None:
+    def capacity(self) -> int:
+        return max(1, self.agreed.credit)
+
+    def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
         if len(services) != 1:
             raise ValueError('an MDX worker offers one service: "One worker handles precisely one service"')
         self.service = services[0]
         self.say(READY, [self.service])
+        if slots + prefetch > 1 and self.agreed.credit:
+            self.runs, self.prefetch = slots, prefetch
+            self._say_credit(slots + prefetch)
+
+    def grow(self, count: int) -> None:
+        if self.agreed.credit:
+            self.runs += count
+            self._say_credit(self.runs + self.prefetch)
+
+    def drain(self) -> None:
+        if self.agreed.credit:
+            self._say_credit(0)
+
+    def _say_credit(self, window: int) -> None:
+        self.window = max(self.window, window)
+        self.say(CREDIT, [b"%d" % window, b"%d" % min(self.runs, window)])
 
     def receive(self, message: Frames) -> list[Event]:
         if self.left:
@@ -87,16 +144,21 @@ class MdxWorkerEnd(WorkerEnd):
         self.heard = True
         if message == [self.header, PONG]:
             return []
+        if message[1] in (CANCEL, REVOKE) and len(message) == 3:
+            held = self.jobs.get(message[2])
+            if held is None:
+                return []  # its reply is on the way
+            return [Cancelled(held) if message[1] == CANCEL else Revoked(held)]
         if message[1] != WORK:
             raise ProtocolViolation(f"command {message[1]!r} from a broker to a worker")
         if len(message) < 5 or message[3]:
             raise ProtocolViolation("a REQUEST without client address, empty frame and request id")
-        if self.job is not None:
-            raise ProtocolViolation("a REQUEST to a worker that holds one")
+        if len(self.jobs) >= self.window or message[2] in self.jobs:
+            raise ProtocolViolation(f"a REQUEST to a worker that holds {len(self.jobs)} and asked for {self.window}")
         # the envelope goes back as it came
-        self.job = Job(self.service, message[5:], message[2:5], attempt=message[2])
-        self.job.job, self.job.key = read_mark(message[4])
-        return [self.job]
+        job = self.jobs[message[2]] = Job(self.service, message[5:], message[2:5], attempt=message[2])
+        job.job, job.key = read_mark(message[4])
+        return [job]
 
     def beat(self) -> None:
         # "Peers SHOULD NOT send HEARTBEAT commands while also sending other commands": but if the broker has said nothing
@@ -111,7 +173,18 @@ class MdxWorkerEnd(WorkerEnd):
 
     def final(self, job: Job, body: Frames) -> None:
         self.answer(WORKER_FINAL, job, body)
-        self.job = None
+        del self.jobs[job.attempt]
+
+    def release(self, job: Job) -> bool:
+        if not self.agreed.credit:
+            return False
+        if self.jobs.get(job.attempt) is job:
+            del self.jobs[job.attempt]
+            self.say(RELEASED, [job.attempt])
+        return True
+
+    def keep(self, job: Job) -> None:
+        self.say(KEPT, [job.attempt])
 
     def fail(self, job: Job, code: str, text: str) -> bool:
         self.final(job, [b"", FAILURE_MARK, code.encode("utf-8", "replace"), text.encode("utf-8", "replace")])
@@ -128,7 +201,7 @@ class MdxWorkerEnd(WorkerEnd):
             self.out.append([self.header, command, *rest])
 
     def answer(self, command: bytes, job: Job, body: Frames) -> None:
-        if job is not self.job:
+        if self.jobs.get(job.attempt) is not job:
             raise ValueError("a reply to a request that this worker does not hold")
         assert isinstance(job.ref, list)
         self.say(command, [*job.ref, *body])

@@ -8,6 +8,7 @@ from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import BUSY_TIMEOUT, MEMO_IDLE, MEMO_SLOTS
 from polydomo.protocols import memo
 from polydomo.protocols.ends import Dismissed, Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
+from polydomo.protocols.request import ABANDON, ABANDON_MARK
 
 FIRST_ID = 0x80000000  # "a request id with the top bit set"
 
@@ -60,6 +61,18 @@ class MemoClientEnd(NumberedClientEnd):
         milliseconds = max(1, int((timeout or BUSY_TIMEOUT) * 1000 + 0.5))
         self.out.append([rid, b"".join([memo.job(b"", service, milliseconds), *body])])
 
+    @property
+    def cancels(self) -> bool:
+        return True
+
+    def cancel(self, key: int, expired: bool) -> None:
+        """memo01 has no message for that: a service of the broker takes the id. Another broker does not offer it and drops the JOB."""
+        rid = self.ids.get(key)
+        if rid is not None:
+            body = rid.hex().encode() + (ABANDON_MARK + b"timeout" if expired else b"")
+            self.out.append([self._ids.take(), memo.job(b"", ABANDON, 1000) + body])
+        self.forget(key)
+
     def receive(self, message: Frames) -> list[Event]:
         rid, header, payload = _take_apart(message)
         if header.kind != memo.RESULT or header.worker:
@@ -102,12 +115,15 @@ class MemoWorkerEnd(WorkerEnd):
         self._ready = b""
         self._leaving = False
 
-    def open(self, services: list[bytes], slots: int = 1) -> None:
+    def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
         for name in services:
             if not _is_text(name):
                 raise ValueError(f"memo01 has no word for a service called {name!r}: a name is UTF-8 and not empty")
         self._ready = memo.ready(services)
-        for _ in range(max(1, min(slots, self.slots))):
+        self.grow(max(1, min(slots + prefetch, self.slots)))
+
+    def grow(self, count: int) -> None:
+        for _ in range(count):
             self._register(again=False)
 
     def receive(self, message: Frames) -> list[Event]:

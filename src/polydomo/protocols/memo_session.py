@@ -127,6 +127,18 @@ class MemoSession(Session):
         if broker.request(self, self._service, body, rid, 0.0, broker.tuning.memo_queue_expiry, self._run) is None:
             self.open.discard(rid)
 
+    def find_request(self, identity: bytes) -> Request | None:
+        self.link.charge(len(self.requests) >> 4)
+        try:
+            rid = bytes.fromhex(identity.decode("ascii"))
+        except ValueError:
+            return None
+        for request in self.requests:
+            if request.ref == rid:
+                self.open.discard(rid)
+                return request
+        return None
+
     def send_final(self, request: Request, body: Body) -> None:
         rid = request.ref
         assert isinstance(rid, bytes)

@@ -72,6 +72,8 @@ class Service:
         self.remote: dict[Worker, Path] = {}  # bridge -> the brokers on the way to a worker
         self.idle: dict[Worker, None] = {}  # workers with credit that hold nothing, least recently used first
         self.partly_busy: dict[Worker, None] = {}  # workers with credit that hold a request: second choice
+        self.prefetching: dict[Worker, None] = {}  # workers with credit that start it only later: third choice
+        self.backlogged: dict[Worker, None] = {}  # workers that may hold requests which they have not started
         self.client_queues: dict[Session, deque[Request]] = {}
         self.round_robin: deque[deque[Request]] = deque()  # the client queues, in the order they are served
         self.retries: deque[Request] = deque()  # requeued after their worker was lost: served before the client queues
@@ -85,14 +87,15 @@ class Worker:
         session: "Session",
         ref: object,
         credit: int,
-        auto_credit: bool,
+        auto_credit: int,
         heartbeat_interval: float,
         max_silence: float,
     ) -> None:
         self.session = session  # changes when a memo01 worker continues on a new connection
         self.ref = ref  # the session's own data
         self.credit = credit  # how many more requests it may be given
-        self.auto_credit = auto_credit  # it gets a credit of 1 whenever it holds nothing; otherwise only ``add_credit``
+        self.auto_credit = auto_credit  # it gets credit by itself until it may hold this many; 0: only ``add_credit``
+        self.runs = 0  # requests that it runs at once, if it accepts more than that; 0: it starts each at once
         self.heartbeat_interval = (
             heartbeat_interval  # the broker sends one after this much silence of its own; 0: never
         )
@@ -112,7 +115,7 @@ class Worker:
         self.name = ""  # that the worker gave itself; "" is none
         self.draining = False  # it gets no more requests; ``credit`` and ``auto_credit`` are put aside meanwhile
         self.put_aside = 0
-        self.drained_auto = False
+        self.drained_auto = 0
         self.failures = 0  # requests that it failed or was lost with
         self.busy_time = 0.0  # seconds it took for the requests that it answered, in all
         self.slowest = 0.0

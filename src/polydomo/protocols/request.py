@@ -25,6 +25,12 @@ DENIED = "denied"  # the client's principal has not the right
 
 OUTCOMES = (OK, NO_WORKER, TIMEOUT, GAVE_UP, INTERRUPTED, FAILED, TOO_LARGE, CANCELLED, REFUSED, SHUTDOWN, DENIED)
 
+CLIENT_CANCELLED = "cancelled by the client"  # reasons
+CLIENT_TIMEOUT = "the client's timeout passed"
+
+ABANDON = b"polydomo.abandon"  # the service by which clients of protocols without a message for it cancel a request
+ABANDON_MARK = b" "  # in its body, between the id and "timeout"
+
 FAILURE_MARK = b"polydomo-failure"  # second frame of a failure where a protocol can carry one: "" mark code text
 
 # Request.state
@@ -165,11 +171,15 @@ class History:
         "lost_by",
         "partials",
         "reason",
+        "releases",
+        "revoked",
     )
 
     def __init__(self) -> None:
         self.first_dispatched = 0.0  # when the first attempt began, if there was a second one
-        self.attempts_before_forward = 0  # these do not count against the limit of attempts
+        self.attempts_before_forward = 0  # these, and ``releases``, do not count against the limit of attempts
+        self.releases = 0  # times that a worker released it without having started it
+        self.revoked = False  # its worker was asked to release it
         self.forwards = 0  # how often it was forwarded to another service (DCP chains)
         self.lost_by: Session | None = None  # the session that lost it last; another one is preferred
         self.first_partial = 0.0

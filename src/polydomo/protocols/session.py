@@ -31,6 +31,7 @@ class Session(Handler):
     refuses_at_limit = (
         False  # a request at a limit is refused, since the protocol can say so; others are not read meanwhile
     )
+    deadline_is_patience = False  # its deadlines say how long the client waits; a durable job goes on without it
     is_internal = False  # the broker's own client, which runs jobs
     runs_memoised = False  # its requests for memoised services are run: they are those of the memoiser itself
     is_bridge = False  # the peer is another broker: the methods of the last group are implemented
@@ -79,6 +80,10 @@ class Session(Handler):
         last = next(reversed(self.requests), None)
         return last is not None and last.state == QUEUED and not self.worker_count
 
+    def find_request(self, identity: bytes) -> Request | None:
+        """The open request of this client with this id, where ``polydomo.abandon`` may name one."""
+        return None
+
     # --- to a client
 
     def send_partial(self, request: Request, body: Body) -> None:
@@ -111,8 +116,12 @@ class Session(Handler):
         """The worker has ended, for any reason. The last call about this worker."""
 
     def cancel_request(self, worker: Worker, request: Request) -> bool:
-        """The client has gone. True if the protocol could take the request back from the worker."""
+        """Nobody waits for the reply any more. True if the protocol takes the request back from the worker at once. False if the worker
+        holds it until it answers, whether it was told or not."""
         return False
+
+    def revoke_request(self, worker: Worker, request: Request) -> None:
+        """Another worker could start the request: asks this one to release it if it has not. Called only if ``worker.runs``."""
 
     # --- to a subscriber
 

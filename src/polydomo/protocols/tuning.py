@@ -20,6 +20,7 @@ class Tuning:
     memo_queue_expiry: float = limits.MEMO_QUEUE_EXPIRY
     memo_reconnect: float = limits.MEMO_RECONNECT
     busy_timeout: float = limits.BUSY_TIMEOUT
+    mdx_max_credit: int = limits.MDX_MAX_CREDIT
     dcp_max_held: int = limits.DCP_MAX_HELD
     emqp_max_slots: int = limits.EMQP_MAX_SLOTS
     mdx_client_header: bytes = b"MDXC01"  # frame 0; both may be one value

@@ -36,6 +36,7 @@ from polydomo.server.story import Find
 from polydomo.server.udp import Heartbeats
 from polydomo.wire.address import IPC, TCP, Address, is_loopback
 from polydomo.wire.closing import CloseCause
+from polydomo.wire.extensions import Extensions
 from polydomo.wire.link import Hub, Link
 from polydomo.wire.turns import Turns
 from polydomo.wire.zmtp import Bounds
@@ -65,7 +66,16 @@ class BrokerServer:
         self.memo_store = memo_store if memo_store is not None else MemoValues()  # in memory, unless there is a file
         bounds = settings.limits
         self.hub = Hub(Turns())
-        self.bounds = Bounds(bounds.max_frame, bounds.max_frames, bounds.max_message, bounds.max_handshake)
+        extensions = Extensions(
+            credit=settings.mdx.max_credit,
+            cancel=True,
+            deadline=True,
+            give_back=True,
+            max_message=min(bounds.max_frame, bounds.max_message),
+        )
+        self.bounds = Bounds(
+            bounds.max_frame, bounds.max_frames, bounds.max_message, bounds.max_handshake, extensions.encode()
+        )
         self.choke = limits.CHOKE_UNSENT
         self.max_unsent = bounds.max_unsent
         self.health = Health()

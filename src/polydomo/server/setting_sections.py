@@ -89,6 +89,7 @@ class Mdx:
     beat: float = setting(limits.MDX_BEAT, _BEAT, "heartbeat interval of MDX")
     client_header: bytes = setting(Tuning.mdx_client_header, Header(*_OTHER_HEADERS), "frame 0 of MDX clients")
     worker_header: bytes = setting(Tuning.mdx_worker_header, Header(*_OTHER_HEADERS), "frame 0 of MDX workers")
+    max_credit: int = setting(limits.MDX_MAX_CREDIT, Count(), "requests an MDX worker may hold on one connection")
     front: str = setting("", ListenAddress(), "a further listener, for MDX clients alone")
     back: str = setting("", ListenAddress(), "a further listener, for MDX workers alone")
 

@@ -164,6 +164,7 @@ class Settings:
             bridge_topics=[topic.encode("utf-8", "surrogateescape") for topic in self.bridge.topics],
             max_backlog=self.values.max_unsent,
             skip_slow=self.values.slow == "skip",
+            mdx_max_credit=self.mdx.max_credit,
             dcp_max_held=self.dcp.max_held,
             emqp_max_slots=self.emqp.max_slots,
             mdx_client_header=self.mdx.client_header,

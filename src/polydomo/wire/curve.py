@@ -16,10 +16,11 @@ Randomness comes from the caller: ``entropy(n)`` returns n random octets.
 from collections.abc import Callable
 
 from polydomo.errors import ProtocolViolation
-from polydomo.limits import MAX_FRAME, MAX_IDENTITY
+from polydomo.limits import ENVELOPE, MAX_FRAME, MAX_IDENTITY
+from polydomo.wire import extensions
 from polydomo.wire.curve_traffic import CurveTraffic
 from polydomo.wire.frames import Body
-from polydomo.wire.mechanism import Mechanism, command, described, fitting, parse_properties, refusal
+from polydomo.wire.mechanism import EXTENSIONS, Mechanism, command, described, fitting, parse_properties, refusal
 from polydomo.wire.sodium import KEY_SIZE, public_key, seal, shared_key, unseal
 
 Random = Callable[[int], bytes]
@@ -143,12 +144,17 @@ class CurveServer(Mechanism):
         found = parse_properties(opened[KEY_SIZE + VOUCH_SIZE :])
         self.peer_type = found.get(b"socket-type", b"")
         self.identity = found.get(b"identity", b"")
+        self.peer_extensions = found.get(EXTENSIONS, b"")
         if len(self.identity) > MAX_IDENTITY:
             raise ProtocolViolation(f"identity of {len(self.identity)} bytes; the limit is {MAX_IDENTITY}")
         self.our_type = fitting(True, self.our_type, self.peer_type)
         self.done = True
         self.traffic = CurveTraffic(key, True, 1, number, self._max_frame)
-        box = seal(described(self.our_type, b""), b"CurveZMQREADY---" + (1).to_bytes(8, "big"), key)
+        box = seal(
+            described(self.our_type, b"", self.extensions if self.peer_extensions else b""),
+            b"CurveZMQREADY---" + (1).to_bytes(8, "big"),
+            key,
+        )
         return command(b"READY", (1).to_bytes(8, "big") + box)
 
     def _check_vouch(self, vouch: bytes, permanent: bytes, client: bytes, transient: bytes) -> None:
@@ -231,7 +237,7 @@ class CurveClient(Mechanism):
             shared_key(transient, self._keys.secret),
         )
         short = (2).to_bytes(8, "big")
-        content = self._keys.public + long + vouch + described(self.our_type, self.our_identity)
+        content = self._keys.public + long + vouch + described(self.our_type, self.our_identity, self.extensions)
         return command(b"INITIATE", cookie + short + seal(content, b"CurveZMQINITIATE" + short, self._key))
 
     def _ready(self, data: bytes) -> bytes:
@@ -241,9 +247,11 @@ class CurveClient(Mechanism):
         found = parse_properties(unseal(data[8:], b"CurveZMQREADY---" + short, self._key, "READY"))
         self.peer_type = found.get(b"socket-type", b"")
         self.identity = found.get(b"identity", b"")
+        self.peer_extensions = found.get(EXTENSIONS, b"")
         self.our_type = fitting(False, self.our_type, self.peer_type)
         self.done = True
-        self.traffic = CurveTraffic(self._key, False, 2, int.from_bytes(short, "big"), self._max_frame)
+        largest = max(self._max_frame, extensions.parse(self.peer_extensions).max_message + ENVELOPE)
+        self.traffic = CurveTraffic(self._key, False, 2, int.from_bytes(short, "big"), largest)
         return b""
 
     def decode(self, data: bytes) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import BIG_BODY, HELD_INPUT
 from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.extensions import NO_EXTENSIONS, Extensions
 from polydomo.wire.frames import Body
 from polydomo.wire.turns import Turns
 
@@ -120,6 +121,7 @@ class Link:
     owner: Any = None  # for the owner of the socket
     local = True  # no other machine could have made the connection
     peer_is_broker = False  # the peer said so
+    extensions: Extensions = NO_EXTENSIONS  # that the peer understands
     source = ""  # who the peer is, for fairness: its address, or who it proved to be
 
     def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:

@@ -6,6 +6,7 @@ connection and is pure: bytes of commands in, bytes of commands out.
 
 from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import MAX_IDENTITY
+from polydomo.wire import extensions
 from polydomo.wire.frames import Body
 
 SERVES = {  # what a listener answers to the socket type that a peer says it is
@@ -28,6 +29,7 @@ ACCEPTS = {  # what a dialer of a socket type may meet
 
 # "x-" marks an application's own property, which other peers ignore. By it a broker knows that what it subscribed to is a broker.
 BROKER_PROPERTY = b"X-Polydomo"
+EXTENSIONS = extensions.PROPERTY.lower()  # as ``parse_properties`` returns it
 
 
 def command(name: bytes, data: bytes = b"") -> bytes:
@@ -66,11 +68,13 @@ def parse_properties(data: bytes) -> "dict[bytes, bytes]":
     return found
 
 
-def described(socket_type: bytes, identity: bytes) -> bytes:
-    """What either side says of itself."""
+def described(socket_type: bytes, identity: bytes, extended: bytes = b"") -> bytes:
+    """What either side says of itself. ``extended`` is its list of extensions."""
     pairs = [(b"Socket-Type", socket_type)]
     if socket_type in (b"DEALER", b"REQ", b"ROUTER"):
         pairs.append((b"Identity", identity))
+    if extended:
+        pairs.append((extensions.PROPERTY, extended))
     return properties(pairs)
 
 
@@ -97,6 +101,8 @@ class Mechanism:
     transforms = False  # traffic goes through ``decode`` and ``encode``
     agrees = False  # each command of the peer's costs a key agreement
     peer_is_broker = False  # the peer says that it is a broker
+    extensions = b""  # the list that this side announces; a listener does so only to a peer that sent one
+    peer_extensions = b""  # the peer's list, once done
 
     def begin(self) -> bytes:
         """Commands to send as soon as the greetings have been exchanged."""
@@ -140,6 +146,7 @@ class Null(Mechanism):
         self.peer_type = found.get(b"socket-type", b"")
         self.identity = found.get(b"identity", b"")
         self.peer_is_broker = BROKER_PROPERTY.lower() in found
+        self.peer_extensions = found.get(EXTENSIONS, b"")
         if len(self.identity) > MAX_IDENTITY:
             raise ProtocolViolation("identity longer than 255 bytes")
         self.admit()
@@ -148,7 +155,8 @@ class Null(Mechanism):
         return self._ready() if self.listener else b""
 
     def _ready(self) -> bytes:
-        ready = described(self.our_type, self.our_identity)
+        announced = self.extensions if self.peer_extensions or not self.listener else b""
+        ready = described(self.our_type, self.our_identity, announced)
         if self.listener and self.our_type == b"XPUB":
             ready += properties([(BROKER_PROPERTY, b"broker")])
         return command(b"READY", ready)

@@ -11,6 +11,7 @@ from typing import Final
 from polydomo import limits
 from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import HELD_INPUT, WORK_BYTES, WORK_FRAMES, WORK_MESSAGE, WORK_SEALED
+from polydomo.wire import extensions
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.mechanism import Mechanism, Null, command, fitting, parse_command
@@ -45,11 +46,13 @@ class Bounds:
         max_frames: int = limits.MAX_FRAMES,
         max_message: int = limits.MAX_MESSAGE,
         max_handshake: int = limits.MAX_HANDSHAKE,
+        extensions: bytes = b"",
     ) -> None:
         self.max_frame = max_frame
         self.max_frames = max_frames
         self.max_message = max_message
         self.max_handshake = max_handshake
+        self.extensions = extensions  # the list that this side announces
 
 
 DEFAULT_BOUNDS = Bounds()
@@ -205,6 +208,7 @@ class ZmtpLink(Link):
 
     def _name_mechanism(self) -> None:
         assert self.mechanism is not None
+        self.mechanism.extensions = self.bounds.extensions
         as_server = b"\x01" if self.mechanism.as_server else b"\x00"
         self.send(MINOR + self.mechanism.name.ljust(20, b"\x00") + as_server + bytes(31))
 
@@ -263,6 +267,8 @@ class ZmtpLink(Link):
             self.send(answer)
         if mechanism.done:
             self.peer_is_broker = mechanism.peer_is_broker
+            if mechanism.peer_extensions:
+                self.extensions = extensions.parse(mechanism.peer_extensions)
             self._opened(mechanism.our_type, mechanism.peer_type, mechanism.identity)
         return data[end:]
 

@@ -15,7 +15,7 @@ from polydomo.protocols import registry
 from polydomo.protocols.ends import WorkerEnd
 from polydomo.worker.functions import Function, Threads
 from polydomo.worker.schema_sender import SchemaSender
-from polydomo.worker.slot import Slot
+from polydomo.worker.service_connection import ServiceConnection, shares
 from polydomo.worker.typed import Typed, is_typed
 
 log = logging.getLogger("polydomo.worker")
@@ -78,6 +78,7 @@ class AsyncWorker:
         context: str = "",
         security: Security | None = None,
         concurrency: int = 1,
+        prefetch: int = 0,
         grace: float = GRACE,
         beat: float | None = None,
         name: str = "",
@@ -87,6 +88,8 @@ class AsyncWorker:
             raise SettingError(f"name: {name!r} must be up to {MAX_WORKER_NAME} printable ASCII characters")
         if concurrency < 1:
             raise SettingError(f"concurrency: {concurrency} is no work at all; 1 or more")
+        if prefetch < 0:
+            raise SettingError(f"prefetch: {prefetch} calls; 0 or more")
         if beat is not None and not beat > 0:
             raise SettingError(f"beat: {beat} s is no interval; more than 0")
         self.beat = beat
@@ -96,6 +99,7 @@ class AsyncWorker:
         self._options = options
         self._make_end()  # wrong options are told here, not in the background
         self.concurrency = concurrency
+        self.prefetch = prefetch
         self.grace = grace
         self._functions: dict[bytes, Function] = {}
         self._client = partial(
@@ -103,7 +107,7 @@ class AsyncWorker:
         )
         self._schemas = SchemaSender(self._client)
         self._threads = Threads("polydomo-work")
-        self._slots: list[Slot] = []
+        self._connections: list[ServiceConnection] = []
         self._started = asyncio.Event()
         self._stop = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -161,26 +165,26 @@ class AsyncWorker:
         """Serves until ``stop``; then finishes what runs, within ``grace`` seconds, and leaves."""
         if not self._functions:
             raise SettingError("service: a worker offers at least one; add() a function first")
-        if self._slots:
+        if self._connections:
             raise RuntimeError("the worker is running already")
-        self._slots = self._make_slots()
-        tasks = [slot.start() for slot in self._slots]
+        self._connections = self._make_connections()
+        tasks = [connection.start() for connection in self._connections]
         stop = asyncio.ensure_future(self._stop.wait())
         self._started.set()
         announcing = asyncio.ensure_future(self._announce())
         try:
-            # A slot ends by being stopped; one that ends earlier has hit a bug, which is raised below.
+            # A connection ends by being stopped; one that ends earlier has hit a bug, which is raised below.
             await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.gather(*(slot.stop(self.grace) for slot in self._slots))
+            await asyncio.gather(*(connection.stop(self.grace) for connection in self._connections))
         finally:
             stop.cancel()
             announcing.cancel()
             self._schemas.stop()
-            for slot in self._slots:
-                slot.drop()
+            for connection in self._connections:
+                connection.drop()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             self._threads.stop()
-            self._slots = []
+            self._connections = []
             # New ones: an event belongs to the loop it was first awaited on, and the next run may have another.
             self._started = asyncio.Event()
             self._stop = asyncio.Event()
@@ -195,7 +199,7 @@ class AsyncWorker:
     async def ready(self) -> None:
         """Waits until every connection has registered once. MDP, MDX and eMQP brokers do not confirm it: READY has been sent."""
         await self._started.wait()
-        waits = [asyncio.ensure_future(slot.ready.wait()) for slot in self._slots]
+        waits = [asyncio.ensure_future(connection.registered()) for connection in self._connections]
         needed = len(waits) // len(self._addresses)  # of several brokers one is enough
         try:
             while sum(wait.done() for wait in waits) < needed:
@@ -236,21 +240,24 @@ class AsyncWorker:
             end.interval = self.beat
         return end
 
-    def _make_slots(self) -> list[Slot]:
+    def _make_connections(self) -> list[ServiceConnection]:
         if self._dialer.several:
             offers = [self._functions]
         else:
             offers = [{name: function} for name, function in self._functions.items()]
+        end = self._make_end()
         for functions in offers:
             self._make_end().open(
                 list(functions)
-            )  # raises here, not in the background, if the protocol cannot say the name
-        slots: list[Slot] = []
+            )  # raises here, not in the background, if the protocol cannot express the name
+        connections: list[ServiceConnection] = []
         for functions in offers:
-            for _ in range(self.concurrency):
-                turn = asyncio.Lock()  # at several brokers, and still one call at a time
-                slots += [
-                    Slot(place, self._make_end, functions, self._threads, turn, self._schemas.send)
+            turns = asyncio.Semaphore(self.concurrency)  # of all connections, also to several brokers
+            for slots, prefetch in shares(self.concurrency, self.prefetch, end.slots):
+                connections += [
+                    ServiceConnection(
+                        place, self._make_end, functions, self._threads, turns, slots, prefetch, self._schemas.send
+                    )
                     for place in self._addresses
                 ]
-        return slots
+        return connections

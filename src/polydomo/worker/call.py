@@ -12,7 +12,7 @@ class Call(Message):
     ('echo', b'onetwo', 'onetwo', b'two')
     """
 
-    __slots__ = ("attempt", "headers", "job", "key", "request", "service", "timeout")
+    __slots__ = ("attempt", "cancelled", "headers", "job", "key", "request", "service", "timeout")
 
     def __init__(self, job: Job) -> None:
         super().__init__(job.body)
@@ -24,6 +24,7 @@ class Call(Message):
         self.job = job.job  # the id of the durable job, "" if it is none or the protocol does not tell
         self.key = job.key  # its idempotency key, likewise
         self.headers = job.headers  # where the protocol has them (eMQP); one without a value has ""
+        self.cancelled = False  # its caller does not wait any more: the result is not sent
         self.timeout = job.timeout  # seconds the broker will wait, where the protocol tells; 0 otherwise
 
 

@@ -18,7 +18,7 @@ Function = Callable[[Call], Any]
 Send = Callable[[list[bytes]], Awaitable[None]]  # sends a partial; raises Abandoned if nobody can get it any more
 
 
-OURS = (__name__, "polydomo.worker.slot")  # modules between the event loop and a function
+OURS = (__name__, "polydomo.worker.service_connection")  # modules between the event loop and a function
 
 
 class Abandoned(Exception):

@@ -1,0 +1,87 @@
+"""Credit: workers that hold several requests at a time, and requests that leave a worker without a reply.
+
+A worker names a window, the number of requests that it may hold. If it runs fewer than that at once, it prefetches the others, and the
+broker may ask it to release one that it has not started (``dispatch.rebalance``). The worker decides: it releases the request and will not
+run it, or it keeps it. So a request never runs at two workers at the same time.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker import dispatch, replies, workers
+from polydomo.limits import WORK_REQUEST
+from polydomo.protocols.model import Worker
+from polydomo.protocols.request import DONE, QUEUED, Request
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+def set_window(broker: "Broker", worker: Worker, window: int, runs: int) -> None:
+    if not worker.alive:
+        return
+    dispatch.mark_unavailable(worker)
+    worker.runs = runs if runs < window else 0
+    before = worker.drained_auto if worker.draining else worker.auto_credit
+    if broker.records_messages:
+        broker.recorder.window_set(worker, window - before, runs)
+    if worker.draining:
+        worker.drained_auto = window
+        return
+    worker.auto_credit = window
+    worker.credit = max(0, window - len(worker.held))
+    if not worker.runs:
+        for service in worker.services:
+            service.backlogged.pop(worker, None)
+    if worker.credit:
+        dispatch.serve_worker(broker, worker)
+
+
+def released(broker: "Broker", worker: Worker, token: bytes) -> bool:
+    """The worker will not run the request: it had not started it, or it stopped after the request was cancelled."""
+    request = worker.held.pop(token, None)
+    if request is None:
+        replies.stale(broker, worker, token, "release", 0)
+        return False
+    worker.last_heard = broker.now
+    worker.session.link.charge(WORK_REQUEST)
+    if request.state == DONE:
+        if broker.records_messages:
+            broker.recorder.reply_ignored(request, worker)
+    else:
+        workers.take_back(broker, request, worker)
+        _serve_before(broker, request)
+    dispatch.request_answered(broker, worker)
+    return True
+
+
+def kept(broker: "Broker", worker: Worker, token: bytes) -> None:
+    """The worker has started the request: another one may still wait behind it."""
+    request = worker.held.get(token)
+    if request is not None and request.history.revoked:
+        service = request.service
+        if service.backlogged and service.idle:
+            dispatch.rebalance(broker, service, next(iter(service.idle)))
+
+
+def given_back(broker: "Broker", worker: Worker, token: bytes, why: str) -> bool:
+    """The worker failed: one of the request's attempts is used up, and the worker stays."""
+    request = worker.held.pop(token, None)
+    if request is None:
+        replies.stale(broker, worker, token, "return", 0)
+        return False
+    worker.last_heard = broker.now
+    worker.session.link.charge(WORK_REQUEST)
+    if request.state == DONE:
+        if broker.records_messages:
+            broker.recorder.reply_ignored(request, worker)
+    else:
+        workers.requeue(broker, request, worker, why)
+        _serve_before(broker, request)
+    dispatch.request_answered(broker, worker)
+    return True
+
+
+def _serve_before(broker: "Broker", request: Request) -> None:
+    """Other workers are served before the one that had the request."""
+    if request.state == QUEUED:
+        dispatch.serve_queue(broker, request.service)

@@ -1,0 +1,80 @@
+"""Extensions that two polydomo peers agree on while they connect.
+
+Each side lists what it understands in one property of its ZMTP metadata, ``X-Polydomo-Extensions``. ZMTP requires peers to ignore
+properties that they do not know, so other implementations do not notice. A listener answers with its own list only if the peer sent one.
+
+The value is words with spaces between them, each with a number where it needs one: ``credit=1000 cancel deadline return
+max-message=67108864``. Words and numbers that cannot be read are ignored, so that later versions can add more.
+"""
+
+from typing import Final
+
+PROPERTY: Final = b"X-Polydomo-Extensions"
+MAX_DIGITS: Final = 15  # of a number; a longer one is ignored
+
+
+class Extensions:
+    """What one side understands. docs/protocols/extensions.md describes each word."""
+
+    __slots__ = ("cancel", "credit", "deadline", "give_back", "max_message")
+
+    def __init__(
+        self,
+        credit: int = 0,
+        cancel: bool = False,
+        deadline: bool = False,
+        give_back: bool = False,
+        max_message: int = 0,
+    ) -> None:
+        self.credit = credit  # MDX workers may hold several requests; a broker names the largest number, a worker 1
+        self.cancel = cancel  # requests can be cancelled
+        self.deadline = deadline  # MDX requests can carry a deadline
+        self.give_back = give_back  # an eMQP or DCP worker can give back one request without leaving
+        self.max_message = max_message  # bytes of one message that this side accepts; 0: it does not say
+
+    def encode(self) -> bytes:
+        """
+        >>> Extensions(credit=8, cancel=True).encode()
+        b'credit=8 cancel'
+        """
+        words: list[bytes] = []
+        if self.credit:
+            words.append(b"credit=%d" % self.credit)
+        if self.cancel:
+            words.append(b"cancel")
+        if self.deadline:
+            words.append(b"deadline")
+        if self.give_back:
+            words.append(b"return")
+        if self.max_message:
+            words.append(b"max-message=%d" % self.max_message)
+        return b" ".join(words)
+
+
+NO_EXTENSIONS: Final = Extensions()  # a peer that said nothing; never written to
+
+
+def parse(value: bytes) -> Extensions:
+    """
+    >>> found = parse(b"credit=8 max-message=x unknown cancel")
+    >>> found.credit, found.max_message, found.cancel, found.deadline
+    (8, 0, True, False)
+    """
+    found = Extensions()
+    for word in value.split():
+        name, _, number = word.partition(b"=")
+        if name == b"credit":
+            found.credit = _number(number)
+        elif name == b"cancel":
+            found.cancel = True
+        elif name == b"deadline":
+            found.deadline = True
+        elif name == b"return":
+            found.give_back = True
+        elif name == b"max-message":
+            found.max_message = _number(number)
+    return found
+
+
+def _number(text: bytes) -> int:
+    return int(text) if text.isdigit() and len(text) <= MAX_DIGITS else 0

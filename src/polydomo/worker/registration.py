@@ -1,0 +1,123 @@
+"""A worker's registration on one connection, from its READY to its end."""
+
+import asyncio
+from collections.abc import Callable
+
+from polydomo.client.connection import Connection
+from polydomo.client.message import check_size
+from polydomo.errors import PolydomoError
+from polydomo.protocols.ends import Cancelled, Dismissed, Event, Job, Revoked, WorkerEnd
+
+
+class Registration:
+    connection: Connection
+    worked = False  # it was given a job
+    failed = False  # it left because a job failed; the broker is not at fault
+    _timer: asyncio.TimerHandle | None = None
+
+    def __init__(
+        self,
+        end: WorkerEnd,
+        on_job: "Callable[[Registration, Job], None]",
+        on_unwanted: "Callable[[Registration, Cancelled | Revoked], None]",
+    ) -> None:
+        self.end = end
+        self.on_job = on_job
+        self.on_unwanted = on_unwanted
+        self.loop = asyncio.get_running_loop()
+        self.since = self.loop.time()
+        self.said = self.since  # when it last answered
+        self.ended: asyncio.Future[str] = self.loop.create_future()  # why
+
+    def register(self, services: list[bytes], slots: int, prefetch: int) -> None:
+        self.end.open(services, slots, prefetch)
+        self.connection.flush_soon()
+        self._timer = self.loop.call_later(self.end.interval, self._beat)
+
+    def leave(self, reason: str) -> None:
+        """Sends the protocol's goodbye and closes the connection."""
+        if self.connection.alive:
+            self.end.close()
+            self.connection.close(reason)
+        self._over(reason)
+
+    def drain(self) -> None:
+        """Asks the broker for no further jobs."""
+        if not self.ended.done():
+            self.end.drain()
+            self.connection.flush_soon()
+
+    def grow(self, count: int) -> None:
+        """Jobs of an earlier connection have ended: as many more can be taken here."""
+        if not self.ended.done():
+            self.end.grow(count)
+            self.connection.flush_soon()
+
+    def partial(self, job: Job, body: list[bytes]) -> None:
+        check_size(body, self.connection.max_body)
+        self.end.partial(job, body)
+        self._answered()
+
+    def final(self, job: Job, body: list[bytes]) -> None:
+        check_size(body, self.connection.max_body)
+        self.end.final(job, body)
+        self._answered()
+
+    def fail(self, job: Job, code: str, text: str) -> None:
+        if self.end.fail(job, code, text):
+            self.failed = True
+            self.connection.close("a job failed, and the protocol can only report that by leaving")
+            self._over("a job failed")
+        else:
+            self._answered()
+
+    def release(self, job: Job) -> bool:
+        """The job is not run. False if the broker could not be told."""
+        if self.ended.done() or not self.end.release(job):
+            return False
+        self._answered()
+        return True
+
+    def keep(self, job: Job) -> None:
+        if not self.ended.done():
+            self.end.keep(job)
+            self._answered()
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, Job):
+            self.worked = True
+            self.on_job(self, event)
+        elif isinstance(event, Cancelled | Revoked):
+            self.on_unwanted(self, event)
+        elif isinstance(event, Dismissed):
+            self.connection.close(f"the broker said {event.why}")
+            self._over(f"the broker said {event.why}")
+
+    def on_lost(self, error: PolydomoError) -> None:
+        self._over(str(error))
+
+    def _answered(self) -> None:
+        self.said = self.loop.time()
+        self.connection.flush_soon()
+
+    def _over(self, reason: str) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
+    def _beat(self) -> None:
+        now = self.loop.time()
+        silence = now - self.connection.heard
+        if self.end.patience and silence > self.end.patience:
+            self.connection.close(f"the broker has been silent for {silence:.1f} s", abort=True)
+            return
+        waiting = len(self.end.out)
+        self.end.beat()
+        self.connection.flush_soon()
+        wait = self.end.interval
+        if len(self.end.out) == waiting and now < self.said + wait:
+            # An MDX worker that has just answered need not beat. The next beat is due one interval after that answer, not after
+            # this moment: otherwise the broker would consider the worker late.
+            wait = self.said + wait - now
+        self._timer = self.loop.call_later(wait, self._beat)

@@ -1,0 +1,310 @@
+"""A connection over which a worker offers services. It holds several jobs at a time and is made again whenever it is lost.
+
+A worker of concurrency N has one of these per offer, if its protocol and the broker allow N jobs on one connection. Otherwise the first one
+opens as many more as are needed (``siblings``).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+from polydomo.client.connection import connect
+from polydomo.client.retry import Backoff
+from polydomo.errors import CallFailed, NotConnected, ProtocolViolation
+from polydomo.limits import CLOSE_TIME, CONNECT_TIME, SETTLED
+from polydomo.protocols.ends import Cancelled, Job, Revoked, WorkerEnd
+from polydomo.protocols.request import FAILED
+from polydomo.wire.address import Address
+from polydomo.worker.call import Call
+from polydomo.worker.context import RUNNING, Running
+from polydomo.worker.functions import Abandoned, Function, Threads, execute, from_the_function, error_text, runs_on_loop
+from polydomo.worker.registration import Registration
+
+log = logging.getLogger("polydomo.worker")
+
+GOODBYE = "the worker leaves"
+CALL_FAILED = "a call of %s failed: %s"
+
+
+class Work:
+    """One job that the worker was given."""
+
+    __slots__ = ("call", "job", "registration", "released", "stoppable", "task")
+
+    def __init__(self, registration: Registration, job: Job) -> None:
+        self.registration = registration
+        self.job = job
+        self.call: Call | None = None  # set once it runs
+        self.stoppable = False  # it runs on the event loop, where it can be cancelled
+        self.released = False  # the broker was told that it does not run: the outcome does not matter
+        self.task: asyncio.Task[None] | None = None
+
+
+class ServiceConnection:
+    """Stays registered until ``stop``."""
+
+    def __init__(
+        self,
+        address: Address,
+        make_end: Callable[[], WorkerEnd],
+        functions: dict[bytes, Function],
+        threads: Threads,
+        turns: asyncio.Semaphore,
+        slots: int = 1,
+        prefetch: int = 0,
+        on_registered: Callable[[list[bytes]], None] = lambda names: None,
+    ) -> None:
+        self.on_registered = on_registered  # called with the names each time they were registered
+        self.address = address
+        self.turns = turns  # one for each function that runs; shared with the connections of the same offer
+        self.slots = slots  # jobs that run at once
+        self.prefetch = prefetch  # jobs that it holds beyond those
+        self.make_end = make_end
+        self.functions = functions
+        self.threads = threads
+        self.name = ", ".join(name.decode(errors="replace") for name in functions)
+        self.ready = asyncio.Event()  # registered once
+        self.stopping = False
+        self.siblings: list[ServiceConnection] = []  # for jobs that do not fit on this connection
+        self._registration: Registration | None = None
+        self._work: dict[int, Work] = {}  # by the identity of the job; functions may outlive their connection
+        self._left_over = 0  # functions of an earlier connection that still run
+        self._task: asyncio.Task[None] | None = None
+        self._sibling_tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> "asyncio.Task[None]":
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return self._task
+
+    async def registered(self) -> None:
+        """Waits until this connection and its siblings have registered once."""
+        await self.ready.wait()
+        for sibling in self.siblings:
+            await sibling.registered()
+
+    async def stop(self, grace: float) -> None:
+        """Lets functions that run finish within ``grace`` seconds, releases jobs that were not started, says goodbye, and ends."""
+        self.stopping = True
+        await asyncio.gather(self._stop(grace), *(sibling.stop(grace) for sibling in self.siblings))
+
+    async def _stop(self, grace: float) -> None:
+        registration = self._registration
+        if registration is not None and self._work:
+            registration.drain()
+        for work in list(self._work.values()):
+            if work.call is None:
+                self._withdraw(work)
+        running = [work.task for work in self._work.values() if work.task is not None and work.call is not None]
+        if running:
+            await asyncio.wait(running, timeout=grace)
+        registration = self._registration
+        if registration is not None:
+            registration.leave(GOODBYE)
+            await asyncio.wait([registration.connection.gone], timeout=CLOSE_TIME)
+            registration.connection.close(GOODBYE, abort=True)
+        if any(work.call is not None for work in self._work.values()):
+            log.warning("left %s while a call was running: the broker requeues it for another worker", self.name)
+        self.drop()
+
+    def drop(self) -> None:
+        """Ends without waiting for anything; after ``stop``, does nothing."""
+        self.stopping = True
+        if self._registration is not None:
+            self._registration.leave(GOODBYE)
+        for task in (*(work.task for work in self._work.values()), self._task):
+            if task is not None:
+                task.cancel()
+        for sibling in self.siblings:
+            sibling.drop()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = Backoff()
+        complained = False
+        while not self.stopping:
+            while len(self._work) >= self.slots:
+                # Functions of the last connection still run: a worker that registers must be able to start a job.
+                tasks = [work.task for work in self._work.values() if work.task is not None]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            try:
+                registration = await self._register()
+            except (NotConnected, ProtocolViolation) as error:
+                log.log(
+                    logging.DEBUG if complained else logging.WARNING,
+                    "cannot offer %s: %s; trying again",
+                    self.name,
+                    error,
+                )
+                complained = True
+                await asyncio.sleep(backoff.next())
+                continue
+            complained = False
+            ends: list[asyncio.Future[Any]] = [registration.ended, *self._sibling_tasks]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for sibling in self._sibling_tasks:
+                if sibling.done():
+                    await sibling  # raises: it ends by being stopped, or by a bug
+                    return
+            self._registration = None
+            for work in list(self._work.values()):
+                if work.call is None and work.task is not None:
+                    work.task.cancel()  # the broker gives what was not started to another worker
+            if registration.worked or loop.time() - registration.since > SETTLED:
+                backoff.reset()
+            if not registration.failed and not self.stopping:
+                log.warning(
+                    "no longer registered for %s: %s; registering again", self.name, registration.ended.result()
+                )
+                await asyncio.sleep(backoff.next())
+
+    async def _register(self) -> Registration:
+        registration = Registration(self.make_end(), self._on_job, self._on_unwanted)
+        registration.connection = await connect(
+            self.address, registration.end, registration.on_event, registration.on_lost, CONNECT_TIME
+        )
+        if not registration.connection.alive:
+            raise NotConnected(f"{self.address}: the broker closed the connection")
+        self._fit(registration.end.capacity())
+        self._left_over = len(self._work)
+        registration.register(list(self.functions), max(1, self.slots - self._left_over), self.prefetch)
+        self._registration = registration
+        if self.ready.is_set():
+            log.info("offering %s again at %s", self.name, self.address)
+        self.ready.set()
+        self.on_registered(list(self.functions))
+        return registration
+
+    def _fit(self, capacity: int) -> None:
+        """The broker allows ``capacity`` jobs on one connection: what does not fit gets connections of its own."""
+        if self.slots + self.prefetch <= capacity:
+            return
+        if self.slots <= capacity:
+            self.prefetch = capacity - self.slots
+            return
+        for share in shares(self.slots - capacity, 0, capacity):
+            sibling = ServiceConnection(
+                self.address, self.make_end, self.functions, self.threads, self.turns, share[0], 0, self.on_registered
+            )
+            self.siblings.append(sibling)
+            self._sibling_tasks.append(sibling.start())
+        self.slots, self.prefetch = capacity, 0
+
+    def _on_job(self, registration: Registration, job: Job) -> None:
+        if self.stopping:
+            registration.release(job)
+            return  # where that cannot be said, the connection is closed next, which requeues the job
+        work = Work(registration, job)
+        self._work[id(job)] = work
+        work.task = asyncio.get_running_loop().create_task(self._take(work))
+
+    def _on_unwanted(self, registration: Registration, event: Cancelled | Revoked) -> None:
+        work = self._work.get(id(event.job))
+        if work is None:
+            return
+        if work.call is None:
+            self._withdraw(work)
+        elif isinstance(event, Revoked):
+            registration.keep(event.job)
+        else:
+            work.call.cancelled = True
+            if work.stoppable and work.task is not None:
+                work.task.cancel()
+
+    def _withdraw(self, work: Work) -> None:
+        """The job was not started, and will not be."""
+        if work.registration.release(work.job):
+            work.released = True
+            if work.task is not None:
+                work.task.cancel()
+
+    async def _take(self, work: Work) -> None:
+        """Waits for its turn, and runs."""
+        try:
+            async with self.turns:
+                if not work.registration.ended.done() and not work.released and not self.stopping:
+                    await self._execute(work)
+        except asyncio.CancelledError:
+            if work.call is not None and not work.call.cancelled:
+                raise  # the worker is dropped
+        finally:
+            del self._work[id(work.job)]
+            if self._left_over and work.registration is not self._registration:
+                self._left_over -= 1
+                if self._registration is not None:
+                    self._registration.grow(1)
+
+    async def _execute(self, work: Work) -> None:
+        registration, job = work.registration, work.job
+        name = job.service.decode(errors="replace")
+
+        async def send(body: list[bytes]) -> None:
+            await registration.connection.writable()
+            if registration.ended.done() or call.cancelled:
+                raise Abandoned
+            registration.partial(job, body)
+
+        call = work.call = Call(job)
+        mark = RUNNING.set(Running(name, job.attempt.decode(errors="replace")))
+        try:
+            # An eMQP broker gives requests for a queue that no worker serves to a worker of "default".
+            function = self.functions.get(job.service) or self.functions.get(b"default")
+            if function is None:
+                raise CallFailed(FAILED, f"this worker does not offer {name}")
+            work.stoppable = runs_on_loop(function)
+            body = await execute(function, call, send, self.threads)
+            work.stoppable = False
+            if registration.ended.done():
+                raise Abandoned
+            if call.cancelled:
+                registration.release(job)
+            else:
+                registration.final(job, body)
+        except Abandoned:
+            self._abandoned(work, name)
+        except CallFailed as error:
+            if call.cancelled:
+                self._abandoned(work, name)
+                return
+            log.warning(
+                CALL_FAILED, name, error
+            )  # the function reported the failure itself: a traceback would not help
+            if not registration.ended.done():
+                registration.fail(job, error.code, error.text)
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                if not call.cancelled or self.stopping:
+                    raise  # the worker is dropped; otherwise it came from within, as SystemExit does, and is the function's own failure
+                task.uncancel()
+            if call.cancelled:
+                self._abandoned(work, name)
+                return
+            log.warning("a call of %s failed", name, exc_info=from_the_function(error))
+            if not registration.ended.done():
+                registration.fail(job, FAILED, error_text(error))
+        finally:
+            RUNNING.reset(mark)
+
+    def _abandoned(self, work: Work, name: str) -> None:
+        """The result is not wanted, or there is no connection for it."""
+        if work.registration.ended.done():
+            log.warning("the result of a call of %s was discarded: its connection is gone", name)
+        else:
+            log.debug("a call of %s was cancelled", name)
+            work.registration.release(work.job)
+
+
+def shares(slots: int, prefetch: int, most: int) -> "list[tuple[int, int]]":
+    """Divides an offer among as few connections as possible, each of which may hold ``most`` jobs.
+
+    >>> shares(1000, 0, 10_000), shares(3, 9, 1), shares(20, 4, 8)
+    ([(1000, 0)], [(1, 0), (1, 0), (1, 0)], [(7, 1), (7, 1), (6, 2)])
+    """
+    count = min(slots, ceil((slots + prefetch) / most))
+    found = []
+    for i in range(count):
+        own = slots // count + (i < slots % count)
+        found.append((own, min(most - own, prefetch // count + (i >= count - prefetch % count))))
+    return found
