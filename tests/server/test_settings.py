@@ -125,6 +125,7 @@ def test_every_protocol_key_reaches_the_tuning() -> None:
         "mdp.beat": 1.1,
         "mdp.dialects": "a=libmdp",
         "mdx.beat": 1.2,
+        "mdx.max_credit": 77,
         "mdx.client_header": "A",
         "mdx.worker_header": "B",
         "dcp.beat": 1.3,

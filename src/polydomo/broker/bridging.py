@@ -50,7 +50,7 @@ class Bridging:
             return None
         interval = broker.tuning.bridge_beat
         silence = interval * broker.tuning.beats_missed
-        worker = workers.register(broker, session, [], None, window, False, interval, silence, None)
+        worker = workers.register(broker, session, [], None, window, 0, interval, silence, None)
         if worker is not None:
             worker.beats_while_busy = True  # the other broker sends heartbeats whatever it holds
             self.offered[worker] = {}

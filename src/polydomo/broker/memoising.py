@@ -81,7 +81,7 @@ class Memoiser(Session):
         self._clients: dict[Session, MemoClient] = {}  # by the client that they ask for
         self._prune_at = MEMO_PRUNE
         broker.session_opened(self)
-        worker = broker.register_worker(self, [], None, 0, False, 0.0, 0.0)
+        worker = broker.register_worker(self, [], None, 0, 0, 0.0, 0.0)
         assert worker is not None
         self.worker: Worker = worker
 

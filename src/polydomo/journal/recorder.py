@@ -416,7 +416,7 @@ class JournalRecorder(Recorder):
             worker=worker.number,
             service=services_of(worker),
             credit=0 if known else worker.credit,
-            auto=min(1, worker.auto_credit),
+            auto=1 if worker.auto_credit else 0,
             reason="one more service" if known else "",
         )
 

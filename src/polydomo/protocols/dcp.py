@@ -217,7 +217,7 @@ class DcpSession(Session):
         # The credit comes after the echo, so that the confirmation is the first thing the worker hears of its registration.
         if worker is None or not worker.alive:
             tuning = broker.tuning
-            worker = broker.register_worker(self, [service], None, 0, True, 0.0, tuning.dcp_beat * tuning.beats_missed)
+            worker = broker.register_worker(self, [service], None, 0, 1, 0.0, tuning.dcp_beat * tuning.beats_missed)
             if worker is None:
                 # "If the registration is successful, the broker will confirm it": otherwise there is no word.
                 broker.report_violation(self, f"registration refused: {broker.refusal}")

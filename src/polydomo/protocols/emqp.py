@@ -298,9 +298,7 @@ class EmqpSession(Session):
         self.dialect = EVENTMQ if len(message) == 6 else DOCUMENT
         broker = self.broker
         beat = broker.tuning.emqp_beat
-        worker = broker.register_worker(
-            self, queues, kind, 0, False, beat, beat * broker.tuning.emqp_beats_missed, weights
-        )
+        worker = broker.register_worker(self, queues, kind, 0, 0, beat, beat * broker.tuning.emqp_beats_missed, weights)
         if worker is None:
             broker.report_violation(self, f"INFORM refused: {broker.refusal}")
             self._part()

@@ -335,7 +335,7 @@ class MemoWorker(Session):
         """Registers; returns the reason where that is refused."""
         broker = self.broker
         broker.session_opened(self)
-        self.worker = broker.register_worker(self, funcs, None, 0, False, 0.0, 0.0)
+        self.worker = broker.register_worker(self, funcs, None, 0, 0, 0.0, 0.0)
         if self.worker is None:
             why = broker.refusal
             broker.session_closed(self, CloseReason(CloseCause.REFUSED))

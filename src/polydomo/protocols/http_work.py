@@ -114,7 +114,7 @@ class HttpWorker(Session):
         broker = self.broker
         if self.worker is None:
             broker.session_opened(self)
-            self.worker = broker.register_worker(self, [service], None, 0, False, 0.0, 0.0)
+            self.worker = broker.register_worker(self, [service], None, 0, 0, 0.0, 0.0)
             if self.worker is None:
                 why = broker.refusal
                 self.poll = session.carried = None

@@ -159,7 +159,7 @@ class MemoSession(Session):
         ref = MemoWorker(broker.random_bytes(memo.ID_SIZE), rid)
         idle = broker.tuning.memo_idle
         worker = broker.register_worker(
-            self, services, ref, credit=0, auto_credit=False, heartbeat_interval=idle, max_silence=idle
+            self, services, ref, credit=0, auto_credit=0, heartbeat_interval=idle, max_silence=idle
         )
         if worker is None:
             # DISCONNECT would make the worker try again at once, and again

@@ -33,7 +33,7 @@ class SingleWorkerSession(Session):
             self.reject_worker("READY for a service without a name")
             return
         broker = self.broker
-        self.worker = broker.register_worker(self, [service], None, 1, True, beat if we_beat else 0.0, beat * missed)
+        self.worker = broker.register_worker(self, [service], None, 1, 1, beat if we_beat else 0.0, beat * missed)
         if self.worker is None:
             self.reject_worker(f"READY refused: {broker.refusal}")
 

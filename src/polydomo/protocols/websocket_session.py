@@ -230,7 +230,7 @@ class WebSocketSession(Session):
         broker = self.broker
         if self.worker is None:
             silence = WEBSOCKET_BEAT * WEBSOCKET_BEATS_MISSED
-            self.worker = broker.register_worker(self, [service], None, 0, False, WEBSOCKET_BEAT, silence)
+            self.worker = broker.register_worker(self, [service], None, 0, 0, WEBSOCKET_BEAT, silence)
             if self.worker is None:
                 raise MessageError(broker.refusal)
             self.worker.beats_while_busy = True  # pings are answered by the browser itself
