@@ -19,7 +19,7 @@ from polydomo.protocols.request import FAILED
 from polydomo.wire.address import Address
 from polydomo.worker.call import Call
 from polydomo.worker.context import RUNNING, Running
-from polydomo.worker.functions import Abandoned, Function, Threads, execute, from_the_function, error_text, runs_on_loop
+from polydomo.worker.functions import Abandoned, Function, Threads, error_text, execute, from_the_function, runs_on_loop
 from polydomo.worker.registration import Registration
 
 log = logging.getLogger("polydomo.worker")
