@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from polydomo.client.connection import Connection
+from polydomo.limits import MAX_BODY
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Job
 from polydomo.protocols.mdx_ends import MdxWorkerEnd
@@ -44,6 +45,7 @@ class Wire:
         self.clock = clock
         self.end = end
         self.written: list[float] = []
+        self.max_body = MAX_BODY
 
     @property
     def heard(self) -> float:

@@ -51,6 +51,9 @@ def bench(
     workers: Annotated[
         int, typer.Option(metavar="N", min=1, help="Number of workers, which reply with the request.")
     ] = 8,
+    credit: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Calls that each worker holds at a time; over MDP always 1.")
+    ] = 1,
     outstanding: Annotated[int, typer.Option(metavar="N", min=1, help="Calls that each client keeps open.")] = 16,
     duration: Annotated[float, options.time_option("How long to measure, for each row.", least=0.05)] = 5.0,
     csv: Annotated[
@@ -68,6 +71,7 @@ def bench(
     - `polydomo bench`
     - `polydomo bench -p mdp1 -p mdp2 -p mdx --size 64 --size 4096 --duration 3 --csv`
     - `polydomo bench --to tcp://127.0.0.1:5246 --clients 8 --workers 32 --outstanding 64`
+    - `polydomo bench --workers 4 --credit 16`
     """
     from polydomo.cli.bench_load import Load
     from polydomo.cli.exits import FAILED, needs_broker
@@ -78,7 +82,7 @@ def bench(
         raise SettingError("--csv and --json: choose one")
     url = options.address(to) if to else None
     loads = [
-        Load(options.protocol_name(name), clients, workers, outstanding, count, duration)
+        Load(options.protocol_name(name), clients, workers, outstanding, count, duration, credit)
         for name in protocol or [""]
         for count in size or [64]
     ]
@@ -137,7 +141,8 @@ def progress_bar(load: "Load") -> "Iterator[Progress]":
 def report(outcomes: "list[Outcome]") -> None:
     load = outcomes[0].load
     typer.echo(
-        f"{load.clients} clients with {load.outstanding} calls outstanding each, {load.workers} workers, {load.duration:g} s"
+        f"{load.clients} clients with {load.outstanding} calls outstanding each, {load.workers} workers"
+        f"{f' that hold {load.credit} calls each' if load.credit > 1 else ''}, {load.duration:g} s"
     )
     titles = ("size", "requests/s", *PARTS, "failed")
     columns = [Column("protocol"), *(Column(title, right=True, spare=SPARE.get(title, 0)) for title in titles)]
@@ -181,6 +186,7 @@ def record(outcome: "Outcome") -> dict[str, object]:
         "size_bytes": load.size,
         "clients": load.clients,
         "workers": load.workers,
+        "credit": load.credit,
         "outstanding": load.outstanding,
         "duration_us": round(load.duration * 1e6),
         "requests": len(outcome.latencies),

@@ -22,6 +22,7 @@ from polydomo.cli import inspection
 from polydomo.cli.guard import Guard
 from polydomo.client.aio import AsyncClient
 from polydomo.errors import CallError, ConnectionLost, PolydomoError
+from polydomo.protocols.registry import worker_end
 
 WARM_UP = 0.5  # seconds before counting begins, at most, and at most a tenth of the duration
 SETUP_TIME = 15.0  # seconds for a broker or workers to start
@@ -38,6 +39,7 @@ class Load:
     outstanding: int
     size: int
     duration: float
+    credit: int = 1  # calls that each worker holds
 
     @property
     def warm_up(self) -> float:
@@ -140,7 +142,9 @@ async def run(target: Target, load: Load, progress: Progress, guard: Guard) -> O
     """Puts one load on the broker and measures."""
     service = f"bench.{secrets.token_hex(4)}"
     words = ["work", service, "--echo", "--to", target.url, "--protocol", load.protocol]
-    async with program(guard, *words, "--concurrency", str(load.workers), "--log-level", "error"):
+    held = load.credit if worker_end(load.protocol).slots > 1 else 1
+    words += ["--concurrency", str(load.workers * held), "--connections", str(load.workers)]
+    async with program(guard, *words, "--log-level", "error"):
         await _offered(target.url, service, load.workers)
         outcome = Outcome(load)
         clients = [

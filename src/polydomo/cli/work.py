@@ -44,6 +44,9 @@ def work(
         int,
         typer.Option(metavar="N", min=0, help="Calls to hold beyond those that run, for short calls; not over MDP."),
     ] = 0,
+    connections: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Connections to open, if more than the protocol needs.")
+    ] = 1,
     echo: Annotated[
         bool, typer.Option("--echo", help="Reply with the request's body instead of running a program.")
     ] = False,
@@ -100,7 +103,12 @@ def work(
         raise SettingError(f"--log-level: {error}, not {log_level!r}") from None
     url = options.address(to)
     name = options.protocol_name(protocol)
-    more = {**options.of_protocol(name, type_size, frame0), "name": worker_name, "prefetch": prefetch}
+    more = {
+        **options.of_protocol(name, type_size, frame0),
+        "name": worker_name,
+        "prefetch": prefetch,
+        "connections": connections,
+    }
     logs.setup(log_json, level)
     raise_file_limit(FILES + FILES_PER_CALL * concurrency)
     logging.getLogger("polydomo.worker").addFilter(RepeatedLineFilter())

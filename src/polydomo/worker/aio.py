@@ -56,8 +56,12 @@ class AsyncWorker:
     elsewhere.
 
     ``concurrency`` calls run at once: of each service where a worker of the protocol has one service (``mdx``, ``mdp1``, ``mdp2``), of all
-    of them together elsewhere. A lost connection is made again; the function that was running is let finish (a generator until its next
-    ``yield``), but its result has nowhere to go and is thrown away.
+    of them together elsewhere. They share one connection, except over MDP, which allows one call per connection, and where the broker
+    does not know polydomo's extensions. ``connections`` asks for more connections than needed. ``prefetch`` calls are held beyond those
+    that run: that saves a round trip per call, and is worth it for calls that take less than a few milliseconds.
+
+    A lost connection is made again; functions that were running may finish (a generator until its next ``yield``), but their results are
+    discarded. A call whose caller has given up is cancelled: ``call.cancelled`` becomes True, and an ``async`` function is cancelled.
 
     ``beat`` is the heartbeat interval in seconds, for a broker whose own was set to something else than the protocol's default; the silence
     after which the broker is taken for gone grows and shrinks with it.
@@ -79,6 +83,7 @@ class AsyncWorker:
         security: Security | None = None,
         concurrency: int = 1,
         prefetch: int = 0,
+        connections: int = 1,
         grace: float = GRACE,
         beat: float | None = None,
         name: str = "",
@@ -90,6 +95,8 @@ class AsyncWorker:
             raise SettingError(f"concurrency: {concurrency} is no work at all; 1 or more")
         if prefetch < 0:
             raise SettingError(f"prefetch: {prefetch} calls; 0 or more")
+        if connections < 1:
+            raise SettingError(f"connections: {connections}; 1 or more")
         if beat is not None and not beat > 0:
             raise SettingError(f"beat: {beat} s is no interval; more than 0")
         self.beat = beat
@@ -100,6 +107,7 @@ class AsyncWorker:
         self._make_end()  # wrong options are told here, not in the background
         self.concurrency = concurrency
         self.prefetch = prefetch
+        self.connections = connections
         self.grace = grace
         self._functions: dict[bytes, Function] = {}
         self._client = partial(
@@ -253,7 +261,7 @@ class AsyncWorker:
         connections: list[ServiceConnection] = []
         for functions in offers:
             turns = asyncio.Semaphore(self.concurrency)  # of all connections, also to several brokers
-            for slots, prefetch in shares(self.concurrency, self.prefetch, end.slots):
+            for slots, prefetch in shares(self.concurrency, self.prefetch, end.slots, self.connections):
                 connections += [
                     ServiceConnection(
                         place, self._make_end, functions, self._threads, turns, slots, prefetch, self._schemas.send

@@ -296,13 +296,13 @@ class ServiceConnection:
             work.registration.release(work.job)
 
 
-def shares(slots: int, prefetch: int, most: int) -> "list[tuple[int, int]]":
-    """Divides an offer among as few connections as possible, each of which may hold ``most`` jobs.
+def shares(slots: int, prefetch: int, most: int, least: int = 1) -> "list[tuple[int, int]]":
+    """Divides an offer among as few connections as possible, but at least ``least``. Each may hold ``most`` jobs.
 
-    >>> shares(1000, 0, 10_000), shares(3, 9, 1), shares(20, 4, 8)
-    ([(1000, 0)], [(1, 0), (1, 0), (1, 0)], [(7, 1), (7, 1), (6, 2)])
+    >>> shares(1000, 0, 10_000), shares(3, 9, 1), shares(20, 4, 8), shares(20, 0, 10_000, 2)
+    ([(1000, 0)], [(1, 0), (1, 0), (1, 0)], [(7, 1), (7, 1), (6, 2)], [(10, 0), (10, 0)])
     """
-    count = min(slots, ceil((slots + prefetch) / most))
+    count = min(slots, max(least, ceil((slots + prefetch) / most)))
     found = []
     for i in range(count):
         own = slots // count + (i < slots % count)
