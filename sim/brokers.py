@@ -381,7 +381,7 @@ class BrokerNode(Listener):
         return connection
 
     def _hurry(self, connection: ServerConnection) -> None:
-        """The handshake took too long."""
+        """The handshake timed out."""
         link = connection.link
         if connection in self.connections and (link is None or not link.open):
             connection.endpoint.abort()

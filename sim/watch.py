@@ -187,7 +187,7 @@ class Watcher:
             if service.queue_length > most:
                 self.breach(
                     "bound",
-                    f"{service.queue_length} requests wait for {service.name!r}, the bound is {policy.max_queue}",
+                    f"{service.queue_length} requests wait for {service.name!r}, the limit is {policy.max_queue}",
                 )
         for session in broker.sessions:
             if len(session.requests) > policy.max_outstanding:
@@ -198,7 +198,7 @@ class Watcher:
             len(request.body) for session in broker.sessions if session.windowed for request in session.requests
         )
         if broker.held_bytes > policy.max_held_bytes + windowed + clients * self.node.world.largest * 8:
-            self.breach("bound", f"{broker.held_bytes} bytes are held, the bound is {policy.max_held_bytes}")
+            self.breach("bound", f"{broker.held_bytes} bytes are held, the limit is {policy.max_held_bytes}")
 
     def _stalled(self) -> None:
         """Who is not read because of a bound is read again when there is room."""

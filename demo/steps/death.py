@@ -33,8 +33,8 @@ def run(stage: Stage) -> None:
         show.event("SIGKILL")
         lost = stage.broker.logged("worker lost", since, worker=worker)
         show.event(f"broker: worker {worker} lost, {lost['why']}")
-        back = stage.broker.logged("request given back", since, worker=worker)
-        show.event(f"broker: request {back['request']} given back after attempt {back['attempt']}")
+        back = stage.broker.logged("request requeued", since, worker=worker)
+        show.event(f"broker: request {back['request']} requeued after attempt {back['attempt']}")
         final, reply = client.receive()
         took = time.monotonic() - killed
         show.event(f"client: {reply!r}")

@@ -1,6 +1,6 @@
 """One broker for the whole Majordomo family of messaging protocols.
 
-A worker in five lines, and a client in two; both find a broker started with ``polydomo up``:
+A worker and a client, for a broker started with ``polydomo up``:
 
 ```python
 from polydomo import Worker
@@ -87,7 +87,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> object:
-    # Importing asyncio and the libraries costs more than everything else here, and the broker needs neither.
+    # Import asyncio and the libraries lazily: they are slow to import, and the broker does not need them.
     if name in _LAZY:
         from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""``python -m polydomo`` is ``polydomo``."""
+"""``python -m polydomo`` runs the command ``polydomo``."""
 
 from polydomo.cli.main import app
 

@@ -4,19 +4,19 @@ PolydomoError
  +-- CallError                 a call ended without a reply
  |    +-- CallTimeout          ... because its timeout passed (also a TimeoutError)
  |    +-- NoSuchService        ... because no worker offers the service
- |    +-- NoSuchJob            ... because the broker has no such job, or no longer
- |    +-- CallFailed           ... because the broker or the worker said so; has .code and .text
+ |    +-- NoSuchJob            ... because the broker does not have the job, or no longer has it
+ |    +-- CallFailed           ... because the broker or the worker reported a failure; has .code and .text
  |    |    +-- Retry           raised by a worker's function: try it again later
  |    +-- ConnectionLost       ... because the connection broke and the call may or may not have run (also a ConnectionError)
- |         +-- NotConnected    ... or could not be made: the call has not run
+ |         +-- NotConnected    ... or could not be opened: the call has not run
  +-- ProtocolViolation         a peer sent bytes that its protocol does not allow
- |    +-- AccessDenied         ... or credentials that are not accepted; has .status, as in ZAP: 300 temporary, 400 denied
- +-- SettingError              a setting, flag or address is wrong; names the key
+ |    +-- AccessDenied         ... or invalid credentials; has .status, as in ZAP: 300 temporary, 400 denied
+ +-- SettingError              a setting, flag or address is invalid; names the key
 """
 
 
 class PolydomoError(Exception):
-    """The root of every error polydomo raises on purpose."""
+    """The base class of all errors that polydomo raises."""
 
 
 class CallError(PolydomoError):
@@ -32,7 +32,7 @@ class NoSuchService(CallError):
 
 
 class NoSuchJob(CallError):
-    """The broker has no job of this id: there never was one, or its result is no longer kept."""
+    """The broker has no job with this id: it never existed, or its result has expired."""
 
 
 class CallFailed(CallError):
@@ -40,13 +40,15 @@ class CallFailed(CallError):
 
     def __init__(self, code: str, text: str = "") -> None:
         super().__init__(f"{code}: {text}" if text else code)
-        self.code = str(code)  # whatever it was made from, such as another exception: a worker must be able to send it
+        self.code = str(
+            code
+        )  # always strings, even if made from another object such as an exception, because a worker sends them
         self.text = str(text)
 
 
 class Retry(CallFailed):
-    """Raised by a worker's function: the request should be tried again, after ``after`` seconds. Jobs and durable requests are; the client
-    of any other request gets this failure.
+    """Raised by a worker's function: asks for a retry after ``after`` seconds. Jobs and durable requests are retried; the client of any
+    other request gets this failure.
 
     >>> Retry(after=2.5).code
     'retry:2.5'
@@ -58,11 +60,11 @@ class Retry(CallFailed):
 
 
 class ConnectionLost(CallError, ConnectionError):
-    """The connection to the broker broke while the call was open: it may or may not have run."""
+    """The connection to the broker broke while the call was open: the call may or may not have run."""
 
 
 class NotConnected(ConnectionLost):
-    """No connection to the broker could be made in time: the call has not run."""
+    """No connection to the broker could be opened in time: the call has not run."""
 
 
 class ProtocolViolation(PolydomoError):
@@ -70,7 +72,7 @@ class ProtocolViolation(PolydomoError):
 
 
 class AccessDenied(ProtocolViolation):
-    """A peer's credentials are not accepted. ``status`` is ZAP's: "300" try again later, "400" denied, "500" internal error."""
+    """A peer's credentials are rejected. ``status`` is ZAP's: "300" try again later, "400" denied, "500" internal error."""
 
     def __init__(self, status: str, text: str) -> None:
         super().__init__(text)
@@ -78,6 +80,6 @@ class AccessDenied(ProtocolViolation):
 
 
 class SettingError(PolydomoError):
-    """A setting, a flag or an address makes no sense; the message names the key and says what would."""
+    """A setting, a flag or an address is invalid. The message names the key and the expected value."""
 
-    problems: list[str] = []  # all of them, where a file was checked as a whole and the message is about the first
+    problems: list[str] = []  # all problems, if a whole file was checked; the message describes the first

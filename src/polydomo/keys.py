@@ -12,19 +12,19 @@ SECRET_SUFFIX = ".key_secret"
 
 
 def read_pair(path: str | Path, setting: str) -> KeyPair:
-    """A certificate file with a secret key. Raises SettingError, which names the ``setting``."""
+    """Reads a certificate file with a secret key. Raises SettingError that names the ``setting``."""
     certificate = parse_certificate(_read(Path(path), setting), f"{setting}: {path}")
     if not certificate.secret:
-        raise SettingError(f"{setting}: {path} has no secret-key; give the file whose name ends in {SECRET_SUFFIX}")
+        raise SettingError(f"{setting}: {path} has no secret-key; use the file that ends in {SECRET_SUFFIX}")
     return KeyPair(certificate.public, certificate.secret)
 
 
 def read_public(value: str, setting: str, directory: Path | None = None) -> bytes:
-    """A public key: the name of a certificate file, relative to ``directory``, or the 40 Z85 characters themselves."""
+    """Reads a public key: from a certificate file, relative to ``directory``, or from 40 Z85 characters."""
     path = Path(value) if directory is None else directory / value
     try:
         there = path.is_file()
-    except OSError:  # a key is not always a possible name
+    except OSError:  # a key is not always a valid file name
         there = False
     if there:
         return parse_certificate(_read(path, setting), f"{setting}: {path}").public
@@ -35,11 +35,11 @@ def read_public(value: str, setting: str, directory: Path | None = None) -> byte
 
 
 def write_pair(directory: Path, name: str) -> tuple[Path, Path]:
-    """Makes a new key and writes ``NAME.key`` and ``NAME.key_secret``. Raises SettingError if either is there."""
+    """Creates a key pair and writes ``NAME.key`` and ``NAME.key_secret``. Raises SettingError if either file exists."""
     public, secret = directory / f"{name}{PUBLIC_SUFFIX}", directory / f"{name}{SECRET_SUFFIX}"
     for path in (public, secret):
         if path.exists():
-            raise SettingError(f"{path} exists; choose another name, or remove it first")
+            raise SettingError(f"{path} already exists; choose another name, or remove it first")
     pair = new_pair(os.urandom)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def write_pair(directory: Path, name: str) -> tuple[Path, Path]:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Writes a file that only its owner can read, from the first moment on. It must not exist."""
+    """Creates a file that only its owner can read. It must not exist yet."""
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(number, "wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""A program's own log records, collected by the broker.
+"""Sends a program's log records to the broker, which collects them.
 
 ```python
 import logging
@@ -7,8 +7,8 @@ import polydomo.logs
 logging.getLogger().addHandler(polydomo.logs.Handler("tcp://127.0.0.1:5246", service="billing"))
 ```
 
-From then on `polydomo logs` shows what the program logs. In a worker's function a record carries the request that is being served, so that
-`polydomo logs --request ID` shows everything that was logged for it, by all workers that took part.
+Then `polydomo logs` shows the program's log. A record that a worker's function logs carries the request's id, so
+`polydomo logs --request ID` shows the records of all workers that handled the request.
 """
 
 import json
@@ -34,10 +34,9 @@ _LEVELS = (
 class Handler(logging.Handler):
     """Publishes each record to a broker, under ``log.`` and the service's name.
 
-    It never makes the program wait: records go to a bounded queue, and a background thread sends them. Records that the queue cannot hold
-    are dropped and counted in ``dropped``; a record of its own reports the number as soon as there is room again. When the program exits,
-    what is queued is sent, for a second at most. ``service`` is used for records that are logged outside of a worker's function; inside,
-    it is the service that is being served.
+    It never blocks the program: records go to a bounded queue, and a background thread sends them. If the queue is full, records are
+    dropped and counted in ``dropped``, and a later record reports the number. When the program exits, queued records are sent for at
+    most a second. ``service`` is used for records logged outside a worker's function; inside, it is the service being served.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Handler(logging.Handler):
         self._publisher = Publisher(
             to, max_records, max_bytes, key=key, server_key=server_key, context=context, security=security
         )
-        self._reported = 0  # dropped records that a record has reported
+        self._reported = 0  # dropped records that have been reported
 
     @property
     def dropped(self) -> int:
@@ -66,7 +65,7 @@ class Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if threading.current_thread().name == "polydomo-publisher" or record.name == publisher.log.name:
-            return  # records that the sending itself logs would never end
+            return  # do not send records logged by the sending code: that would never end
         try:
             dropped = self._publisher.dropped
             if self._publish(record) and dropped > self._reported:
@@ -94,13 +93,13 @@ class Handler(logging.Handler):
             self._publisher.flush()
 
     def close(self) -> None:
-        """Sends what is queued, for a second at most."""
+        """Sends queued records, for at most a second."""
         self._publisher.close()
         super().close()
 
 
 def content_of(handler: logging.Handler, record: logging.LogRecord, service: str = "") -> dict[str, object]:
-    """A record as the broker collects it; see ``docs/logs.md``."""
+    """A record in the form the broker collects; see ``docs/logs.md``."""
     call = running()
     fields = {name: _plain(value) for name, value in vars(record).items() if name not in _STANDARD}
     fields["logger"] = record.name
@@ -117,7 +116,7 @@ def content_of(handler: logging.Handler, record: logging.LogRecord, service: str
 
 
 def _plain(value: object) -> object:
-    """A value as JSON has it."""
+    """A value that JSON can represent."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -126,10 +125,10 @@ def _plain(value: object) -> object:
 
 
 def _encoded(content: dict[str, object]) -> bytes:
-    """As JSON, cut to what the broker takes: first the fields, then the message."""
+    """Encodes the record as JSON, truncated to the broker's limit: first the fields, then the message."""
     whole = json.dumps(content).encode()
     if len(whole) > MAX_LOG_RECORD:
-        fields = {"cut": f"{len(whole)} bytes, the bound is {MAX_LOG_RECORD}"}
+        fields = {"cut": f"the record has {len(whole)} bytes, the limit is {MAX_LOG_RECORD}"}
         content = {**content, "message": str(content["message"])[: MAX_LOG_RECORD // 12], "fields": fields}
         whole = json.dumps(content).encode()
     return whole

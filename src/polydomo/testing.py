@@ -1,4 +1,4 @@
-"""A real broker for your own tests: in this process, on a port of its own, gone when the test is over.
+"""A real broker for your tests: it runs in the test process, on a free port, and stops when the test ends.
 
 ```python
 import polydomo
@@ -26,10 +26,10 @@ def test_no_broker(broker):
 def test_settings():
     with polydomo.testing.broker(settings={"attempts": 1, "queue_expiry": "100ms"}) as broker:
         with polydomo.Client(broker.url) as client, pytest.raises(polydomo.NoSuchService):
-            client.call("nobody-home")
+            client.call("missing")
 ```
 
-``settings`` are those that `polydomo config` lists, by the same names.
+``settings`` takes the settings that `polydomo config` lists, under the same names.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ from polydomo.protocols.model import Worker as BrokerWorker
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings, load
 
-POLL = 0.005  # seconds between two looks at what a test waits for
+POLL = 0.005  # seconds between checks of a condition that a test waits for
 
 
 class Broker:
-    """A broker in a thread of its own. Made by ``broker()``."""
+    """A broker in a background thread. Create it with ``broker()``."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class Broker:
         return self._settings.listen[0]
 
     def place(self, role: str) -> str:
-        """The address of the listener with a role, such as ``mdx.front``."""
+        """The address of a listener with a role, such as ``mdx.front``."""
         assert self._server is not None
         return self._server.places[role]
 
     def start(self) -> None:
-        """Starts the broker, or starts it again. Raises SettingError if the address is not available."""
+        """Starts or restarts the broker. Raises SettingError if the address is not available."""
         if self._server is None:
             self._server = self._background.run(self._start())
             self._settings.listen = [self._server.urls[0]]
@@ -103,7 +103,7 @@ class Broker:
             raise TimeoutError(f"after {timeout:g} s {service!r} has {found} workers, not {workers}") from None
 
     def wait_until(self, condition: Callable[[BrokerServer], bool], timeout: float = 30.0) -> None:
-        """Waits until ``condition`` is true; it is called in the broker's thread. Raises TimeoutError."""
+        """Waits until ``condition()`` is true. It is called in the broker's thread. Raises TimeoutError."""
         self._background.run(self._until(condition, timeout))
 
     def close(self) -> None:
@@ -148,8 +148,8 @@ def broker(
     settings: Settings | Mapping[str, object] | None = None,
     jobs: bool = False,
 ) -> Iterator[Broker]:
-    """A broker that runs inside the ``with`` block; ``.url`` is its address. With ``jobs`` it keeps durable jobs, in a directory that is
-    removed afterwards. Raises SettingError."""
+    """A broker that runs inside the ``with`` block; ``.url`` is its address. With ``jobs``, it stores durable jobs in a temporary
+    directory. Raises SettingError."""
     broker = Broker(listen, settings, jobs)
     try:
         broker.start()

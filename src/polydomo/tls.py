@@ -1,7 +1,7 @@
-"""TLS as a transform of bytes, below every wire and at both ends.
+"""TLS as a transformation of bytes, below every wire protocol, for clients and servers.
 
-OpenSSL works on two buffers in memory (``ssl.MemoryBIO``): what came from the socket goes in at one side, what the wire has to say at
-the other. Nothing here touches a socket.
+OpenSSL works on two memory buffers (``ssl.MemoryBIO``): one for encrypted bytes from the socket, one for plain bytes from the wire
+protocol. This module does no I/O.
 """
 
 import ssl
@@ -10,23 +10,23 @@ from typing import Any
 
 from polydomo.errors import ProtocolViolation, SettingError
 
-READ_SIZE = 256 * 1024  # a record has at most 16 KiB; OpenSSL gives what it has
+READ_SIZE = 256 * 1024  # a TLS record has at most 16 KiB; a read returns what is available
 
 
 class TlsBytes:
-    """One connection's TLS.
+    """TLS of one connection.
 
-    ``receive`` takes bytes from the socket and returns what was inside; ``send`` takes what is to go inside. After either, ``take`` returns
-    the bytes that the socket must be given.
+    ``receive`` takes bytes from the socket and returns the decrypted bytes; ``send`` takes bytes to encrypt. After either, ``take``
+    returns the bytes to write to the socket.
     """
 
     def __init__(self, context: ssl.SSLContext, server: bool, host: str | None = None) -> None:
         self._in = ssl.MemoryBIO()
         self._out = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_side=server, server_hostname=host)
-        self._early: list[Any] = []  # what was to be sent before the handshake was done
-        self.shaken = False  # the handshake is done
-        self.ended = False  # the peer has said that it sends no more
+        self._early: list[Any] = []  # bytes to send once the handshake is complete
+        self.shaken = False  # the handshake is complete
+        self.ended = False  # the peer has sent close_notify
         if not server:
             self._shake()
 
@@ -52,19 +52,19 @@ class TlsBytes:
                 raise ProtocolViolation(f"TLS: {reason(error)}") from None
 
     def take(self) -> bytes:
-        """What the socket must be given now."""
+        """The bytes to write to the socket now."""
         return self._out.read()
 
     def close(self) -> None:
-        """Says goodbye, so that the peer can tell an end from a cut."""
+        """Sends close_notify, so that the peer can tell a normal close from a broken connection."""
         if self.shaken:
             try:
                 self._tls.unwrap()
             except (ssl.SSLError, ValueError):
-                pass  # the peer's goodbye has not come; ours is written
+                pass  # the peer's close_notify has not arrived; ours is written
 
     def certificate(self) -> "dict[str, Any]":
-        """The peer's certificate, if it showed one and it was verified; else empty."""
+        """The peer's certificate if it sent one and it was verified; otherwise empty."""
         return (self._tls.getpeercert() if self.shaken else None) or {}
 
     def _shake(self) -> bool:
@@ -94,11 +94,11 @@ class TlsBytes:
 
 
 def server_context(cert: str, key: str, ca: str = "") -> ssl.SSLContext:
-    """For a listener. With ``ca``, clients may show certificates that it signed. Raises SettingError."""
+    """The context of a listener. With ``ca``, clients may present certificates that it signed. Raises SettingError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.num_tickets = 0  # a connection lives long; tickets would only cost bytes and state
+    context.num_tickets = 0  # connections are long-lived, so session tickets would only cost bytes and state
     _load(context, cert, key, "server.tls.cert")
     if ca:
         _load_ca(context, ca, "server.tls.ca")
@@ -107,7 +107,7 @@ def server_context(cert: str, key: str, ca: str = "") -> ssl.SSLContext:
 
 
 def client_context(ca: str = "", cert: str = "", key: str = "") -> ssl.SSLContext:
-    """For a connection. Without ``ca``, the authorities that this machine trusts count. Raises SettingError."""
+    """The context of an outgoing connection. Without ``ca``, the system's certificate authorities are used. Raises SettingError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca:
@@ -134,11 +134,11 @@ def _load_ca(context: ssl.SSLContext, ca: str, setting: str) -> None:
 
 
 def _no_password() -> str:
-    raise ValueError("the key is encrypted; decrypt it, since a broker has nobody to ask for a password")
+    raise ValueError("the key is encrypted; decrypt it first, because a broker cannot ask for a password")
 
 
 def reason(error: Exception) -> str:
-    """What OpenSSL says, without its codes and file names."""
+    """OpenSSL's message, without codes and file names."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:

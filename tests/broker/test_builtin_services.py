@@ -104,7 +104,7 @@ def test_what_a_worker_still_does_for_a_client_that_has_gone_is_listed() -> None
     client.close()
     (row,) = rows(asker, "requests")
     assert row["state"] == "abandoned" and row["worker"] == f"w{worker.me.number}" and row["state_us"] == 3_000_000
-    assert row["why"] == "worker w1 still runs it, though it ended as cancelled: the client has gone"
+    assert row["why"] == "worker w1 still runs it, although it ended as cancelled: the client disconnected"
     assert row["request_bytes"] is None
     assert world.broker.open_requests == 0, "it has its outcome"
     worker.answer()
@@ -118,7 +118,7 @@ def test_what_a_worker_still_does_after_the_deadline_is_listed() -> None:
     world.wait(1.5)
     (row,) = rows(asker, "requests")
     assert row["state"] == "abandoned" and str(row["why"]).startswith(
-        "worker w1 still runs it, though it ended as timeout"
+        "worker w1 still runs it, although it ended as timeout"
     )
     worker.close()
     assert rows(asker, "requests") == []

@@ -74,7 +74,7 @@ def test_a_silent_worker_is_lost_and_not_told(world: World) -> None:
     assert worker.said == []
     world.wait(0.15)
     assert worker.said == ["expire", "gone"]
-    assert lost(world) == ["no beat for 7.5 s"] and world.broker.services == {}
+    assert lost(world) == ["no heartbeat for 7.5 s"] and world.broker.services == {}
     before = len(worker.beats)
     world.wait(100)
     assert len(worker.beats) == before, "it SHOULD stop sending it messages of any type"
@@ -263,7 +263,7 @@ def test_an_orphan_gets_nothing_and_is_lost_in_time(world: World) -> None:
     world.wait(0.9)
     assert peer.said == []
     world.wait(0.2)
-    assert peer.said == ["gone"] and lost(world) == ["its connection was lost, and it did not come back"]
+    assert peer.said == ["gone"] and lost(world) == ["the connection was lost, and the worker did not reconnect"]
     assert world.worker(credit=2).bodies() == [b"held", b"waits"]
 
 
@@ -408,4 +408,4 @@ def test_a_worker_that_may_not_be_silent_any_longer_is_lost_in_time(world: World
     world.broker.cancel(request, "the client does not want it any more")
     assert not worker.me.held
     world.wait(1.8)
-    assert lost(world) == ["no beat for 7.5 s"]
+    assert lost(world) == ["no heartbeat for 7.5 s"]

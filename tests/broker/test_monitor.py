@@ -70,7 +70,7 @@ def test_a_worker_that_stops_beating_is_late_then_lost_at_the_times_its_settings
         ("monitor.worker.w1", "late"),
         ("monitor.worker.w1", "lost"),
     ]
-    assert topics[1][2].startswith("silent for 5.") and topics[2][2].startswith("no beat for 7.")
+    assert topics[1][2].startswith("silent for 5.") and topics[2][2].startswith("no heartbeat for 7.")
 
 
 def test_a_late_worker_that_is_heard_is_ready_again_at_once_and_watchers_hear_of_it_with_the_next_look() -> None:
@@ -202,13 +202,13 @@ def test_the_catalog_is_watched_too_and_a_registration_goes_late_then_lost_at_it
     world.wait(2.99)
     assert [heard[1] for heard in watcher.take()] == ["ready"]
     world.wait(0.02)
-    assert watcher.take() == [("monitor.service.camera", "late", "no beat for 3.0 s")]
+    assert watcher.take() == [("monitor.service.camera", "late", "no heartbeat for 3.0 s")]
     world.broker.catalog_heartbeat("camera", "192.0.2.1")
-    assert watcher.take() == [("monitor.service.camera", "ready", "it beat again")]
+    assert watcher.take() == [("monitor.service.camera", "ready", "heartbeats resumed")]
     world.wait(5.98)
     assert [heard[1] for heard in watcher.take()] == ["late"]
     world.wait(0.03)
-    assert watcher.take() == [("monitor.service.camera", "lost", "no beat for 6.0 s")]
+    assert watcher.take() == [("monitor.service.camera", "lost", "no heartbeat for 6.0 s")]
     assert world.broker.monitor.gone["service"]["camera"]["address"] == "192.0.2.1"
 
 

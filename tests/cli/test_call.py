@@ -44,7 +44,7 @@ def test_headers(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--header", "x:y"], "--header: is for emqp, not for mdx"),
+        (["--header", "x:y"], "--header: only emqp has headers, not mdx"),
         (
             ["--header", "x:y,z", "-p", "emqp"],
             "--header: x cannot be 'y,z': text without commas and spaces around it can",
@@ -158,7 +158,7 @@ def test_4_nobody_offers_it(served: Broker, protocol: str) -> None:
 def test_4_and_nothing_is_called_alike(served: Broker) -> None:
     result = run("call", "weather", "--wait", "0", "--to", served.url)
     assert result.returncode == 4
-    said = f"no worker offers 'weather'; `polydomo services --to {served.url}` lists the services that are offered"
+    said = f"no worker offers 'weather'; `polydomo services --to {served.url}` lists the available services"
     assert complaint(result) == said
 
 

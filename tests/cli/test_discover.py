@@ -36,7 +36,7 @@ def test_silence_is_one_clear_line_and_a_status() -> None:
     result = run("discover", "--port", port, "--seconds", "0.1")
     assert result.returncode == 5
     assert complaint(result) == (
-        f"no broker's beacon was heard on UDP port {port} within 0.1 s; start one with `polydomo up --beacon`"
+        f"no beacon arrived on UDP port {port} within 0.1 s; start a broker with `polydomo up --beacon`"
     )
     result = run("call", "echo", "x", "--to", f"discover://{LOOPBACK}:{port}", "--timeout", "0.1")
     assert result.returncode == 5

@@ -72,4 +72,4 @@ def test_it_does_not_touch_the_journal_of_a_running_broker(tmp_path: Path) -> No
 
 def test_a_directory_without_a_journal_is_named(tmp_path: Path) -> None:
     assert "there is no journal in" in compact(str(tmp_path)).stderr
-    assert "there is no directory" in compact(str(tmp_path / "none")).stderr
+    assert "no such directory" in compact(str(tmp_path / "none")).stderr

@@ -78,7 +78,7 @@ def test_no_broker(tmp_path: Path, words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["publish", "topic", "x", "--lines"], "--lines: the messages come from standard input; leave BODY out"),
+        (["publish", "topic", "x", "--lines"], "--lines: reads messages from standard input; remove BODY"),
         (["publish", "monitor.figures", "x"], "TOPIC: only the broker publishes under 'monitor.'"),
         (["subscribe", "--raw", "--json"], "--raw and --json: choose one"),
     ],

@@ -214,12 +214,12 @@ def test_memo_with_an_nng_rep_socket() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--type-size", "4"], "--type-size: is for dcp, not for mdx"),
+        (["--type-size", "4"], "--type-size: only dcp has this option, not mdx"),
         (["--type-size", "2", "--protocol", "dcp"], "--type-size: must be 1 or 4, not 2"),
-        (["--frame0", "X", "--protocol", "memo"], "--frame0: is for mdx, not for memo"),
+        (["--frame0", "X", "--protocol", "memo"], "--frame0: only mdx has this option, not memo"),
         (
             ["--protocol", "dbp"],
-            "--protocol: dbp carries no requests; `polydomo catalog` and `polydomo register` speak it",
+            "--protocol: dbp has no requests; use `polydomo catalog` or `polydomo register`",
         ),
     ],
 )

@@ -16,12 +16,12 @@ from tests.cli.shell import PATIENCE, POLYDOMO, complaint, environment, run
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["upp"], "No such command 'upp'. Did you mean 'up'? `polydomo --help` explains it"),
-        (["call"], "Missing argument 'SERVICE'; `polydomo call --help` explains it"),
-        (["--loud"], "No such option: --loud; `polydomo --help` explains it"),
+        (["upp"], "No such command 'upp'. Did you mean 'up'? See `polydomo --help`"),
+        (["call"], "Missing argument 'SERVICE'; see `polydomo call --help`"),
+        (["--loud"], "No such option: --loud; see `polydomo --help`"),
         (["work", "echo"], "work: give a program after --, or --echo"),
         (["up", "6000"], "'6000' is not a flag; `polydomo config` lists all settings"),
-        (["up", "--insecure=yes"], "Option '--insecure' does not take a value; `polydomo up --help` explains it"),
+        (["up", "--insecure=yes"], "Option '--insecure' does not take a value; see `polydomo up --help`"),
         (
             ["up", "--listen", "tcp://127.0.0.1:1,tcp://127.0.0.1:2"],
             "listen (flag --listen): 'tcp://127.0.0.1:1,tcp://127.0.0.1:2' is not an address: these are several addresses; "

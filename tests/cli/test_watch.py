@@ -127,7 +127,7 @@ def test_it_fits_any_terminal(width: int, height: int) -> None:
     text = shown(figures(services=many, workers_list=workers, more_services=50), width, height)
     assert len(text.splitlines()) <= height
     assert "more)" in text
-    assert all(f"{name} {value}" in text for name, value in headline(figures())), "a name stays with its value"
+    assert all(f"{name} {value}" in text for name, value in headline(figures()))
     assert "service-0" in text
 
 

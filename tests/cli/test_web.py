@@ -33,7 +33,7 @@ def test_arguments_by_name(broker: Broker) -> None:
         result = run("call", "add", "a=two", "--to", broker.url)
         assert (result.returncode, complaint(result)) == (2, "a: 'two' is not integer; write it as JSON")
         result = run("call", "add", "c=2", "--to", broker.url)
-        assert result.returncode == 2 and "there are a, b" in complaint(result)
+        assert result.returncode == 2 and "the arguments are a, b" in complaint(result)
 
 
 def test_arguments_of_a_service_without_a_schema_are_frames(served: Broker) -> None:

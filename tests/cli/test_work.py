@@ -52,7 +52,7 @@ def test_failures_without_words(broker: Broker) -> None:
 def test_a_program_that_is_not_there(broker: Broker) -> None:
     result = run("work", "missing", "--to", broker.url, "--", "/nonexistent/program")
     assert result.returncode == 2
-    assert b"there is no program '/nonexistent/program' to run" in result.stderr
+    assert b"program not found: '/nonexistent/program'" in result.stderr
 
 
 def test_a_program_that_goes_away(broker: Broker, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_broker_that_cannot_have_its_data_again_ends(tmp_path: Path) -> None:
     with Broker(data) as broker:
         shutil.rmtree(data)
         data.write_bytes(b"in the way")
-        broker.logged("the broker stops: its data directory is lost")
+        broker.logged("stopping the broker: the data directory is gone")
         assert broker.status() == 0
 
 

@@ -70,7 +70,7 @@ def test_a_lost_worker_and_the_one_that_got_it_next() -> None:
     assert found[1] == "dispatched to w1 (scripted, scripted)"
     assert found[2].startswith("w1 is late: silent for")
     assert found[3].startswith(
-        "worker w1 lost after it held the request for 10.5 s: no beat for 7.5 s; requeued at the head of the queue"
+        "worker w1 lost after it held the request for 10.5 s: no heartbeat for 7.5 s; requeued at the head of the queue"
     )
     assert found[4] == "waited 100 ms: no worker offers `resize`; dispatched to w2 (scripted, scripted), attempt 2"
     assert "dispatched twice" in story.head
@@ -94,7 +94,7 @@ def test_a_failure_says_why() -> None:
     world.client().ask(b"one", b"nobody", wait=1.0)
     world.wait(2.0)
     story = told(recorder)
-    assert texts(story)[-1] == "failed (no-worker) after waiting 1.0 s: no worker took it in time"
+    assert texts(story)[-1] == "failed (no-worker) after waiting 1.0 s: no worker was free in time"
     assert story.head.startswith("to `nobody`: failed (no-worker) after 1.0")
 
 

@@ -92,7 +92,7 @@ def test_headers_of_a_program_are_written_as_they_are_read(
         ({"a": "1,timeout:1"}, "a cannot be '1,timeout:1'"),
         ({"a": "x\n"}, r"a cannot be 'x\\n'"),
         ({"a": "\ud800"}, "outside of UTF-8"),
-        ({"a": "x" * EMQP_MAX_HEADERS}, "bytes, the bound is"),
+        ({"a": "x" * EMQP_MAX_HEADERS}, "bytes, the limit is"),
     ],
 )
 def test_headers_that_would_be_read_as_others_are_refused(headers: dict[str, str | float | None], says: str) -> None:

@@ -151,7 +151,7 @@ def test_both_sides_beat(rig: Rig) -> None:
         worker.say(*W, HEARTBEAT)
     rig.wait(7.6)
     worker.heard()
-    assert rig.notes.lefts == ["no beat for 7.5 s"]
+    assert rig.notes.lefts == ["no heartbeat for 7.5 s"]
 
 
 def test_a_worker_given_up_for_silence_is_told_when_it_speaks_again(rig: Rig) -> None:

@@ -34,7 +34,7 @@ def test_a_request(listener: str, name: str) -> None:
     elif (listener, name) in WRONG_DOOR:
         # no word for it but MDX's; the connection stays, since a worker that asks by mistake has done nothing worse
         assert line.open
-        told = [Failure(1, "refused", f"no requests are taken at {listener}")]
+        told = [Failure(1, "refused", f"the listener {listener} does not accept requests")]
         assert line.events == (told if name == "mdx" else [])
     else:
         assert not line.open and line.messages == 0
@@ -47,7 +47,7 @@ def test_the_brokers_own_services_are_requests_too(service: bytes) -> None:
     line = Line(world, end, ROLES["mdx.back"])
     end.request(1, service, [b"echo"])
     world.settle()
-    assert line.events == [Failure(1, "refused", "no requests are taken at mdx.back")]
+    assert line.events == [Failure(1, "refused", "the listener mdx.back does not accept requests")]
 
 
 @pytest.mark.parametrize("name", [name for name in WORKERS if name != "http"])

@@ -73,7 +73,7 @@ def test_clients_of_every_kind_are_answered_and_the_worker_stays(broker: Broker,
     assert [worker.line() for _ in range(3)] == ["job hello", "job 00", "job 01"]
     (row,) = broker.ask("workers")
     assert (row["protocol"], row["dialect"], row["done"], row["failed"]) == ("mdp1", "guide-php", 23, 0)
-    assert not broker.complained(), "no violation, no lost worker, no request given back"
+    assert not broker.complained(), "no violation, no lost worker, no request requeued"
 
 
 @pytest.mark.long

@@ -91,7 +91,7 @@ def test_anonymous_is_a_principal_where_the_file_says_so(directory: Path) -> Non
     access = read(directory, text)
     assert access.rules.allowed_by(ANONYMOUS, "call", "echo") == 1
     (problem,) = problems(directory, text.replace("true", "false"))
-    assert problem == "allow (rule 1): there is no principal or group 'anonymous'; server.anonymous is not true"
+    assert problem == "allow (rule 1): unknown principal or group 'anonymous'; server.anonymous is not true"
 
 
 def test_an_empty_file_allows_nothing(directory: Path) -> None:
@@ -102,7 +102,7 @@ def test_an_empty_file_allows_nothing(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[servers]\n", "servers: is not known here; there are server, principals, groups, allow, quotas"),
+        ("[servers]\n", "servers: unknown key; the keys are server, principals, groups, allow, quotas"),
         ("server = 3\n", "server: must be a table"),
         ('[server]\ncurve = "gone.key_secret"\n', "server.curve: cannot read"),
         ('[server]\ncurve = "server.key"\n', "has no secret-key"),
@@ -114,23 +114,23 @@ def test_an_empty_file_allows_nothing(directory: Path) -> None:
         ('[principals.alice]\ncertificate = "alice"\n', 'such as "CN=render-pool"'),
         ('[principals.alice]\ncurve = "nothing"\n', "neither a file nor a key"),
         ('[principals.alice]\ntoken_sha256 = "abc"\n', "64 hexadecimal digits"),
-        ('[principals.alice]\npassword = "x"\n', "principals.alice.password: is not known here"),
+        ('[principals.alice]\npassword = "x"\n', "principals.alice.password: unknown key"),
         ('[principals.alice]\nuid = "no such user"\n', "there is no user"),
         ("[principals.alice]\nuid = -1\n", "must be a user's number or name"),
         ("[principals.anonymous]\n", "is not 'anonymous'"),
         ('[principals."a b"]\n', "letters, digits"),
-        ('[groups]\nops = ["nobody"]\n', "groups.ops: there is no principal 'nobody'"),
+        ('[groups]\nops = ["nobody"]\n', "groups.ops: unknown principal 'nobody'"),
         ("[groups]\nops = 3\n", "must be a list of principals"),
-        ("[principals.a]\n[groups]\na = []\n", "groups.a: is the name of a principal too"),
+        ("[principals.a]\n[groups]\na = []\n", "groups.a: is also the name of a principal"),
         ("allow = 3\n", "rules are written as [[allow]]"),
         ("[[allow]]\ncall = true\n", "who must be a list"),
         ('[principals.a]\n[[allow]]\nwho = ["a"]\n', "allows nothing"),
-        ('[principals.a]\n[[allow]]\nwho = ["a"]\ncal = true\n', "cal: is not known here"),
+        ('[principals.a]\n[[allow]]\nwho = ["a"]\ncal = true\n', "cal: unknown key"),
         ('[principals.a]\n[[allow]]\nwho = ["a"]\ncall = "echo"\n', "must be true or a list of names"),
         ('[principals.a]\n[[allow]]\nwho = ["a"]\nadmin = ["echo"]\n', "admin must be true or false"),
-        ("[quotas.nobody]\nconnections = 1\n", "there is no principal or group 'nobody'"),
+        ("[quotas.nobody]\nconnections = 1\n", "unknown principal or group 'nobody'"),
         ("[principals.a]\n[quotas.a]\nconnections = -1\n", "must be a number, 0 or more"),
-        ("[principals.a]\n[quotas.a]\nfiles = 1\n", "files: is not known here"),
+        ("[principals.a]\n[quotas.a]\nfiles = 1\n", "files: unknown key"),
     ],
 )
 def test_every_problem_is_named(directory: Path, text: str, expected: str) -> None:
@@ -146,7 +146,7 @@ def test_two_principals_with_one_proof(directory: Path) -> None:
 def test_all_problems_are_found_at_once_and_the_first_is_told(directory: Path) -> None:
     found = problems(directory, '[x]\n[y]\n[[allow]]\nwho = ["z"]\ncall = true\n')
     assert len(found) == 3
-    with pytest.raises(SettingError, match=r"x: is not known here.*\(and 2 more\)"):
+    with pytest.raises(SettingError, match=r"x: unknown key.*\(and 2 more\)"):
         load(directory / "access.toml")
 
 

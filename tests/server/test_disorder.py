@@ -90,7 +90,7 @@ def test_disconnect_while_busy_gives_the_request_back(broker: Broker, client: So
         asking.send(b"", b"MDPC01", b"leave", b"x")
         assert leaver.receive()[-1] == b"x"
         leaver.send(*MDPW01, DISCONNECT)
-        broker.logged("request given back", service="leave", why="DISCONNECT")
+        broker.logged("request requeued", service="leave", why="DISCONNECT")
         with Worker(broker, "leave", "--name=next"):
             assert asking.receive() == [b"", b"MDPC01", b"leave", b"next", b"x"]
 

@@ -50,7 +50,7 @@ def test_a_client_at_the_back_is_told_no(broker: testing.Broker) -> None:
         pytest.raises(polydomo.CallFailed) as told,
     ):
         client.call("shout", "hello", timeout=PATIENCE)
-    assert (told.value.code, told.value.text) == ("refused", "no requests are taken at mdx.back")
+    assert (told.value.code, told.value.text) == ("refused", "the listener mdx.back does not accept requests")
 
 
 def test_a_worker_at_the_front_is_told_to_go(broker: testing.Broker, caplog: pytest.LogCaptureFixture) -> None:
@@ -60,7 +60,7 @@ def test_a_worker_at_the_front_is_told_to_go(broker: testing.Broker, caplog: pyt
         worker.send_multipart([b"MDXW01", b"\x01", b"shout"])
         assert worker.recv_multipart() == [b"MDPW02", b"\x06"]
     (line,) = [record for record in caplog.records if record.getMessage() == "protocol violated"]
-    assert line.__dict__["fields"]["what"] == "READY refused: no workers are taken at mdx.front"
+    assert line.__dict__["fields"]["what"] == "READY refused: the listener mdx.front does not accept workers"
 
 
 def test_another_protocol_is_closed_with_one_clear_line(
@@ -128,7 +128,7 @@ def test_the_log_names_each(caplog: pytest.LogCaptureFixture, tmp_path: Path) ->
 def test_an_address_can_be_had_once() -> None:
     with pytest.raises(SettingError) as caught:
         load(flags={"listen": "tcp://127.0.0.1:5000", "mdx.front": "tcp://127.0.0.1:5000"})
-    assert str(caught.value) == "mdx.front (flag --mdx-front): tcp://127.0.0.1:5000 is the address of listen"
+    assert str(caught.value) == "mdx.front (flag --mdx-front): tcp://127.0.0.1:5000 is already used by listen"
 
 
 def test_what_other_machines_reach_must_be_allowed() -> None:

@@ -91,7 +91,7 @@ def test_a_file_that_is_no_socket_stays(tmp_path: Path, path: str) -> None:
     Path(path).write_text("precious")
     result = run("up", "--listen", f"ipc://{path}", "--data", str(tmp_path))
     assert result.returncode == 2
-    assert "a file that is not a socket is in the way" in complaint(result)
+    assert "a file that is not a socket already exists there" in complaint(result)
     assert Path(path).read_text() == "precious"
 
 
@@ -145,9 +145,9 @@ def test_a_port_that_is_free_at_one_address_only_is_not_taken(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("tcp://192.0.2.1:0", "this machine has no such address"),
+        ("tcp://192.0.2.1:0", "this machine does not have this address"),
         ("tcp://no.such.host.invalid:0", ""),
-        ("ipc:///no/such/directory/s", "its directory does not exist"),
+        ("ipc:///no/such/directory/s", "the directory does not exist"),
     ],
 )
 def test_an_address_that_cannot_be_had(url: str, why: str) -> None:

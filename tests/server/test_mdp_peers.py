@@ -138,7 +138,7 @@ def test_a_request_killed_with_its_worker_goes_to_another_in_under_a_second(brok
             assert found == {"event": "job", "body": [b"x".hex()]}
             other.say("go")
             assert client.receive() == [b"", b"MDPC01", b"slow", b"other", b"x"]
-            assert broker.logged("request given back")["attempt"] == 1
+            assert broker.logged("request requeued")["attempt"] == 1
             assert client.call(b"mmi.service", b"slow") == [b"200"]  # and no second reply before it
 
 
@@ -153,7 +153,7 @@ def test_a_late_reply_of_a_stopped_worker_reaches_nobody(quick: Broker) -> None:
         wait_for(lambda: quick.ask("requests")[0]["state_us"] > 600_000 + silence(quick) * 1e6, "a beat while busy")
         stopped.signal(signal.SIGSTOP)
         lost = quick.logged("worker lost", services="slow")
-        assert lost["held"] == 1 and "no beat" in lost["why"]
+        assert lost["held"] == 1 and "no heartbeat" in lost["why"]
         with Worker(quick, "slow", "--name=other", "--beat=0.1") as other:
             other.event("job")
             assert client.receive() == [b"", b"MDPC01", b"slow", b"other", b"x"]
@@ -206,5 +206,5 @@ def test_a_request_that_kills_its_workers_is_given_up(tmp_path: Path) -> None:
                 worker.event("job")
                 worker.signal(signal.SIGKILL)
                 wait_for(lambda done=attempt: len(broker.lines("worker lost")) == done, "its end")  # type: ignore[misc]
-        assert len(broker.lines("request given back")) == 1
+        assert len(broker.lines("request requeued")) == 1
         assert client.call(b"polydomo.requests") == [b"[]"]

@@ -207,29 +207,29 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("attemps = 3", "attemps ({file}): there is no such setting; did you mean attempts?"),
+        ("attemps = 3", "attemps ({file}): unknown setting; did you mean attempts?"),
         ("max_message = 3", "did you mean limits.max_message?"),
         (
             "[limits]\nmax_mesage = 3",
-            "limits.max_mesage ({file}): there is no such setting; did you mean limits.max_message?",
+            "limits.max_mesage ({file}): unknown setting; did you mean limits.max_message?",
         ),
         ("[limits]\nlisten = 3", "did you mean listen or dbp.listen?"),
-        ("[limit]\nmax_message = 3", "[limit] ({file}): there is no such section; did you mean [limits]?"),
-        ("[zzz]\na = 3", "there is no such section; there are [bridge], [dbp], [dcp], [durable], [emqp]"),
+        ("[limit]\nmax_message = 3", "[limit] ({file}): unknown section; did you mean [limits]?"),
+        ("[zzz]\na = 3", "unknown section; the sections are [bridge], [dbp], [dcp], [durable], [emqp]"),
         ("zzz = 3", "`polydomo config` lists them all"),
-        ("sources = 3", "sources ({file}): there is no such setting"),
+        ("sources = 3", "sources ({file}): unknown setting"),
         ("mdx = 3", "mdx ({file}): must be a table, [mdx]"),
         ("attempts = 0", "attempts ({file}): must be a whole number from 1 to 1000, not 0"),
         ("attempts = true", "must be a whole number from 1 to 1000, not True"),
         ("attempts = 2.5", "must be a whole number from 1 to 1000, not 2.5"),
         ("listen = []", "listen ({file}): must have at least one address"),
-        ("listen = [1]", "must be a list of texts"),
+        ("listen = [1]", "must be a list of strings"),
         (
             "listen = ['localhost:1']",
             "listen ({file}): 'localhost:1' is not an address: it has no scheme; did you mean tcp://localhost:1?",
         ),
-        ("listen = ['tcp://[::1]:1', 'tcp://[::1]:1']", "tcp://[::1]:1 stands there twice"),
-        ("data = ''", "data ({file}): must be a text that is not empty, not ''"),
+        ("listen = ['tcp://[::1]:1', 'tcp://[::1]:1']", "tcp://[::1]:1 is listed twice"),
+        ("data = ''", "data ({file}): must be a non-empty string, not ''"),
         ("insecure = 'maybe'", "insecure ({file}): must be true or false, not 'maybe'"),
         ("log_level = 'loud'", "must be one of debug, info, warning, error, not 'loud'"),
         ("grace = -1", "must be from 0s to"),
@@ -239,7 +239,7 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name() -> None:
         ("mdp.dialects = { echo = 'rfc18' }", "must give 'echo' one of majortomo, libmdp"),
         ("mdp.dialects = 3", "must be a table"),
         ("mdx.client_header = 'MDPC01'", "must differ from the headers of the other protocols"),
-        ("limits.max_message = '64 parsecs'", "must be a number of bytes, or one with KiB, MiB or GiB"),
+        ("limits.max_message = '64 parsecs'", "must be a number of bytes, or a number with KiB, MiB or GiB"),
         ("limits.max_message = 1", "limits.max_message ({file}): must be from 1KiB to 1024GiB, not 1"),
         ("attempts = ", "{file}: is not TOML: "),
     ],
@@ -259,7 +259,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
 
 def test_variable_complaints() -> None:
     assert complaint(environ={"POLYDOMO_LISTN": "x"}) == (
-        "variable POLYDOMO_LISTN: there is no such setting; did you mean POLYDOMO_LISTEN?"
+        "variable POLYDOMO_LISTN: unknown setting; did you mean POLYDOMO_LISTEN?"
     )
     assert "did you mean POLYDOMO_LIMITS_MAX_MESSAGE?" in complaint(environ={"POLYDOMO_MAX_MESSAGE": "1"})
     assert "lists them all" in complaint(environ={"POLYDOMO_XYZZY": ""})
@@ -270,8 +270,7 @@ def test_variable_complaints() -> None:
 
 def test_flag_complaints() -> None:
     assert (
-        complaint(flags={"max_message": 1})
-        == "flag --max-message: there is no such setting; did you mean limits.max_message?"
+        complaint(flags={"max_message": 1}) == "flag --max-message: unknown setting; did you mean limits.max_message?"
     )
     assert complaint(flags={"limits.max_queue": "0"}).startswith("limits.max_queue (flag --limits-max-queue): must be")
 
@@ -298,11 +297,11 @@ def test_other_bounds_follow_the_message_bound() -> None:
 
 def test_bounds_that_were_set_must_agree() -> None:
     clash = complaint(flags={"limits.max_message": "1MiB", "limits.max_frame": "2MiB"})
-    assert clash == "limits.max_frame (flag --limits-max-frame): 2MiB must not be over limits.max_message, 1MiB"
+    assert clash == "limits.max_frame (flag --limits-max-frame): 2MiB must not be larger than limits.max_message, 1MiB"
     for key in ("limits.max_unsent", "limits.max_held_bytes"):
         assert (
             complaint(flags={key: "1MiB"})
-            == f"{key} (flag {flag_of(key)}): 1MiB must not be under limits.max_message, 64MiB"
+            == f"{key} (flag {flag_of(key)}): 1MiB must not be smaller than limits.max_message, 64MiB"
         )
         load(flags={key: "64MiB"})
 

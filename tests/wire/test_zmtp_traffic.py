@@ -98,8 +98,8 @@ def test_subscribe_and_cancel_reach_the_handler_in_order() -> None:
         (frame(b"a", True) + command(b"PING", bytes(300)), "command inside a message"),
         (frame(bytes(5000), True) + command(b"PING", b"\x00\x00"), "command inside a message"),
         (frame(bytes(5000), True) + b"\x20\x00", "frame flags 0x20"),
-        (command(b"SUBSCRIBE", bytes(limits.MAX_HANDSHAKE)), "the bound is"),
-        (b"\x06" + (2**64 - 1).to_bytes(8, "big"), "the bound is"),
+        (command(b"SUBSCRIBE", bytes(limits.MAX_HANDSHAKE)), "the limit is"),
+        (b"\x06" + (2**64 - 1).to_bytes(8, "big"), "the limit is"),
     ],
 )
 def test_what_ends_the_connection(said: bytes, word: str) -> None:
@@ -152,7 +152,7 @@ def test_exactly_at_the_bounds_is_allowed() -> None:
         link, log = in_traffic(SMALL)
         for i in range(0, len(over), step):
             link.receive(over[i : i + step])
-        assert "the bound is 5000" in why(link) and log.messages == []
+        assert "the limit is 5000" in why(link) and log.messages == []
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 64 * KIB])
@@ -180,7 +180,7 @@ def test_an_endless_message_is_cut_off(size: int) -> None:
         if link.closing is not None:
             break
         most = max(most, kept(link))
-    assert "the bound is 50000" in why(link)
+    assert "the limit is 50000" in why(link)
     assert most <= 50_000 and log.messages == []
 
 

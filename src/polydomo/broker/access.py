@@ -1,6 +1,6 @@
-"""Access control inside the broker: every right is checked at the moment of doing, by the rules in force then.
+"""Access control inside the broker: every operation is checked against the current rules when it happens.
 
-A session without a principal is not checked: there is no access control, or the broker made the connection itself.
+A session without a principal is not checked: access control is off, or the broker opened the connection itself.
 """
 
 from typing import TYPE_CHECKING
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ADMIN", "BRIDGE", "CALL", "INSPECT", "OFFER", "PUBLISH", "REGISTER", "SUBSCRIBE", "TAP", "Access"]
 
-OWN_TOPICS = (b"monitor.", b"tap.")  # what the broker publishes of itself: the right is TAP
+OWN_TOPICS = (b"monitor.", b"tap.")  # topics of the broker itself; they need the right TAP
 
 
 class Usage:
-    """How fast one principal sends requests: a bucket that holds one second's worth."""
+    """The request rate of one principal: a token bucket that holds one second's worth."""
 
     __slots__ = ("then", "tokens")
 
@@ -47,15 +47,15 @@ class Access:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.rules: AccessRules | None = None
-        self.resume_at = 0.0  # when a client that sends too fast may go on; 0: there is none
-        self._known: dict[tuple[str, str, str], bool] = {}  # what the recorder was told
+        self.resume_at = 0.0  # when the next throttled client may continue; 0: no client is throttled
+        self._known: dict[tuple[str, str, str], bool] = {}  # decisions already sent to the recorder
         self._usage: dict[str, Usage] = {}
         self._free: dict[
             str, set[bytes]
         ] = {}  # principal without a quota -> services that it may call by the rules in force
 
     def replace(self, rules: AccessRules) -> None:
-        """From now on these rules hold. What they change of what was recorded is recorded again."""
+        """Replaces the rules. Recorded decisions that change are recorded again."""
         self.rules = rules
         self._free = {}
         for key, allowed in list(self._known.items()):
@@ -65,12 +65,12 @@ class Access:
                 self._record(key, now_allowed)
 
     def may(self, session: Session, right: str, name: bytes | str) -> bool:
-        """Whether the session may do it now. A no is counted and recorded; ``broker.refusal`` says it in words."""
+        """Whether the session has the right now. A denial is counted and recorded, and its text is in ``broker.refusal``."""
         if not session.principal or self.rules is None:
             return True
         text = name if isinstance(name, str) else name.decode(errors="backslashreplace")
         key = (session.principal, right, text)
-        # the right to bridge stands for all that a bridge does
+        # the right BRIDGE covers everything that a bridge does
         allowed = (session.is_bridge and right != BRIDGE) or self.rules.allows(session.principal, right, text)
         if self._known.get(key) is not allowed:
             self._record(key, allowed)
@@ -85,7 +85,7 @@ class Access:
         return False
 
     def may_call(self, session: Session, service: bytes) -> bool:
-        """``may`` for requests; what it allows once needs no closer look until the rules change."""
+        """``may`` for requests. An allowed call is cached until the rules change."""
         if not self.may(session, CALL, service):
             return False
         if self.quota(session) is NO_QUOTA and session.role.allows_requests:
@@ -95,13 +95,13 @@ class Access:
         return True
 
     def calls_freely(self, session: Session, service: bytes) -> bool:
-        """A quick yes: the rules in force allow the call, and no quota counts it."""
+        """The fast path: true if the current rules are known to allow the call and no quota applies."""
         services = self._free.get(session.principal)
         return services is not None and service in services and session.role.allows_requests
 
     def recorded(self, session: Session, right: str, name: bytes) -> int:
-        """What the journal says of a request that was accepted or dispatched: 1 if the rules in force allow it, 2 if not. It is looked up
-        anew, and not taken from the check that let the request pass, so that the audit finds a check that is missing or out of date."""
+        """The access column of the journal for an accepted or dispatched request: 1 if the current rules allow it, 2 if not. It is
+        evaluated again, independently of the check that admitted the request, so that the audit finds a missing or outdated check."""
         if self.rules is None:
             return 0
         text = name.decode(errors="backslashreplace")
@@ -110,13 +110,13 @@ class Access:
         return 1 if self.rules.allows(session.principal, right, text) else 2
 
     def hears(self, session: Session, topic: bytes) -> bool:
-        """Whether a subscriber may be sent a message of this topic; asked for every message, and not recorded."""
+        """Whether a subscriber may receive a message of this topic. Checked for every message, and not recorded."""
         if not session.principal or self.rules is None or session.is_bridge:
             return True
         return self.rules.allows(session.principal, right_to_hear(topic), topic.decode(errors="backslashreplace"))
 
     def may_subscribe(self, session: Session, prefix: bytes) -> bool:
-        """A prefix is allowed if a rule names it, or everything under it; what it covers beyond is not delivered."""
+        """A prefix is allowed if a rule names it or something below it. Messages that the rules do not cover are not delivered."""
         if not session.principal or self.rules is None or session.is_bridge:
             return True
         text = prefix.decode(errors="backslashreplace")
@@ -133,7 +133,7 @@ class Access:
     # --- a reload
 
     def lost_right(self, session: Session) -> str:
-        """What the session is doing and may not do any more; empty if there is nothing."""
+        """An operation of the session that is no longer allowed; empty if there is none."""
         broker = self._broker
         if not session.principal:
             return ""
@@ -162,8 +162,8 @@ class Access:
         return self.rules.quota(session.principal) if session.principal and self.rules is not None else NO_QUOTA
 
     def spend(self, session: Session, service: Service) -> bool:
-        """The session sends a request. False if it is over its quota and cannot be paused; else it is accepted, and if it was the last
-        that the quota allows, all connections of the principal are paused."""
+        """Counts a request of the session. Returns False if it exceeds the quota and the session cannot be paused. If it uses up the quota,
+        all connections of the principal are paused."""
         quota = self.quota(session)
         if quota is NO_QUOTA:
             return True
@@ -179,11 +179,11 @@ class Access:
         return True
 
     def has_room(self, session: Session) -> bool:
-        """Whether a client that was paused may go on."""
+        """Whether a paused client may continue."""
         return self._below(session, RESUME_FRACTION, 0)
 
     def _below(self, session: Session, part: float, more: int) -> bool:
-        """Whether the principal is below this part of its quota, with ``more`` requests."""
+        """Whether the principal is below this fraction of its quota, with ``more`` requests."""
         quota = self.quota(session)
         if quota is NO_QUOTA:
             return True

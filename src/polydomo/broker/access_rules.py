@@ -1,7 +1,7 @@
-"""What the access file allows: rules, groups and quotas, as values that do not change.
+"""The contents of the access file: rules, groups and quotas, as immutable values.
 
-A reload makes a new ``AccessRules``. Answers are remembered inside it and nowhere else, so none outlives the rules it came from.
-Nothing is allowed unless a rule allows it.
+A reload creates a new ``AccessRules``. Decisions are cached only inside it, so a cached decision never outlives its rules.
+Everything is denied unless a rule allows it.
 """
 
 import re
@@ -21,11 +21,11 @@ BRIDGE: Final = "bridge"
 ADMIN: Final = "admin"
 RIGHTS = (CALL, OFFER, PUBLISH, SUBSCRIBE, REGISTER, INSPECT, TAP, BRIDGE, ADMIN)
 
-ANYTHING = ("*",)  # what ``true`` means in a rule
+ANYTHING = ("*",)  # the meaning of ``true`` in a rule
 
 
 class Quota:
-    """What one principal may use at a time, over all its connections. 0: no limit."""
+    """The limits of one principal over all its connections. 0: no limit."""
 
     def __init__(
         self, connections: int = 0, open_requests: int = 0, held_bytes: int = 0, requests_per_second: float = 0.0
@@ -40,7 +40,7 @@ NO_QUOTA = Quota()
 
 
 class Rule:
-    """One ``[[allow]]`` of the file. ``number`` counts from 1, as people do."""
+    """One ``[[allow]]`` of the file. ``number`` counts from 1."""
 
     def __init__(self, number: int, who: Iterable[str], rights: Mapping[str, Iterable[str]]) -> None:
         self.number = number
@@ -62,7 +62,7 @@ class Rule:
 
 
 class AccessRules:
-    """All rules of an access file. ``allowed_by`` names the rule; ``allows`` only says yes or no, and remembers."""
+    """All rules of an access file. ``allowed_by`` returns the rule; ``allows`` returns only a boolean, and caches it."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class AccessRules:
         return any(rule.covers_prefix(right, prefix) for rule in self._rules_of(principal))
 
     def quota(self, principal: str) -> Quota:
-        """The principal's own quota, else that of the first group it is in, else none."""
+        """The principal's own quota, otherwise that of its first group, otherwise none."""
         own = self.quotas.get(principal)
         if own is not None:
             return own
@@ -118,7 +118,7 @@ class AccessRules:
 
 
 def compiled(globs: Iterable[str]) -> "re.Pattern[str]":
-    """``*`` is any number of characters, dots included, ``?`` any one; everything else is itself."""
+    """``*`` matches any number of characters, including dots; ``?`` matches one; everything else matches itself."""
     return re.compile("|".join(f"(?:{_translated(glob)})" for glob in globs), re.DOTALL)
 
 

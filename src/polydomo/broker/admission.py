@@ -1,6 +1,6 @@
-"""Admission: requests that need a closer look before they are accepted, and what every accepted request passes.
+"""Admission: checks of unusual requests, and the steps that every accepted request passes.
 
-``Broker.request`` accepts a request for a known service itself. Everything else comes to ``resolve``.
+``Broker.request`` accepts a request for a known service itself. All other requests go to ``resolve``.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 
-DRAINED = "the service is being drained: it takes no new requests"
+DRAINED = "the service is being drained and accepts no new requests"
 
 
 FOR_OPERATORS = control.NAMES | {b"polydomo." + name for name in b"retry drop schedule unschedule fire".split()}
@@ -38,12 +38,12 @@ def resolve(
     guarantee: bool,
     identity: bytes,
 ) -> Request | None:
-    """A request whose service is reserved or unknown, that came to a listener without requests, or during shutdown. Returns a request to
-    be accepted, one that the broker has answered itself (DONE), or None if it was refused."""
+    """Handles a request whose service is reserved or unknown, or that arrived at a listener without requests or during shutdown. Returns
+    the request if it is to be accepted or if the broker has answered it (DONE), or None if it was rejected."""
     number = broker.newest_request
     if not session.role.allows_requests:
         refused = new_request(number, session, Service(name), body, ref, broker.now)
-        outcomes.refuse(broker, refused, f"no requests are taken at {session.role.name}")
+        outcomes.refuse(broker, refused, f"the listener {session.role.name} does not accept requests")
         return None
     if builtin_services.is_reserved(name):
         if session.principal and not _may_use_builtin(broker, session, name, body):
@@ -64,7 +64,7 @@ def resolve(
             outcomes.deny(broker, request)
             return None
         if not broker.access.spend(session, request.service):
-            outcomes.refuse(broker, request, f"{session.principal} is over its quota")
+            outcomes.refuse(broker, request, f"{session.principal} has exceeded its quota")
             return None
     durable = broker.durable
     if durable is not None and not session.is_internal:
@@ -95,19 +95,19 @@ def resolve(
 
 
 def _may_use_builtin(broker: "Broker", session: Session, name: bytes, body: Body) -> bool:
-    """Whether a client may use one of the broker's own services. What changes something is the operators'."""
+    """Whether a client may use one of the broker's own services. Services that change something need the right ADMIN."""
     if name == ABANDON:
         return True  # a client's own request
     if name in job_services.FOR_CLIENTS:
-        return True  # the right to call the job's service is checked there
+        return True  # the job service checks the right to call the job's service
     if name == b"polydomo.schema" and flat(body)[:1] == b"{":
-        return True  # a worker describes its service; the right to offer it is checked there
+        return True  # a worker describes its service; ``schemas`` checks the right to offer it
     return broker.access.may(session, ADMIN if name in FOR_OPERATORS else INSPECT, name)
 
 
 def _answer(broker: "Broker", request: Request) -> Request:
-    """The broker answers a request for a reserved name itself. Most are answered at once and are never open; long lists are sent
-    some turns later, and those that need the job store wait for it."""
+    """Answers a request for a reserved name. Most are answered at once and are never open. Long lists are sent some turns later, and
+    requests that need the job store wait for it."""
     name = request.service.name
     if name in job_services.NAMES or name in job_services.TITANIC:
         if broker.durable is not None:
@@ -124,19 +124,19 @@ def _answer(broker: "Broker", request: Request) -> Request:
 
 
 def admitted(broker: "Broker", request: Request, queued: bool, queue_length: int) -> None:
-    """Every accepted request passes here, before it is dispatched or queued. ``queued``: no worker takes it at once, and
-    ``queue_length`` others wait before it."""
+    """Called for every accepted request before it is dispatched or queued. ``queued``: no worker is free, and ``queue_length`` requests
+    wait before it."""
     broker.recorder.accepted(request, queued, queue_length)
 
 
 def accept_batch(broker: "Broker", session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
-    """Several requests at once: those that will all be queued are accepted with one check of the limits."""
+    """Accepts several requests. If all of them will be queued, the limits are checked only once."""
     target = broker.services.get(service)
     size = sum(map(len, bodies))
     if (
         bodies
         and target is not None
-        and target.queue_length  # so all of them will wait
+        and target.queue_length  # so all of them will be queued
         and target.workers
         and target.queue_length + len(bodies) < broker.max_queue
         and len(session.requests) + len(bodies) < broker.max_outstanding
@@ -179,7 +179,7 @@ def accept_batch(broker: "Broker", session: Session, service: bytes, bodies: "li
 
 
 def open_parked(broker: "Broker", request: Request, deadline: float) -> None:
-    """A client's request is accepted, and waits for the job store."""
+    """Accepts a client's request and parks it until the job store answers."""
     session = request.session
     request.state = PARKED
     session.requests[request] = None

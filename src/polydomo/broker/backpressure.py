@@ -1,6 +1,6 @@
-"""Backpressure: a client at a limit is not read until there is room again.
+"""Backpressure: the broker stops reading from a client at a limit until there is room again.
 
-A connection that carries a worker is never paused, since its replies must get through: its requests over a limit are refused instead.
+A connection with a worker is never paused, because its replies must get through. Its requests over a limit are rejected instead.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ class Backpressure:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.paused: dict[Session, Service] = {}  # clients that are not read, and the service they filled
+        self.paused: dict[Session, Service] = {}  # paused clients, and the service whose queue they filled
 
     def at_limit(self, session: Session, service: Service) -> bool:
         broker = self._broker
@@ -34,14 +34,14 @@ class Backpressure:
         )
 
     def pause(self, session: Session, service: Service) -> None:
-        """The client filled a limit, with requests for this service."""
+        """Pauses the client: its requests for this service have reached a limit."""
         if not session.worker_count and not session.refuses_at_limit:
             self.paused[session] = service
             session.link.pause(PAUSE_AT_LIMIT)
 
     def full(self, session: Session, service: Service) -> None:
-        """The client has as many requests open as it may, or the broker holds as many bytes as it may. Bytes only concern those who hold
-        many of them: a client with small requests goes on, and cannot be stopped by the large ones of others."""
+        """Whether the client has reached its limit of open requests, or the broker its limit of bytes. The limit of bytes applies only to
+        clients that hold many bytes, so that large requests do not block clients with small ones."""
         if len(session.requests) >= self._broker.max_outstanding or self._holds_much(session):
             self.pause(session, service)
 
@@ -50,12 +50,12 @@ class Backpressure:
         return session.held_bytes + SMALL_BODY * len(session.requests) > small
 
     def first_worker(self, session: Session) -> None:
-        """The connection carries a worker from now on."""
+        """Called when the connection gets its first worker."""
         if self.paused.pop(session, None) is not None:
             session.link.resume(PAUSE_AT_LIMIT)
 
     def no_worker_left(self, session: Session) -> None:
-        """The connection carries no worker any more: it is paused if it is at a limit."""
+        """Called when the connection loses its last worker. Pauses it if it is at a limit."""
         last = next(reversed(session.requests), None)
         if last is not None and not session.disconnected and self.at_limit(session, last.service):
             self.pause(session, last.service)

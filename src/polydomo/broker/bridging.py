@@ -1,8 +1,8 @@
-"""Bridging: services of other brokers, and requests that go to them.
+"""Bridging: services of other brokers, and requests to them.
 
-A bridge is a worker that offers what the other broker offers, used only for services without a local worker, and a client for the
-requests that come from there. Each offer names the brokers on the way, so that no broker is offered its own service by a detour: a broker
-that finds itself on the way ignores the offer, and one that lost a service does not accept it from a broker that had it from here.
+A bridge is a worker that offers the services of the other broker, used only for services without a local worker, and a client for the
+requests from there. Each offer lists the brokers on its route, which prevents loops: a broker that finds itself on the route ignores the
+offer, and a broker that lost a service does not accept it back from a broker that learned it from here.
 """
 
 from typing import TYPE_CHECKING
@@ -16,22 +16,20 @@ from polydomo.protocols.session import Session
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
-NOT_ACCEPTED = (NO_WORKER, REFUSED, SHUTDOWN)  # the other broker has not worked on the request: another one may
+NOT_ACCEPTED = (NO_WORKER, REFUSED, SHUTDOWN)  # the other broker did not run the request, so it may be sent elsewhere
 
 
 class Bridging:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._identity = b""
-        self.offered: dict[Worker, dict[bytes, Path]] = {}  # bridge -> the services that the other broker was offered
+        self.offered: dict[Worker, dict[bytes, Path]] = {}  # bridge -> the services offered to the other broker
         self.learned: dict[Worker, dict[bytes, Service]] = {}  # bridge -> the services that it offers
-        self.missed: dict[tuple[Worker, bytes], Path] = {}  # offers for which there was no room in the service table
-        self.blocked: dict[Service, None] = {}  # requests are queued, and every bridge that could take one is full
-        self.relayed: dict[tuple[bytes, bytes], tuple[int, Session]] = {}  # origin, topic -> last publication, and over
-        # which bridge it came; least recent first
-        self.carriers: dict[
-            bytes, tuple[Session, int]
-        ] = {}  # origin -> the bridge its publications come over, and the highest number
+        self.missed: dict[tuple[Worker, bytes], Path] = {}  # offers that did not fit into the service table
+        self.blocked: dict[Service, None] = {}  # services with queued requests whose bridges are all full
+        self.relayed: dict[tuple[bytes, bytes], tuple[int, Session]] = {}  # origin, topic -> number of the last
+        # publication, and the bridge it came over; least recent first
+        self.carriers: dict[bytes, tuple[Session, int]] = {}  # origin -> its bridge, and the highest number
 
     def identity(self) -> bytes:
         if not self._identity:
@@ -43,7 +41,7 @@ class Bridging:
     def open(self, session: Session, peer: bytes, window: int) -> Worker | None:
         broker = self._broker
         if peer == self.identity():
-            broker.refusal = "this broker is at both ends of it"
+            broker.refusal = "the bridge connects the broker to itself"
             return None
         if broker.draining:
             broker.refusal = workers.SHUTTING_DOWN
@@ -52,7 +50,7 @@ class Bridging:
         silence = interval * broker.tuning.beats_missed
         worker = workers.register(broker, session, [], None, window, 0, interval, silence, None)
         if worker is not None:
-            worker.beats_while_busy = True  # the other broker sends heartbeats whatever it holds
+            worker.beats_while_busy = True  # the other broker sends heartbeats even while it holds requests
             self.offered[worker] = {}
             self.learned[worker] = {}
             for service in list(broker.services.values()):
@@ -60,7 +58,7 @@ class Bridging:
         return worker
 
     def bridge_lost(self, worker: Worker, held: "list[Request]") -> None:
-        """Its requests have been requeued; now the services that it offered lose it."""
+        """Removes a bridge from its services, after its requests have been requeued."""
         learned = self.learned.pop(worker, {})
         self.offered.pop(worker, None)
         self.missed = {offer: path for offer, path in self.missed.items() if offer[0] is not worker}
@@ -69,7 +67,7 @@ class Bridging:
         for service in learned.values():
             self._routes_changed(service)
         for request in held:
-            if request.state != DONE:  # it is queued again, perhaps for a service that was withdrawn meanwhile
+            if request.state != DONE:  # it is requeued, perhaps for a service that was withdrawn in the meantime
                 self._serve_again(request.service, request)
 
     def bridge_offers(self, worker: Worker, name: bytes, path: Path) -> None:
@@ -102,7 +100,7 @@ class Bridging:
         self._routes_changed(service)
 
     def retry_missed(self) -> None:
-        """Accepts offers for which there had been no room, as far as there is room now."""
+        """Accepts offers that did not fit before, as far as there is room now."""
         room = self._broker.policy.max_services - len(self._broker.services)
         if room > 0:
             for (worker, name), path in list(self.missed.items())[:room]:
@@ -118,7 +116,7 @@ class Bridging:
             service_table.forget_unused(self._broker, service)
 
     def _serve_again(self, service: Service, request: Request | None = None) -> None:
-        """Requests are queued and the routes have changed; ``request`` is one that a bridge has just returned."""
+        """Called when requests are queued and the routes have changed. ``request`` is one that a bridge has just returned."""
         broker = self._broker
         if not service.workers and not service.remote:
             if not service.timer:
@@ -126,21 +124,21 @@ class Bridging:
             deadlines.watch_service(broker, service, request)
         dispatch.serve_queue(broker, service)
 
-    # --- what other brokers are offered
+    # --- offers to other brokers
 
     def offer_changed(self, service: Service) -> None:
-        """The service has its first local worker, or none any more, or other routes."""
+        """Called when the service gets its first local worker, loses its last one, or its routes change."""
         for worker in self.offered:
             self._update_offer(worker, service)
 
     def withdraw_all(self) -> None:
-        """The broker shuts down: other brokers should not send it anything more."""
+        """At shutdown: withdraws all offers, so that other brokers send no more requests."""
         if self.offered:
             for service in list(self._broker.services.values()):
                 self.offer_changed(service)
 
     def _update_offer(self, worker: Worker, service: Service) -> None:
-        """Offers the other broker the shortest route to the service that does not pass that broker, if that changed."""
+        """Offers the other broker the shortest route to the service that does not pass through that broker, if the route changed."""
         session = worker.session
         path = self._shortest_path(service, worker, session.peer_identity)
         offered = self.offered[worker]
@@ -168,8 +166,8 @@ class Bridging:
     # --- requests to other brokers
 
     def send_queued(self, service: Service) -> None:
-        """The service has no local worker: queued requests go over a bridge. A request from another broker that cannot go on from here is
-        returned at once, so that it can be tried elsewhere."""
+        """Sends queued requests of a service without local workers over a bridge. A request from another broker that has no route from here
+        is returned at once, so that it can be tried elsewhere."""
         broker = self._broker
         self.blocked.pop(service, None)
         while service.queue_length and not service.workers:
@@ -184,7 +182,7 @@ class Bridging:
                 return
             elif request.session.is_bridge:
                 queues.remove(service, request)
-                outcomes.fail(broker, request, NO_WORKER, "no broker that it has not passed offers it")
+                outcomes.fail(broker, request, NO_WORKER, "no other broker offers the service")
             else:
                 return
 
@@ -194,7 +192,8 @@ class Bridging:
             self.send_queued(service)
 
     def _route(self, service: Service, request: Request) -> "tuple[Worker | None, bool]":
-        """The bridge with the shortest path, among equals the one with the fewest requests; and whether any bridge is possible at all."""
+        """The bridge with the shortest route and free capacity, among equals the one with the fewest requests; and whether any bridge has
+        a route."""
         passed = request.session.path_of(request)
         best: Worker | None = None
         possible = False
@@ -232,9 +231,9 @@ class Bridging:
     # --- publications of other brokers
 
     def first_seen(self, session: Session, origin: bytes, topic: bytes, number: int) -> bool:
-        """Whether a publication of another broker is new here, and came over the bridge that may carry it: that broker's own if there is
-        one, else the first that did, for as long as it is there. Over one bridge the publications of a topic arrive in order, so the
-        last number is enough."""
+        """Whether a publication of another broker is new and arrived over the right bridge: the direct bridge to that broker if there is
+        one, otherwise the first bridge that delivered a publication of it, as long as that bridge exists. Over one bridge, the
+        publications of a topic arrive in order, so comparing with the last number is enough."""
         if origin == self.identity():
             return False
         own = session.peer_identity == origin
@@ -244,7 +243,9 @@ class Bridging:
                 return False
             highest = 0
         if highest and number > highest + RELAY_JUMP:
-            self._broker.report_violation(session, f"a publication whose number jumped from {highest} to {number}")
+            self._broker.report_violation(
+                session, f"the sequence number of a publication jumped from {highest} to {number}"
+            )
             return False
         key = (origin, topic)
         last, before = self.relayed.get(key, (0, session))
@@ -260,14 +261,14 @@ class Bridging:
         return True
 
     def _is_last_value(self, origin: bytes, topic: bytes, number: int) -> bool:
-        """Whether this very publication is the topic's last value already: a bridge that is new repeats it."""
+        """Whether the publication is already the topic's last value, because a new bridge sends it again."""
         value = self._broker.publishing.last_values.get(topic)
         return value is not None and value.origin == origin and value.number == number
 
-    # --- requests that stay away
+    # --- requests held by other brokers for too long
 
     def take_back(self) -> None:
-        """Once a second: requests that a bridge has kept for long, while a local worker is idle, go to that worker."""
+        """Called once a second: requeues requests that a bridge has held for too long while a local worker is idle."""
         broker = self._broker
         for bridge in list(self.learned):
             late = broker.now - broker.tuning.bridge_patience
@@ -275,7 +276,7 @@ class Bridging:
                 if request.state != DONE and request.service.idle and bridge.session.cancel_request(bridge, request):
                     del bridge.held[request.token]
                     workers.requeue(
-                        broker, request, bridge, "the other broker has not answered, and a worker here is idle"
+                        broker, request, bridge, "the other broker has not answered, and a local worker is idle"
                     )
                     dispatch.request_released(broker, bridge)
                     dispatch.serve_queue(broker, request.service)

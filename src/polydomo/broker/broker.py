@@ -1,24 +1,24 @@
-"""``Broker`` owns all services, workers and requests. Sessions call it through ``BrokerApi``; it answers by calling the sessions.
-The work is divided among the modules of this package, which are the only ones to change its state:
+"""``Broker`` owns all services, workers and requests. Sessions call it through ``BrokerApi``, and it calls the sessions back.
+Only the modules of this package change its state:
 
     admission, outcomes       a request is accepted; it ends
     dispatch, queues, tokens  which worker gets which request
     credit                    workers that hold several requests, and requests that move between workers
-    workers, replies          workers come and go; what they answer
+    workers, replies          workers register and leave; their replies
     service_table             services by name
     deadlines, liveness       time limits of requests; silence of workers
     backpressure              clients at a limit
-    access, access_rules      what a principal may do
+    access, access_rules      the rights of principals
     bridging, publishing      other brokers; topics
-    durable, jobs, control    jobs that are kept in a store; services that are paused, workers that are drained
-    catalog, catalog_changes  services that register themselves
-    monitor, timekeeping      states, events and figures; timers
-    schemas, memoising        what typed services take and give; replies that are kept
+    durable, jobs, control    jobs in a store; pausing services, draining workers
+    catalog, catalog_changes  services registered over DBP
+    monitor, timekeeping      states, events and metrics; timers
+    schemas, memoising        schemas of typed services; stored replies
 
-Time is ``now``, which the owner of the loop sets before anything else. ``next_deadline`` says when ``run_timers`` must be called, and
-``end_turn`` is called once per turn of the loop.
+The owner of the event loop sets the time, ``now``, at the start of each turn. It calls ``run_timers`` at ``next_deadline`` and ``end_turn``
+once per turn.
 
-A request is QUEUED, then HELD by one worker at a time, then DONE; ``outcomes.end`` is the only way there.
+A request is QUEUED, then HELD by one worker at a time, then DONE. Only ``outcomes.end`` makes it DONE.
 """
 
 from polydomo.broker import (
@@ -78,18 +78,18 @@ from polydomo.protocols.tuning import Tuning
 from polydomo.wire.closing import CloseReason
 from polydomo.wire.frames import Body, chain
 
-TOO_MUCH = "the broker is at a limit, and a connection that carries workers cannot be paused"
+TOO_MUCH = "the broker is at a limit, and a connection with workers cannot be paused"
 
 
 class Entropy:
-    """Where unguessable bytes come from; the owner of the broker provides one."""
+    """The source of random bytes, provided by the owner of the broker."""
 
     def take(self, size: int) -> bytes:
         raise NotImplementedError
 
 
 class Broker(BrokerApi):
-    # Instances with this many attributes are slow to read without slots, and the hot path reads them all the time.
+    # Slots, because instances with this many attributes are slow to read without them, and the hot path reads them constantly.
     __slots__ = (
         "_entropy", "access", "address", "backpressure", "bridging", "catalog", "control", "directory", "draining",
         "durable", "ended_requests", "held_bytes", "listings", "logins", "max_held_bytes", "max_outstanding",
@@ -113,7 +113,7 @@ class Broker(BrokerApi):
         self.now = now
         self.wall = wall
         self.started = now
-        self.address = address  # where peers reach the broker; the catalog names it for services of other protocols
+        self.address = address  # the broker's address, which the catalog lists for services of other protocols
         self.policy = policy if policy is not None else Policy()
         self.tuning = tuning if tuning is not None else Tuning()
         self._entropy = entropy
@@ -121,14 +121,16 @@ class Broker(BrokerApi):
         self.services: dict[bytes, Service] = {}
         self.workers: dict[Worker, None] = {}
         self.sessions: dict[Session, None] = {}
-        self.session_workers: dict[Session, dict[Worker, None]] = {}  # of each connection that carries any
+        self.session_workers: dict[Session, dict[Worker, None]] = {}  # workers of each connection that has any
         self.memo_workers = {}
         self.schedulers = {}
-        self.held_bytes = 0  # bodies of open requests, and partials held for their clients
+        self.held_bytes = 0  # bytes of bodies of open requests, and of partial replies held for their clients
         self.draining = False
         self.refusal = ""
         self.newest_request = 0  # numbers count up from 1
-        self.ended_requests: EndedRequests | None = None  # made with the first publisher, which may publish log records
+        self.ended_requests: EndedRequests | None = (
+            None  # created with the first publisher, which may publish log records
+        )
         self.newest_worker = 0
         self.newest_session = 0
         self.max_queue = self.policy.max_queue
@@ -137,7 +139,7 @@ class Broker(BrokerApi):
         self.access = Access(self)
         if self.policy.max_memory:
             self.max_held_bytes = min(self.max_held_bytes, self.policy.max_memory // 2)
-        self.registrations = 0  # services that workers offer, each counted for each worker
+        self.registrations = 0  # number of registrations: one per worker and service
         self.tokens = Tokens()
         self.timers = Timers()
         self.backpressure = Backpressure(self)
@@ -147,15 +149,15 @@ class Broker(BrokerApi):
         self.monitor = Monitor(self)
         self.schemas = Schemas(self)
         self.logins = Logins(self)
-        self.memoiser: Memoiser | None = None  # where services are memoised
+        self.memoiser: Memoiser | None = None  # set if services are memoised
         self.control = Control(self)
-        self.durable: Durable | None = None  # durable jobs; None: this broker keeps none
+        self.durable: Durable | None = None  # durable jobs; None if they are off
         self.directory = Directory(self)
         self.listings = Listings(self)
         self.memory = MemoryAccount(self, self.policy.max_memory)
 
     def record_to(self, recorder: Recorder) -> None:
-        """From now on this recorder is told what happens."""
+        """Sets the recorder that receives the broker's events."""
         self.recorder = recorder
         self.records_requests = recorder.wants_requests
         self.records_messages = recorder.wants_messages
@@ -297,7 +299,7 @@ class Broker(BrokerApi):
     def partial(self, worker: Worker, token: bytes, body: Body) -> bool:
         return replies.partial(self, worker, token, body)
 
-    def final(self, worker: Worker, token: bytes, body: Body) -> bool:  # written out here, since it is hot
+    def final(self, worker: Worker, token: bytes, body: Body) -> bool:  # inlined, because it is on the hot path
         request = worker.held.pop(token, None)
         if request is None:
             replies.stale(self, worker, token, "final", len(body))
@@ -328,7 +330,7 @@ class Broker(BrokerApi):
             link.use_up()
         only = worker.only_service
         if only is not None and only.queue_length and worker.auto_credit == 1 and not worker.held and not worker.credit:
-            dispatch.dispatch(self, queues.pop(only), worker)  # what ``request_answered`` does in the common case
+            dispatch.dispatch(self, queues.pop(only), worker)  # inlines the common case of ``request_answered``
         else:
             dispatch.request_answered(self, worker)
         return True
@@ -365,7 +367,7 @@ class Broker(BrokerApi):
     # --- durable jobs
 
     def use_jobs(self, durable: Durable) -> None:
-        """Before the broker listens: it keeps jobs."""
+        """Enables durable jobs. Called before the broker listens."""
         self.durable = durable
 
     def schedule(self, session: Session, service: bytes, message: bytes, when: str, add: bool) -> bool:
@@ -399,7 +401,7 @@ class Broker(BrokerApi):
     # --- turns of the loop, and time
 
     def end_turn(self) -> None:
-        """Once per turn of the loop: paused clients that have room again are resumed, and late subscribers get more last values."""
+        """Called once per turn of the loop: resumes paused clients that have room again, and sends more last values to new subscribers."""
         if self.publishing.last_values.catching_up:
             self.publishing.last_values.serve()
         if self.bridging.missed:
@@ -419,18 +421,18 @@ class Broker(BrokerApi):
             self.monitor.fold()
 
     def has_more_work(self) -> bool:
-        """Work is left for the next turn, which should come soon."""
+        """Whether work is left for the next turn, which should then start soon."""
         values = self.publishing.last_values
         if self.publishing.subscriptions.leaving or self.listings.open or self.monitor.greeting:
             return True
         return bool(values.catching_up and values.can_serve())
 
     def next_deadline(self) -> float | None:
-        """When ``run_timers`` must be called, if nothing else happens before."""
+        """When ``run_timers`` must be called next."""
         return timekeeping.next_deadline(self)
 
     def run_timers(self) -> None:
-        """Does everything that is due at ``now``."""
+        """Runs all timers that are due at ``now``."""
         timekeeping.run_timers(self)
 
     def set_timer(self, seconds: float, session: Session, key: object) -> None:
@@ -439,7 +441,7 @@ class Broker(BrokerApi):
     # --- shutdown
 
     def drain(self) -> None:
-        """Accepts nothing more; requests without a worker end now, the others may finish."""
+        """Stops accepting requests. Requests without a worker end now; the others may finish."""
         shutdown.drain(self)
 
     def shutdown(self) -> None:
@@ -487,7 +489,7 @@ class Broker(BrokerApi):
         return self.request_id(request.number, request.accepted)
 
     def request_id(self, number: int, accepted: float) -> str:
-        """The id of a request of this run. The journal gives it; without one the ids have the same form."""
+        """The id of a request of this run, as in the journal; without a journal, it has the same form."""
         given = self.recorder.request_id(number, accepted)
         if given:
             return given
@@ -526,5 +528,5 @@ class Broker(BrokerApi):
         return self.directory.page()
 
     def check_invariants(self) -> None:
-        """For tests: raises AssertionError if the state contradicts itself."""
+        """For tests: raises AssertionError if the state is inconsistent."""
         invariants.check(self)

@@ -1,26 +1,26 @@
-"""Names the broker answers itself, on the one port, in every protocol: MMI (RFC 8) and polydomo's own.
+"""The services that the broker answers itself, in every protocol: MMI (RFC 8) and polydomo's own.
 
-``mmi.service``        200 if a worker offers the service named in the body now, or if it is one of these names, else 404;
-                       any other ``mmi.*`` 501
-``polydomo.status``    figures of the broker as a JSON object
+``mmi.service``        200 if a worker offers the service named in the body, or if it is one of these services, otherwise 404;
+                       any other ``mmi.*`` returns 501
+``polydomo.status``    the status of the broker as a JSON object
 ``polydomo.services``  a JSON list: name, workers, idle, queued, ...
 ``polydomo.workers``   a JSON list: protocol, dialect, peer, services, state, held, ...
-``polydomo.requests``  a JSON list of requests that are queued, running, or abandoned by their client while a worker still runs them, since
-                       when, and why; at most ``MAX_LISTED``
+``polydomo.requests``  a JSON list of requests that are queued, running, or abandoned by their client while a worker still runs them, with
+                       age and reason; at most ``MAX_LISTED``
 ``polydomo.clients``   a JSON list of connections that are not workers
-``polydomo.gone``      workers, services and clients that have gone lately, and why, as a JSON object
-``polydomo.figures``   rates, latencies and states as a JSON object: what ``monitor.figures`` publishes
-``polydomo.logs``      a JSON list of log records; the body may be a JSON object that says which (see ``broker/log_records.py``)
-``polydomo.journal``   how the journal is, as a JSON object; with the body ``flush``, what is in memory goes to the disk
-``polydomo.schema``    a JSON object: the schemas of typed services by name; with a name as the body, its schema
-``polydomo.memo``      what is kept of memoised services, as JSON; the body may be a JSON object with ``op``: ls, rm, stats
+``polydomo.gone``      workers, services and clients that disconnected recently, and why, as a JSON object
+``polydomo.figures``   rates, latencies and states as a JSON object, as published under ``monitor.figures``
+``polydomo.logs``      a JSON list of log records; the body may be a JSON object with filters (see ``broker/log_records.py``)
+``polydomo.journal``   the status of the journal as a JSON object; with the body ``flush``, rows in memory are written to disk
+``polydomo.schema``    a JSON object: the schemas of typed services by name; with a name as the body, the schema of that service
+``polydomo.memo``      stored replies of memoised services, as JSON; the body may be a JSON object with ``op``: ls, rm, stats
 ``polydomo.catalog``   a JSON list: the services of the catalog, of all protocols
 ``polydomo.topics``    a JSON list: topics with the size and the beginning of their last value; the body may be a prefix
 ``polydomo.login``     a one-time code with which a browser logs in as this client, as a JSON object (``broker/logins.py``)
 ``polydomo.abandon``   takes back the open request of this client whose id the body names (memo01)
 ``polydomo.window``    how many requests this client may usefully have outstanding for the service named in the body
 
-Orders (``broker/control.py``), each a JSON object that names a ``service``, a ``worker`` or a ``request``: ``polydomo.pause``,
+Control (``broker/control.py``), each with a JSON object that names a ``service``, a ``worker`` or a ``request``: ``polydomo.pause``,
 ``polydomo.resume``, ``polydomo.drain``, ``polydomo.withdraw``.
 
 Durable jobs (``broker/job_services.py``): ``polydomo.submit``, ``polydomo.job``, ``polydomo.result``, ``polydomo.cancel``,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 
-STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # of a request that is listed
+STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # states of listed requests
 
 OWN = b"polydomo."
 NAMES = {
@@ -70,7 +70,7 @@ def is_reserved(name: bytes) -> bool:
 
 
 def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
-    """The reply to a request for a reserved name."""
+    """Builds the reply to a request for a reserved name."""
     if name == b"mmi.service":
         # RFC 18: "the broker may integrate services directly rather than using MDP/Worker"
         asked = flat(body)
@@ -131,7 +131,7 @@ def abandon(session: Session, body: bytes) -> bool:
 
 
 def window(broker: "Broker", session: Session, name: bytes) -> int:
-    """Twice what the service's workers can hold keeps them busy; more would only wait. Never past a bound."""
+    """Twice the capacity of the service's workers: enough to keep them busy. More would only be queued. Limited by the client's limits."""
     policy = broker.policy
     room = policy.max_outstanding - len(session.requests)
     service = broker.services.get(name)
@@ -223,7 +223,7 @@ def requests(broker: "Broker") -> list[Row]:
             if len(found) == MAX_LISTED:
                 return found
             found.append(request_row(broker, request))
-    # what a worker still runs, though the request has ended: its client has gone, or it timed out
+    # requests that a worker still runs although they have ended: the client disconnected, or they timed out
     for worker in broker.workers:
         for request in worker.held.values():
             if request.state == DONE:
@@ -250,19 +250,21 @@ def request_row(broker: "Broker", request: Request) -> Row:
         "worker": f"w{worker.number}" if worker is not None and held else None,
         "attempts": request.attempts,
         "forwards": request.history.forwards,
-        "request_bytes": len(request.body) if request.state != DONE else None,  # the body of one that ended is gone
+        "request_bytes": len(request.body)
+        if request.state != DONE
+        else None,  # a finished request no longer has its body
         "why": why(request),
     }
 
 
 def why(request: Request) -> str:
-    """Why the request is where it is, in words."""
+    """Why the request is in its current state, as text."""
     service = request.service
     worker = request.worker
     if request.state == HELD and worker is not None:
         return f"{_holder(worker)} has it"
     if request.state == DONE and worker is not None:
-        return f"{_holder(worker)} still runs it, though it ended as {request.outcome}: {request.history.reason}"
+        return f"{_holder(worker)} still runs it, although it ended as {request.outcome}: {request.history.reason}"
     count = len(service.workers)
     if not count:
         return "the bridges to its workers are full" if service.remote else "no worker offers it"
@@ -287,7 +289,7 @@ def memo(broker: "Broker", asked: bytes) -> object:
 
 
 def topics(broker: "Broker", prefix: bytes) -> list[Row]:
-    """Topics with their last value, of which a text shows its beginning."""
+    """Topics with their last value, with a preview if it is text."""
     found: list[Row] = []
     for value in broker.publishing.last_values.under(prefix, MAX_LISTED):
         topic, *frames = split(value.message)
@@ -305,7 +307,7 @@ def topics(broker: "Broker", prefix: bytes) -> list[Row]:
 
 
 def protocols(service: Service) -> set[str]:
-    """How it is offered: the protocols of its workers; ``bridge`` if another broker has some."""
+    """The protocols of its workers; ``bridge`` if another broker offers it."""
     found = {worker.session.protocol for worker in service.workers}
     return found | {"bridge"} if service.remote else found
 

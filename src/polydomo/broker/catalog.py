@@ -1,7 +1,7 @@
-"""The catalog: services that register themselves (DBP), where they are and whether they still beat.
+"""The catalog: services registered over DBP, with their addresses and heartbeats.
 
-Pure state. Time is an argument; ``next_deadline`` says when ``advance`` wants to be called. Services of the request-carrying protocols
-are not kept here: the broker knows them, and shows them beside these.
+Pure state: time is an argument, and ``advance`` must be called at ``next_deadline``. Services that workers offer over the other protocols
+are not in here; the broker adds them to listings.
 
     (none) --enlist--> registering --> ready --silence--> late --silence--> lost
                                        ready <---beat---- late
@@ -22,24 +22,24 @@ ACTIVE = (READY, LATE)
 
 
 class Entry:
-    """One registered service, or one that was."""
+    """One registered service, active or not."""
 
     def __init__(self, name: str, address: str, info: "dict[str, object]", size: int, beat: float, now: float) -> None:
         self.name = name
-        self.address = address  # the IP address it registered from; only that one may change, beat for or end the entry
-        self.info = info  # as it was sent, with later updates
-        self.size = size  # bytes of ``info`` as JSON
+        self.address = address  # the IP address it registered from; only it may change, renew or remove the entry
+        self.info = info  # as registered, with later updates
+        self.size = size  # size of ``info`` as JSON
         self.text = ""  # ``info`` as JSON
-        self.beat = beat  # seconds between its heartbeats; 0: none agreed, and silence means nothing
+        self.beat = beat  # heartbeat interval in seconds; 0: no heartbeats agreed, the entry never expires
         self.registered = now
-        self.seen = now  # when it last beat
+        self.seen = now  # time of its last heartbeat
         self.state = REGISTERING
-        self.since = now  # of the state
-        self.cause = ""  # ... and why
-        self.watch = 0  # the number of its place in the catalog's heap; 0: none
-        self.session: Session | None = None  # the connection that registered it last, which may be over
-        self.probed = float("-inf")  # when a datagram last made us ask it whether it leaves
-        self.datagram = 0.0  # when it last beat by UDP; 0: never
+        self.since = now  # time of the last state change
+        self.cause = ""  # cause of the last state change
+        self.watch = 0  # number of its current entry in the catalog's heap; 0: none
+        self.session: Session | None = None  # the connection that registered it last; may be closed
+        self.probed = float("-inf")  # when a datagram last triggered a probe of the service
+        self.datagram = 0.0  # time of its last heartbeat over UDP; 0: never
 
 
 class Catalog:
@@ -48,20 +48,16 @@ class Catalog:
     def __init__(self, tuning: Tuning) -> None:
         self.tuning = tuning
         self.entries: dict[str, Entry] = {}
-        self.publishers: dict[
-            str, Publisher | str
-        ] = {}  # where active services publish, or what is wrong with what they say of it
-        self.publishers_version = 0  # counts changes of it
-        self.changed: list[Entry] = []  # whose state changed; the owner takes them from here
-        self._gone: dict[str, None] = {}  # names of entries that are not active, oldest first
-        self._by_datagram: dict[str, None] = {}  # names of services that have beaten by UDP
-        self._bytes = 0  # of the info of active entries
-        self._watch: list[
-            tuple[float, int, Entry]
-        ] = []  # when to look at an entry again; a place with an old number is void
+        self.publishers: dict[str, Publisher | str] = {}  # publisher addresses of active services, or an error text
+        self.publishers_version = 0  # version of ``publishers``
+        self.changed: list[Entry] = []  # entries whose state changed; the owner takes them from here
+        self._gone: dict[str, None] = {}  # names of inactive entries, oldest first
+        self._by_datagram: dict[str, None] = {}  # names of services that have sent a heartbeat over UDP
+        self._bytes = 0  # total size of the info of active entries
+        self._watch: list[tuple[float, int, Entry]] = []  # when to check an entry; an old number is stale
         self._count = 0
 
-    # --- what may be asked of it ---------------------------------------------------------------------------------------------
+    # --- operations ----------------------------------------------------------------------------------------------------------
 
     def register(
         self,
@@ -72,14 +68,14 @@ class Catalog:
         beat: float,
         session: "Session | None" = None,
     ) -> str:
-        """Registers or replaces an entry; "" is yes, anything else is the reason for the no."""
+        """Registers or replaces an entry. Returns "" on success, otherwise the reason for the rejection."""
         wrong = wrong_name(name)
         if wrong:
             return wrong
         if self.tuning.dbp_names and name not in self.tuning.dbp_names:
-            return f"{name} is not on the list of services that may register"
+            return f"{name} may not register: it is not in the setting dbp.names"
         if not beat and not self.tuning.dbp_silent:
-            return "a registration must name its heartbeat timing here"
+            return "a registration must include its heartbeat interval"
         old = self._active(name)
         if old is not None and old.address != address:
             return f"{name} is already registered from {old.address}"
@@ -88,7 +84,7 @@ class Catalog:
             return wrong
         size = len(text)
         if old is None and len(self.entries) - len(self._gone) >= MAX_SERVICES:
-            return f"the catalog has {MAX_SERVICES} services already"
+            return f"the catalog already has {MAX_SERVICES} services"
         if old is not None:
             self._bytes -= old.size
             old.watch = 0
@@ -107,7 +103,8 @@ class Catalog:
     def update(
         self, now: float, name: str, address: str, changes: "dict[str, object]", session: "Session | None" = None
     ) -> str:
-        """Updates an entry; "" or the reason for the no. The name cannot be changed; a new heartbeat timing holds at once."""
+        """Updates an entry. Returns "" or the reason for the rejection. The name cannot change; a new heartbeat interval applies at
+        once."""
         entry = self._active(name)
         if entry is None:
             return f"{name} is not registered"
@@ -116,9 +113,9 @@ class Catalog:
         info = {**entry.info, **changes, "name": name}
         beat = timing(info, self.tuning.dbp_beat)
         if beat is None:
-            return "a heartbeat timing is a number of seconds above 0"
+            return "the heartbeat interval must be a number of seconds above 0"
         if not beat and not self.tuning.dbp_silent:
-            return "a registration must name its heartbeat timing here"
+            return "a registration must include its heartbeat interval"
         text, wrong = self._weigh(info, entry)
         if wrong:
             return wrong
@@ -136,7 +133,7 @@ class Catalog:
         return ""
 
     def heartbeat(self, now: float, name: str, address: str) -> bool:
-        """A heartbeat. False if there is no such active entry at that address."""
+        """Handles a heartbeat. Returns False if no active entry at that address has this name."""
         entry = self._active(name)
         if entry is None or entry.address != address:
             return False
@@ -144,7 +141,8 @@ class Catalog:
         return True
 
     def udp_heartbeat(self, now: float, name: str, address: str) -> "Entry | None":
-        """A heartbeat by UDP: "it can keep a registered service alive only from its registered address". None if it counts for nothing."""
+        """Handles a heartbeat over UDP: "it can keep a registered service alive only from its registered address". Returns None if it is
+        ignored."""
         if not self.heartbeat(now, name, address):
             return None
         entry = self.entries[name]
@@ -154,14 +152,14 @@ class Catalog:
         return entry
 
     def beats_by_udp(self, now: float, name: str) -> bool:
-        """Whether the service beats by UDP and has missed no beat: then we beat to it by UDP, too."""
+        """Whether the service sends heartbeats over UDP and has not missed one. Then the broker also sends its heartbeats over UDP."""
         entry = self._active(name)
         return entry is not None and bool(entry.datagram) and now < entry.datagram + entry.beat * DBP_LATE
 
     def broadcast_interval(self) -> float:
-        """How often those who beat by UDP must hear from us: as often as the most frequent of them has agreed to; 0 if there are none.
+        """The interval of the broker's UDP heartbeats: the shortest interval of the services that use UDP; 0 if there are none.
 
-        Who began with UDP and now beats over its connection is broadcast to all the same: by that it learns that it may go back.
+        Services that switched from UDP to TCP count too, because the broadcast shows them that UDP works again.
         """
         interval = 0.0
         for name in list(self._by_datagram):
@@ -173,7 +171,7 @@ class Catalog:
         return interval
 
     def remove(self, now: float, name: str, address: str, why: str) -> bool:
-        """The entry leaves. False if there is no such active entry at that address."""
+        """Removes an entry. Returns False if no active entry at that address has this name."""
         entry = self._active(name)
         if entry is None or entry.address != address:
             return False
@@ -181,11 +179,11 @@ class Catalog:
         return True
 
     def memory(self) -> int:
-        """Bytes that the entries take: what they say of themselves is kept both as text and as objects."""
+        """Memory used by the entries. Their information is kept both as text and as objects."""
         return 4 * self._bytes + COST_ENTRY * len(self.entries)
 
     def lookup(self, name: str) -> "dict[str, object] | None":
-        """The registration of an active service, as it was sent."""
+        """The registration of an active service, as registered."""
         entry = self._active(name)
         return None if entry is None else entry.info
 
@@ -199,11 +197,11 @@ class Catalog:
     # --- time ----------------------------------------------------------------------------------------------------------------
 
     def registered_by(self, session: Session) -> list[str]:
-        """The names that a connection registered and that are active."""
+        """The names of active services that a connection registered."""
         return [name for name, entry in self.entries.items() if entry.session is session]
 
     def next_deadline(self) -> "float | None":
-        """When ``advance`` may have something to do. It may be early: an entry's beats only count when it is looked at."""
+        """When to call ``advance`` next. May be early, because heartbeats do not move the deadline until it is checked."""
         watch = self._watch
         while watch and watch[0][1] != watch[0][2].watch:
             heappop(watch)
@@ -218,14 +216,14 @@ class Catalog:
                 continue
             silent = now - entry.seen
             if now >= self._lost_at(entry):
-                self._retire(entry, LOST, now, f"no beat for {silent:.1f} s")
+                self._retire(entry, LOST, now, f"no heartbeat for {silent:.1f} s")
                 continue
             if entry.state == READY and now >= self._late_at(entry):
-                self._move(entry, LATE, now, f"no beat for {silent:.1f} s")
+                self._move(entry, LATE, now, f"no heartbeat for {silent:.1f} s")
             self._watch_over(entry)
 
     def extend_deadlines(self, now: float, late: float) -> None:
-        """The broker did not listen for so long: that is nobody's silence."""
+        """The broker was suspended for this long. That time does not count as silence of services."""
         for entry in self.entries.values():
             entry.seen = min(now, entry.seen + late)
 
@@ -235,14 +233,14 @@ class Catalog:
     def _lost_at(self, entry: Entry) -> float:
         return entry.seen + entry.beat * self.tuning.beats_missed
 
-    # --- the one way to change -------------------------------------------------------------------------------------------------
+    # --- state changes ----------------------------------------------------------------------------------------------------------
 
     def _active(self, name: str) -> "Entry | None":
         entry = self.entries.get(name)
         return entry if entry is not None and entry.state in ACTIVE else None
 
     def _publishes(self, entry: Entry) -> None:
-        """Where it publishes is known anew."""
+        """Updates the publisher address of an entry."""
         place = publisher(entry.info, entry.address) if entry.state in ACTIVE else ""
         if place:
             self.publishers[entry.name] = place
@@ -260,10 +258,10 @@ class Catalog:
     def _beat(self, entry: Entry, now: float) -> None:
         entry.seen = now
         if entry.state == LATE:
-            self._move(entry, READY, now, "it beat again")
+            self._move(entry, READY, now, "heartbeats resumed")
 
     def _retire(self, entry: Entry, state: str, now: float, cause: str) -> None:
-        """The entry is no longer active; a bounded number of those is remembered."""
+        """Marks the entry inactive. A bounded number of inactive entries is remembered."""
         self._move(entry, state, now, cause)
         entry.watch = 0
         self._bytes -= entry.size
@@ -274,13 +272,13 @@ class Catalog:
             del self.entries[oldest]
 
     def _weigh(self, info: "dict[str, object]", old: "Entry | None") -> "tuple[str, str]":
-        """``info`` as JSON, and why that is too large; "" if it is not."""
+        """``info`` as JSON, and an error if it is too large; otherwise ""."""
         text = json.dumps(info)
         size = len(text)
         if size > MAX_CATALOG_INFO:
-            return "", f"service information of {size} bytes, the bound is {MAX_CATALOG_INFO}"
+            return "", f"service information of {size} bytes, the limit is {MAX_CATALOG_INFO}"
         if self._bytes - (old.size if old is not None else 0) + size > MAX_CATALOG_BYTES:
-            return "", f"the catalog has {MAX_CATALOG_BYTES} bytes of service information already"
+            return "", f"the catalog already has {MAX_CATALOG_BYTES} bytes of service information"
         return text, ""
 
     def _watch_over(self, entry: Entry) -> None:
@@ -293,12 +291,12 @@ class Catalog:
         if entry.state == READY:
             when = min(when, self._late_at(entry))
         heappush(self._watch, (when, self._count, entry))
-        if len(self._watch) > 2 * len(self.entries) + 64:  # mostly void: a service that registers over and over
+        if len(self._watch) > 2 * len(self.entries) + 64:  # mostly stale entries: a service registers again and again
             self._watch = [place for place in self._watch if place[1] == place[2].watch]
             heapify(self._watch)
 
     def check_invariants(self) -> None:
-        """For tests: everything said twice is said the same."""
+        """For tests: checks that redundant state is consistent."""
         active = {name for name, entry in self.entries.items() if entry.state in ACTIVE}
         assert active.isdisjoint(self._gone) and active | set(self._gone) == set(self.entries)
         assert self._bytes == sum(self.entries[name].size for name in active)

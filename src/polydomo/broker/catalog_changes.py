@@ -1,4 +1,4 @@
-"""Changes of the catalog (DBP): services register, beat and leave, and the monitor is told."""
+"""Changes of the catalog (DBP): registrations, heartbeats and departures, reported to the monitor."""
 
 from typing import TYPE_CHECKING
 
@@ -62,6 +62,6 @@ def report(broker: "Broker") -> None:
 
 
 def probe(entry: Entry) -> None:
-    """Asks the service itself, over the connection that registered it, if that is still open."""
+    """Probes the service over the connection that registered it, if that is still open."""
     if entry.session is not None and not entry.session.disconnected:
         entry.session.probe(entry.name)

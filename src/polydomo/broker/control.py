@@ -1,7 +1,7 @@
-"""Orders to a running broker: pause and resume a service, drain a service or a worker, cancel a request.
+"""Control of a running broker: pause and resume a service, drain a service or a worker, cancel a request.
 
-A paused service accepts requests and keeps them until it is resumed, without expiry; workers finish what they hold. A drained service
-accepts no new requests and finishes what it has. A drained worker gets no more requests and stays connected.
+A paused service accepts requests and queues them, without expiry, until it is resumed; workers finish their running requests. A drained
+service rejects new requests and finishes the others. A drained worker gets no more requests and stays connected.
 """
 
 import json
@@ -22,11 +22,11 @@ NAMES = frozenset((b"polydomo.pause", b"polydomo.resume", b"polydomo.drain", b"p
 class Control:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.paused: dict[bytes, dict[Request, None]] = {}  # name -> requests that wait until it is resumed
+        self.paused: dict[bytes, dict[Request, None]] = {}  # service name -> requests that wait until it is resumed
         self.drained: set[bytes] = set()
 
     def mark(self, service: Service) -> None:
-        """A service is new in the table, or an order about it has changed."""
+        """Called when a service is new in the table, or its pause or drain state has changed."""
         durable = self._broker.durable
         service.paused = service.name in self.paused
         service.drained = service.name in self.drained
@@ -72,7 +72,7 @@ class Control:
             deadlines.watch_service(self._broker, service, request)
 
     def hold(self, request: Request) -> None:
-        """An accepted request to a paused service waits, without expiry; only its own deadline counts."""
+        """Parks an accepted request to a paused service. It does not expire, except by its own deadline."""
         request.state = PARKED
         request.worker = None
         self.paused[request.service.name][request] = None
@@ -82,7 +82,7 @@ class Control:
             deadlines.arm(self._broker, request, limits)
 
     def release(self, request: Request) -> bool:
-        """The request is about to end. False: it does not wait for a paused service."""
+        """The request is about to end. Returns False if it does not wait for a paused service."""
         held = self.paused.get(request.service.name)
         return held is not None and held.pop(request, self) is None
 
@@ -93,7 +93,7 @@ class Control:
             self.mark(service)
 
     def end_all(self) -> None:
-        """The broker shuts down."""
+        """Called at shutdown."""
         for held in self.paused.values():
             for request in list(held):
                 del held[request]
@@ -102,7 +102,7 @@ class Control:
     # --- workers
 
     def find_workers(self, text: str) -> "list[Worker]":
-        """The workers of this name, or the one of this number (``w7``)."""
+        """The workers with this name, or the worker with this number (``w7``)."""
         return [worker for worker in self._broker.workers if text in (worker.name, f"w{worker.number}")]
 
     def drain_worker(self, worker: Worker, drained: bool) -> None:
@@ -121,16 +121,16 @@ class Control:
             if credit:
                 dispatch.add_credit(self._broker, worker, credit)
 
-    # --- as a service
+    # --- the control services
 
     def answer(self, name: bytes, body: bytes) -> Row:
-        """Carries out an order: a JSON object with ``service``, ``worker`` or ``request``."""
+        """Executes a control command: a JSON object with ``service``, ``worker`` or ``request``."""
         try:
             order = json.loads(body or b"{}")
         except (ValueError, RecursionError):
             order = None
         if not isinstance(order, dict):
-            return {"error": "invalid", "text": "the order must be a JSON object"}
+            return {"error": "invalid", "text": "the body must be a JSON object"}
         if name == b"polydomo.withdraw":
             return self._withdraw(order)
         service, worker = order.get("service"), order.get("worker")
@@ -138,7 +138,7 @@ class Control:
             return self._order_service(name, service)
         if isinstance(worker, str) and worker and service is None and name != b"polydomo.pause":
             return self._order_workers(name, worker)
-        return {"error": "invalid", "text": "name a service or a worker"}
+        return {"error": "invalid", "text": "the body must name a service or a worker"}
 
     def _order_service(self, name: bytes, service: str) -> Row:
         encoded = service.encode("utf-8", "surrogateescape")
@@ -162,24 +162,28 @@ class Control:
     def _order_workers(self, name: bytes, text: str) -> Row:
         found = self.find_workers(text)
         if not found:
-            return {"error": "not-found", "text": f"there is no worker {text!r}; `polydomo workers` lists them"}
+            return {"error": "not-found", "text": f"no such worker: {text!r}; `polydomo workers` lists them"}
         for worker in found:
             self.drain_worker(worker, name == b"polydomo.drain")
         return {"workers": [{"worker": f"w{worker.number}", "name": worker.name, "held": len(worker.held),
                              "draining": worker.draining} for worker in found]}  # fmt: skip
 
     def _withdraw(self, order: Row) -> Row:
-        """Cancels an open request. Its client is told, where the protocol can."""
+        """Cancels an open request. Its client gets a failure if the protocol has one."""
         wanted = order.get("request")
         broker = self._broker
         request = open_requests.find(broker, wanted)
         if request is not None and not request.session.is_internal:
             outcomes.cancel_by_order(broker, request, "cancelled by an operator")
             return {"request": wanted, "state": "cancelled"}
-        return {"error": "not-found", "text": f"there is no open request {wanted!r}; `polydomo requests` lists them"}
+        return {"error": "not-found", "text": f"no open request {wanted!r}; `polydomo requests` lists them"}
 
     def check_invariants(self) -> None:
         for name, held in self.paused.items():
             for request in held:
-                assert request.state == PARKED and request.service.name == name, f"request {request.number} is not held"
-                assert request in request.session.requests, f"request {request.number} is held and not open"
+                assert request.state == PARKED and request.service.name == name, (
+                    f"request {request.number} does not wait for a paused service"
+                )
+                assert request in request.session.requests, (
+                    f"request {request.number} waits for a paused service and is not open"
+                )

@@ -1,4 +1,4 @@
-"""Deadlines: the timer of a request that has time limits, and of a service that has requests but no worker."""
+"""Deadlines: timers of requests with time limits, and of services that have requests but no worker."""
 
 from typing import TYPE_CHECKING
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def start_waiting(broker: "Broker", request: Request, limits: TimeLimits) -> None:
-    """The request is queued, for the first time or again."""
+    """Called when the request is queued or requeued."""
     limits.queue_deadline = broker.now + limits.max_wait if limits.max_wait else 0.0
     arm(broker, request, limits)
 
 
 def arm(broker: "Broker", request: Request, limits: TimeLimits) -> None:
-    """Sets the request's one timer to the earliest of its limits. A timer that is already earlier is kept: most requests end before it is
-    due, and otherwise it is set again then."""
+    """Sets the request's timer to the earliest of its limits. An earlier timer is kept: most requests end before it is due, and otherwise
+    it is set again then."""
     when = limits.deadline
     if request.state == QUEUED:
         if limits.queue_deadline and (not when or limits.queue_deadline < when):
@@ -56,23 +56,23 @@ def request_due(broker: "Broker", request: Request, limits: TimeLimits) -> None:
             return
         elif worker is not None and not worker.session.is_bridge:  # another broker knows the deadline
             outcomes.taken_back(worker, request)  # False: the worker holds it until it answers
-        outcomes.fail(broker, request, TIMEOUT, "its deadline passed")
+        outcomes.fail(broker, request, TIMEOUT, "the deadline passed")
     elif request.state == QUEUED and limits.queue_deadline and now >= limits.queue_deadline:
         queues.remove(request.service, request)
-        outcomes.fail(broker, request, NO_WORKER, "no worker took it in time")
+        outcomes.fail(broker, request, NO_WORKER, "no worker was free in time")
     elif request.state == HELD and limits.max_run and now >= request.dispatched + limits.max_run:
-        outcomes.fail(broker, request, TIMEOUT, f"its worker took longer than {limits.max_run:g} s")
+        outcomes.fail(broker, request, TIMEOUT, f"the worker took longer than {limits.max_run:g} s")
     else:
         arm(broker, request, limits)
         return
     if worker is not None and worker.session.polls:
         # memo01: "the broker assumes that the worker has disconnected"
-        workers.lose(broker, worker, Departure.LOST, "its job took longer than the job's timeout")
+        workers.lose(broker, worker, Departure.LOST, "the job took longer than its timeout")
 
 
 def watch_service(broker: "Broker", service: Service, request: Request | None = None) -> None:
-    """The service has queued requests but no worker: sets the timer that ends them. ``request`` is one that was just requeued or forwarded,
-    and may be older than all others."""
+    """Sets the timer that expires the queued requests of a service without workers. ``request`` was just requeued or forwarded, and may be
+    older than all others."""
     first = request if request is not None else queues.oldest(service)
     if first is not None:
         when = max(first.accepted, service.no_worker_since) + broker.policy.queue_expiry
@@ -100,6 +100,6 @@ def service_due(broker: "Broker", service: Service) -> None:
         for request in queues.waiting(service):
             if request.accepted <= limit:
                 queues.remove(service, request)
-                outcomes.fail(broker, request, NO_WORKER, f"no worker offered it within {expiry:g} s")
+                outcomes.fail(broker, request, NO_WORKER, f"no worker offered the service within {expiry:g} s")
     if service.queue_length:
         watch_service(broker, service)

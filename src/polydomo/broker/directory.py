@@ -1,7 +1,7 @@
-"""The directory: every service there is, as DBP shows them: those that registered themselves, and those that workers offer.
+"""The directory: all services as DBP shows them, both those registered in the catalog and those that workers offer.
 
-A service that workers offer cannot be hidden by a registration from elsewhere: only a registration from the address of one of its
-workers describes it. The list of all services is built once for all who ask; if it is long, at most once per ``DIRECTORY_INTERVAL``.
+A registration cannot hide a service that workers offer, unless it comes from the address of one of these workers. The list of all services
+is built once and shared by all clients; if it is long, at most once per ``DIRECTORY_INTERVAL``.
 """
 
 import json
@@ -25,7 +25,7 @@ class Directory:
         self._made = float("-inf")  # when
 
     def lookup(self, name: str) -> Row | None:
-        """What is known of an active service."""
+        """The information about an active service."""
         service = self._offered(name)
         entry = self._broker.catalog.active(name)
         if entry is not None and (service is None or _comes_from(service, entry.address)):
@@ -51,7 +51,7 @@ class Directory:
                 try:
                     name = service.name.decode()
                 except UnicodeDecodeError:
-                    continue  # JSON has no way to show it
+                    continue  # JSON cannot represent it
                 texts[name] = json.dumps(self._row(name, service))
         for name in self._broker.catalog.active_entries():
             entry = self._broker.catalog.entries[name]
@@ -69,7 +69,7 @@ class Directory:
         return found
 
     def first(self) -> list[Row]:
-        """Some active services, ``MAX_LISTED`` at most."""
+        """At most ``MAX_LISTED`` active services."""
         found: dict[str, Row] = {}
         for entry in islice(self._broker.catalog.entries.values(), MAX_LISTED):
             row = self.lookup(entry.name)
@@ -83,14 +83,14 @@ class Directory:
         return list(found.values())
 
     def refusal(self, name: str, address: str) -> str:
-        """Why a service may not register under this name from this address; "" if it may."""
+        """Why a service may not register under this name from this address; "" if it may register."""
         service = self._offered(name)
         if service is not None and service.workers and not _comes_from(service, address):
             return f"{name} is offered by workers at another address"
         return ""
 
     def _offered(self, name: str) -> Service | None:
-        """The service that workers, or other brokers, offer under this name."""
+        """The service that workers or other brokers offer under this name."""
         service = self._broker.services.get(name.encode("utf-8", "surrogatepass"))
         return service if service is not None and (service.workers or service.remote) else None
 

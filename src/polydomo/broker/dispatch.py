@@ -1,7 +1,7 @@
-"""Dispatch: which worker gets which request.
+"""Dispatch: assigns requests to workers.
 
-A worker may be given as many requests as it has credit. Each attempt has a token of its own, and a reply counts only under a token that
-the worker holds. Workers are chosen in this order: idle ones, then those that hold requests and can start one more, then those that only
+A worker gets as many requests as it has credit. Each attempt has its own token, and a reply counts only with a token that the worker
+holds. Workers are chosen in this order: idle ones, then those that hold requests and can start one more, then those that only
 prefetch. A request that waits unstarted at a worker is taken back when another worker can start it (``rebalance``).
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def dispatch(broker: "Broker", request: Request, worker: Worker) -> None:
-    """Sends a request to a worker whose credit was already taken for it."""
+    """Sends a request to a worker whose credit has already been reduced."""
     number = request.number
     tokens = broker.tokens
     if not request.attempts and number >> BLOCK == tokens.block:
@@ -43,7 +43,7 @@ def dispatch(broker: "Broker", request: Request, worker: Worker) -> None:
 
 
 def assign(broker: "Broker", service: Service, request: Request) -> None:
-    """Gives the request to a worker of the service; there must be one with credit."""
+    """Dispatches the request to a worker of the service. There must be one with credit."""
     worker = pick_worker(service, request)
     mark_unavailable(worker)
     worker.credit -= 1
@@ -69,7 +69,7 @@ def pick_worker(service: Service, request: Request) -> Worker:
 
 
 def heaviest_worker(service: Service) -> Worker:
-    """The worker with the highest weight; among equals an idle one, then the least recently used. There must be one with credit."""
+    """The worker with the highest weight; among equals an idle one, then the least recently used. At least one must have credit."""
     best: Worker | None = None
     weight = 0
     for pool in (service.idle, service.partly_busy, service.prefetching):
@@ -83,7 +83,7 @@ def heaviest_worker(service: Service) -> Worker:
 
 
 def next_service(worker: Worker) -> Service | None:
-    """Of the services that a worker offers and that have requests queued: the highest weight, then the longest wait."""
+    """Among the worker's services with queued requests: the one with the highest weight, then with the longest wait."""
     best: Service | None = None
     weight = 0
     since = 0.0
@@ -99,7 +99,7 @@ def next_service(worker: Worker) -> Service | None:
 
 
 def serve_worker(broker: "Broker", worker: Worker) -> None:
-    """The worker has credit: give it queued requests, or mark it available."""
+    """Dispatches queued requests to a worker that has credit, or marks it available."""
     only = worker.only_service
     if only is not None:
         while worker.credit > 0 and only.queue_length:
@@ -125,7 +125,7 @@ def serve_worker(broker: "Broker", worker: Worker) -> None:
 
 
 def serve_queue(broker: "Broker", service: Service) -> None:
-    """Requests may be queued and workers may have credit: dispatch as many as possible."""
+    """Dispatches as many queued requests of the service as possible."""
     while service.queue_length and (service.idle or service.partly_busy or service.prefetching):
         assign(broker, service, queues.pop(service))
     if service.remote and service.queue_length and not service.workers:
@@ -133,7 +133,7 @@ def serve_queue(broker: "Broker", service: Service) -> None:
 
 
 def mark_available(worker: Worker) -> None:
-    """The worker has credit: its services may pick it."""
+    """Marks a worker with credit as available to its services."""
     if worker.runs:
         _mark_prefetcher(worker)
         return
@@ -228,7 +228,7 @@ def request_answered(broker: "Broker", worker: Worker) -> None:
 
 
 def request_released(broker: "Broker", worker: Worker) -> None:
-    """The worker no longer holds a request that it did not answer. A bridge gets the place in its window back."""
+    """Called when the worker no longer holds a request that it did not answer. A bridge gets the credit back."""
     if worker.session.is_bridge:
         add_credit(broker, worker)
     else:

@@ -1,11 +1,11 @@
-"""Durable jobs, as the broker runs them.
+"""Runs durable jobs in the broker.
 
-``Durable`` connects the state machine of jobs (``broker.jobs``) with the rest of the broker. An attempt of a job is an ordinary request of
-an internal client, ``JobSession``: queues, workers, time limits and the journal treat it like any other. A client's request that waits
-for the store, or for a job, is PARKED: it is open, but neither queued nor held by a worker.
+``Durable`` connects the state machine of jobs (``broker.jobs``) with the rest of the broker. An attempt of a job is a request of an
+internal client, ``JobSession``; queues, workers, time limits and the journal treat it like any other request. A client's request that
+waits for the store or for a job is PARKED: it is open, but neither queued nor held by a worker.
 
-What ends is collected and handled at the end of the turn: the state machine may then start new requests without being called from the
-middle of another operation.
+Finished attempts are collected and handled at the end of the turn, so that the state machine can start new requests without being called
+in the middle of another operation.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Zones = Callable[[str], tzinfo]
 
-UNIQUE_ID = 16  # bytes: a request id that is at least this long is taken for unique across clients and restarts
+UNIQUE_ID = 16  # bytes: a request id of at least this length is assumed to be unique across clients and restarts
 
 
 class JobLink(DetachedLink):
@@ -82,7 +82,7 @@ class JobSession(Session):
 
 
 class Recording(Listener):
-    """What happens to jobs goes to the broker's recorder, whichever it is at the moment."""
+    """Passes job events to the broker's current recorder."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -92,15 +92,14 @@ class Recording(Listener):
 
 
 class Wait:
-    """What a parked request waits for. ``job`` is known once it is stored."""
+    """The job or operation that a parked request waits for. ``job`` is known once it is stored."""
 
     __slots__ = ("answer", "deadline", "job", "plain")
 
     def __init__(self, plain: bool, deadline: float) -> None:
-        self.plain = plain  # a request to a durable service, not to one of the broker's own
-        self.deadline = (
-            deadline  # the client is told then that there is no answer; a plain request waits on once its job is stored
-        )
+        self.plain = plain  # a request to a durable service, not to a built-in service
+        # When the client gets an error because the store has not answered. Ignored for ordinary requests whose job is stored.
+        self.deadline = deadline
         self.job = ""
         self.answer: Callable[[Job | None, StoreError | None], None] | None = None
 
@@ -121,9 +120,9 @@ class Durable(Runner, ScheduleContext):
         self.schedules = Schedules(self.jobs, self)
         self.session = JobSession(broker)
         self.parked: dict[Request, Wait] = {}
-        self.running: dict[Job, Request] = {}  # the attempts that the broker has
-        self._attempts: dict[Request, Job] = {}  # the same, the other way round
-        self.wall_shift = 0.0  # the wall clock was set since the broker started
+        self.running: dict[Job, Request] = {}  # running attempts: job -> request
+        self._attempts: dict[Request, Job] = {}  # the reverse: request -> job
+        self.wall_shift = 0.0  # correction for changes of the wall clock since startup
         self.offered: dict[bytes, None] = {}  # services that a worker began to offer in this turn
         self._zones = zones
         self._covered: dict[bytes, bool] = {}
@@ -161,7 +160,7 @@ class Durable(Runner, ScheduleContext):
         return self._zones(name)
 
     def capacity(self, service: bytes) -> int:
-        """What the workers can hold, twice, so that none has to wait for the next job; 0 if there is none."""
+        """Twice the capacity of the workers, so that none has to wait for the next job; 0 without workers."""
         known = self.broker.services.get(service)
         if known is None or not (known.workers or known.remote) or known.paused:
             return 0
@@ -183,12 +182,12 @@ class Durable(Runner, ScheduleContext):
         if request is not None:
             self._attempts.pop(request, None)
         if request is not None and request.state != DONE:
-            outcomes.cancel(self.broker, request, "the job is over")
+            outcomes.cancel(self.broker, request, "the job has ended")
 
     # --- turns and time -----------------------------------------------------------------------------------------------------------
 
     def end_turn(self) -> None:
-        """Handles the attempts that ended in this turn, which may start others."""
+        """Handles the attempts that ended in this turn. This may start new ones."""
         while self.session.ended:
             ended, self.session.ended = self.session.ended, []
             for request, code, text, body in ended:
@@ -230,10 +229,10 @@ class Durable(Runner, ScheduleContext):
             for request in [found for found, wait in self.parked.items() if wait.deadline <= self.broker.now]:
                 self.on_timer(request)
 
-    # --- plain requests to durable services -----------------------------------------------------------------------------------------
+    # --- ordinary requests to durable services -----------------------------------------------------------------------------------------
 
     def covers(self, name: bytes) -> bool:
-        """Whether plain requests to this service are durable."""
+        """Whether ordinary requests to this service are durable."""
         if not self.patterns:
             return False
         known = self._covered.get(name)
@@ -254,7 +253,7 @@ class Durable(Runner, ScheduleContext):
         attempts: int,
         identity: bytes,
     ) -> Request | None:
-        """A plain request becomes a job, and waits for its result."""
+        """Turns an ordinary request into a job and waits for its result."""
         broker = self.broker
         request = new_request(broker.newest_request, session, Service(name), body, ref, broker.now)
         error = self.jobs.refusal(len(body))
@@ -298,7 +297,7 @@ class Durable(Runner, ScheduleContext):
         return request
 
     def schedule_for(self, service: bytes, message: bytes, when: str, add: bool) -> str:
-        """eMQP's SCHEDULE and UNSCHEDULE: the queue and the message name the schedule. Returns what is wrong with it, or ""."""
+        """eMQP's SCHEDULE and UNSCHEDULE. The queue and the message identify the schedule. Returns an error text, or ""."""
         name = "emqp-" + hashlib.sha256(b"%b\0%b" % (service, message)).hexdigest()[:16]
         if not add:
             self.schedules.drop(name, lambda done, error: None)
@@ -311,12 +310,12 @@ class Durable(Runner, ScheduleContext):
         return ""
 
     def _refuse(self, request: Request, error: StoreError) -> None:
-        """The request is not accepted. Its client learns the code, where the protocol has one."""
+        """Rejects the request. Its client gets the code if the protocol has one."""
         outcomes.count_refusal(self.broker, request, REFUSED, error.text)
         request.session.send_failure(request, error.code, error.text)
 
     def _join(self, request: Request, wait: Wait, id: str) -> None:
-        """The request gets the outcome of this job, now or later."""
+        """Answers the request with the outcome of this job, now or later."""
         wait.job = id
         self.broker.recorder.joined(request, id)
 
@@ -339,7 +338,7 @@ class Durable(Runner, ScheduleContext):
             self.jobs.find(id, found)
 
     def _deliver(self, request: Request, job: Job) -> None:
-        """The outcome is on disk: the client gets it."""
+        """Sends the outcome to the client, once it is on disk."""
         if request.state != PARKED:
             return
         self.parked.pop(request, None)
@@ -353,19 +352,19 @@ class Durable(Runner, ScheduleContext):
             request.session.send_failure(request, outcome, job.reason)
 
     def _lost(self, request: Request, error: StoreError | None) -> None:
-        """The store has failed, another broker leads, or the stored job is gone."""
+        """Fails the request: the store failed, another broker is the leader, or the stored job is gone."""
         if request.state != PARKED:
             return
         self.parked.pop(request, None)
         code = error.code if error is not None else REFUSED
-        text = error.text if error is not None else "its job is no longer in the store"
+        text = error.text if error is not None else "the job is no longer in the store"
         outcomes.end(self.broker, request, REFUSED, text)
         request.session.send_failure(request, code, text)
 
-    # --- requests to the broker's own services ----------------------------------------------------------------------------------------
+    # --- requests to built-in services ------------------------------------------------------------------------------------------------
 
     def serve(self, request: Request, name: bytes) -> None:
-        """A request to one of the job services; it may be answered later."""
+        """Handles a request to one of the job services. It may be answered later."""
         self.parked[request] = Wait(False, self.broker.now + STORE_ANSWER)
         request.state = PARKED
         request.session.requests[request] = None
@@ -376,22 +375,23 @@ class Durable(Runner, ScheduleContext):
             job_services.fail(self, request, "invalid", str(error))
 
     def answer(self, request: Request, body: Body) -> None:
-        """Answers a parked request to one of the broker's own services."""
+        """Answers a parked request to a built-in service."""
         if request.state == PARKED and request in self.parked:
             self._close(request)
             request.session.send_final(request, body)
 
     def _close(self, request: Request) -> None:
-        """A request to one of the broker's own services is over. Such requests are not recorded."""
+        """Ends a request to a built-in service. Such requests are not recorded."""
         del self.parked[request]
         del request.session.requests[request]
         request.state = DONE
         request.outcome = OK
 
-    # --- endings of parked requests -------------------------------------------------------------------------------------------------
+    # --- end of parked requests -----------------------------------------------------------------------------------------------------
 
     def abandoned(self, request: Request) -> bool:
-        """The client of a parked request has gone, or its deadline has passed; the job goes on. True if there is nothing more to end."""
+        """The client of a parked request disconnected, or its deadline passed. The job continues. Returns True if nothing else is left to
+        end."""
         wait = self.parked.get(request)
         if wait is None:
             return False
@@ -404,7 +404,7 @@ class Durable(Runner, ScheduleContext):
         return True
 
     def on_timer(self, request: Request) -> None:
-        """The store has not answered in time, or a wait for a result is over."""
+        """Called when the store has not answered in time, or a wait for a result has timed out."""
         wait = self.parked.get(request)
         if wait is None or wait.deadline > self.broker.now + TIME_TOLERANCE:
             return
@@ -416,7 +416,7 @@ class Durable(Runner, ScheduleContext):
             )
 
     def drain(self) -> None:
-        """The broker shuts down: jobs that run may finish, and nobody waits for the others. They stay in the store."""
+        """At shutdown: running jobs may finish. The others stay in the store, and requests that wait for them end."""
         self.jobs.draining = True
         for request, wait in list(self.parked.items()):
             if not wait.plain:
@@ -430,7 +430,7 @@ class Durable(Runner, ScheduleContext):
                     )
 
     def figures(self) -> "dict[str, object]":
-        """For `polydomo status`, figures and metrics."""
+        """The numbers for `polydomo status`, ``polydomo.figures`` and metrics."""
         counters = self.jobs.counters
         return {
             "leads": self.jobs.leads and not self.jobs.suspended,
@@ -456,12 +456,12 @@ class Durable(Runner, ScheduleContext):
             )
         for job, request in self.running.items():
             assert self._attempts[request] is job and self.jobs.open.get(job.id) is job, (
-                f"job {job.id} runs and is not open"
+                f"job {job.id} is running but not open"
             )
 
 
 def matches(pattern: bytes, name: bytes) -> bool:
-    """A pattern is a name, or the beginning of names and a star.
+    """A pattern is a name, or a prefix followed by a star.
 
     >>> matches(b"billing.*", b"billing.eu"), matches(b"render", b"render2"), matches(b"*", b"any")
     (True, False, True)
@@ -470,7 +470,7 @@ def matches(pattern: bytes, name: bytes) -> bool:
 
 
 def retry_after(code: str) -> float:
-    """Seconds after which a worker wants a request to be tried again; -1 if its failure code does not say so.
+    """The delay in seconds of a failure code ``retry:SECONDS``; -1 for any other code.
 
     >>> retry_after("retry:2.5"), retry_after("failed"), retry_after("retry:x"), retry_after("retry:nan")
     (2.5, -1.0, -1.0, -1.0)

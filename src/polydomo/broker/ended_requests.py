@@ -1,16 +1,16 @@
-"""When recent requests were accepted: what it takes to make the id of a request that has ended."""
+"""Acceptance times of recently finished requests, which are needed to build their ids."""
 
 from polydomo.limits import ENDED_REQUESTS
 from polydomo.protocols.request import Request
 
 
 class EndedRequests:
-    """The last requests that ended, at least ``ENDED_REQUESTS`` and at most twice as many."""
+    """The last finished requests: at least ``ENDED_REQUESTS`` and at most twice as many."""
 
     __slots__ = ("_earlier", "_recent")
 
     def __init__(self) -> None:
-        self._recent: dict[int, float] = {}  # number -> when it was accepted
+        self._recent: dict[int, float] = {}  # request number -> acceptance time
         self._earlier: dict[int, float] = {}
 
     def add(self, request: Request) -> None:

@@ -1,6 +1,6 @@
-"""Figures of a broker for people and programs: what ``monitor.figures``, ``polydomo.figures`` and ``polydomo watch`` show.
+"""The metrics shown by ``monitor.figures``, ``polydomo.figures`` and ``polydomo watch``.
 
-Rates and latencies are of the second between the last two ticks of the monitor.
+Rates and latencies cover the second between the last two ticks of the monitor.
 """
 
 from typing import TYPE_CHECKING
@@ -59,12 +59,12 @@ def figures(broker: "Broker") -> Row:
 
 
 def connections(broker: "Broker") -> int:
-    """Connections of peers; the broker's own sessions are none."""
+    """Connections of peers, without the broker's internal sessions."""
     return sum(not session.is_internal for session in broker.sessions)
 
 
 def workers(broker: "Broker") -> "dict[str, int]":
-    """How many workers are in each state."""
+    """The number of workers in each state."""
     found = {READY: 0, BUSY: 0, LATE: 0}
     for worker in broker.workers:
         found[states.of_worker(broker, worker).state] += 1
@@ -72,7 +72,7 @@ def workers(broker: "Broker") -> "dict[str, int]":
 
 
 def totals(broker: "Broker") -> Row:
-    """What has been counted since the start."""
+    """Counters since startup."""
     monitor = broker.monitor
     answered = 0
     failed: dict[str, int] = {}
@@ -95,7 +95,7 @@ def totals(broker: "Broker") -> Row:
 
 
 def _recent(broker: "Broker") -> "dict[bytes, dict[str, Tally]]":
-    """The tallies in which something ended in the last second, by service and the client's protocol."""
+    """The tallies with requests that ended in the last second, by service and client protocol."""
     found: dict[bytes, dict[str, Tally]] = {}
     for (name, protocol), tally in broker.monitor.tallies.items():
         if tally.last or tally.last_failures:
@@ -104,7 +104,7 @@ def _recent(broker: "Broker") -> "dict[bytes, dict[str, Tally]]":
 
 
 def traffic(broker: "Broker", service: Service) -> Row:
-    """What waits for a service, and what has become of its requests."""
+    """The queue and the outcomes of a service."""
     first = queues.oldest(service) if service.queue_length else None
     return {
         "queued": service.queue_length,
@@ -132,12 +132,12 @@ def _service(broker: "Broker", service: Service, tallies: "dict[str, Tally]") ->
         "busy": sum(1 for worker in service.workers if worker.held),
         **traffic(broker, service),
         **_rates(counts, sum(tally.last_failures for tally in tallies.values()), span),
-        "callers": callers,  # answered requests per second by the client's protocol
+        "callers": callers,  # answered requests per second, by client protocol
     }
 
 
 def _nothing(name: str) -> Row:
-    """A row for a service that others reach without us."""
+    """A row for a service of the catalog, which clients reach directly."""
     row: Row = {"name": name, "protocols": [], "state": REGISTERING, "cause": "", "workers": 0, "busy": 0, "queued": 0}
     row.update({"oldest_wait_us": 0, "requests": 0, "answered": 0, "failed": 0, "requeued": 0})
     return {**row, **_rates({}, 0, 0.0), "callers": {}}

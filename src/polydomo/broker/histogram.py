@@ -1,12 +1,12 @@
-"""Latencies by the count: a logarithmic histogram whose buckets grow by 2 %.
+"""A logarithmic histogram of latencies whose buckets grow by 2 %.
 
-Bucket ``n`` holds durations from ``1.02**n`` up to, but not including, ``1.02**(n + 1)`` microseconds; bucket 0 also what is shorter. So
+Bucket ``n`` holds durations from ``1.02**n`` up to, but not including, ``1.02**(n + 1)`` microseconds; bucket 0 also holds shorter ones. So
 
     bucket = floor(ln(max(microseconds, 1)) / ln(1.02))
 
-which reads the same in Python and in SQL (``floor(ln(greatest(us, 1)) / ln(1.02))``): histograms made by the broker, and those made from
-its journal, have the same buckets. Two are merged by adding counts; a quantile is right within 1 %, whatever the shape; a week is
-bucket 1,369.
+which is the same formula in Python and in SQL (``floor(ln(greatest(us, 1)) / ln(1.02))``), so histograms of the broker and of its journal
+have the same buckets. Two histograms are merged by adding counts. A quantile is accurate to 1 % for any distribution. A week is bucket
+1,369.
 """
 
 import math
@@ -16,7 +16,7 @@ RATIO = 1.02
 _SCALE = 1.0 / math.log(RATIO)
 _MICROSECONDS = 1e6
 
-Counts = dict[int, int]  # bucket -> how many
+Counts = dict[int, int]  # bucket -> count
 
 
 def bucket(seconds: float) -> int:
@@ -26,17 +26,17 @@ def bucket(seconds: float) -> int:
 
 
 def least(number: int) -> float:
-    """The least duration that belongs into the bucket (the most, not included, of the one before it), in seconds."""
+    """The lower bound of a bucket in seconds, which is the exclusive upper bound of the previous one."""
     return math.pow(RATIO, number) / _MICROSECONDS
 
 
 def middle(number: int) -> float:
-    """The duration that stands for all in the bucket: at most 1 % from each of them."""
+    """The duration that represents a bucket: within 1 % of every duration in it."""
     return math.pow(RATIO, number + 0.5) / _MICROSECONDS
 
 
 def quantile(counts: Counts, part: float) -> float:
-    """The duration that ``part`` (0 to 1) of all do not exceed; 0 of none.
+    """The quantile ``part`` (0 to 1); 0 for an empty histogram.
 
     >>> quantile({bucket(0.001): 99, bucket(1.0): 1}, 0.5)
     0.0010052...
@@ -59,7 +59,7 @@ def add(counts: Counts, more: Counts) -> None:
 
 
 def cumulative(counts: Counts, bounds: "list[float]") -> "list[int]":
-    """How many do not exceed each of the ``bounds`` (seconds, rising), to the nearest bucket: what a coarser histogram wants."""
+    """Cumulative counts for the ``bounds`` (seconds, ascending), to the nearest bucket, for a coarser histogram."""
     found = [0] * len(bounds)
     limits = [bucket(bound) for bound in bounds]
     total = 0
@@ -74,21 +74,21 @@ def cumulative(counts: Counts, bounds: "list[float]") -> "list[int]":
 
 
 class Tally:
-    """What came of the requests of one service from clients of one protocol.
+    """The outcomes and latencies of requests for one service from clients of one protocol.
 
-    A request that ends only appends its duration to ``fresh``; ``fold``, about once a second, sorts what is there into buckets. Durations
-    are differences of a clock that is read once per turn of the loop, so many are equal, and each distinct one is sorted in once.
+    A finished request only appends its duration to ``fresh``. About once a second, ``fold`` sorts these into buckets. The clock is read
+    once per turn of the loop, so many durations are equal, and each distinct one is converted only once.
     """
 
     def __init__(self) -> None:
-        self.fresh: list[float] = []  # durations of answered requests, not sorted in yet
+        self.fresh: list[float] = []  # durations of answered requests that are not in buckets yet
         self.counts: Counts = {}  # of all
         self.answered = 0
-        self.seconds = 0.0  # the sum of all durations
-        self.failed: dict[str, int] = {}  # outcome -> how many
-        self.current: Counts = {}  # of those that ended since the last ``turn_over``
+        self.seconds = 0.0  # sum of all durations
+        self.failed: dict[str, int] = {}  # outcome -> count
+        self.current: Counts = {}  # requests that ended since the last ``turn_over``
         self.failures = 0  # likewise
-        self.last: Counts = {}  # of those that ended between the last two ``turn_over``
+        self.last: Counts = {}  # requests that ended between the last two calls of ``turn_over``
         self.last_failures = 0
 
     def fold(self) -> None:
@@ -98,7 +98,7 @@ class Tally:
         self.answered += len(fresh)
         self.seconds += sum(fresh)
         equal = Counter(fresh)
-        fresh.clear()  # and not replaced: the service keeps a reference to it
+        fresh.clear()  # cleared, not replaced, because the service keeps a reference to it
         current = self.current
         for duration, count in equal.items():
             number = bucket(duration)
@@ -109,7 +109,7 @@ class Tally:
         self.failures += 1
 
     def turn_over(self) -> None:
-        """A second is over: what was current is the last second's."""
+        """Called once a second: the current counts become those of the last second."""
         self.fold()
         add(self.counts, self.current)
         self.last = self.current
@@ -125,7 +125,7 @@ class Tally:
         return counts
 
     def absorb(self, other: "Tally") -> None:
-        """Takes over the counts of a tally that is forgotten."""
+        """Adds the counts of a tally that is being removed."""
         add(self.counts, other.total())
         self.answered += other.answered
         self.seconds += other.seconds

@@ -1,6 +1,6 @@
-"""What must hold between any two calls of the broker's verbs. For tests: every collection is checked against every other.
+"""Invariants that hold between any two calls of the broker. For tests: checks all collections against each other.
 
-Each check says what is wrong in words that name the service, the worker or the request.
+Each message names the service, the worker or the request.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check(broker: "Broker") -> None:
-    """Raises AssertionError if the broker's state contradicts itself."""
+    """Raises AssertionError if the broker's state is inconsistent."""
     for service in broker.services.values():
         _service(broker, service)
     for worker in broker.workers:
@@ -42,14 +42,14 @@ def check(broker: "Broker") -> None:
 
 def _service(broker: "Broker", service: Service) -> None:
     who = f"service {service.name!r}"
-    assert broker.services.get(service.name) is service, f"{who} is known under another name"
+    assert broker.services.get(service.name) is service, f"{who} is registered under another name"
     line = queues.waiting(service)
-    assert service.queue_length == len(line), f"{who} says {service.queue_length} wait, and {len(line)} do"
-    assert len(set(line)) == len(line), f"{who} has a request in its line twice"
+    assert service.queue_length == len(line), f"{who} counts {service.queue_length} queued requests but has {len(line)}"
+    assert len(set(line)) == len(line), f"{who} has a request in its queue twice"
     turns = [id(queue) for queue in service.round_robin]
-    assert len(turns) == len(set(turns)), f"{who} gives a client two turns"
+    assert len(turns) == len(set(turns)), f"{who} lists a client twice in its round robin"
     assert set(turns) == {id(queue) for queue in service.client_queues.values()}, (
-        f"{who} has turns without queues, or queues without turns"
+        f"{who}: the clients in the round robin differ from those with queues"
     )
     for session, queue in service.client_queues.items():
         assert queue, f"{who} keeps an empty queue for client {session.number}"
@@ -61,14 +61,14 @@ def _service(broker: "Broker", service: Service) -> None:
             f"request {request.number} waits in {who} but is for {request.service.name!r}"
         )
     for request in service.retries:
-        assert request.attempts, f"request {request.number} was given back without an attempt"
+        assert request.attempts, f"request {request.number} was requeued without an attempt"
     for worker, weight in service.workers.items():
         assert worker in broker.workers, f"{who} has a worker {worker.number} that the broker does not know"
         assert worker.services.get(service) == weight, f"{who} and worker {worker.number} disagree about its weight"
-        assert not weight or service.weighted, f"{who} has a weight and does not know it"
+        assert not weight or service.weighted, f"{who} has weighted workers but is not marked as weighted"
     for worker in service.remote:
         assert broker.bridging.learned[worker].get(service.name) is service, (
-            f"{who} is offered by a bridge that knows nothing of it"
+            f"{who} is offered by a bridge that does not list it"
         )
     pools = (("idle", service.idle), ("spare", service.partly_busy), ("prefetching", service.prefetching))
     for name, pool in (*pools, ("backlogged", service.backlogged)):
@@ -77,11 +77,11 @@ def _service(broker: "Broker", service: Service) -> None:
     if service.queue_length:
         assert not any(pool for _, pool in pools), f"requests wait in {who} while workers are free"
     known = service.workers or service.queue_length or service.remote
-    assert known, f"{who} has neither workers nor requests and was not forgotten"
+    assert known, f"{who} has neither workers nor requests but was not removed"
     if service.queue_length and not service.workers and service.remote:
         assert service in broker.bridging.blocked, f"requests wait in {who}, and no bridge will take them"
     if service.queue_length and not service.workers and not service.remote:
-        assert service.timer, f"requests wait in {who}, nobody offers it, and nothing ends their wait"
+        assert service.timer, f"requests wait in {who}, no worker offers it, and no timer expires them"
     else:
         assert not service.timer, f"{who} has a timer without a reason"
 
@@ -92,13 +92,13 @@ def _memoises(broker: "Broker", worker: Worker) -> bool:
 
 def _worker(broker: "Broker", worker: Worker) -> None:
     who = f"worker {worker.number}"
-    assert worker.alive, f"{who} is listed and not alive"
+    assert worker.alive, f"{who} is listed but not alive"
     assert worker.credit >= 0, f"{who} has a credit of {worker.credit}"
     only = next(iter(worker.services), None) if len(worker.services) == 1 else None
     assert worker.only_service is only, f"{who} has the wrong home"
     for service in worker.services:
-        assert broker.services.get(service.name) is service, f"{who} offers {service.name!r}, which was forgotten"
-        assert worker in service.workers, f"{who} offers {service.name!r}, which does not know it"
+        assert broker.services.get(service.name) is service, f"{who} offers {service.name!r}, which was removed"
+        assert worker in service.workers, f"{who} offers {service.name!r}, which does not list it"
         assert (worker in service.idle) == bool(worker.credit and not worker.held), f"{who} is wrongly (not) idle"
         later = bool(worker.runs) and len(worker.held) >= worker.runs
         busy = bool(worker.credit and worker.held)
@@ -119,20 +119,20 @@ def _worker(broker: "Broker", worker: Worker) -> None:
             )
             assert offers, f"{who} holds a request for a service it does not offer"
     if worker.orphaned_until:
-        assert not worker.credit, f"{who} has lost its connection and is still given requests"
+        assert not worker.credit, f"{who} has lost its connection but still gets requests"
         assert worker not in broker.session_workers.get(worker.session, {}), (
-            f"{who} has lost its connection and is still on it"
+            f"{who} has lost its connection but is still listed there"
         )
     else:
         assert worker in broker.session_workers.get(worker.session, {}), f"{who} is on no connection's list"
         assert worker.session in broker.sessions, f"{who} is on a connection that is gone"
     if worker.max_silence or worker.orphaned_until:
-        assert worker.timer, f"nobody looks at the silence of {who}"
+        assert worker.timer, f"{who} has no timer for its silence"
 
 
 def _session(broker: "Broker", session: Session) -> None:
     who = f"connection {session.number}"
-    assert not session.disconnected, f"{who} is listed and gone"
+    assert not session.disconnected, f"{who} is listed but closed"
     for request in session.requests:
         assert request.session is session, f"{who} lists another's request {request.number}"
         _open(broker, request)
@@ -141,31 +141,31 @@ def _session(broker: "Broker", session: Session) -> None:
 def _open(broker: "Broker", request: Request) -> None:
     who = f"request {request.number}"
     worker = request.worker
-    assert request.state in (QUEUED, HELD, PARKED), f"{who} is listed as open and has ended"
-    assert not request.outcome, f"{who} is open and has an outcome"
+    assert request.state in (QUEUED, HELD, PARKED), f"{who} is listed as open but has ended"
+    assert not request.outcome, f"{who} is open but has an outcome"
     if request.state == HELD:
-        assert worker is not None and worker.held.get(request.token) is request, f"{who} is held by nobody"
+        assert worker is not None and worker.held.get(request.token) is request, f"{who} is held, but by no worker"
         assert worker in broker.workers, f"{who} is held by a worker that is gone"
         bound = request.deadline or request.max_run
     elif request.state == PARKED:
         waits = request in broker.control.paused.get(request.service.name, {})
         waits = waits or (broker.durable is not None and request in broker.durable.parked)
-        assert waits and worker is None, f"{who} is parked, and nothing will take it up"
+        assert waits and worker is None, f"{who} is parked, but nothing will resume it"
         bound = request.deadline
     else:
-        assert worker is None, f"{who} is queued and still has a worker"
-        assert broker.services.get(request.service.name) is request.service, f"{who} waits in a forgotten service"
+        assert worker is None, f"{who} is queued but still has a worker"
+        assert broker.services.get(request.service.name) is request.service, f"{who} waits in a removed service"
         bound = request.deadline or request.queue_deadline
-    assert bool(request.timer) == bool(bound), f"{who} has a bound in time and no timer, or a timer and no bound"
+    assert bool(request.timer) == bool(bound), f"{who} has a time limit but no timer, or a timer but no time limit"
     course = request.history
     parts = course.held_partials if course.held_partials is not None else HeldPartials()
     held = sum(map(len, parts.bodies))
-    assert held == parts.size, f"{who} counts {parts.size} bytes of partials and holds {held}"
+    assert held == parts.size, f"{who} counts {parts.size} bytes of partial replies but holds {held}"
     assert held <= broker.policy.max_message, f"{who} holds more partials than a message may have bytes"
     assert len(parts.bodies) <= limits.MAX_BODY_FRAMES + 1, f"{who} holds more partials than a body may have frames"
     assert not (parts.bodies and course.partials), f"{who} holds partials of a client that takes them"
     allowed = course.attempts_before_forward + (request.max_attempts or broker.policy.attempts) + course.releases
-    assert request.attempts <= allowed, f"{who} was tried too often"
+    assert request.attempts <= allowed, f"{who} has too many attempts"
 
 
 def _crews(broker: "Broker") -> None:
@@ -183,7 +183,7 @@ def _crews(broker: "Broker") -> None:
 
 
 def _places(broker: "Broker") -> None:
-    """Every open request is in exactly one place, and everything in a place is open, or an ended one that its worker still works on."""
+    """Every open request is in exactly one place, and every request in a place is open or has ended while its worker still runs it."""
     places: dict[Request, int] = {}
     for service in broker.services.values():
         for request in queues.waiting(service):
@@ -202,38 +202,38 @@ def _places(broker: "Broker") -> None:
         if request.state != DONE:
             assert request.state != PARKED, f"request {request.number} is parked and in a queue or with a worker"
             assert request in request.session.requests, (
-                f"request {request.number} is open and its client does not know it"
+                f"request {request.number} is open but its client does not list it"
             )
-            assert request.session in broker.sessions, f"request {request.number} is open and its client is gone"
+            assert request.session in broker.sessions, f"request {request.number} is open but its client is gone"
     for session in broker.sessions:
         for request in session.requests:
             nowhere = request not in places and request.state != PARKED
-            assert not nowhere, f"request {request.number} is open and nowhere"
+            assert not nowhere, f"request {request.number} is open but in no place"
 
 
 def _missed(broker: "Broker") -> None:
     for worker, name in broker.bridging.missed:
-        assert worker in broker.bridging.learned, f"{name!r} is to be learned from a bridge that is gone"
+        assert worker in broker.bridging.learned, f"{name!r} has a pending offer of a bridge that is gone"
 
 
 def _plain() -> None:
     for name in History.__slots__:
-        assert not getattr(NO_HISTORY, name), f"the course that plain requests share was written to: {name}"
+        assert not getattr(NO_HISTORY, name), f"the shared history of simple requests was modified: {name}"
 
 
 def _totals(broker: "Broker") -> None:
     found = [request for session in broker.sessions for request in session.requests]
     parts = [request.history.held_partials for request in found]
     size = sum(len(request.body) for request in found) + sum(part.size for part in parts if part is not None)
-    assert broker.held_bytes == size, f"{broker.held_bytes} bytes are said to be held, {size} are"
+    assert broker.held_bytes == size, f"the broker counts {broker.held_bytes} held bytes but holds {size}"
     for session in broker.sessions:
         size = sum(large(request.body) for request in session.requests)
-        assert session.held_bytes == size, f"{session.held_bytes} bytes are said to be held for a client, {size} are"
+        assert session.held_bytes == size, f"a client counts {session.held_bytes} held bytes but has {size}"
     assert len(broker.services) <= broker.policy.max_services, f"{len(broker.services)} services"
 
 
 def _timers(broker: "Broker") -> None:
-    """Nothing is kept for what has ended, and everything that has a timer is kept where it says."""
+    """No timer remains for something that has ended, and every timer is stored under its key."""
     for key, item in broker.timers.items():
         if isinstance(item, Request):
             assert item.state != DONE, f"a timer is kept for request {item.number}, which has ended"
@@ -263,7 +263,9 @@ def _stalled(broker: "Broker") -> None:
         turns.check_invariants()
     for session in broker.sessions:
         if session.link.pauses & PAUSE_SHARE_USED:
-            assert turns is not None and session.link in turns, f"connection {session.number} waits for no turn"
+            assert turns is not None and session.link in turns, (
+                f"connection {session.number} is paused for its turn but is not waiting for one"
+            )
         if session.link.pauses & PAUSE_AT_LIMIT:
             assert session in broker.backpressure.paused, (
                 f"connection {session.number} is paused and nothing will wake it"

@@ -1,15 +1,15 @@
-"""The services of durable jobs, which the broker answers itself, in every protocol. Messages are described in ``protocols.job_messages``.
+"""The built-in services of durable jobs, in every protocol. ``protocols.job_messages`` describes the messages.
 
-``polydomo.submit``      a new job: ``service``, and if wanted ``id``, ``key``, ``delay_us``, ``at``, ``priority``, ``ttl_us``, ``retries``
+``polydomo.submit``      a new job: ``service``, and optionally ``id``, ``key``, ``delay_us``, ``at``, ``priority``, ``ttl_us``, ``retries``
                          and ``timeout_us``; answers once it is stored: ``job``, ``state``, ``repeated``
-``polydomo.job``         everything about the job ``job``
-``polydomo.result``      the result of ``job``, after at most ``wait_us``; the body is what the worker answered
+``polydomo.job``         all information about the job ``job``
+``polydomo.result``      the result of ``job``, after at most ``wait_us``; the body is the worker's reply
 ``polydomo.cancel``      cancels ``job``, or the open request ``request``
 ``polydomo.jobs``        a list of jobs, the newest first, of a ``state`` and a ``service``, at most ``limit``; with ``after``, jobs
                          that have ended, in that order, from a position on: "" is the beginning, ``next`` of an answer goes on
-``polydomo.retry``       dead jobs are tried again: ``job``, all of a ``service``, or ``all``
-``polydomo.drop``        dead jobs are removed, likewise
-``polydomo.schedule``    a new schedule: ``name``, ``service``, ``when``, and if wanted ``zone``, ``missed``, ``priority``, ``retries`` and
+``polydomo.retry``       retries dead jobs: ``job``, all of a ``service``, or ``all``
+``polydomo.drop``        removes dead jobs, with the same fields
+``polydomo.schedule``    a new schedule: ``name``, ``service``, ``when``, and optionally ``zone``, ``missed``, ``priority``, ``retries`` and
                          ``timeout_us``
 ``polydomo.schedules``   a list of schedules
 ``polydomo.unschedule``  removes the schedule ``name``
@@ -56,7 +56,7 @@ TITANIC = frozenset((b"titanic.request", b"titanic.reply", b"titanic.close"))
 
 NOT_FOUND = "not-found"
 PENDING = "pending"
-WITHOUT_STORE = "this broker keeps no jobs; start it with a store (`durable.store`)"
+WITHOUT_STORE = "this broker has no job store; start it with the setting `store`"
 
 
 def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None:
@@ -106,13 +106,13 @@ def refuse(durable: "Durable", request: Request, error: StoreError) -> None:
 
 
 def wait_over(durable: "Durable", request: Request, wait: "Wait") -> None:
-    """A parked request has waited long enough."""
+    """Called when a parked request has waited long enough."""
     if not wait.job:
         fail(
             durable,
             request,
             "store-unavailable",
-            "the job store does not answer; what was asked may or may not be done",
+            "the job store does not answer; the operation may or may not have been done",
         )
         return
     job = durable.jobs.open.get(wait.job)
@@ -132,7 +132,8 @@ def wait_over(durable: "Durable", request: Request, wait: "Wait") -> None:
 
 
 def _denied(durable: "Durable", request: Request, service: bytes) -> bool:
-    """Whoever may call a service may submit jobs to it, see them and cancel them. True: the request was answered."""
+    """The right to call a service includes submitting, reading and cancelling its jobs. Returns True if the request was denied and
+    answered."""
     broker = durable.broker
     if broker.access.may(request.session, CALL, service):
         return False
@@ -144,7 +145,9 @@ def _submit(durable: "Durable", request: Request, wanted: Submission) -> None:
     if _denied(durable, request, wanted.service):
         return
     if durable.broker.is_reserved(wanted.service):
-        raise SettingError(f"service: {wanted.service.decode(errors='replace')!r} is one of the broker's own")
+        raise SettingError(
+            f"service: {wanted.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
+        )
     now = durable.now()
     job = Job(wanted.id or durable.new_id(), wanted.service, wanted.body, now)
     job.key = wanted.key
@@ -166,19 +169,19 @@ def _submit(durable: "Durable", request: Request, wanted: Submission) -> None:
 
 
 def state_of(job: Job) -> str:
-    """An outcome that is not on disk yet is not shown."""
+    """The state to show. An outcome that is not on disk yet is not shown."""
     if job.phase == states.RECORDING:
         return states.RUNNING
     return job.phase if job.state == states.OPEN else job.state
 
 
 def content_size(body: Body) -> int:
-    """Bytes of a body without what framing adds."""
+    """The size of a body without framing."""
     return sum(map(len, split(body))) if body else 0
 
 
 def job_row(job: Job) -> Row:
-    """A job for people and programs, without its body and result."""
+    """A job as JSON, without its body and result."""
     known = job.phase != states.RECORDING
     return {
         "job": job.id,
@@ -215,7 +218,7 @@ def _not_found(durable: "Durable", request: Request, id: str, error: StoreError 
     if error is not None:
         refuse(durable, request, error)
     else:
-        fail(durable, request, NOT_FOUND, f"there is no job {id}: it never was, or its result was kept long enough")
+        fail(durable, request, NOT_FOUND, f"no such job: {id}; it never existed, or its result has expired")
 
 
 def _result(durable: "Durable", request: Request, id: str, seconds: float) -> None:
@@ -306,13 +309,13 @@ def totals(durable: "Durable", counts: "dict[str, int]") -> Row:
 
 
 def _dead(durable: "Durable", request: Request, header: Row, again: bool) -> None:
-    """Reopens or removes dead jobs: one, those of a service, or all."""
+    """Retries or removes dead jobs: one, those of a service, or all."""
     if header.get("job") is not None:
         _dead_some(durable, request, [_job_id(header)], again)
         return
     service = read_service(header) if header.get("service") is not None else b""
     if not service and header.get("all") is not True:
-        raise SettingError("say which: job, service, or all (true)")
+        raise SettingError("give one of job, service and all (true)")
     op = Select(states.DEAD, service, 10 * MAX_LISTED)
 
     def selected(_: Op) -> None:
@@ -355,7 +358,7 @@ def _dead_some(durable: "Durable", request: Request, ids: "list[str]", again: bo
 def _job_id(header: Row) -> str:
     id = read_text(header, "job", 64).strip().upper()
     if not is_id(id):
-        raise SettingError(f"job: {id!r} is not the id of a job: 26 letters and digits; `polydomo jobs` shows them")
+        raise SettingError(f"job: {id!r} is not a job id, which has 26 letters and digits; `polydomo jobs` lists them")
     return id
 
 
@@ -393,9 +396,11 @@ def _schedule(durable: "Durable", request: Request, header: Row, body: bytes) ->
 
 
 def put_schedule(durable: "Durable", row: ScheduleRow, request: Request | None) -> None:
-    """Stores a schedule, and answers whoever asked. Raises SettingError."""
+    """Stores a schedule and answers the client. Raises SettingError."""
     if durable.broker.is_reserved(row.service):
-        raise SettingError(f"service: {row.service.decode(errors='replace')!r} is one of the broker's own")
+        raise SettingError(
+            f"service: {row.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
+        )
     durable.schedules.check(row)
 
     def stored(done: bool, error: StoreError | None) -> None:
@@ -414,7 +419,7 @@ def _unschedule(durable: "Durable", request: Request, name: str) -> None:
         if error is not None:
             refuse(durable, request, error)
         elif not done:
-            fail(durable, request, NOT_FOUND, f"there is no schedule {name!r}")
+            fail(durable, request, NOT_FOUND, f"no such schedule: {name!r}; `polydomo schedule ls` lists them")
         else:
             answer(durable, request, {"name": name})
 
@@ -425,7 +430,7 @@ def _fire(durable: "Durable", request: Request, name: str) -> None:
     job = durable.schedules.run_now(name)
     if job is None:
         if durable.jobs.leads:
-            fail(durable, request, NOT_FOUND, f"there is no schedule {name!r}")
+            fail(durable, request, NOT_FOUND, f"no such schedule: {name!r}; `polydomo schedule ls` lists them")
         else:
             refuse(durable, request, durable.jobs.not_leading())
         return
@@ -443,7 +448,7 @@ def _fire(durable: "Durable", request: Request, name: str) -> None:
 
 
 def _titanic(durable: "Durable", request: Request, name: bytes, body: Body) -> None:
-    """RFC 9. A reply begins with a status: 200 OK, 300 Pending, 400 Unknown, 500 for a job that failed or a store that cannot be used."""
+    """RFC 9. A reply begins with a status: 200 OK, 300 Pending, 400 Unknown, 500 if the job failed or the store is not available."""
     frames = split(body) if body else []
     if name == b"titanic.request":
         _titanic_request(durable, request, frames, body)
@@ -493,7 +498,7 @@ def _titanic_reply(durable: "Durable", request: Request, id: str) -> None:
 
 
 def _titanic_close(durable: "Durable", request: Request, id: str) -> None:
-    """Removes the result; an open job is cancelled. "400" if there is nothing to close, as repeating it must do no harm."""
+    """Removes the result, or cancels an open job. Answers "400" if there is nothing to close, so that repeating it does no harm."""
 
     def removed(done: bool, error: StoreError | None) -> None:
         durable.answer(request, frame(b"500" if error is not None else b"200" if done else b"400", False))

@@ -1,8 +1,8 @@
-"""The last value of each topic, and the subscribers that came after it was published.
+"""The last value of each topic, and its delivery to late subscribers.
 
-A late subscriber is given the last value of each matching topic, in the order of the topics, then what is published from then on: in
-order, none twice. It is given as much per turn as ``VALUES_PER_TURN`` allows and as it reads; where that takes more than one turn, a topic
-whose turn has not come yet is represented by its newest value, and what is published under the others waits until all have been given.
+A late subscriber first receives the last value of each matching topic, in topic order, then new messages: in order and without
+duplicates. Each turn sends as many as ``VALUES_PER_TURN`` allows and the subscriber reads. If this takes several turns, a topic that has
+not been sent yet is sent with its newest value, and new messages of the other topics wait until all last values have been sent.
 """
 
 from bisect import bisect_right
@@ -17,22 +17,22 @@ from polydomo.protocols.session import Session
 
 
 class CatchUp:
-    """A subscriber that has values to come."""
+    """A subscriber that still has last values to receive."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.prefixes: list[bytes] = []  # whose values it is to be given; the first is under way
-        self.had: dict[bytes, list[bytes]] = {}  # prefix -> narrower ones whose values it was given before
-        self.cursor: bytes | None = None  # the last topic given under the first prefix
+        self.prefixes: list[bytes] = []  # prefixes whose values are still to be sent; the first is in progress
+        self.had: dict[bytes, list[bytes]] = {}  # prefix -> narrower prefixes whose values were sent before
+        self.cursor: bytes | None = None  # the last topic sent under the first prefix
 
     def has_had(self, prefix: bytes, topic: bytes) -> bool:
-        """Whether the topic's value was given for a prefix that the subscriber asked for earlier."""
+        """Whether the topic's value was already sent for an earlier subscription."""
         had = self.had[prefix]
         place = bisect_right(had, topic) - 1
         return place >= 0 and topic.startswith(had[place])
 
     def expects(self, topic: bytes) -> bool:
-        """Whether the topic's value is still to come."""
+        """Whether the topic's value is still to be sent."""
         for i, prefix in enumerate(self.prefixes):
             if (
                 topic.startswith(prefix)
@@ -44,29 +44,29 @@ class CatchUp:
 
 
 class LastValues:
-    """Bounded in topics and bytes: at either bound the value that has not changed for the longest is forgotten."""
+    """Bounded in topics and bytes: at either limit, the value that has not changed for longest is evicted."""
 
     def __init__(
         self, max_topics: int, max_bytes: int, hears: "Callable[[Session, bytes], bool] | None" = None
     ) -> None:
-        self._hears = hears  # whether a session with a principal may be sent a topic
+        self._hears = hears  # whether a session with a principal may receive a topic
         self.max_topics = max_topics
         self.max_bytes = max_bytes
         self.size = 0  # bytes of all topics and messages
-        self.forgotten = 0  # values that had to make room
-        self.catching_up: dict[Session, CatchUp] = {}  # in turn
+        self.forgotten = 0  # number of evicted values
+        self.catching_up: dict[Session, CatchUp] = {}  # late subscribers, round robin
         self._trie: Trie[Publication] = Trie()
-        self._order: dict[bytes, Publication] = {}  # the longest unchanged first
+        self._order: dict[bytes, Publication] = {}  # ordered by last change, the oldest first
 
     def __len__(self) -> int:
         return len(self._order)
 
     def memory(self) -> int:
-        """Bytes that the values take."""
+        """Memory used by the values."""
         return self.size + COST_VALUE * len(self._order)
 
     def put(self, publication: Publication) -> bool:
-        """Keeps a value. False if it is too large to be kept at all: then the topic has none."""
+        """Stores a value. Returns False if it is too large; then the topic has no last value."""
         topic = publication.topic
         message = publication.message
         value = self._order.pop(topic, None)
@@ -90,7 +90,7 @@ class LastValues:
         return True
 
     def clear(self, topic: bytes) -> None:
-        """The topic has no value any more."""
+        """Removes the topic's last value."""
         value = self._order.pop(topic, None)
         if value is not None:
             self._lose(value)
@@ -103,13 +103,13 @@ class LastValues:
         return self._order.get(topic)
 
     def under(self, prefix: bytes, limit: int) -> list[Publication]:
-        """The values of topics under ``prefix``, in the order of the topics, ``limit`` of them at limit."""
+        """The values of topics under ``prefix``, in topic order, at most ``limit``."""
         return list(islice(self._trie.under(prefix), limit))
 
     # --- late subscribers ----------------------------------------------------------------------------------------------------
 
     def subscribed(self, session: Session, prefix: bytes, subscriptions: Subscriptions) -> None:
-        """The session has just subscribed to ``prefix``: it is owed the values under it, but for those it was given before."""
+        """Called when the session has subscribed to ``prefix``: queues the values under it, except those already sent."""
         if not self._order or subscriptions.covered(session, prefix) or next(self._trie.under(prefix), None) is None:
             return
         catch_up = self.catching_up.get(session)
@@ -123,7 +123,7 @@ class LastValues:
             self.serve()
 
     def unsubscribed(self, session: Session, prefix: bytes) -> None:
-        """The session no longer wants what is under ``prefix``."""
+        """Called when the session has unsubscribed from ``prefix``."""
         catch_up = self.catching_up.get(session)
         if catch_up is not None and prefix in catch_up.had:
             if catch_up.prefixes[0] == prefix:
@@ -134,15 +134,15 @@ class LastValues:
                 self._done(session)
 
     def forget(self, session: Session) -> None:
-        """The session is gone."""
+        """Called when the session is closed."""
         self.catching_up.pop(session, None)
 
     def can_serve(self) -> bool:
-        """Whether somebody waits for values who could take them now."""
+        """Whether a late subscriber waits for values and can receive them now."""
         return any(session.can_send_values() for session in self.catching_up)
 
     def serve(self) -> None:
-        """One turn's worth of values, to those who have waited longest."""
+        """Sends one turn's worth of values, to the subscribers that have waited longest."""
         budget = VALUES_PER_TURN
         for session in list(self.catching_up):
             if not session.can_send_values():
@@ -181,7 +181,7 @@ class LastValues:
         session.on_caught_up()
 
     def check_invariants(self) -> None:
-        """For tests: everything said twice is said the same."""
+        """For tests: checks that redundant state is consistent."""
         self._trie.check_invariants()
         assert [value.topic for value in self._trie.under(b"")] == sorted(self._order)
         assert self.size == sum(len(v.topic) + len(v.message) for v in self._order.values())

@@ -1,7 +1,7 @@
-"""Listings: answers about the broker itself that have very many rows, such as ``polydomo.services`` with 10,000 services.
+"""Listings: answers of built-in services with very many rows, such as ``polydomo.services`` with 10,000 services.
 
-Such an answer is not built in one piece: that would take longer than a turn of the loop may. Each turn adds some rows, and everyone who
-asks for the same listing meanwhile gets the same answer. A connection that waits for a listing is not read until it has it.
+Building such an answer at once would take too long for one turn of the loop. So each turn adds some rows, and all clients that ask for
+the same listing in the meantime get the same answer. The broker does not read from a connection that waits for a listing.
 """
 
 import json
@@ -25,7 +25,7 @@ class Listing:
     """One answer that is being built."""
 
     def __init__(self, rows: "Iterator[Row]") -> None:
-        self.rows = rows  # still to come
+        self.rows = rows  # rows still to add
         self.done: list[str] = []
         self.requests: list[Request] = []
 
@@ -36,7 +36,7 @@ class Listings:
         self.open: dict[bytes, Listing] = {}
 
     def ask(self, request: Request) -> bool:
-        """A request for a reserved name. True if its answer is a long list, which is sent some turns later."""
+        """Handles a request for a reserved name. Returns True if the answer is a long list, which is sent some turns later."""
         name = request.service.name
         listing = self.open.get(name)
         if listing is None:
@@ -49,7 +49,7 @@ class Listings:
         return True
 
     def _rows(self, name: bytes) -> "Iterator[Row] | None":
-        """The rows of a long list; None if it is short, or no list."""
+        """The rows of a long list; None if it is short or not a list."""
         broker = self._broker
         if name == b"polydomo.services" and len(broker.services) > LISTING_ROWS:
             return (builtin_services.service_row(broker, service) for service in list(broker.services.values()))
@@ -74,7 +74,7 @@ class Listings:
                 return
 
     def _send(self, listing: Listing) -> None:
-        answer = frame(f"[{', '.join(listing.done)}]".encode(), False)  # one object for all who asked
+        answer = frame(f"[{', '.join(listing.done)}]".encode(), False)  # one object shared by all clients
         for request in listing.requests:
             session = request.session
             if not session.disconnected:

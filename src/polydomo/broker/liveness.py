@@ -1,7 +1,7 @@
-"""Who is still there: one look at a worker when something about it may be due, and not before.
+"""Liveness of workers. Each worker has one timer and is checked only when that is due.
 
 "A peer MUST consider the other peer "disconnected" if no heartbeat arrives within some multiple of that interval (usually 3-5)."
-Messages only set ``seen`` and ``told``; a worker's one timer is set to the earliest moment at which those could matter.
+Messages only update timestamps; the worker's timer is set to the earliest time at which these could matter.
 """
 
 from typing import TYPE_CHECKING
@@ -28,26 +28,26 @@ def schedule(broker: "Broker", worker: Worker) -> None:
 def reschedule(broker: "Broker", worker: Worker) -> None:
     if worker.timer:
         if worker.timer <= broker.now * 1000.0:
-            return  # it is looked at in this turn: setting the timer anew would only put that off
+            return  # it is checked in this turn; setting the timer again would only delay that
         broker.timers.remove(worker.timer, worker)
         worker.timer = 0
     schedule(broker, worker)
 
 
 def check_worker(broker: "Broker", worker: Worker) -> None:
-    """The worker's timer is due: beat, mark late, give up, or look again later."""
+    """The worker's timer is due: send a heartbeat, mark it late, remove it, or check again later."""
     if not worker.alive:
         return
     now = broker.now + TIME_TOLERANCE
     if worker.orphaned_until and now >= worker.orphaned_until:
-        workers.lose(broker, worker, Departure.LOST, "its connection was lost, and it did not come back")
+        workers.lose(broker, worker, Departure.LOST, "the connection was lost, and the worker did not reconnect")
         return
     allowed = _allowed_silence(broker, worker)
     if worker.session.link.pauses & PAUSE_SHARE_USED:
-        worker.last_heard = broker.now  # what it sent waits for its turn
+        worker.last_heard = broker.now  # its messages are waiting to be read
     if allowed and now >= _last_sign(worker) + allowed:
         worker.session.on_worker_expired(worker)
-        workers.lose(broker, worker, Departure.SILENT, f"no beat for {now - worker.last_heard:.1f} s")
+        workers.lose(broker, worker, Departure.SILENT, f"no heartbeat for {now - worker.last_heard:.1f} s")
         return
     if is_late(broker, worker):
         if worker.state != LATE:
@@ -65,12 +65,13 @@ def check_worker(broker: "Broker", worker: Worker) -> None:
         worker.session.send_heartbeat(worker)
         worker.last_sent = broker.now
         if worker.session.polls:
-            worker.last_heard = broker.now  # its answer is due from now on
+            worker.last_heard = broker.now  # its answer is expected from now on
     schedule(broker, worker)
 
 
 def excuse_silence(broker: "Broker", late: float) -> None:
-    """The loop comes ``late`` to its timers: what others said meanwhile is not read yet, so that time is not their silence."""
+    """The timers run ``late``, for example after a suspension. Messages that arrived in the meantime are not read yet, so this time does
+    not count as silence."""
     for worker in broker.workers:
         worker.last_heard = min(broker.now, worker.last_heard + late)
         if worker.orphaned_until:
@@ -86,27 +87,27 @@ def heartbeat(broker: "Broker", worker: Worker) -> None:
 
 
 def busy_beat(broker: "Broker", worker: Worker) -> bool:
-    """Whether a beat was sent by a worker that had its request already. One that crossed the request on its way tells nothing, and
-    taking it for more would cost a worker that cannot beat while busy its next long job."""
+    """Whether a heartbeat proves that the worker sends heartbeats while busy. One that crossed the request on the wire proves nothing.
+    Counting it would make the broker give up on a worker that cannot send heartbeats during its next long job."""
     first = next(iter(worker.held.values()))
     return broker.now - first.dispatched >= worker.max_silence * BEAT_CROSSES
 
 
 def is_late(broker: "Broker", worker: Worker) -> bool:
-    """It has used up half of the silence that it is allowed."""
+    """Whether it has used up half of its allowed silence."""
     allowed = _allowed_silence(broker, worker)
     return bool(allowed) and broker.now + TIME_TOLERANCE >= _last_sign(worker) + allowed * LATE_FRACTION
 
 
 def silence(broker: "Broker", worker: Worker) -> tuple[float, float]:
-    """How long it has said nothing, and how long it may; 0 is for ever."""
+    """How long it has been silent, and the allowed silence; 0 is unlimited."""
     return broker.now - _last_sign(worker), _allowed_silence(broker, worker)
 
 
 def _allowed_silence(broker: "Broker", worker: Worker) -> float:
-    """How long it may say nothing. Many published workers do not beat while they work: until one has done so once, it is given
-    ``busy_timeout`` while it holds a request. A polling worker's silence means nothing while it waits for us, nor while the
-    job it holds has a time of its own."""
+    """The allowed silence. Many published workers send no heartbeats while busy. Until a worker has done so once, it is allowed
+    ``busy_timeout`` while it holds a request. The silence of a polling worker does not count while it waits for the broker, or while
+    its job has its own timeout."""
     if worker.polling or (worker.session.polls and any(r.max_run or r.deadline for r in worker.held.values())):
         return 0.0
     if worker.held and not worker.beats_while_busy and worker.max_silence:
@@ -115,7 +116,7 @@ def _allowed_silence(broker: "Broker", worker: Worker) -> float:
 
 
 def _last_sign(worker: Worker) -> float:
-    """From when its silence counts: its last message, or, if it does not beat while busy, the request it got after that."""
+    """The start of its silence: its last message, or, if it sends no heartbeats while busy, a later request."""
     if not worker.held or worker.beats_while_busy:
         return worker.last_heard
     return max(worker.last_heard, max(request.dispatched for request in worker.held.values()))
@@ -129,7 +130,7 @@ def _next_look(broker: "Broker", worker: Worker) -> float:
         now = broker.now + TIME_TOLERANCE
         part = 1.0 if worker.state == LATE else LOOK_FRACTION
         when = worker.last_heard + worker.max_silence * part
-        if when <= now:  # silent, but it may be
+        if when <= now:  # silent, but allowed to be
             when = now + worker.max_silence * part
             allowed = _allowed_silence(broker, worker)
             if allowed:

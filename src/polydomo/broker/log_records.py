@@ -1,13 +1,13 @@
-"""Log records that services publish under ``log.``: checked, tied to the request they belong to, and the last of them remembered.
+"""Log records that services publish under ``log.``: checks them, finds the request they belong to, and keeps the latest.
 
 A record is a JSON object, published under ``log.`` and the service's name:
 
     {"service": "upper", "level": "warning", "time": 1794724735.65, "message": "too long", "fields": {"size": 70000},
      "request": "00000002a001"}
 
-Only ``message`` is required. ``request`` is the token of the attempt, as the worker knows it (see ``tokens``), or the request's id
-or number. ``time`` is seconds since the epoch or ISO 8601. Readers get the id as ``request``, the token as ``attempt``, the time as ISO
-8601, and the record's own number as ``record``.
+Only ``message`` is required. ``request`` is the token of the attempt, which the worker knows (see ``tokens``), or the request's id or
+number. ``time`` is seconds since the epoch or ISO 8601. Readers get the id as ``request``, the token as ``attempt``, the time as ISO 8601,
+and the record's number as ``record``.
 """
 
 import json
@@ -27,7 +27,7 @@ Row = dict[str, object]
 
 
 class LogRecord:
-    """One record. ``content`` is what subscribers get."""
+    """One record. ``content`` is sent to subscribers."""
 
     __slots__ = (
         "attempt",
@@ -46,15 +46,15 @@ class LogRecord:
     def __init__(
         self, time: float, service: str, level: str, message: str, fields: Row, attempt: str, size: int
     ) -> None:
-        self.time = time  # seconds since the epoch, by the clock of whoever wrote it
+        self.time = time  # seconds since the epoch, by the clock of the sender
         self.service = service
         self.level = level
         self.message = message
         self.fields = fields
-        self.attempt = attempt  # "": it belongs to no request
-        self.size = size  # bytes, as it was published
-        self.broker = ""  # the one that it was published at, if it is not this one
-        self.request = 0  # number of the request; the broker's, as are the next two
+        self.attempt = attempt  # "" if it belongs to no request
+        self.size = size  # size as published
+        self.broker = ""  # the broker it was published at, if not this one
+        self.request = 0  # number of the request; set by the broker, like the next two
         self.request_id = ""
         self.number = 0
 
@@ -77,21 +77,21 @@ class LogRecord:
 
 
 def read(topic: bytes, content: bytes, now: float) -> LogRecord:
-    """Raises ValueError, which says what is wrong."""
+    """Parses a record. Raises ValueError with the reason."""
     if len(content) > MAX_LOG_RECORD:
-        raise ValueError(f"{len(content)} bytes, the bound is {MAX_LOG_RECORD}")
+        raise ValueError(f"{len(content)} bytes, the limit is {MAX_LOG_RECORD}")
     found = documents.read(content, mend=True)
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
     message = found.get("message")
     if not isinstance(message, str):
-        raise ValueError("it has no message")
+        raise ValueError("message is missing")
     service = found.get("service", topic[len(TOPIC) :].decode(errors="replace"))
     if not isinstance(service, str):
-        raise ValueError("its service is no text")
+        raise ValueError("service must be a string")
     fields = found.get("fields", {})
     if not isinstance(fields, dict):
-        raise ValueError("its fields are no object")
+        raise ValueError("fields must be an object")
     record = LogRecord(
         _time(found.get("time"), now),
         service,
@@ -107,7 +107,7 @@ def read(topic: bytes, content: bytes, now: float) -> LogRecord:
 
 
 def level_of(value: object) -> str:
-    """A level by name, in any case and under its usual names, or by Python's numbers. Raises ValueError."""
+    """Parses a level: its name in any case, a common alias, or Python's number. Raises ValueError."""
     if isinstance(value, str):
         name = value.strip().lower()
         name = OTHER_NAMES.get(name, name)
@@ -115,7 +115,7 @@ def level_of(value: object) -> str:
             return name
     elif isinstance(value, int) and not isinstance(value, bool):
         return LEVELS[min(max(value // 10, 1), 5) - 1]
-    raise ValueError(f"a level is one of {', '.join(LEVELS)}")
+    raise ValueError(f"level must be one of {', '.join(LEVELS)}")
 
 
 def _time(value: object, now: float) -> float:
@@ -130,7 +130,7 @@ def _time(value: object, now: float) -> float:
             moment = None
         if moment is not None and moment.tzinfo is not None and moment.year >= 1970:
             return moment.timestamp()
-    raise ValueError("its time is neither seconds since the epoch nor ISO 8601 with a time zone")
+    raise ValueError("time must be seconds since the epoch, or ISO 8601 with a time zone")
 
 
 def _attempt(found: "dict[str, object]") -> str:
@@ -144,18 +144,18 @@ def _attempt(found: "dict[str, object]") -> str:
         return attempt if isinstance(attempt, str) and len(attempt) <= 255 else ""
     if isinstance(value, str) and len(value) <= 255:
         return value
-    raise ValueError("its request is neither an id nor a number nor an attempt")
+    raise ValueError("request must be an id, a number or the token of an attempt")
 
 
 class LogRecords:
-    """The last records, bounded in number and bytes."""
+    """The latest records, bounded in number and bytes."""
 
     def __init__(self, max_records: int = MAX_LOG_RECORDS, max_bytes: int = MAX_LOG_BYTES) -> None:
         self.max_records = max_records
         self.max_bytes = max_bytes
-        self.records: deque[LogRecord] = deque()  # the newest last
+        self.records: deque[LogRecord] = deque()  # oldest first
         self.size = 0
-        self.taken = 0  # records ever
+        self.taken = 0  # total number of records received
 
     def add(self, record: LogRecord) -> None:
         self.taken += 1
@@ -166,7 +166,7 @@ class LogRecords:
             self.size -= self.records.popleft().size
 
     def memory(self) -> int:
-        """Bytes that the records take: as objects they are larger than as the text they were."""
+        """Memory used by the records, which are larger as objects than as text."""
         return 4 * self.size + COST_RECORD * len(self.records)
 
     def select(
@@ -211,12 +211,12 @@ class LogRecords:
                 found.get("oldest") is True,
             )
         except (ValueError, TypeError, RecursionError, OverflowError) as error:
-            return {"error": f"which records are wanted: {error}"}
+            return {"error": f"invalid filter: {error}"}
         return [record.row() for record in records]
 
 
 def _request(text: str) -> tuple[int, str]:
-    """The number and the id of a request that is named by either; 0 and "" if none is. Raises ValueError.
+    """Parses the number or the id of a request; returns 0 and "" if there is none. Raises ValueError.
 
     >>> _request("42")
     (42, '')

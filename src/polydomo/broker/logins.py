@@ -1,7 +1,7 @@
-"""Logins of browsers, where there is access control.
+"""Logins of browsers, if access control is on.
 
-A browser cannot prove a CURVE key. ``polydomo open`` does, and asks for a one-time code (``polydomo.login``), which the page exchanges
-for a session: a random cookie that stands for the same principal until it expires. Rights are still checked by the rules in force.
+A browser cannot authenticate with a CURVE key. ``polydomo open`` does, and requests a single-use code (``polydomo.login``), which the page
+exchanges for a session: a random cookie for the same principal, valid until it expires. Rights are still checked by the current rules.
 """
 
 from typing import TYPE_CHECKING
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 class Logins:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._codes: dict[str, tuple[str, float]] = {}  # code -> principal, and when it expires; the oldest first
+        self._codes: dict[str, tuple[str, float]] = {}  # code -> principal and expiry; the oldest first
         self._sessions: dict[str, tuple[str, float]] = {}  # cookie -> the same
 
     def issue(self, principal: str) -> str:
-        """A code that is good for one login of the principal."""
+        """Creates a code for one login of the principal."""
         return self._add(self._codes, principal, LOGIN_CODE_TIME)
 
     def redeem(self, code: str) -> str:
-        """The cookie of a new session for a code that was issued and not used yet; "" if it is none."""
+        """Exchanges an unused code for the cookie of a new session; "" if the code is invalid."""
         principal, expires = self._codes.pop(code, ("", 0.0))
         if not principal or expires <= self._broker.now:
             return ""
         return self._add(self._sessions, principal, LOGIN_SESSION_TIME)
 
     def principal(self, cookie: str) -> str:
-        """Who a cookie stands for; "" if it has expired or was never given out."""
+        """The principal of a cookie; "" if it has expired or is unknown."""
         principal, expires = self._sessions.get(cookie, ("", 0.0))
         return principal if expires > self._broker.now else ""
 

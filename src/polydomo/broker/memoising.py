@@ -1,10 +1,10 @@
-"""Memoised services: replies are kept and used again, and identical requests that are open at the same time run once.
+"""Memoised services: replies are stored and reused, and identical concurrent requests run once.
 
-Two requests are identical if service, version and body are.
+Two requests are identical if their service, version and body are equal.
 
-To the rest of the broker the memoiser is a worker that holds the clients' requests, and a client that makes one request of its own for
-each distinct body. So deadlines, cancellation, the journal and the one outcome are what they are for every request. Partial replies of a
-memoised service are joined.
+To the rest of the broker, the memoiser is a worker that holds the clients' requests, and a client that sends one internal request for
+each distinct body. So deadlines, cancellation, the journal and outcomes work as for any other request. Partial replies of a memoised
+service are joined.
 """
 
 from fnmatch import fnmatchcase
@@ -29,7 +29,7 @@ KEY_SIZE: Final = 32
 
 
 class Shared:
-    """A request of the memoiser's own, and the clients' requests that wait for its reply. ``Request.ref`` of the former."""
+    """An internal request, and the clients' requests that wait for its reply. It is the ``Request.ref`` of the internal request."""
 
     __slots__ = ("key", "request", "service", "waiting")
 
@@ -41,7 +41,7 @@ class Shared:
 
 
 class MemoClient(Session):
-    """Makes the memoiser's requests on behalf of one client, so that clients are served in turn as they would be without it."""
+    """Sends the internal requests on behalf of one client, so that scheduling between clients is as fair as without memoising."""
 
     protocol = "memoised"
     runs_memoised = True
@@ -61,7 +61,7 @@ class MemoClient(Session):
 
 
 class Memoiser(Session):
-    """See the module's text."""
+    """See the module docstring."""
 
     protocol = "memoised"
 
@@ -74,11 +74,11 @@ class Memoiser(Session):
         self.hits = 0  # answered from the store
         self.misses = 0  # run by a worker
         self.joined = 0  # answered with the reply to an identical request
-        self.faults = 0  # replies that the store could not keep
+        self.faults = 0  # replies that could not be stored
         self.open: dict[bytes, Shared] = {}  # by key
-        self._holds: dict[Request, Shared] = {}  # a client's open request -> what it waits for
+        self._holds: dict[Request, Shared] = {}  # a client's open request -> the internal request it waits for
         self._names: dict[bytes, bool] = {}
-        self._clients: dict[Session, MemoClient] = {}  # by the client that they ask for
+        self._clients: dict[Session, MemoClient] = {}  # sessions of internal requests, by client
         self._prune_at = MEMO_PRUNE
         broker.session_opened(self)
         worker = broker.register_worker(self, [], None, 0, 0, 0.0, 0.0)
@@ -105,7 +105,7 @@ class Memoiser(Session):
     # --- requests of clients
 
     def serve(self, request: Request, needs_worker: bool) -> None:
-        """An accepted request of a client."""
+        """Handles an accepted request of a client."""
         service = request.service
         broker = self.core
         body = request.body
@@ -116,7 +116,7 @@ class Memoiser(Session):
             try:
                 kept = self.store.reply(key)
             except StoreFault:
-                kept = None  # memoising is not worth a failure
+                kept = None  # an error of the store must not fail the request
             if kept is not None:
                 self.hits += 1
                 broker.final(self.worker, request.token, kept)
@@ -142,25 +142,25 @@ class Memoiser(Session):
         return client
 
     def _prune(self) -> None:
-        """Drops those whose client has gone. That is done when they have doubled, so that it costs little for each."""
+        """Removes requests whose client has disconnected. Done when their number has doubled, so that the cost per request is small."""
         for asker, client in list(self._clients.items()):
             if asker.disconnected and not client.requests:
                 del self._clients[asker]
-                self.core.session_closed(client, CloseReason(CloseCause.PEER_CLOSED, "its client has gone"))
+                self.core.session_closed(client, CloseReason(CloseCause.PEER_CLOSED, "the client disconnected"))
         self._prune_at = max(MEMO_PRUNE, 2 * len(self._clients))
 
     def deliver(self, worker: Worker, request: Request) -> None:
-        """``serve`` does it."""
+        """Not used: ``serve`` takes the requests."""
 
     def cancel_request(self, worker: Worker, request: Request) -> bool:
-        """The client has gone. What nobody waits for any more is not run."""
+        """Called when a client disconnected. An internal request without waiting clients is cancelled."""
         shared = self._holds.pop(request, None)
         if shared is not None:
             shared.waiting.pop(request.token, None)
             if not shared.waiting and self.open.get(shared.key) is shared:
                 del self.open[shared.key]
                 if shared.request is not None and shared.request.state != DONE:
-                    outcomes.cancel(self.core, shared.request, "no client waits for it any more")
+                    outcomes.cancel(self.core, shared.request, "no client is waiting for it")
         return True
 
     # --- replies of workers
@@ -179,7 +179,7 @@ class Memoiser(Session):
             self.core.final(self.worker, token, kept)
 
     def failed(self, request: Request, code: str, text: str) -> None:
-        """Failures are not kept: the next request tries again."""
+        """Failures are not stored, so the next request runs again."""
         shared = request.ref
         if not isinstance(shared, Shared):
             return
@@ -204,7 +204,7 @@ class Memoiser(Session):
     # --- polydomo.memo
 
     def answer(self, command: "dict[str, object]") -> object:
-        """What ``polydomo memo ls|rm|stats`` asks."""
+        """Answers ``polydomo memo ls|rm|stats``."""
         op, service = command.get("op", "stats"), command.get("service")
         if op == "ls":
             return self.store.replies()

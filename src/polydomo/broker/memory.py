@@ -1,8 +1,8 @@
-"""Memory: one account of everything the broker holds for its peers, and what happens when it runs short.
+"""Memory: accounting of everything the broker holds for its peers, and the reaction when memory is short.
 
-Every buffer is booked in ``MemoryAccount`` under its kind: its owner keeps a running count, and the account reads it. Near the limit
-the account throttles the largest consumers (they are not read). Past it, or if throttling does not help in time, it closes their
-connections: first those of the source that holds most, and of these the one that holds most. A peer that holds little is never touched.
+Every buffer is counted in ``MemoryAccount`` by category: its owner keeps a running total, and the account reads it. Near the limit, the
+broker stops reading from the largest consumers. Above it, or if that does not help in time, it closes their connections: first of the
+source that holds most, and among these the connection that holds most. Peers that hold little are never affected.
 """
 
 from collections.abc import Callable
@@ -46,16 +46,16 @@ class MemoryAccount:
     def __init__(self, broker: "Broker", limit: int) -> None:
         self._broker = broker
         self.limit = limit  # bytes; 0: none
-        self.hub: Hub | None = None  # of the loop that serves the broker
-        self.total = 0  # when it was measured last
-        self.cut = 0  # connections that were cut off
+        self.hub: Hub | None = None  # hub of the event loop that serves the broker
+        self.total = 0  # bytes at the last measurement
+        self.cut = 0  # number of connections closed for memory
         self.throttled: dict[Link, None] = {}
         self._books: dict[str, Callable[[], int]] = {}
-        self.look_at = float("-inf")  # when it is to be measured next
-        self._tight_since = 0.0  # 0: it is not
-        self._scanned = float("-inf")  # when the sessions were last looked at one by one
-        self._requests = 0  # open requests and ...
-        self._answers = 0  # ... bytes of answers that are kept, by then
+        self.look_at = float("-inf")  # time of the next measurement
+        self._tight_since = 0.0  # since when memory is tight; 0: it is not
+        self._scanned = float("-inf")  # time of the last full scan of the sessions
+        self._requests = 0  # open requests at that time
+        self._answers = 0  # bytes of cached answers at that time
         self.book(INPUT, lambda: 0 if self.hub is None else self.hub.input_bytes)
         self.book(OUTPUT, lambda: 0 if self.hub is None else self.hub.unsent_bytes)
         self.book(REQUESTS, lambda: broker.held_bytes + COST_REQUEST * self._requests)
@@ -74,11 +74,11 @@ class MemoryAccount:
         self.book(JOURNAL, lambda: broker.recorder.memory())
 
     def book(self, kind: str, read: "Callable[[], int]") -> None:
-        """``read`` returns the bytes that are held under this kind now."""
+        """Adds a category; ``read`` returns its current bytes."""
         self._books[kind] = read
 
     def by_kind(self) -> "dict[str, int]":
-        """Bytes held now, by what they are."""
+        """Bytes currently held, by category."""
         return {kind: read() for kind, read in self._books.items()}
 
     def measure(self) -> int:
@@ -90,7 +90,7 @@ class MemoryAccount:
         return total
 
     def _scan(self) -> None:
-        """Counts that are not kept up to date: looked up every time where there are few sessions, else once a second."""
+        """Counts without a running total: computed every time if there are few sessions, otherwise once a second."""
         broker = self._broker
         if len(broker.sessions) > SCAN_SESSIONS and broker.now < self._scanned + 1.0:
             return
@@ -103,12 +103,12 @@ class MemoryAccount:
         self._answers = answers
 
     def peers(self) -> "list[tuple[Link, int]]":
-        """Every connection that holds more than a small peer, and how much."""
+        """Every connection that holds more than SMALL_PEER, and how much."""
         links: dict[Link, None] = {}
         for session in self._broker.sessions:
             links[session.link] = None
         if self.hub is not None:
-            links.update(self.hub.holding)  # also those whose protocol is not known yet
+            links.update(self.hub.holding)  # includes those whose protocol is not known yet
         found: list[tuple[Link, int]] = []
         for link in links:
             size = link.held()
@@ -116,10 +116,10 @@ class MemoryAccount:
                 found.append((link, size))
         return found
 
-    # --- when it runs short
+    # --- when memory is short
 
     def end_turn(self) -> None:
-        """Once ``look_at`` has come: measures, throttles and closes connections as needed."""
+        """Called when ``look_at`` has passed: measures, throttles, and closes connections as needed."""
         hub = self.hub
         if not self.limit or hub is None:
             return
@@ -151,7 +151,7 @@ class MemoryAccount:
             self._cut(peers, 1)
 
     def _cut(self, peers: "list[tuple[Link, int]]", excess: int) -> None:
-        """Cuts off the largest consumers until so many bytes will be free."""
+        """Disconnects the largest consumers until enough bytes will be free."""
         sources: dict[str, int] = {}
         for link, size in peers:
             sources[link.source] = sources.get(link.source, 0) + size

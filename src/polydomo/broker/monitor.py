@@ -1,12 +1,10 @@
-"""Monitoring: what changed, who has gone, and figures, for whoever watches.
+"""Monitoring: events for state changes, recently disconnected peers, and metrics.
 
-Every change of a state that is kept (see ``states``) is one event. Events are published as JSON, each under the name of what it is about,
-to those who subscribed and to nobody else:
+Every change of a stored state (see ``states``) is an event. Events are published as JSON, only if there are subscribers, under the topics
 
     monitor.worker.w12       monitor.service.echo       monitor.client.c7       monitor.figures (once a second)
 
-The last few hundred are remembered, and so are those who have gone. Requests that ended are counted by service and by the client's
-protocol.
+The last few hundred events and disconnected peers are remembered. Finished requests are counted by service and client protocol.
 """
 
 import json
@@ -31,41 +29,41 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 Key = tuple[bytes, str]
-Greeted = tuple[Session, bytes]  # a new subscriber, and its prefix
+Greeted = tuple[Session, bytes]  # a new subscriber and its prefix
 
 WORKER: Final = "worker"
 SERVICE: Final = "service"
 CLIENT: Final = "client"
 FIGURES = b"monitor.figures"
 TOPICS = b"monitor."
-OTHERS = b""  # the service under which is counted what has no place of its own
+OTHERS = b""  # the name under which services without a tally of their own are counted
 
 
 class Monitor:
     def __init__(self, broker: "Broker") -> None:
         self.broker = broker
-        self.tallies: dict[Key, Tally] = {}  # of every service that answered a request, also if it has gone since
+        self.tallies: dict[Key, Tally] = {}  # tallies of every service that answered a request, even if it is gone
         self.events: deque[Row] = deque(maxlen=limits.MONITOR_EVENTS)  # newest last
         self.gone: dict[str, dict[str, Row]] = {WORKER: {}, SERVICE: {}, CLIENT: {}}  # by name, the oldest first
         self.greeting: dict[
             Greeted, list[Iterator[tuple[bytes, Row]]]
-        ] = {}  # what new subscribers are still to be sent
+        ] = {}  # states still to be sent to new subscribers
         self.fold_at = broker.now + limits.MONITOR_TICK
         self.ticked = broker.now
-        self.span = 0.0  # seconds between the last two ticks: what rates are divided by
+        self.span = 0.0  # seconds between the last two ticks, the divisor of rates
         # counted by the broker
         self.violations = 0
         self.refused = 0
-        self.denied: dict[str, int] = {}  # right, or "handshake" -> how often it was denied
+        self.denied: dict[str, int] = {}  # right, or "handshake" -> number of denials
         self.stale = 0
         # counted by the owner of the sockets
         self.connections_accepted = 0
         self.connections_refused = 0
         self.bytes_received = 0
         self.bytes_sent = 0
-        self.datagrams: dict[str, int] = {}  # kind -> how many
+        self.datagrams: dict[str, int] = {}  # type of datagram -> count
 
-    # --- what changes ------------------------------------------------------------------------------------------------------
+    # --- state changes -----------------------------------------------------------------------------------------------------
 
     def opened(self, session: Session) -> None:
         session.since = self.broker.now
@@ -95,7 +93,7 @@ class Monitor:
         self._set_worker(worker, READY, "heard again")
 
     def left(self, worker: Worker) -> None:
-        """Its state is already that of one that has gone, and its services are without it."""
+        """Called after the worker's state has changed and it has been removed from its services."""
         state = State(worker.state, worker.state_since, worker.state_cause)
         self._keep_gone(WORKER, self._changed_worker(worker, state))
         for service in worker.services:
@@ -103,7 +101,7 @@ class Monitor:
                 self._set_service(service, worker.state, f"its last worker: {worker.state_cause}")
 
     def catalogued(self, entry: Entry) -> None:
-        """A service of the catalog changed."""
+        """Called when a service of the catalog changed."""
         row = self._event(SERVICE, entry.name, "dbp", State(entry.state, entry.since, entry.cause))
         row["address"] = entry.address
         self._publish(SERVICE, entry.name.encode(), row)
@@ -153,7 +151,7 @@ class Monitor:
 
     def _event(self, kind: str, name: str, protocol: str, state: State) -> Row:
         row = self._row(kind, name, protocol, state)
-        if kind != CLIENT:  # clients come and go all the time
+        if kind != CLIENT:  # clients connect and disconnect too often to remember all of them
             self.events.append(row)
         return row
 
@@ -175,7 +173,7 @@ class Monitor:
         if len(gone) > limits.MONITOR_GONE:
             del gone[next(iter(gone))]
 
-    # --- whoever watches ---------------------------------------------------------------------------------------------------
+    # --- subscribers -------------------------------------------------------------------------------------------------------
 
     def _publish(self, kind: str, name: bytes, row: Row) -> None:
         topic = b"monitor.%s.%s" % (kind.encode(), name)
@@ -186,8 +184,8 @@ class Monitor:
                 subscriber.send_publication(message)
 
     def send_current(self, session: Session, prefix: bytes) -> None:
-        """A new subscriber gets the current state of everything first, up to ``MAX_LISTED`` of each kind and some in each turn of the loop,
-        then what changes. One that subscribed to all topics only gets what changes."""
+        """A new subscriber first gets the current states, up to ``MAX_LISTED`` of each kind and a few per turn of the loop, then changes. A
+        subscriber of all topics gets only changes."""
         if not prefix.startswith(TOPICS):
             return
         kinds = (self._workers(prefix), self._services(prefix), self._catalog(prefix), self._clients(prefix))
@@ -199,7 +197,7 @@ class Monitor:
             self.greet_some()
 
     def greet_some(self) -> None:
-        """One turn's worth of states for new subscribers."""
+        """Sends one turn's worth of states to new subscribers."""
         room = limits.LISTING_ROWS
         for greeted, kinds in list(self.greeting.items()):
             session = greeted[0]
@@ -220,7 +218,7 @@ class Monitor:
         self.greeting.pop((session, prefix), None)
 
     def forget_subscriber(self, session: Session) -> None:
-        """The session is gone."""
+        """Called when the session is closed."""
         for greeted in [greeted for greeted in self.greeting if greeted[0] is session]:
             del self.greeting[greeted]
 
@@ -253,7 +251,7 @@ class Monitor:
     # --- counting ----------------------------------------------------------------------------------------------------------
 
     def tally(self, service: Service, protocol: str) -> Tally:
-        """Where the requests of this service and protocol are counted."""
+        """The tally of this service and protocol."""
         key = (service.name, protocol)
         found = self.tallies.get(key)
         if found is None:
@@ -264,7 +262,8 @@ class Monitor:
         return found
 
     def service_forgotten(self, service: Service) -> None:
-        """The name is forgotten. If nobody ever answered under it, its failures are the others': names cost nothing to invent."""
+        """Called when a service name is removed. If no request was ever answered under it, its tally is merged into the shared one, because
+        clients can invent any number of names."""
         for protocol in service.new_durations:
             key = (service.name, protocol)
             tally = self.tallies.get(key)
@@ -275,13 +274,13 @@ class Monitor:
                     self.tallies.setdefault((OTHERS, protocol), Tally()).absorb(tally)
 
     def fold(self) -> None:
-        """What ended is sorted into the histograms. Called when ``fold_at`` has passed, so that what waits for it stays small."""
+        """Sorts finished requests into the histograms. Called when ``fold_at`` has passed, so that few are pending."""
         self.fold_at = self.broker.now + limits.MONITOR_TICK
         for tally in self.tallies.values():
             tally.fold()
 
     def tick(self) -> None:
-        """Called once a second: rates are of the time between the last two calls."""
+        """Called once a second. Rates cover the time between the last two calls."""
         now = self.broker.now
         if self.broker.bridging.learned:
             self.broker.bridging.take_back()

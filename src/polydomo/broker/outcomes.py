@@ -1,4 +1,4 @@
-"""Outcomes: how a request ends. ``end`` is the one place where that happens."""
+"""Outcomes: how requests end. Every request ends in ``end``."""
 
 from typing import TYPE_CHECKING
 
@@ -27,13 +27,13 @@ KNOWN = frozenset(OUTCOMES)
 
 
 def large(body: Body) -> int:
-    """The size that counts against the bytes that one client may have open."""
+    """The size that counts against a client's limit of bytes."""
     size = len(body)
     return size if size > SMALL_BODY else 0
 
 
 def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
-    """Ends an accepted request. Every accepted request passes here exactly once, before its client is sent anything final."""
+    """Ends an accepted request. Called exactly once for every accepted request, before anything final is sent to its client."""
     assert request.state != DONE
     request.state = DONE
     request.outcome = outcome
@@ -69,13 +69,13 @@ def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
 
 
 def fail(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
-    """Ends a request without a reply, and tells its client where the protocol can."""
+    """Ends a request without a reply, and sends its client a failure if the protocol has one."""
     end(broker, request, outcome, reason)
     request.session.send_failure(request, outcome, reason)
 
 
 def refuse(broker: "Broker", request: Request, text: str, outcome: str = REFUSED) -> None:
-    """The request is not accepted: it was never open, so ``end`` has nothing to undo."""
+    """Rejects a request. It was never open, so ``end`` is not called."""
     count_refusal(broker, request, outcome, text)
     request.session.send_failure(request, outcome, text)
 
@@ -89,7 +89,7 @@ def count_refusal(broker: "Broker", request: Request, outcome: str, text: str) -
 
 
 def deny(broker: "Broker", request: Request) -> None:
-    """The request is not accepted, since its client has not the right; ``broker.access`` has said and recorded so."""
+    """Rejects a request because its client lacks the right; ``broker.access`` has set the text and recorded the denial."""
     request.state = DONE
     request.outcome = DENIED
     request.own_history().reason = broker.refusal
@@ -121,20 +121,20 @@ def taken_back(worker: Worker, request: Request) -> bool:
 
 
 def cancel_by_order(broker: "Broker", request: Request, why: str) -> None:
-    """An operator cancels the request: its client is told, where the protocol can."""
+    """An operator cancels the request. Its client gets a failure if the protocol has one."""
     cancel(broker, request, why)
     request.session.send_failure(request, CANCELLED, why)
 
 
 def unpark(broker: "Broker", request: Request) -> bool:
-    """The request does not wait for the job store or a paused service any more. True if that ended it."""
+    """Stops the request's wait for the job store or a paused service. Returns True if that ended the request."""
     if broker.control.release(request) or broker.durable is None:
         return False
     return broker.durable.abandoned(request)
 
 
 def drop_held_partials(broker: "Broker", request: Request) -> None:
-    """Partials that were held for the client are discarded."""
+    """Discards partial replies that were held for the client."""
     parts = request.history.held_partials
     if parts is not None:
         broker.held_bytes -= parts.size

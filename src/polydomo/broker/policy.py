@@ -1,4 +1,4 @@
-"""The broker's own settings; the defaults and their reasons stand in ``limits.py``."""
+"""The settings of the broker core. ``limits.py`` defines and explains the defaults."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class Policy:
     max_queue: int = limits.MAX_QUEUE
     max_held_bytes: int = limits.MAX_HELD_BYTES
     max_client_bytes: int = limits.MAX_CLIENT_BYTES
-    max_memory: int = 0  # bytes of everything the broker holds; 0: no limit
+    max_memory: int = 0  # maximum bytes of everything the broker holds; 0: no limit
     max_services: int = limits.MAX_SERVICES
     max_message: int = limits.MAX_MESSAGE
     max_values: int = limits.MAX_VALUES

@@ -18,7 +18,7 @@ from polydomo.wire.frames import Body, flat, frame, head
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
-RESERVED_TOPIC = b"monitor."  # only the broker publishes there
+RESERVED_TOPIC = b"monitor."  # only the broker publishes under this prefix
 
 
 class Publishing:
@@ -31,12 +31,12 @@ class Publishing:
             broker.access.hears,
         )
         self.log_records = LogRecords()
-        self.published = 0  # messages, ever
+        self.published = 0  # total number of messages
 
     def publish(self, session: Session, topic: bytes, body: Body) -> int:
         broker = self._broker
         if topic.startswith(RESERVED_TOPIC):
-            broker.recorder.refused(session, f"topics under {RESERVED_TOPIC.decode()} are the broker's own")
+            broker.recorder.refused(session, f"topics under {RESERVED_TOPIC.decode()} are reserved for the broker")
             return 0
         if not broker.access.may(session, PUBLISH, topic):
             return 0
@@ -54,7 +54,7 @@ class Publishing:
         return reached
 
     def relay(self, session: Session, topic: bytes, body: Body, origin: bytes, number: int) -> None:
-        """A message that was published at another broker."""
+        """Handles a message that was published at another broker."""
         if topic.startswith(RESERVED_TOPIC) or not self._broker.bridging.first_seen(session, origin, topic, number):
             return
         if not topic.startswith(log_records.TOPIC):
@@ -77,8 +77,8 @@ class Publishing:
             return None
 
     def _name_request(self, record: LogRecord) -> None:
-        """The number and the id of the request that a record belongs to. The id has the time at which the request was accepted: that is
-        known of requests that a worker of the service holds, and of recent ones. From the first such record on they are remembered."""
+        """The number and id of the request that a record belongs to. The id contains the acceptance time, which is known for requests
+        that a worker holds and for recently finished ones. Finished requests are remembered from the first such record on."""
         broker = self._broker
         if record.request_id:
             record.request = request_ids.parse(record.request_id).number
@@ -108,7 +108,7 @@ class Publishing:
         number: int = 0,
         via: "Session | None" = None,
     ) -> int:
-        """Log records are kept in a ring of their own and are not last values."""
+        """Log records are kept in a separate ring, not as last values."""
         self.log_records.add(record)
         self._broker.recorder.log_record(session, record)
         return self.announce(topic, frame(record.content, False), False, origin, number, via)
@@ -122,8 +122,8 @@ class Publishing:
         number: int = 0,
         via: "Session | None" = None,
     ) -> int:
-        """Sends a message to every subscriber of the topic except ``via``, and keeps it as the topic's last value. A message without a body
-        removes the last value. Returns how many subscribers there are."""
+        """Sends a message to every subscriber of the topic except ``via``, and stores it as the topic's last value. A message without a
+        body removes the last value. Returns the number of subscribers."""
         if not number:
             self.published += 1
             number = self.published
@@ -158,7 +158,7 @@ class Publishing:
         return True
 
     def forget(self, session: Session) -> None:
-        """The session is gone."""
+        """Called when the session is closed."""
         self.subscriptions.drop(session)
         self.last_values.forget(session)
         self._broker.monitor.forget_subscriber(session)

@@ -1,4 +1,4 @@
-"""The waiting line of one service: given-back requests first, then clients in turn, each client's requests in order."""
+"""The queue of one service: requeued requests first, then round robin over the clients, each client's requests in order."""
 
 from collections import deque
 
@@ -8,7 +8,7 @@ from polydomo.protocols.session import Session
 
 
 def of_client(service: Service, session: Session) -> deque[Request]:
-    """What waits of this client, which is about to become more."""
+    """The client's queue, to which the caller appends."""
     queue = service.client_queues.get(session)
     if queue is None:
         queue = service.client_queues[session] = deque()
@@ -22,13 +22,13 @@ def push(service: Service, request: Request) -> None:
 
 
 def push_front(service: Service, request: Request) -> None:
-    """To the head of the line."""
+    """Puts a requeued request at the head of the queue."""
     service.retries.appendleft(request)
     service.queue_length += 1
 
 
 def pop(service: Service) -> Request:
-    """The next request; there must be one."""
+    """Removes and returns the next request. The queue must not be empty."""
     service.queue_length -= 1
     if service.retries:
         return service.retries.popleft()
@@ -43,12 +43,12 @@ def pop(service: Service) -> Request:
 
 
 def first(service: Service) -> Request:
-    """What ``pop`` would take; there must be one."""
+    """The request that ``pop`` would return. The queue must not be empty."""
     return service.retries[0] if service.retries else service.round_robin[0][0]
 
 
 def remove(service: Service, request: Request) -> None:
-    """Takes a request out of the line, wherever it stands."""
+    """Removes a request from anywhere in the queue."""
     service.queue_length -= 1
     if request.attempts and request in service.retries:
         service.retries.remove(request)
@@ -58,16 +58,16 @@ def remove(service: Service, request: Request) -> None:
     queue.remove(request)
     if not queue:
         del service.client_queues[session]
-        service.round_robin.remove(queue)  # the only one that is empty
+        service.round_robin.remove(queue)  # only this client's queue can be empty
 
 
 def oldest(service: Service) -> Request | None:
-    """The request that has been accepted first: what was given back or passed on may stand anywhere."""
+    """The request that was accepted first. It can be anywhere in the queue, because of requeued and forwarded requests."""
     return min(waiting(service), key=lambda request: request.accepted, default=None)
 
 
 def waiting(service: Service) -> list[Request]:
-    """Everything in the line, given-back ones first, then client by client."""
+    """All queued requests: requeued ones first, then client by client."""
     found = list(service.retries)
     for queue in service.round_robin:
         found.extend(queue)

@@ -1,8 +1,8 @@
-"""What the broker reports: every outcome and every rare event, and, if wanted, every message.
+"""The recorder interface: receives every outcome, every infrequent event and, on request, every message.
 
 The base class ignores everything; the server's log and the journal are subclasses. ``wants_requests``, ``wants_messages`` and
-``wants_bodies`` are read once, by ``Broker.record_to``: events that the recorder does not want cost nothing. A recorder is given facts and
-does not look into the broker: an event is often reported in the middle of a change.
+``wants_bodies`` are read once, by ``Broker.record_to``, so events that the recorder does not want cost nothing. A recorder gets facts as
+arguments and does not read the broker's state, because events are often reported in the middle of a change.
 """
 
 from polydomo.broker.jobs.events import JobEvent
@@ -16,7 +16,7 @@ from polydomo.wire.frames import Body
 class Recorder:
     wants_requests = False  # call ``ended`` for every request
     wants_messages = False  # call ``accepted``, ``dispatched`` and the other methods of the first group
-    wants_bodies = False  # ... and ``reply_body``
+    wants_bodies = False  # also call ``reply_body``
 
     # --- every message
 
@@ -29,7 +29,7 @@ class Recorder:
         """Called just before ``partial`` or ``ended``."""
 
     def reply_ignored(self, request: Request, worker: Worker) -> None:
-        """The worker ends a request that already has its outcome."""
+        """The worker has finished a request that already had its outcome."""
 
     def credit_added(self, worker: Worker, count: int) -> None: ...
     def window_set(self, worker: Worker, change: int, runs: int) -> None:
@@ -41,9 +41,9 @@ class Recorder:
 
     def ended(self, request: Request) -> None: ...
 
-    # --- rare events
+    # --- infrequent events
 
-    # bytes of what was recorded and is not written yet
+    # bytes that are recorded but not written yet
     def memory(self) -> int:
         return 0
 
@@ -51,12 +51,12 @@ class Recorder:
     def closed(self, session: Session, why: str) -> None: ...
     def registered(self, worker: Worker) -> None: ...
     def late(self, worker: Worker, silence: float, allowed: float) -> None:
-        """It has been silent for ``silence`` of the ``allowed`` seconds; 0 allows any."""
+        """It has been silent for ``silence`` of the ``allowed`` seconds; 0 is unlimited."""
 
     def left(
         self, worker: Worker, departure: Departure, why: str, held: "list[Request]", silence: float, allowed: float
     ) -> None:
-        """``held`` are the requests that it held; they are requeued or end after this."""
+        """``held`` are its requests, which are requeued or ended after this call."""
 
     def requeued(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
         """The queue now has ``queue_length`` requests and the service ``workers`` workers other than this one."""
@@ -70,10 +70,10 @@ class Recorder:
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None: ...
     def refused(self, session: Session, what: str) -> None: ...
     def denied(self, session: Session, right: str, name: str, what: str) -> None:
-        """By the access rules."""
+        """Denied by the access rules."""
 
     def access(self, principal: str, right: str, name: str, allowed: bool) -> None:
-        """On first use of a right, and when the answer changes."""
+        """Called on the first use of a right, and when the decision changes."""
 
     def internal(self, session: Session) -> None:
         """A client inside the broker exists: the one that runs the attempts of durable jobs. It is never opened or closed."""
@@ -87,20 +87,20 @@ class Recorder:
     def violated(self, session: Session, what: str) -> None: ...
     def slow_subscriber(self, session: Session, what: str) -> None: ...
     def routed(self, request: Request, route: "list[str]") -> None:
-        """A reply came over a bridge: the identities of the brokers the request passed, each with its name there."""
+        """A reply came over a bridge. ``route`` has the brokers that the request passed, each with the request's name there."""
 
     def log_record(self, session: Session, record: LogRecord) -> None: ...
 
-    # --- questions to the recorder
+    # --- queries
 
     def request_id(self, number: int, accepted: float) -> str:
         """The id of a request, which is unique across brokers; "" if the recorder gives none."""
         return ""
 
     def figures(self) -> dict[str, float]:
-        """Figures for ``polydomo.figures``, by name."""
+        """Metrics for ``polydomo.figures``, by name."""
         return {}
 
     def journal(self, flush: bool) -> dict[str, object]:
-        """The state of the journal, for ``polydomo.journal``; ``flush`` has everything written to disk soon."""
+        """The state of the journal, for ``polydomo.journal``; ``flush`` requests that all rows are written to disk soon."""
         return {"level": "off"}

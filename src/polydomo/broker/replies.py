@@ -1,4 +1,4 @@
-"""Replies: what a worker sends for a request that it holds. A reply under a token that it does not hold is stale and dropped."""
+"""Replies of workers for the requests they hold. A reply with a token that the worker does not hold is stale and dropped."""
 
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ def partial(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
     worker.last_heard = broker.now
     worker.session.link.charge(limits.WORK_REQUEST)
     if request.state == DONE:
-        return True  # the client does not wait any more
+        return True  # the client is no longer waiting
     history = request.own_history()
     if not history.first_partial:
         history.first_partial = broker.now
@@ -70,7 +70,7 @@ def fail(broker: "Broker", worker: Worker, token: bytes, code: str, text: str) -
 
 
 def failed(broker: "Broker", request: Request, code: str, text: str) -> None:
-    """The worker's own failure code goes to the client; the outcome is FAILED."""
+    """The client gets the worker's failure code; the outcome is FAILED."""
     outcomes.end(broker, request, FAILED, f"{code}: {text}")
     request.session.send_failure(request, code, text)
 
@@ -101,7 +101,7 @@ def forward(broker: "Broker", worker: Worker, token: bytes, service: bytes, body
 def _may_forward(broker: "Broker", request: Request, name: bytes) -> bool:
     """Whether a held request may be forwarded to this service; sets ``refusal`` if not."""
     if request.history.forwards >= limits.MAX_CHAIN:
-        broker.refusal = f"it was forwarded {request.history.forwards} times"
+        broker.refusal = f"the request has already been forwarded {request.history.forwards} times"
         return False
     target = broker.services.get(name)
     session = request.session
@@ -109,7 +109,7 @@ def _may_forward(broker: "Broker", request: Request, name: bytes) -> bool:
         return False
     full = target is not None and target.queue_length >= broker.max_queue
     if full and session.worker_count and not session.windowed:
-        broker.refusal = "the queue of the service is full, and a connection that carries workers cannot be paused"
+        broker.refusal = "the queue of the service is full, and a connection with workers cannot be paused"
         return False
     return target is not None or (workers.name_allowed(broker, name) and not service_table.shortage(broker, 1))
 
@@ -135,7 +135,7 @@ def _move_to(broker: "Broker", request: Request, name: bytes, body: Body, ref: o
     if not service.workers and not service.remote:
         deadlines.watch_service(broker, service, request)
     dispatch.serve_queue(broker, service)
-    # The client whose request fills this queue is paused, although it asked for another service.
+    # The client whose request fills this queue is paused, although it called another service.
     if service.queue_length >= broker.max_queue and request.session not in broker.backpressure.paused:
         broker.backpressure.pause(request.session, service)
     service_table.forget_unused(broker, before)
@@ -154,4 +154,4 @@ def fits(broker: "Broker", parts: HeldPartials, body: Body) -> bool:
 
 def too_large(broker: "Broker", request: Request) -> None:
     bound = f"{broker.policy.max_message} bytes or {limits.MAX_BODY_FRAMES} frames"
-    outcomes.fail(broker, request, TOO_LARGE, f"its partial replies passed {bound} in all")
+    outcomes.fail(broker, request, TOO_LARGE, f"the partial replies exceed {bound} in total")

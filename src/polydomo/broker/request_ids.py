@@ -57,12 +57,12 @@ def decode(text: str) -> int:
 
 
 def run_name(run: int) -> str:
-    """A run, for people and file names."""
+    """A run as text, for display and file names."""
     return encode(run, RUN_CHARACTERS)
 
 
 def parse(text: str) -> RequestId:
-    """Reads an id; small letters are taken too. Raises SettingError.
+    """Parses an id, in upper or lower case. Raises SettingError.
 
     >>> parse(str(RequestId(1_700_000_000_000, 12345, 7)))
     RequestId(accepted_ms=1700000000000, run=12345, number=7)
@@ -70,12 +70,12 @@ def parse(text: str) -> RequestId:
     word = text.strip().upper()
     if len(word) != LENGTH or any(character not in _VALUE for character in word):
         raise SettingError(
-            f"{text!r} is not the id of a request: {LENGTH} letters and digits; `polydomo requests --since 10m` shows them"
+            f"{text!r} is not a request id, which has {LENGTH} letters and digits; `polydomo requests --since 10m` lists them"
         )
     after_run = TIME_CHARACTERS + RUN_CHARACTERS
     return RequestId(decode(word[:TIME_CHARACTERS]), decode(word[TIME_CHARACTERS:after_run]), decode(word[after_run:]))
 
 
 def is_id(value: object) -> bool:
-    """Whether it has the form of an id."""
+    """Whether the text has the form of an id."""
     return isinstance(value, str) and len(value) == LENGTH and all(character in _VALUE for character in value.upper())

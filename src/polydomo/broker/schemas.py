@@ -1,4 +1,4 @@
-"""The schemas of typed services: what workers say of their arguments and results, and what settings say for workers that cannot."""
+"""The schemas of typed services: arguments and results as described by workers, or by settings for workers that cannot."""
 
 import json
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Schemas:
-    """By service. A worker's schema counts for as long as a worker offers the service; one from settings always does."""
+    """Schemas by service. A worker's schema is valid while a worker offers the service; one from settings is always valid."""
 
     __slots__ = ("_broker", "_learned", "_sizes", "declared")
 
@@ -24,11 +24,11 @@ class Schemas:
         self._sizes: dict[bytes, int] = {}
 
     def declare(self, descriptions: "dict[str, str]") -> None:
-        """Services that were described by settings."""
+        """Adds services described in the settings."""
         self.declared = {name.encode(): described(text) for name, text in descriptions.items()}
 
     def learn(self, name: bytes, row: object, size: int) -> None:
-        """A worker describes its service. Raises ValueError with a reason."""
+        """Stores the schema that a worker sent. Raises ValueError with a reason."""
         if not self._broker.has_worker(name):
             raise ValueError("no worker offers the service")
         schema = read_schema(row, size)
@@ -39,18 +39,18 @@ class Schemas:
         self._sizes[name] = size
 
     def find(self, name: bytes) -> ServiceSchema | None:
-        """What is known of a service that a worker offers now."""
+        """The schema of a service that a worker currently offers."""
         if not self._broker.has_worker(name):
             return None
         return self._learned.get(name) or self.declared.get(name)
 
     def encoding_of(self, name: bytes) -> str:
-        """How the service's one reply is encoded; "" where nothing is known of it, or where it sends several."""
+        """The encoding of the service's single reply; "" if unknown, or if it sends several."""
         schema = self._learned.get(name) or self.declared.get(name)
         return schema.encoding if schema is not None and not schema.streams else ""
 
     def all(self) -> "dict[str, ServiceSchema]":
-        """Of every service that a worker offers now, by name; a name that is not UTF-8 is left out."""
+        """Schemas of all services that a worker currently offers, by name; names that are not UTF-8 are left out."""
         found: dict[str, ServiceSchema] = {}
         for name, schema in {**self.declared, **self._learned}.items():
             if self._broker.has_worker(name):
@@ -68,7 +68,8 @@ class Schemas:
     # --- polydomo.schema
 
     def answer(self, session: Session, asked: bytes) -> object:
-        """An empty body: all schemas by name. A name: its schema, or null. An object with service and schema: a worker's own."""
+        """Empty body: returns all schemas by name. A name: returns its schema, or null. An object with service and schema: stores a
+        worker's."""
         if not asked:
             return {name: schema.row(name) for name, schema in sorted(self.all().items())}
         if not asked.startswith(b"{"):

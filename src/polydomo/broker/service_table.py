@@ -1,4 +1,4 @@
-"""The table of services: a name is added when it is offered or requested, and removed when neither is the case any more."""
+"""The table of services: a name is added when it is offered or requested, and removed when it is neither."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def find_or_add(broker: "Broker", name: bytes) -> Service:
-    """There must be room for the name."""
+    """Returns the service, adding it if needed. There must be room for the name."""
     service = broker.services.get(name)
     if service is None:
         service = add(broker, Service(name))
@@ -20,7 +20,7 @@ def find_or_add(broker: "Broker", name: bytes) -> Service:
 
 
 def add(broker: "Broker", service: Service) -> Service:
-    """A service that is new in the table."""
+    """Adds a service to the table."""
     broker.services[service.name] = service
     service.no_worker_since = broker.now
     broker.control.mark(service)
@@ -41,10 +41,10 @@ def forget_unused(broker: "Broker", service: Service) -> None:
 
 
 def shortage(broker: "Broker", wanted: int) -> int:
-    """How many of ``wanted`` new names do not fit into the table; sets ``refusal`` if any."""
+    """The number of ``wanted`` new names that do not fit into the table; sets ``refusal`` if any."""
     missing = max(0, len(broker.services) + wanted - broker.policy.max_services)
     if missing:
-        broker.refusal = f"already {len(broker.services)} services"
+        broker.refusal = f"there are already {len(broker.services)} services"
     return missing
 
 
@@ -57,7 +57,7 @@ def make_room(broker: "Broker", names: "list[bytes]", session: "Session | None" 
     if not missing:
         return True
     if session is not None:
-        session.link.charge(len(broker.services) >> 3)  # the search costs the connection that caused it
+        session.link.charge(len(broker.services) >> 3)  # charged to the connection that caused the search
     removable = [
         service
         for name, service in broker.services.items()
@@ -66,7 +66,7 @@ def make_room(broker: "Broker", names: "list[bytes]", session: "Session | None" 
     if len(removable) < missing:
         return False
     removable.sort(key=lambda service: (service.answered > 0, service.no_worker_since))
-    reason = "no worker offers it, and its place was needed for a service that is offered"
+    reason = "no worker offers the service, and the service table was full"
     for service in removable[:missing]:
         for request in queues.waiting(service):
             queues.remove(service, request)
@@ -76,9 +76,9 @@ def make_room(broker: "Broker", names: "list[bytes]", session: "Session | None" 
 
 
 def restore(broker: "Broker", request: Request) -> None:
-    """A bridge returns a request: its service may have been removed meanwhile. Ends the request if there is no room for the service."""
+    """A bridge returned a request whose service may have been removed. Ends the request if there is no room for the service."""
     name = request.service.name
     if make_room(broker, [name]):
         request.service = broker.services.get(name) or add(broker, request.service)
     else:
-        outcomes.fail(broker, request, NO_WORKER, f"no worker offers it any more, and there are {broker.refusal}")
+        outcomes.fail(broker, request, NO_WORKER, f"no worker offers the service, and {broker.refusal}")

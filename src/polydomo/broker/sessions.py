@@ -1,4 +1,4 @@
-"""Sessions: connections are opened and closed, and peers that break their protocol are reported."""
+"""Sessions: opening and closing of connections, and reports of protocol violations."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ def opened(broker: "Broker", session: Session) -> None:
     broker.newest_session += 1
     session.number = broker.newest_session
     if broker.draining or session.principal:
-        session.may_request = False  # each of its requests goes through ``admission.resolve``
+        session.may_request = False  # each of its requests goes to ``admission.resolve``
     broker.sessions[session] = None
     if session.publishes and broker.ended_requests is None:
         broker.ended_requests = EndedRequests()
@@ -45,10 +45,10 @@ def closed(broker: "Broker", session: Session, reason: CloseReason) -> None:
     broker.monitor.closed(session, reason)
     broker.recorder.closed(session, str(reason))
     for request in list(session.requests):
-        outcomes.cancel(broker, request, "the client has gone")
+        outcomes.cancel(broker, request, "the client disconnected")
     carried = list(broker.session_workers.get(session, ()))
     for worker in carried:
-        dispatch.clear_credit(worker)  # a request that one of them held must not go to another of them
+        dispatch.clear_credit(worker)  # remove all of them first, so that a request of one is not dispatched to another
     for worker in carried:
         workers.lose(broker, worker, Departure.LOST, str(reason))
 
@@ -59,4 +59,4 @@ def violated(broker: "Broker", session: Session, what: str) -> None:
     session.violations += 1
     session.link.charge(WORK_VIOLATION)
     if session.violations >= MAX_VIOLATIONS:
-        session.link.violation(ProtocolViolation(f"{session.violations} messages that its protocol does not allow"))
+        session.link.violation(ProtocolViolation(f"{session.violations} protocol violations"))

@@ -1,4 +1,4 @@
-"""Shutdown: the broker accepts nothing more, lets requests finish, and dismisses its workers."""
+"""Shutdown: the broker stops accepting requests, lets open ones finish, and disconnects its workers."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def drain(broker: "Broker") -> None:
-    """Accepts nothing more; requests without a worker end now, the others may finish."""
+    """Stops accepting requests. Requests without a worker end now; the others may finish."""
     _stop_accepting(broker)
     for service in list(broker.services.values()):
         workers.end_unserved(broker, service)
@@ -28,7 +28,7 @@ def _stop_accepting(broker: "Broker") -> None:
 
 
 def shutdown(broker: "Broker") -> None:
-    """Ends every open request and dismisses every worker."""
+    """Ends all open requests and disconnects all workers."""
     _stop_accepting(broker)
     for session in list(broker.sessions):
         for request in list(session.requests):

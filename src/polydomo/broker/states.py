@@ -1,7 +1,7 @@
-"""The state of everything that is watched: registering, ready, busy, late, lost or left, since when, and why.
+"""The states of workers, services and clients: registering, ready, busy, late, lost or left, with time and cause.
 
-What changes with every request is not kept but read off: a worker is busy while it holds a request, a client while one of its requests is
-open. What changes rarely (it registered, is late, is heard again, was lost, left) is written down when it happens, by ``monitor``.
+States that change with every request are derived: a worker is busy while it holds a request, a client while it has an open request.
+Infrequent changes (registered, late, heard again, lost, left) are stored by ``monitor`` when they happen.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,8 +35,8 @@ def of_worker(broker: "Broker", worker: Worker) -> State:
 
 
 def of_service(broker: "Broker", service: Service) -> State:
-    """As good as its best worker. Without one it is as the last one left it; registering, if it never had one but is asked for. Where
-    another broker offers it, it is ready: how busy its workers are is known only there."""
+    """The state of a service is that of its best worker. Without workers, it is the state in which the last one left; registering if it
+    never had one. A service of another broker is ready, because only that broker knows how busy its workers are."""
     if not service.workers:
         if service.remote:
             return State(READY, service.no_worker_since, "another broker offers it")
@@ -58,5 +58,5 @@ def of_client(session: Session) -> State:
     if first is None:
         return State(READY, session.since, "connected")
     count = len(session.requests)
-    paused = ", and is not read because of a bound" if session.link.pauses else ""
+    paused = ", and is paused because of a limit" if session.link.pauses else ""
     return State(BUSY, first.accepted, f"waits for {'a reply' if count == 1 else f'{count} replies'}{paused}")

@@ -1,4 +1,4 @@
-"""Who wants which topics. A topic's subscribers are found by walking down a trie; nothing ever walks over the subscriptions."""
+"""Subscriptions by topic prefix. The subscribers of a topic are found with a trie, without iterating over all subscriptions."""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from polydomo.protocols.session import Session
 
 class Subscriptions:
     def __init__(self, hears: "Callable[[Session, bytes], bool] | None" = None) -> None:
-        self._hears = hears  # whether a session with a principal may be sent a topic
+        self._hears = hears  # whether a session with a principal may receive a topic
         self._checked = 0  # sessions with a principal
-        self._by_prefix: Trie[dict[Session, int]] = Trie()  # prefix -> session -> how often it asked
+        self._by_prefix: Trie[dict[Session, int]] = Trie()  # prefix -> session -> number of subscriptions
         self._of: dict[Session, list[bytes]] = {}  # each session's prefixes, sorted
         self._count = 0
-        self.leaving: dict[Session, list[bytes]] = {}  # sessions that are gone, and their prefixes still to be dropped
+        self.leaving: dict[Session, list[bytes]] = {}  # closed sessions, and their prefixes still to be removed
 
     def add(self, session: Session, prefix: bytes) -> bool:
-        """False if the session has asked for this very prefix before: then it is only counted."""
+        """Subscribes. Returns False if the session already had this prefix; then it is only counted."""
         sessions = self._by_prefix.get(prefix)
         if sessions is None:
             sessions = {}
@@ -34,7 +34,7 @@ class Subscriptions:
         return True
 
     def remove(self, session: Session, prefix: bytes) -> bool:
-        """False if the session has not asked for this prefix."""
+        """Unsubscribes. Returns False if the session does not have this prefix."""
         sessions = self._by_prefix.get(prefix)
         if sessions is None or session not in sessions:
             return False
@@ -50,7 +50,7 @@ class Subscriptions:
         return True
 
     def drop(self, session: Session) -> None:
-        """The session is gone. If it had very many prefixes, they are dropped over some turns of the loop."""
+        """Removes a closed session. If it had many prefixes, they are removed over several turns of the loop."""
         prefixes = self._of.pop(session, None)
         if prefixes is not None:
             if session.principal:
@@ -60,7 +60,7 @@ class Subscriptions:
                 self.drop_some()
 
     def drop_some(self) -> None:
-        """One turn's worth of the prefixes of sessions that are gone."""
+        """Removes one turn's worth of prefixes of closed sessions."""
         left = DROPS_PER_TURN
         for session in list(self.leaving):
             prefixes = self.leaving[session]
@@ -87,7 +87,7 @@ class Subscriptions:
         return sessions is not None and session in sessions
 
     def match(self, topic: bytes) -> list[Session]:
-        """Every session with a prefix of ``topic``, each once."""
+        """The sessions with a prefix of ``topic``, without duplicates."""
         found = self._by_prefix.along(topic)
         if not found:
             return []
@@ -106,22 +106,22 @@ class Subscriptions:
         return matched
 
     def prefixes(self, session: Session) -> list[bytes]:
-        """What the session subscribed to."""
+        """The prefixes of the session."""
         return list(self._of.get(session, ()))
 
     def under(self, prefix: bytes) -> list[Session]:
-        """Every session with a prefix that itself begins with ``prefix``, each once."""
+        """The sessions with a subscription that begins with ``prefix``, without duplicates."""
         merged: dict[Session, int] = {}
         for sessions in self._by_prefix.under(prefix):
             merged.update(sessions)
         return list(merged)
 
     def covered(self, session: Session, prefix: bytes) -> bool:
-        """Whether everything under ``prefix`` reaches the session through another, shorter prefix of its own."""
+        """Whether the session also has a shorter prefix that covers ``prefix``."""
         return any(session in sessions for sessions in self._by_prefix.along(prefix[:-1])) if prefix else False
 
     def narrower(self, session: Session, prefix: bytes) -> list[bytes]:
-        """The session's own longer prefixes under ``prefix``, sorted, none of them under another."""
+        """The session's longer prefixes under ``prefix``, sorted, without those covered by another."""
         mine = self._of.get(session, [])
         found: list[bytes] = []
         for i in range(bisect_left(mine, prefix), len(mine)):
@@ -133,7 +133,7 @@ class Subscriptions:
         return found
 
     def check_invariants(self) -> None:
-        """For tests: everything said twice is said the same."""
+        """For tests: checks that redundant state is consistent."""
         self._by_prefix.check_invariants()
         for session, prefixes in self._of.items():
             assert not session.disconnected

@@ -1,4 +1,4 @@
-"""Timekeeping: when something is due next, and doing what is due."""
+"""Timekeeping: finds the next deadline and runs due timers."""
 
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ class Alarm:
 
 
 def next_deadline(broker: "Broker") -> float | None:
-    """When ``run_timers`` must be called, if nothing else happens before."""
+    """When ``run_timers`` must be called next."""
     own = broker.timers.next()
     resume = broker.access.resume_at
     if resume and (own is None or resume < own):
@@ -37,7 +37,7 @@ def next_deadline(broker: "Broker") -> float | None:
 
 
 def run_timers(broker: "Broker") -> None:
-    """Does everything that is due at ``now``."""
+    """Runs all timers that are due at ``now``."""
     due = next_deadline(broker)
     if due is not None and broker.now - due > limits.OVERSLEPT:
         liveness.excuse_silence(broker, broker.now - due)
@@ -56,7 +56,7 @@ def run_timers(broker: "Broker") -> None:
 
 
 def _timer_due(broker: "Broker", key: int, item: object) -> None:
-    # An earlier timer may have ended this item or set it a new timer, whose key is another.
+    # An earlier timer may have ended this item or given it a new timer with another key.
     if isinstance(item, Request):
         if item.time_limits is not None and item.time_limits.timer == key:
             deadlines.request_due(broker, item, item.time_limits)

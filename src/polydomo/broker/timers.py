@@ -1,37 +1,39 @@
-"""Deadlines, in buckets: adding and removing cost the same however many there are, and nothing is left behind.
+"""Deadlines in buckets: adding and removing take constant time, and removed items leave nothing behind.
 
-A deadline is never early. It is late by at most a hundredth of the wait, and no less than ``TIMER_TICK``: far deadlines share coarse
-buckets, so that the number of buckets stays small whatever the rate of requests.
+A deadline never fires early. It fires late by at most 1 % of the wait, or ``TIMER_TICK`` if that is more: distant deadlines share coarse
+buckets, so the number of buckets stays small at any request rate.
 """
 
 from heapq import heappop, heappush
 
 from polydomo.limits import TIMER_TICK
 
-TIME_TOLERANCE = 0.00001  # seconds; two times that differ by less are the same: what is due is compared as ``now + TIME_TOLERANCE >= when``
+TIME_TOLERANCE = 0.00001  # seconds; an item is due if ``now + TIME_TOLERANCE >= when``
 
 
 class Timers:
-    """Items by the bucket they are due in. An item is kept with the key that ``add`` returned."""
+    """Items by bucket. An item is stored under the key that ``add`` returned."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, dict[object, None]] = {}
         self._heap: list[int] = []
-        self._known: set[int] = set()  # keys in the heap, which may outlive their buckets
-        self._now = self._when = -1.0  # of the last item that was added: many are added in one turn for the same time
+        self._known: set[int] = set()  # keys in the heap; their buckets may already be gone
+        self._now = (
+            self._when
+        ) = -1.0  # cache of the last added item, because many are added in one turn for the same time
         self._key = 0
 
     def add(self, now: float, when: float, item: object) -> int:
         if now == self._now and when == self._when:
             key = self._key
         else:
-            wait = int((when - now) * 10)  # hundredths of the wait, in milliseconds
+            wait = int((when - now) * 10)  # 1 % of the wait, in milliseconds
             grain = TIMER_TICK
             while grain * 10 <= wait:
                 grain *= 10
             key = -(-int(when * 1000.0 + 0.999) // grain) * grain
             while key <= now * 1000.0 + 0.001:
-                key += grain  # what is due now waits for the next look, so that looking again and again comes to an end
+                key += grain  # an item that is due now waits for the next call, so that a loop of calls terminates
             self._now = now
             self._when = when
             self._key = key
@@ -62,10 +64,10 @@ class Timers:
         return None
 
     def due(self, now: float) -> list[tuple[int, object]]:
-        """Takes out and returns everything that is due, in order, each with its key."""
+        """Removes and returns all due items in order, each with its key."""
         found: list[tuple[int, object]] = []
         heap = self._heap
-        limit = now * 1000.0 + 0.001  # ``next() * 1000.0`` may be a hair below the key it came from
+        limit = now * 1000.0 + 0.001  # ``next() * 1000.0`` may be slightly below the key because of rounding
         while heap and heap[0] <= limit:
             key = heappop(heap)
             self._known.discard(key)
@@ -75,7 +77,7 @@ class Timers:
         return found
 
     def items(self) -> list[tuple[int, object]]:
-        """Everything that is kept, with its key."""
+        """All items with their keys."""
         return [(key, item) for key, bucket in self._buckets.items() for item in bucket]
 
     def __len__(self) -> int:

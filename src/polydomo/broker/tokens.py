@@ -1,8 +1,8 @@
-"""The token of an attempt: what a worker answers to.
+"""The token of an attempt, which a worker sends back with its reply.
 
-A token is the request's number in nine hexadecimal digits and the attempt's number in three. It is printable, since some peers treat it as
-text, and workers may write it down (in a log record), which leads back to the request. It counts only from the worker that holds it. A
-number repeats after 2^36 requests: a week at 100,000 per second.
+A token is the request's number in nine hexadecimal digits and the attempt's number in three. It is printable, because some peers treat it
+as text and workers may put it into log records, where it identifies the request. It is valid only from the worker that holds it. Numbers
+repeat after 2^36 requests: a week at 100,000 per second.
 """
 
 from typing import Final
@@ -10,20 +10,18 @@ from typing import Final
 NUMBER_MASK: Final = (1 << 36) - 1
 ATTEMPT_MASK: Final = (1 << 12) - 1
 TOKEN_SIZE: Final = 12
-BLOCK: Final = (
-    12  # low bits of the number, which change from token to token; the rest is converted to text once per block
-)
+BLOCK: Final = 12  # low bits of the number, converted for each token; the high bits are converted once per block
 IN_BLOCK: Final = (1 << BLOCK) - 1
 FIRST_ATTEMPTS: Final = tuple([b"%03x001" % number for number in range(1 << BLOCK)])
 
 
 class Tokens:
-    """Makes tokens. ``dispatch`` reads ``block`` and ``prefix`` itself for the common case, the first attempt of a recent request."""
+    """Creates tokens. ``dispatch`` reads ``block`` and ``prefix`` directly in the common case, the first attempt of a recent request."""
 
     __slots__ = ("block", "prefix")
 
     def __init__(self) -> None:
-        self.block = -1  # the high bits of the numbers that ``prefix`` is for
+        self.block = -1  # the high bits that ``prefix`` represents
         self.prefix = b""
 
     def make(self, number: int, attempt: int) -> bytes:
@@ -34,7 +32,7 @@ class Tokens:
 
 
 def number_of(token: bytes, newest: int) -> int:
-    """The number of the request that a token names, where ``newest`` is the newest request; 0 if it is not a token."""
+    """The request number in a token, where ``newest`` is the newest request; 0 if it is not a token."""
     if len(token) != TOKEN_SIZE:
         return 0
     try:

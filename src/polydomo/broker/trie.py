@@ -1,6 +1,6 @@
-"""A radix trie over byte strings: which keys begin a given text, and which keys begin with it, in order.
+"""A radix trie over byte strings. It finds the keys that are prefixes of a text, and the keys that begin with it, in order.
 
-Both questions cost by the length of the text (and by what is found), never by how many keys there are.
+The cost depends on the length of the text and on the number of results, not on the number of keys.
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ class Node(Generic[V]):
     __slots__ = ("children", "label", "value")
 
     def __init__(self, label: bytes, value: V | None) -> None:
-        self.label = label  # the bytes between the parent's key and this one's
+        self.label = label  # the bytes between the parent's key and this key
         self.value = value
-        self.children: dict[int, Node[V]] | None = None  # by the first byte of their labels
+        self.children: dict[int, Node[V]] | None = None  # children by the first byte of their labels
 
 
 class Trie(Generic[V]):
-    """Keys to values; no value is None. No two children of a node share a first byte, and no node without a value has just one child."""
+    """Maps keys to values other than None. No two children of a node share a first byte, and no node without a value has only one child."""
 
     def __init__(self) -> None:
         self._root: Node[V] = Node(b"", None)
@@ -57,7 +57,7 @@ class Trie(Generic[V]):
         node.value = value
 
     def remove(self, key: bytes) -> None:
-        """Forgets a key; one that is not there is no mistake."""
+        """Removes a key if it exists."""
         path = [self._root]
         position = 0
         while position < len(key):
@@ -81,7 +81,7 @@ class Trie(Generic[V]):
         self._merge(node)
 
     def _merge(self, node: Node[V]) -> None:
-        """A node without a value and with one child becomes that child."""
+        """Merges a node that has no value and one child with that child."""
         if node is self._root or node.value is not None or node.children is None or len(node.children) != 1:
             return
         (child,) = node.children.values()
@@ -90,7 +90,7 @@ class Trie(Generic[V]):
         node.children = child.children
 
     def along(self, text: bytes) -> list[V]:
-        """The values of all keys that ``text`` begins with, the shortest first."""
+        """The values of all keys that are prefixes of ``text``, the shortest first."""
         found: list[V] = []
         node = self._root
         position = 0
@@ -107,7 +107,7 @@ class Trie(Generic[V]):
             position += len(child.label)
 
     def under(self, prefix: bytes, after: bytes | None = None) -> Iterator[V]:
-        """The values of all keys that begin with ``prefix``, in the order of the keys; with ``after``, only of keys past that one."""
+        """The values of all keys that begin with ``prefix``, in key order; with ``after``, only of keys after that one."""
         node, path = self._root, b""
         while len(path) < len(prefix):
             child = node.children.get(prefix[len(path)]) if node.children is not None else None
@@ -126,14 +126,14 @@ class Trie(Generic[V]):
                 _push(stack, node.children, -1)
 
     def check_invariants(self) -> None:
-        """For tests: the shape is the one the class promises."""
+        """For tests: checks the structure that the class docstring describes."""
         stack = [self._root]
         while stack:
             node = stack.pop()
             children = node.children or {}
             assert children or node.children is None
             assert node is self._root or node.value is not None or len(children) > 1, (
-                f"a node {node.label!r} for nothing"
+                f"an unnecessary node {node.label!r}"
             )
             for first, child in children.items():
                 assert child.label and child.label[0] == first
@@ -141,9 +141,9 @@ class Trie(Generic[V]):
 
 
 def _past(node: Node[V], path: bytes, after: bytes) -> list[Node[V]]:
-    """The roots of all that lies past ``after`` under ``node``, whose key is ``path``; the last one comes first."""
+    """The roots of all subtrees after ``after`` under ``node``, whose key is ``path``; in reverse order."""
     stack: list[Node[V]] = []
-    while after.startswith(path):  # the node's own key has been passed, and of its children those on the way
+    while after.startswith(path):  # the node's key and the children before the path come before ``after``
         if node.children is None:
             return stack
         if len(after) == len(path):
@@ -168,7 +168,7 @@ def _push(stack: list[Node[V]], children: dict[int, Node[V]], past: int) -> None
 
 
 def _shared(label: bytes, key: bytes, position: int) -> int:
-    """How many bytes ``label`` and ``key[position:]`` have in common at their beginning."""
+    """The length of the common prefix of ``label`` and ``key[position:]``."""
     most = min(len(label), len(key) - position)
     for i in range(most):
         if label[i] != key[position + i]:

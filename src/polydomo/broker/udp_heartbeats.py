@@ -1,7 +1,7 @@
-"""Heartbeats by UDP, as the broker takes and gives them: pure, the sockets are the server's.
+"""Heartbeats over UDP. Pure: the server owns the sockets.
 
-"A datagram is a hint": it can keep a registered service alive, from its registered address alone, and it can end nothing by itself. What is
-malformed or forged is counted and ignored.
+"A datagram is a hint": it can keep a registered service alive, only from its registered address, and it cannot remove anything.
+Malformed and forged datagrams are counted and ignored.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -23,16 +23,16 @@ SENT: Final = "sent"
 
 
 class UdpHeartbeats:
-    """``receive`` takes what came in; at ``due`` whoever owns the sockets broadcasts what ``beats`` returns."""
+    """``receive`` handles incoming datagrams. At ``due``, the owner of the sockets broadcasts what ``beats`` returns."""
 
     def __init__(self, broker: "Broker") -> None:
         self.broker = broker
-        self.told = float("-inf")  # when we last broadcast
+        self.told = float("-inf")  # time of the last broadcast
         for kind in (BEAT, GOODBYE, MALFORMED, FORGED, SENT):
             broker.monitor.datagrams.setdefault(kind, 0)
 
     def receive(self, data: bytes, host: str) -> str:
-        """Takes a datagram from the IP address ``host``; returns what it was, which is also counted."""
+        """Handles a datagram from the IP address ``host``. Returns its type, which is also counted."""
         kind = self._judge(dbp_udp.read(data), host)
         self.broker.monitor.datagrams[kind] += 1
         return kind
@@ -44,21 +44,21 @@ class UdpHeartbeats:
         if entry is None or entry.address != host or entry.state in (LOST, LEFT):
             return FORGED
         if datagram.command == dbp.DISCONNECT:
-            # "confirmed over TCP": it is asked there, and only its silence or its word there ends anything
+            # "confirmed over TCP": the service is probed there, and only its answer or silence there can remove it
             if self.broker.now >= entry.probed + max(entry.beat, UDP_PROBE):
-                entry.probed = self.broker.now  # goodbyes can be forged: they must not make us send without end
+                entry.probed = self.broker.now  # departures can be forged, so the probes they trigger are limited
                 catalog_changes.probe(entry)
             return GOODBYE
         catalog_changes.udp_heartbeat(self.broker, datagram.name, host)
         return BEAT
 
     def due(self) -> float | None:
-        """When the next broadcast is due; None while nobody is active who has beaten by UDP."""
+        """When the next broadcast is due; None if no active service uses UDP."""
         interval = self.broker.catalog.broadcast_interval()
         return max(self.broker.now, self.told + interval) if interval else None
 
     def beats(self, ports: "list[int]") -> "list[bytes]":
-        """The datagrams to broadcast now, if they are due: one for each router port that services may know us by."""
+        """The datagrams to broadcast now, if due: one for each listener port that services may use."""
         broker = self.broker
         when = self.due()
         if when is None or broker.now + TIME_TOLERANCE < when:

@@ -1,4 +1,4 @@
-"""Workers: they register, offer services, and leave or are lost. A lost worker's requests are requeued."""
+"""Workers: registration, services, departure and loss. The requests of a lost worker are requeued."""
 
 from typing import TYPE_CHECKING
 
@@ -27,16 +27,16 @@ def register(
     weights: "list[int] | None",
 ) -> Worker | None:
     if services and not session.role.allows_workers:
-        broker.refusal = f"no workers are taken at {session.role.name}"
+        broker.refusal = f"the listener {session.role.name} does not accept workers"
         return None
     for name in services:
         if not name_allowed(broker, name) or not broker.access.may(session, OFFER, name):
             return None
     if len(services) > limits.MAX_SERVICES_PER_WORKER:
-        broker.refusal = f"a worker of {len(services)} services"
+        broker.refusal = f"a worker offers {len(services)} services; the limit is {limits.MAX_SERVICES_PER_WORKER}"
         return None
     if session.registrations + len(services) > limits.MAX_REGISTRATIONS:
-        broker.refusal = f"a connection whose workers offer more than {limits.MAX_REGISTRATIONS} services in all"
+        broker.refusal = f"the workers of one connection offer more than {limits.MAX_REGISTRATIONS} services in total"
         return None
     session.link.charge(limits.WORK_REGISTER * (4 + len(services)))
     if not service_table.make_room(broker, services, session):
@@ -92,12 +92,12 @@ def add_service(broker: "Broker", worker: Worker, name: bytes, weight: int) -> b
     if not worker.alive or not name_allowed(broker, name) or not broker.access.may(worker.session, OFFER, name):
         return False
     if len(worker.services) >= limits.MAX_SERVICES_PER_WORKER:
-        broker.refusal = f"a worker of more than {limits.MAX_SERVICES_PER_WORKER} services"
+        broker.refusal = f"a worker offers more than {limits.MAX_SERVICES_PER_WORKER} services"
         return False
     if name in broker.services and broker.services[name] in worker.services:
         return True
     if worker.session.registrations >= limits.MAX_REGISTRATIONS:
-        broker.refusal = f"a connection whose workers offer more than {limits.MAX_REGISTRATIONS} services in all"
+        broker.refusal = f"the workers of one connection offer more than {limits.MAX_REGISTRATIONS} services in total"
         return False
     worker.session.link.charge(limits.WORK_REGISTER)
     if not service_table.make_room(broker, [name], worker.session):
@@ -107,13 +107,15 @@ def add_service(broker: "Broker", worker: Worker, name: bytes, weight: int) -> b
     broker.recorder.registered(worker)
     if worker.credit > 0:
         dispatch.serve_worker(broker, worker)
-        if not worker.credit:  # requests for the new service took the credit that its other services counted on
+        if (
+            not worker.credit
+        ):  # requests for the new service may have used up the credit available to its other services
             dispatch.mark_unavailable(worker)
     return True
 
 
 def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> None:
-    """The worker is gone: its requests go back to the head of their queues."""
+    """Removes a worker. Its requests are requeued at the head of their queues."""
     if not worker.alive:
         return
     silence, allowed = liveness.silence(broker, worker)
@@ -132,7 +134,7 @@ def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> No
     broker.recorder.left(worker, departure, why, held, silence, allowed)
     worker.held.clear()
     is_bridge = worker.session.is_bridge
-    # Before its services lose it: a request that ends here must not remove its service.
+    # Before it is removed from its services, because a request that ends here must not remove its service.
     for request in reversed(held):
         if is_bridge and request.state != DONE:
             service_table.restore(broker, request)
@@ -160,7 +162,7 @@ def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> No
 
 
 def requeue(broker: "Broker", request: Request, worker: Worker, why: str) -> None:
-    """The worker does not hold the request any more: it goes back to the head of its queue, or ends."""
+    """The worker no longer holds the request: requeues it at the head of its queue, or ends it."""
     worker.failures += 1
     if request.state == DONE:
         request.worker = None
@@ -181,16 +183,16 @@ def take_back(broker: "Broker", request: Request, worker: Worker) -> None:
 
 def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved: bool = False) -> None:
     request.worker = None
-    outcomes.drop_held_partials(broker, request)  # they belong to the attempt that was lost
+    outcomes.drop_held_partials(broker, request)  # they belong to the lost attempt
     policy = broker.policy
     history = request.own_history()
     allowed = (request.max_attempts or policy.attempts) + history.releases
     tried = request.attempts - history.attempts_before_forward
     if history.partials and not policy.requeue_after_partial:
-        text = f"its worker was lost after {history.partials} partials ({why})"
+        text = f"the worker was lost after {history.partials} partial replies ({why})"
         outcomes.fail(broker, request, INTERRUPTED, text)
     elif tried >= allowed:
-        outcomes.fail(broker, request, GAVE_UP, f"{tried} workers were lost with it, the last one: {why}")
+        outcomes.fail(broker, request, GAVE_UP, f"{tried} workers were lost while they held it; the last one: {why}")
     elif broker.draining and not moved:
         outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
     else:
@@ -218,7 +220,7 @@ def _record_requeue(broker: "Broker", request: Request, worker: Worker, why: str
 
 
 def end_unserved(broker: "Broker", service: Service) -> None:
-    """The broker shuts down: requests that wait for a service without a worker end now."""
+    """At shutdown: ends the requests that wait for a service without workers."""
     if not service.workers and not service.remote:
         for request in queues.waiting(service):
             queues.remove(service, request)

@@ -1,1 +1,1 @@
-"""The command line: one module per group of commands, gathered in ``main``."""
+"""The command line: one module per group of commands, registered in ``main``."""

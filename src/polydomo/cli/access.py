@@ -1,4 +1,4 @@
-"""``polydomo access``: write an access file, and ask what one allows."""
+"""``polydomo access``: write an access file, and check what it allows."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,25 +9,25 @@ access_app = typer.Typer(help="Write and check access files.", no_args_is_help=T
 
 TEMPLATE = """\
 # Who may use the broker, and for what. Start it with `polydomo up --access {name}`.
-# A change of this file, or of a file it names, is applied at once, also to peers that are connected.
-# docs/security.md explains every line.
+# The broker reloads this file, and the files it names, when they change. Changes also apply to connected peers.
+# See docs/security.md for every setting.
 
 [server]
 curve = "server.key_secret"              # polydomo keys new server
 # tls = {{ cert = "server.pem", key = "server.pem", ca = "clients.pem" }}
 anonymous = false                        # true: peers without credentials are the principal "anonymous"
 
-# A principal has one or several proofs of who it is.
+# A principal has one or more credentials.
 [principals.alice]
 curve = "alice.key"                      # polydomo keys new alice; or the 40 characters of the key itself
-# certificate = "CN=alice"               # of a TLS client certificate
+# certificate = "CN=alice"               # subject of a TLS client certificate
 # token_sha256 = "..."                   # polydomo keys token alice: bearer token over HTTP, password with PLAIN
-# uid = 1000                             # of the process at the other end of ipc://
+# uid = 1000                             # user id of the peer process, on ipc://
 
 [groups]
 ops = ["alice"]
 
-# Nothing is allowed unless a rule allows it. Values are lists of names, in which * is any text, or true.
+# Everything is denied unless a rule allows it. Values are true, or lists of names, in which * matches any text.
 # Rights: call, offer (serve as a worker), publish, subscribe, register (in the catalog), inspect (mmi.*, polydomo.*,
 # /metrics), tap, bridge, admin (everything).
 [[allow]]
@@ -39,7 +39,7 @@ admin = true
 # call = ["resize", "lint.*"]
 # offer = ["thumbnail"]
 
-# What a principal, or each member of a group, may use at a time.
+# Limits for a principal, or for each member of a group.
 # [quotas.alice]
 # connections = 10
 # open_requests = 100
@@ -71,11 +71,11 @@ def init(
         with path.open("x", encoding="utf-8") as out:
             out.write(TEMPLATE.format(name=file))
     except FileExistsError:
-        raise SettingError(f"{file} exists; remove it first, or name another file") from None
+        raise SettingError(f"{file} already exists; remove it first, or choose another file") from None
     except OSError as error:
         raise SettingError(f"cannot write {file}: {error.strerror or error}") from None
     where = "" if path.parent == Path(".") else f" --dir {path.parent}"
-    typer.echo(f"{file} is written. It names two keys; make them with:")
+    typer.echo(f"Wrote {file}. It refers to two keys; create them with:")
     typer.echo(f"  polydomo keys new server{where}")
     typer.echo(f"  polydomo keys new alice{where}")
 
@@ -86,9 +86,9 @@ def check(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The service or topic.")] = "",
     access: Annotated[str, typer.Option("--access", metavar="FILE", help="The access file.")] = "access.toml",
 ) -> None:
-    """Check an access file; with a principal, a right and a name, say whether it allows that and by which rule.
+    """Check an access file. With a principal, a right and a name, print whether it is allowed, and by which rule.
 
-    Ends with status 0 if it is allowed, 1 if it is denied, 2 if the file is wrong.
+    Exits with status 0 if it is allowed, 1 if it is denied, 2 if the file is invalid.
 
     **Examples**
 
@@ -110,7 +110,7 @@ def check(
         print_error(warning)
     if who is None:
         count = len(loaded.rules.principals)
-        typer.echo(f"{access} is right: {count} principals, {len(loaded.rules.rules)} rules")
+        typer.echo(f"{access} is valid: {count} principals, {len(loaded.rules.rules)} rules")
         return
     if right not in RIGHTS:
         raise SettingError(f"RIGHT: must be one of {', '.join(RIGHTS)}")

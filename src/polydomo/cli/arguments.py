@@ -1,4 +1,4 @@
-"""``polydomo call add a=1 b=2``: arguments by name for a service that has a schema."""
+"""``polydomo call add a=1 b=2``: named arguments for a service that has a schema."""
 
 import json
 import re
@@ -13,7 +13,7 @@ _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 def named(words: list[str]) -> dict[str, str] | None:
-    """The arguments as name and text; None if the words are not all ``name=value``.
+    """Parses ``name=value`` arguments into a dict; returns None unless all of them have that form.
 
     >>> named(["a=1", "b=x=y"]), named(["a=1", "b"]), named([])
     ({'a': '1', 'b': 'x=y'}, None, None)
@@ -25,21 +25,21 @@ def named(words: list[str]) -> dict[str, str] | None:
 
 
 async def frames_of(client: "AsyncClient", service: bytes, words: list[str]) -> list[bytes] | None:
-    """The request for a typed service; None where the service has no schema, and words are frames as they stand."""
+    """The request body for a typed service. None if the service has no schema: then the arguments are sent as frames, unchanged."""
     arguments = named(words)
     if arguments is None:
         return None
     try:
         schema = (await client.call("polydomo.schema", service)).json()
     except (PolydomoError, ValueError):
-        return None  # a broker without schemas
+        return None  # the broker does not know schemas
     if not isinstance(schema, dict) or schema.get("encoding") not in ("json", "bytes"):
         return None
     return [encode(arguments, schema["input"])]
 
 
 def encode(arguments: dict[str, str], schema: dict[str, Any]) -> bytes:
-    """The JSON object that the texts stand for. Raises SettingError.
+    """Encodes the arguments as a JSON object. Raises SettingError.
 
     >>> encode({"a": "1", "b": "1"}, {"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}})
     b'{"a": 1, "b": "1"}'
@@ -47,15 +47,15 @@ def encode(arguments: dict[str, str], schema: dict[str, Any]) -> bytes:
     properties = schema.get("properties", {})
     unknown = [name for name in arguments if name not in properties]
     if unknown and schema.get("additionalProperties") is False:
-        raise SettingError(f"{unknown[0]}: there is no such argument; there are {', '.join(properties)}")
+        raise SettingError(f"{unknown[0]}: unknown argument; the arguments are {', '.join(properties)}")
     missing = [name for name in schema.get("required", []) if name not in arguments]
     if missing:
-        raise SettingError(f"{', '.join(missing)}: missing; write {' '.join(f'{name}=...' for name in missing)}")
+        raise SettingError(f"{', '.join(missing)}: missing; add {' '.join(f'{name}=...' for name in missing)}")
     return json.dumps({name: value(name, text, properties.get(name, {})) for name, text in arguments.items()}).encode()
 
 
 def value(name: str, text: str, schema: dict[str, Any]) -> Any:
-    """A text as what its schema wants: a string as it stands, anything else as JSON."""
+    """Converts an argument to the type in its schema: a string is used unchanged, any other type is parsed as JSON."""
     kinds = _kinds(schema)
     if kinds == {"string"}:
         return text
@@ -69,7 +69,7 @@ def value(name: str, text: str, schema: dict[str, Any]) -> Any:
 
 
 def _kinds(schema: dict[str, Any]) -> set[str]:
-    """The types of JSON that a schema names; empty where it names none."""
+    """The JSON types that a schema allows; empty if it does not say."""
     kind = schema.get("type")
     found = {kind} if isinstance(kind, str) else set(kind) if isinstance(kind, list) else set()
     for part in [*schema.get("anyOf", []), *schema.get("oneOf", [])]:

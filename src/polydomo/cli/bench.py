@@ -1,4 +1,4 @@
-"""``polydomo bench``: how fast a broker is, from its clients' point of view."""
+"""``polydomo bench``: measures throughput and latency of a broker, as clients see them."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 SPARE = {"p99.9": 3, "p90": 2, "max": 1}  # on a narrow terminal
-SATURATED = 0.9  # of a core: from here on the load generator, not the broker, sets the pace
+SATURATED = 0.9  # CPU cores: above this, the load generator is the bottleneck, not the broker
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,7 +34,7 @@ def bench(
             "--to",
             metavar="URL",
             envvar=CLIENT_VARIABLE,
-            help="Address of the broker to measure.  [default: a broker that it starts]",
+            help="Address of the broker to measure.  [default: start one]",
         ),
     ] = None,
     protocol: Annotated[
@@ -48,9 +48,7 @@ def bench(
         ),
     ] = None,
     clients: Annotated[int, typer.Option(metavar="N", min=1, help="Number of clients.")] = 4,
-    workers: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Number of workers, which reply with the request.")
-    ] = 8,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Number of workers. They echo the request.")] = 8,
     credit: Annotated[
         int, typer.Option(metavar="N", min=1, help="Calls that each worker holds at a time; over MDP always 1.")
     ] = 1,
@@ -63,8 +61,7 @@ def bench(
 ) -> None:
     """Measure throughput and latency of a broker with its own clients and workers.
 
-    Without `--to` (and without `POLYDOMO_TO`) it starts a broker for the measurement, and also reports the CPU time that the broker
-    spent per request.
+    Without `--to` and `POLYDOMO_TO`, it starts a broker for the measurement, and also reports the broker's CPU time per request.
 
     **Examples**
 
@@ -117,7 +114,7 @@ async def measure(url: str | None, loads: "list[Load]") -> "list[Outcome]":
 
 @contextlib.contextmanager
 def progress_bar(load: "Load") -> "Iterator[Progress]":
-    """A progress bar on a terminal, removed at the end; nothing elsewhere."""
+    """A progress bar, removed at the end. Shown only on a terminal."""
     if not sys.stderr.isatty():
         yield lambda seconds: None
         return
@@ -161,7 +158,7 @@ def report(outcomes: "list[Outcome]") -> None:
     show(columns, rows)
     if any(outcome.own_cpu > SATURATED for outcome in outcomes):
         typer.echo(
-            "The clients of this command were at the limit of their one core: the broker may be faster than this.",
+            "The benchmark's clients used up their CPU core, so the broker may be faster than shown.",
             err=True,
         )
 
@@ -176,7 +173,7 @@ def as_csv(outcomes: "list[Outcome]") -> str:
 
 
 def record(outcome: "Outcome") -> dict[str, object]:
-    """One row for programs: numbers without units in the values, times in microseconds."""
+    """One row of machine-readable output: numbers without units, times in microseconds."""
     load = outcome.load
     cpu = cpu_per_request(outcome)
     answered = bool(outcome.latencies)

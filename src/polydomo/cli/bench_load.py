@@ -1,7 +1,7 @@
-"""The load of ``polydomo bench``: clients in this process, workers in a second, and a broker in a third if none was named.
+"""The load of ``polydomo bench``: clients in this process, workers in a second, and a broker in a third unless ``--to`` names one.
 
-Each client keeps a number of calls outstanding and begins the next when one ends. So a slow broker receives fewer requests, and
-the latencies are those of a loaded broker. A ``Guard`` ends the other processes if this one is killed.
+Each client keeps a fixed number of calls outstanding and starts the next when one ends (a closed loop). So a slow broker receives
+fewer requests, and the latencies are those of a loaded broker. A ``Guard`` ends the other processes if this one is killed.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from polydomo.client.aio import AsyncClient
 from polydomo.errors import CallError, ConnectionLost, PolydomoError
 from polydomo.protocols.registry import worker_end
 
-WARM_UP = 0.5  # seconds before counting begins, at most, and at most a tenth of the duration
+WARM_UP = 0.5  # maximum warm-up in seconds; it is also at most a tenth of the duration
 SETUP_TIME = 15.0  # seconds for a broker or workers to start
-PAUSE = 0.05  # seconds a call waits after a failure: a broker that is gone must not be asked a thousand times a second
+PAUSE = 0.05  # seconds between a failed call and the next one, so that clients do not hammer a broker that is gone
 
-Progress = Callable[[float], None]  # called with the seconds of the load that have passed since the last call
+Progress = Callable[[float], None]  # called with the seconds passed since the previous call
 
 
 @dataclass
@@ -51,17 +51,17 @@ class Outcome:
     load: Load
     latencies: "array[float]" = field(
         default_factory=lambda: array("d")
-    )  # seconds, of calls answered within the duration
+    )  # seconds, for calls answered within the duration
     errors: Counter[str] = field(default_factory=Counter)
-    own_cpu: float = 0.0  # seconds this process computed, as a part of the duration
-    broker_cpu: float | None = None  # seconds the broker computed, where it is ours to look at
+    own_cpu: float = 0.0  # CPU time of this process as a fraction of the duration
+    broker_cpu: float | None = None  # CPU seconds of the broker, if this command started it
 
     @property
     def rate(self) -> float:
         return len(self.latencies) / self.load.duration
 
     def percentiles(self, *parts: float) -> list[float]:
-        """The latencies, in seconds, that these parts of all calls did not pass (nearest rank)."""
+        """Latency percentiles in seconds (nearest rank)."""
         if not self.latencies:
             return [float("nan")] * len(parts)
         ordered = sorted(self.latencies)
@@ -73,10 +73,10 @@ class Target:
     """The broker under load."""
 
     url: str
-    pid: int | None = None  # None: it is not ours
+    pid: int | None = None  # None: this command did not start it
 
     def cpu(self) -> float | None:
-        """Seconds it has computed so far, where the system tells."""
+        """CPU seconds used so far, if the system reports them."""
         if self.pid is None:
             return None
         try:
@@ -88,13 +88,13 @@ class Target:
 
 @contextlib.asynccontextmanager
 async def own_broker(guard: Guard) -> AsyncIterator[Target]:
-    """A broker for this measurement, in a process of its own, on a port that the system chooses."""
+    """Starts a broker for this measurement in a separate process, on a port that the system chooses."""
     with tempfile.TemporaryDirectory(prefix="polydomo-bench-") as data:
         words = ["up", "--listen", "tcp://127.0.0.1:0", "--data", data, "--log-json", "--log-level", "info"]
         async with program(guard, *words) as process:
             assert process.stderr is not None
             url = await asyncio.wait_for(_listening(process.stderr), SETUP_TIME)
-            draining = asyncio.ensure_future(process.stderr.read())  # a full pipe would stop the broker
+            draining = asyncio.ensure_future(process.stderr.read())  # a full pipe would block the broker
             try:
                 yield Target(url, process.pid)
             finally:
@@ -114,7 +114,7 @@ async def _listening(log: asyncio.StreamReader) -> str:
 
 @contextlib.asynccontextmanager
 async def program(guard: Guard, *words: str) -> "AsyncIterator[asyncio.subprocess.Process]":
-    """Runs another ``polydomo`` and ends it on the way out. It has a session of its own, so that Ctrl-C reaches it only through us."""
+    """Runs another ``polydomo`` process and ends it on exit. It runs in a separate session, so Ctrl-C does not reach it directly."""
     guard.start()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -139,7 +139,7 @@ async def program(guard: Guard, *words: str) -> "AsyncIterator[asyncio.subproces
 
 
 async def run(target: Target, load: Load, progress: Progress, guard: Guard) -> Outcome:
-    """Puts one load on the broker and measures."""
+    """Runs one load against the broker and measures it."""
     service = f"bench.{secrets.token_hex(4)}"
     words = ["work", service, "--echo", "--to", target.url, "--protocol", load.protocol]
     held = load.credit if worker_end(load.protocol).slots > 1 else 1

@@ -1,4 +1,4 @@
-"""The journal of the broker that ``polydomo up`` runs: opened if it is configured and possible, ticked by the loop, closed at the end."""
+"""The journal of the broker that ``polydomo up`` runs: opens it if configured, ticks it from the event loop, closes it at shutdown."""
 
 import asyncio
 import errno
@@ -31,9 +31,9 @@ NEEDED = ("numpy", "pyarrow")
 
 
 class NoJournal(NamedTuple):
-    """No journal is kept although it is the default, for a reason."""
+    """Why no journal is kept although the default settings ask for one."""
 
-    level: int  # of the line that says so
+    level: int  # log level of the message
     why: str
 
 
@@ -49,21 +49,21 @@ class BrokerJournal:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, server: BrokerServer) -> None:
-        """In the running loop, before the broker listens."""
+        """Starts the journal; called in the event loop before the broker listens."""
         from polydomo.journal.chunk import Run
         from polydomo.journal.tap import Tap
 
         broker = server.broker
         if self.journal is not None:
-            # pyarrow takes the better part of a second of CPU: before anybody is served rather than while they are. Where that fails (no
-            # file descriptor left), the writer tries again.
+            # Importing pyarrow takes most of a second of CPU, so do it before the broker accepts connections. If it fails (no file
+            # descriptor left), the writer tries again.
             with suppress(Exception):
                 import_module("polydomo.journal.parquet")
             broker.now = time.monotonic()
             try:
                 self.journal.attach(broker)
                 server.find_story = self._find_story
-            except RuntimeError as error:  # its thread cannot be started
+            except RuntimeError as error:  # the writer thread cannot be started
                 raise SettingError(f"cannot start the journal: {error}; {REMEDIES[errno.EAGAIN]}") from None
         self._tap = Tap(broker, self.recorder, Run("", 0, broker.wall, max_body=JOURNAL_BODY), self._bodies)
         self._server = server
@@ -71,7 +71,7 @@ class BrokerJournal:
         self._timer = self._loop.call_later(JOURNAL_TICK, self._tick)
 
     async def _find_story(self, request: str) -> "dict[str, object] | None":
-        """The story of a request that has ended. What is in memory is written first."""
+        """The story of a finished request. Flushes rows in memory to disk first."""
         from polydomo.journal.reader import Reader
         from polydomo.journal.story_row import find_story
 
@@ -88,46 +88,46 @@ class BrokerJournal:
         return await self._loop.run_in_executor(None, lambda: find_story(Reader([directory]), request))
 
     def tell(self) -> None:
-        """Once the broker listens: logs why no journal is kept although it is the default."""
+        """Logs why no journal is kept although the default asks for one; called once the broker listens."""
         if self._without is not None:
             logs.say(LOG, self._without.level, "no journal is kept", why=self._without.why)
 
     def _tick(self) -> None:
-        self._server.wake()  # what the tap says is sent at the end of this turn
+        self._server.wake()  # tap events are sent at the end of this turn
         try:
             if self.journal is not None:
                 self.journal.tick(eager=False)
             self._tap.tick()
         except PolydomoError as error:
-            logs.say(LOG, logging.CRITICAL, "the broker stops: its data directory is lost", why=str(error))
+            logs.say(LOG, logging.CRITICAL, "stopping the broker: the data directory is gone", why=str(error))
             os.kill(os.getpid(), signal.SIGTERM)
             return
         except Exception:
-            logs.trouble(LOG, "internal error", during="handing over to the journal")
+            logs.trouble(LOG, "internal error", during="writing to the journal")
         self._timer = self._loop.call_later(JOURNAL_TICK, self._tick)
 
     async def end(self) -> None:
-        """Writes what is left. The loop goes on meanwhile, so that a second signal is handled."""
+        """Writes the remaining rows. The event loop keeps running, so a second signal is still handled."""
         if self._timer is not None:
             self._timer.cancel()
         if self.journal is not None:
-            self._server.broker.record_to(EventLog())  # what is still said goes to the log alone
+            self._server.broker.record_to(EventLog())  # from here on, events go to the log only
             journal, self.journal = self.journal, None
             try:
                 await asyncio.get_running_loop().run_in_executor(None, journal.stop)
-            except RuntimeError:  # no thread can be started
+            except RuntimeError:  # a thread cannot be started
                 journal.stop()
 
 
 @contextmanager
 def open_journal(settings: Settings) -> Iterator[BrokerJournal]:
-    """The journal that the settings ask for. Raises SettingError if it was asked for explicitly and cannot be opened."""
+    """Opens the journal that the settings ask for. Raises SettingError if it was set explicitly and cannot be opened."""
     bodies = frozenset(encoded(name) for name in settings.journal.bodies)
     kept = BrokerJournal(_open(settings, bodies), bodies)
     try:
         yield kept
     finally:
-        if kept.journal is not None:  # the broker did not start, or something went wrong
+        if kept.journal is not None:  # the broker failed to start, or stopped on an error
             kept.journal.stop("the broker ended early")
 
 
@@ -140,7 +140,7 @@ def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | NoJournal 
     if missing:
         remedy = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed (pip install 'polydomo[journal]')"
         if asked != DEFAULT:
-            raise SettingError(f"journal.level ({asked}): {wanted.level} cannot be had, {remedy}")
+            raise SettingError(f"journal.level ({asked}): the journal cannot record {wanted.level}: {remedy}")
         return NoJournal(logging.INFO, remedy)
     from polydomo.journal.journal import Journal
     from polydomo.journal.levels import Levels
@@ -168,7 +168,7 @@ def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | NoJournal 
     except SettingError as error:
         if asked != DEFAULT:
             raise
-        return NoJournal(logging.WARNING, str(error))  # a second broker here runs without
+        return NoJournal(logging.WARNING, str(error))  # a second broker in the same directory runs without a journal
 
 
 def encoded(name: str) -> bytes:

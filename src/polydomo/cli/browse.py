@@ -1,4 +1,4 @@
-"""``polydomo open``: the broker's dashboard in a browser."""
+"""``polydomo open``: opens the broker's dashboard in a browser."""
 
 import urllib.error
 import urllib.request
@@ -11,7 +11,7 @@ from polydomo.cli import options
 from polydomo.cli.options import To
 from polydomo.errors import NotConnected, SettingError
 
-LOOK_TIME = 3.0  # seconds in which a broker must answer
+LOOK_TIME = 3.0  # seconds to wait for an answer from the broker
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,13 +20,13 @@ def add_to(app: typer.Typer) -> None:
 
 def open_dashboard(
     to: To = None,
-    show: Annotated[bool, typer.Option("--print", help="Print the address and open nothing.")] = False,
+    show: Annotated[bool, typer.Option("--print", help="Print the address instead of opening a browser.")] = False,
 ) -> None:
     """Open the broker's dashboard in a browser.
 
-    Where there is access control, the address carries a code with which the page logs in as you, once and within a minute.
+    If access control is on, the address contains a login code. It logs the page in as you, works once, and expires after a minute.
 
-    Ends with status 5 if no broker answers.
+    Exits with status 5 if no broker answers.
 
     **Examples**
 
@@ -41,11 +41,11 @@ def open_dashboard(
     with needs_broker(url):
         check(page)
     code = ask(to, "login", LOOK_TIME).get("code", "")
-    if code:  # there is access control: the page logs in with a code that is good once, for a minute
+    if code:  # access control is on: the page logs in with a single-use code that expires after a minute
         page += f"#token={code}"
     typer.echo(page)
     if not show and not webbrowser.open(page):
-        typer.echo("no browser could be started here: open the address yourself", err=True)
+        typer.echo("cannot start a browser; open the address above in one", err=True)
 
 
 def page_of(url: str) -> str:
@@ -60,11 +60,11 @@ def page_of(url: str) -> str:
 
 
 def check(page: str) -> None:
-    """Raises NotConnected if no broker answers there."""
+    """Raises NotConnected if no broker answers at the address."""
     try:
         with urllib.request.urlopen(f"{page}healthz", timeout=LOOK_TIME):
             pass
     except urllib.error.HTTPError:
-        pass  # it answers; a certificate or a token is the browser's business
+        pass  # the broker answers; the browser handles certificates and tokens
     except (OSError, ValueError) as error:
         raise NotConnected(f"{page}: {getattr(error, 'reason', error)}") from None

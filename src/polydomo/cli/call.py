@@ -1,4 +1,4 @@
-"""``polydomo call``: one call from the shell."""
+"""``polydomo call``: calls a service from the shell."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from polydomo.client.message import Result
 
 STDIN = "-"
-HINT_TIME = 0.5  # seconds in which a broker may tell what it has, so that a misspelt name can be put right
+HINT_TIME = 0.5  # seconds to wait for the list of services, from which a misspelt name is corrected
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,44 +34,43 @@ def call(
     ],
     body: Annotated[
         list[str] | None,
-        typer.Argument(metavar="BODY", help="Body of the request, one frame each; - reads standard input."),
+        typer.Argument(metavar="BODY", help="Frames of the request body; - reads standard input."),
     ] = None,
     to: To = None,
     protocol: Protocol = None,
-    timeout: Annotated[float, options.time_option("How long the call may take in all, such as 500ms or 5s.")] = 30.0,
+    timeout: Annotated[float, options.time_option("Timeout of the whole call, such as 500ms or 5s.")] = 30.0,
     wait: Annotated[
         float, options.time_option("How long to wait for a worker if none offers the service.", least=0.0)
     ] = 1.0,
     ask: Annotated[
         bool,
         typer.Option(
-            "--ask/--no-ask", help="Ask the broker whether a worker offers the service; some brokers cannot tell."
+            "--ask/--no-ask",
+            help="Ask the broker whether a worker offers the service. Some brokers do not support this.",
         ),
     ] = True,
     type_size: TypeSize = None,
     frame0: Frame0 = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(
-            "--header", metavar="NAME[:VALUE]", help="eMQP: a header of the request; may be given several times."
-        ),
+        typer.Option("--header", metavar="NAME[:VALUE]", help="eMQP: a header of the request; repeatable."),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the reply unchanged.")] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Write a JSON object per reply; a frame that is not text is in base64.")
+        bool, typer.Option("--json", help="Write one JSON object per reply; binary frames are base64.")
     ] = False,
 ) -> None:
-    """Call a service and print its reply; partial replies are printed as they come.
+    """Call a service and print its reply. Partial replies are printed as they arrive.
 
     Each frame is printed as a line of text. With `--raw` the bytes are written unchanged.
 
-    Ends with status 0 if the call was answered, 1 if it failed, 2 if a flag is wrong, 3 if it timed out, 4 if no worker offers
+    Exits with status 0 if the call succeeded, 1 if it failed, 2 if a flag is invalid, 3 if it timed out, 4 if no worker offers
     the service, 5 if no broker answers or the connection broke.
 
     **Examples**
 
     - `polydomo call echo hello`
-    - `polydomo call add a=1 b=2`: arguments by name, for a service that has a schema
+    - `polydomo call add a=1 b=2`: named arguments, for a service that has a schema
     - `polydomo call resize - --raw <in.png >out.png`
     - `polydomo call sum 1 2 3 --protocol mdp2 --timeout 5`
     - `polydomo call mail "$letter" --protocol emqp --header retry-count:2`
@@ -107,7 +106,7 @@ def call(
 
 
 def read_body(words: list[str]) -> list[bytes]:
-    """The frames of the body. Without arguments it is one empty frame, which every protocol can carry."""
+    """The frames of the body. Without arguments, it is one empty frame, which every protocol can carry."""
     from polydomo.errors import SettingError
 
     if words.count(STDIN) > 1:
@@ -124,9 +123,9 @@ async def replies(
     ask: bool,
     to: str = "",
 ) -> "AsyncIterator[Result]":
-    """The replies as they come. If none came after ``wait`` seconds, the broker is asked whether a worker offers the service.
+    """Yields the replies as they arrive. If there is none after ``wait`` seconds, asks the broker whether a worker offers the service.
 
-    So a call of a service whose worker is just starting succeeds, and a call of a misspelt name does not wait for its timeout.
+    So a call succeeds if the service's worker is just starting, and a misspelt name fails before the timeout.
     """
     stream = client.stream(service, *frames, headers=headers)
     try:
@@ -146,23 +145,23 @@ async def replies(
 
 
 async def refuse_unknown(client: "AsyncClient", service: bytes, first: "asyncio.Future[Result]", to: str) -> None:
-    """Raises NoSuchService unless a worker offers the service or a reply has come."""
+    """Raises NoSuchService unless a worker offers the service or a reply has arrived."""
     from polydomo.errors import NoSuchService, PolydomoError
 
     try:
         offered = await client.offered(service)
     except PolydomoError:
-        return  # a broker without MMI cannot tell: the outcome of the call will
+        return  # a broker without MMI cannot answer; wait for the call itself
     if not offered and not first.done():
         name = service.decode(errors="backslashreplace")
         near = difflib.get_close_matches(name, await names(client), 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"`polydomo services{to}` lists the services that are offered"
+        hint = f"did you mean {near[0]!r}?" if near else f"`polydomo services{to}` lists the available services"
         if not first.done():
             raise NoSuchService(f"no worker offers {name!r}; {hint}")
 
 
 async def names(client: "AsyncClient") -> list[str]:
-    """The names of all services that have workers; none if the broker is another one and cannot list them."""
+    """The names of all services that have workers; empty if the broker is not polydomo and cannot list them."""
     from polydomo.errors import PolydomoError
 
     try:
@@ -184,7 +183,7 @@ def write_raw(part: "Result") -> None:
 
 
 def write_text(part: "Result") -> None:
-    """A line for each frame. A terminal gets control characters other than line ends and tabs escaped; a pipe gets the text unchanged.
+    """Prints one line per frame. On a terminal, control characters other than line ends and tabs are escaped; in a pipe, nothing is.
 
     An Arrow IPC stream is printed as a table.
     """
@@ -199,11 +198,11 @@ def write_text(part: "Result") -> None:
     sys.stdout.buffer.flush()
 
 
-ARROW = b"\xff\xff\xff\xff"  # what an Arrow IPC stream begins with; no UTF-8 text does
+ARROW = b"\xff\xff\xff\xff"  # the first bytes of an Arrow IPC stream; they are not valid UTF-8
 
 
 def write_table(frame: bytes) -> bool:
-    """False if it is no Arrow IPC stream, or cannot be read here."""
+    """Prints the frame as a table. Returns False if it is not an Arrow IPC stream, or pyarrow cannot read it."""
     try:
         import pyarrow as pa
 

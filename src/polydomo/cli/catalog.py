@@ -1,6 +1,6 @@
 """``polydomo catalog`` and ``polydomo register``: the catalog of services, over DBP.
 
-They work with any broker that speaks DBP; of ours they see the services of all protocols.
+They work with any broker that speaks DBP. With polydomo, they also see the services of the other protocols.
 """
 
 import asyncio
@@ -33,15 +33,15 @@ def add_to(app: typer.Typer) -> None:
 
 def catalog(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Services to look up; without any, all.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Services to look up.  [default: all]")
     ] = None,
     to: To = None,
     json: Json = False,
     timeout: Timeout = 5.0,
 ) -> None:
-    """List the services of the catalog, or look some up by name, over DBP.
+    """List the services in the catalog, or look up services by name, over DBP.
 
-    Ends with status 4 if a name is not in the catalog.
+    Exits with status 4 if a name is not in the catalog.
 
     **Examples**
 
@@ -71,7 +71,7 @@ async def look(url: str, names: list[str], timeout: float) -> "tuple[dict[str, o
 
 
 def cells(name: str, entry: object) -> list[str]:
-    """What there is to say of a service in one line. Everybody writes into its own entry what it likes."""
+    """A one-line summary of a service. The entry's contents are chosen by the peer that registered it."""
     told: dict[str, Any] = entry if isinstance(entry, dict) else {}
     ip, port = told.get("ip"), told.get("port")
     address = told.get("address") or (f"{ip}:{port}" if ip and port else ip or "")
@@ -88,21 +88,21 @@ def register(
             metavar="IP", help="Its IP address.  [default: the address of this machine as the broker sees it]"
         ),
     ] = None,
-    function: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
-    beat: Annotated[float, options.time_option("Time between heartbeats; 0: none.", least=0.0)] = 5.0,
+    function: Annotated[str, typer.Option(metavar="TEXT", help="Description of the service.")] = "",
+    beat: Annotated[float, options.time_option("Time between heartbeats; 0 sends none.", least=0.0)] = 5.0,
     udp: Annotated[
-        bool, typer.Option("--udp", help="Send heartbeats by UDP while the broker's broadcasts arrive.")
+        bool, typer.Option("--udp", help="Send heartbeats over UDP as long as the broker's broadcasts arrive.")
     ] = False,
     udp_port: Annotated[
-        int, typer.Option(metavar="PORT", min=1, max=65535, help="UDP port where the broadcasts arrive.")
+        int, typer.Option(metavar="PORT", min=1, max=65535, help="UDP port of the broker's broadcasts.")
     ] = DBP_BROADCAST_PORT,
     to: To = None,
     timeout: Timeout = 5.0,
 ) -> None:
-    """Enter a service into the catalog over DBP, and keep it there with heartbeats until SIGTERM or Ctrl-C.
+    """Register a service in the catalog over DBP, and keep it registered with heartbeats until SIGTERM or Ctrl-C.
 
-    The service itself runs elsewhere. Where the broker is lost, it is registered again once one is back. Ends with status 1 if the broker
-    denies it.
+    The service itself runs elsewhere. If the connection to the broker is lost, the command registers the service again once a
+    broker is back. Exits with status 1 if the broker rejects the registration.
 
     **Examples**
 
@@ -125,7 +125,7 @@ async def stay(url: str, information: dict[str, object], timeout: float, udp_por
     from polydomo.wire.address import DISCOVER, Address
 
     class Person(catalog.RegistrationObserver):
-        """Whoever started the command: is told each change once."""
+        """Reports each change to the user once."""
 
         missing = False
 

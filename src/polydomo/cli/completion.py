@@ -1,4 +1,4 @@
-"""``polydomo completion`` and ``polydomo man``: a completion script for a shell, and a man page, made from the commands themselves."""
+"""``polydomo completion`` and ``polydomo man``: a shell completion script and a man page, generated from the commands."""
 
 import asyncio
 import os
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TYPER = "typer.completion"  # does not name what it exports
-VARIABLE = "_POLYDOMO_COMPLETE"  # set by the scripts when they ask for completions
+VARIABLE = "_POLYDOMO_COMPLETE"  # set by the completion scripts
 SHELLS = ("bash", "zsh", "fish", "powershell")
-ASK_TIME = 0.5  # seconds that a broker has to name its services: a person waits at the prompt
+ASK_TIME = 0.5  # seconds to wait for the broker's list of services; short, because the user is waiting at the prompt
 
 
 def add_to(app: typer.Typer) -> None:
@@ -27,12 +27,12 @@ def add_to(app: typer.Typer) -> None:
 def completion(
     shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"{', '.join(SHELLS[:-1])} or {SHELLS[-1]}.")],
 ) -> None:
-    """Print a script that makes a shell complete commands, options and the names of services.
+    """Print a shell completion script for commands, options and service names.
 
     **Examples**
 
-    - `source <(polydomo completion bash)`: for this shell; write it to `~/.bashrc` for all
-    - `polydomo completion zsh > ~/.zfunc/_polydomo`: with `fpath+=~/.zfunc` before `compinit` in `~/.zshrc`
+    - `source <(polydomo completion bash)`: for this shell; add the line to `~/.bashrc` for all shells
+    - `polydomo completion zsh > ~/.zfunc/_polydomo`: needs `fpath+=~/.zfunc` before `compinit` in `~/.zshrc`
     - `polydomo completion fish > ~/.config/fish/completions/polydomo.fish`
     """
     from polydomo.errors import SettingError
@@ -44,7 +44,7 @@ def completion(
 
 
 def service_names(ctx: Any, incomplete: str) -> list[str]:
-    """Completes the name of a service with those that the broker has workers for. No broker: no names."""
+    """Completes a service name from the services that have workers. Without a broker there are no completions."""
     from polydomo.cli import options
     from polydomo.cli.inspection import fetch
 
@@ -52,12 +52,12 @@ def service_names(ctx: Any, incomplete: str) -> list[str]:
         url = options.address(ctx.params.get("to"))
         rows = asyncio.run(asyncio.wait_for(fetch(url, "services", ASK_TIME), ASK_TIME))
         return sorted(row["name"] for row in rows if row["workers"] and row["name"].startswith(incomplete))
-    except Exception:  # whatever it is, a shell that completes must not show it
+    except Exception:  # an error must not appear in the middle of a command line
         return []
 
 
 def manual() -> None:
-    """Print the man page, in the format of man(7).
+    """Print the man page in man(7) format.
 
     **Examples**
 
@@ -103,8 +103,8 @@ def page(group: Any) -> "Iterator[str]":
 
 STATUSES = (
     ("0", "It worked."),
-    ("1", "The call failed, or something else did."),
-    ("2", "A flag, a setting or an address is wrong, or the broker cannot start."),
+    ("1", "The call failed, or another error occurred."),
+    ("2", "A flag, a setting or an address is invalid, or the broker cannot start."),
     ("3", "No reply arrived in time."),
     ("4", "No worker offers the service."),
     ("5", "No broker answers, or the connection broke."),
@@ -146,7 +146,7 @@ def _text(help_text: str) -> "Iterator[str]":
 
 
 def _plain(text: str) -> str:
-    """Without the marks of Markdown."""
+    """Removes Markdown markup."""
     return re.sub(r"\*\*(.+?)\*\*", r"\1", text).replace("`", "")
 
 

@@ -1,4 +1,4 @@
-"""``polydomo config``: every setting, its value, and where that came from."""
+"""``polydomo config``: lists every setting, its value, and the source of the value."""
 
 from typing import Annotated
 
@@ -17,10 +17,10 @@ def config(
     config: Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")] = None,
     json: Json = False,
 ) -> None:
-    """List all settings: value, default, where the value came from, and what it is for.
+    """List all settings with value, default, source and description.
 
-    It reads the file, the `POLYDOMO_*` variables and the flags as `polydomo up` does, so it also tells whether they are
-    right: status 2 and one line if not.
+    It reads the file, the `POLYDOMO_*` variables and the flags as `polydomo up` does, so it also validates them: if one is
+    invalid, it prints an error and exits with status 2.
 
     **Examples**
 

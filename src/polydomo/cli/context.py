@@ -1,4 +1,4 @@
-"""``polydomo context``: a broker's address and keys under a name."""
+"""``polydomo context``: saves a broker's address and keys under a name."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ def save(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The context's name.")],
     to: To = None,
 ) -> None:
-    """Save an address and what is needed to be let in there; the files themselves stay where they are.
+    """Save a broker's address and your credentials for it. Key files are not copied.
 
     Commands use it with `--context NAME` or `POLYDOMO_CONTEXT=NAME`, programs with `Client(context="NAME")`.
 
@@ -35,7 +35,7 @@ def save(
     from polydomo.errors import SettingError
 
     if security.chosen.pop("context", None) is not None:
-        raise SettingError("--context: a context is saved from an address and files, not from another context")
+        raise SettingError("--context: cannot be used with `context save`; give --to and the key files")
     url = security.target(to)
     made = security.given()
     path = contexts.save(
@@ -44,7 +44,7 @@ def save(
             url, _place(made.key), _place(made.server_key), _place(made.ca), _place(made.cert), made.user, made.token
         ),
     )
-    typer.echo(f"{path} is written; use it with --context {name}")
+    typer.echo(f"Wrote {path}; use it with --context {name}")
 
 
 def list_contexts(json: Json = False) -> None:
@@ -61,12 +61,12 @@ def list_contexts(json: Json = False) -> None:
 
 
 def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="The context's name.")]) -> None:
-    """Forget a context; the files it names stay."""
+    """Remove a context. The key files it refers to are kept."""
     from polydomo.client import contexts
 
     contexts.remove(name)
 
 
 def _place(value: str) -> str:
-    """A file's name becomes its whole path, since the context is used from other directories; a key stays as it is."""
+    """Makes a file name absolute, because the context is used from other directories. A key is returned unchanged."""
     return str(Path(value).resolve()) if value and Path(value).is_file() else value

@@ -1,4 +1,4 @@
-"""Orders to a running broker: ``pause``, ``resume`` and ``drain``."""
+"""``pause``, ``resume`` and ``drain``: control a running broker."""
 
 from typing import Annotated, Any
 
@@ -10,7 +10,9 @@ from polydomo.cli.render import show_json
 Row = dict[str, Any]
 
 Service = Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service.")]
-Target = Annotated[str, typer.Argument(metavar="WORKER|SERVICE", help="A worker's name or number (w7), or a service.")]
+Target = Annotated[
+    str, typer.Argument(metavar="WORKER|SERVICE", help="Name or number (w7) of a worker, or name of a service.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def order(to: str | None, what: str, header: Row, timeout: float) -> Row:
-    """Sends an order to the broker. Raises CallFailed."""
+    """Sends a control command to the broker. Raises CallFailed."""
     from polydomo.cli.jobs import with_client
 
     row: Row = with_client(to, timeout, lambda client: client.jobs.order(what, header, timeout))
@@ -28,9 +30,9 @@ def order(to: str | None, what: str, header: Row, timeout: float) -> Row:
 
 
 def pause(service: Service, to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """Pause a service: its requests and jobs wait, without expiry, until `polydomo resume`.
+    """Pause a service: its requests and jobs stay queued, without expiring, until `polydomo resume`.
 
-    Workers finish what they have.
+    Workers finish the requests they are running.
 
     **Examples**
 
@@ -51,7 +53,9 @@ def resume(target: Target, to: To = None, json: Json = False, timeout: Timeout =
 
 
 def drain(target: Target, to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """Drain a worker: it gets no more requests, finishes what it has, and stays connected. Or a service: it takes no new requests.
+    """Drain a worker or a service.
+
+    A drained worker gets no new requests, finishes its running ones, and stays connected. A drained service rejects new requests.
 
     **Examples**
 
@@ -63,7 +67,7 @@ def drain(target: Target, to: To = None, json: Json = False, timeout: Timeout = 
 
 
 def order_either(to: str | None, what: str, target: str, timeout: float) -> Row:
-    """A worker of this name is meant, if there is one; else the service."""
+    """Applies to the worker of this name if there is one, otherwise to the service."""
     from polydomo.errors import NoSuchJob
 
     try:
@@ -78,7 +82,7 @@ def print_result(row: Row, json: bool) -> None:
     elif "workers" in row:
         for worker in row["workers"]:
             name = f"{worker['worker']} ({worker['name']})" if worker["name"] else worker["worker"]
-            state = f"draining, {worker['held']} running" if worker["draining"] else "takes requests again"
+            state = f"draining, {worker['held']} running" if worker["draining"] else "accepts requests again"
             typer.echo(f"{name}: {state}")
     else:
         state = "paused" if row["paused"] else "drained" if row["drained"] else "serving"

@@ -1,4 +1,4 @@
-"""``polydomo discover``: the brokers whose beacons can be heard."""
+"""``polydomo discover``: lists the brokers whose beacons arrive."""
 
 import asyncio
 from typing import Annotated
@@ -22,9 +22,9 @@ def discover(
     port: Annotated[int, typer.Option(metavar="PORT", min=1, max=65535, help="UDP port to listen on.")] = BEACON_PORT,
     json: Json = False,
 ) -> None:
-    """List the brokers whose beacon arrives (`polydomo up --beacon`).
+    """List brokers that broadcast a beacon (`polydomo up --beacon`).
 
-    Ends with status 5 if none is heard. Clients and workers find a broker the same way with `--to discover://`.
+    Exits with status 5 if no beacon arrives. Clients and workers find a broker the same way with `--to discover://`.
 
     **Examples**
 
@@ -39,7 +39,7 @@ def discover(
     heard = asyncio.run(discovery.listen(seconds, Address(DISCOVER, "*", port)))
     if not heard:
         raise NotConnected(
-            f"no broker's beacon was heard on UDP port {port} within {seconds:g} s; start one with `polydomo up --beacon`"
+            f"no beacon arrived on UDP port {port} within {seconds:g} s; start a broker with `polydomo up --beacon`"
         )
     rows = [{"address": str(found.address), "beacons": found.count} for found in heard]
     if json:

@@ -1,4 +1,4 @@
-"""How a command ends: exit statuses for scripts, and one clear line instead of a traceback."""
+"""Exit statuses of commands, and one-line error messages instead of tracebacks."""
 
 import asyncio
 import errno
@@ -26,20 +26,20 @@ from polydomo.errors import (
 )
 
 OK = 0
-FAILED = 1  # the call failed, or something else did
-USAGE = 2  # a flag, a setting or an address is wrong, or the broker cannot start
+FAILED = 1  # the call failed, or another error occurred
+USAGE = 2  # a flag, a setting or an address is invalid, or the broker cannot start
 TIMEOUT = 3
 NO_SERVICE = 4
 LOST = 5  # no broker answers, or the connection broke
-INTERRUPTED = 130  # Ctrl-C, as shells say it
+INTERRUPTED = 130  # Ctrl-C, by the convention of shells
 
 AGAIN = 0.5  # seconds between two attempts to reach a broker that is gone
 
-VALUE_OPTIONAL = {"--beacon": "on"}  # options whose value may be left out, and what they mean then
+VALUE_OPTIONAL = {"--beacon": "on"}  # options whose value is optional, and the value if it is left out
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the output has no room left
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the output device is full
 
-# Texts of systems and asyncio if no program listens: "no broker answers" says the same.
+# What operating systems and asyncio report if no program listens. "no broker answers" says the same.
 NOBODY = ("refused", "No such file", "Connect call failed")
 
 
@@ -56,14 +56,14 @@ def status_of(error: PolydomoError) -> int:
 
 
 def print_error(text: str) -> None:
-    """One line on standard error, whatever the text holds."""
+    """Prints one line on standard error. Control characters in the text are escaped."""
     line = " ".join(text.split())
     typer.echo(f"polydomo: {''.join(c if c.isprintable() else repr(c)[1:-1] for c in line)}", err=True)
 
 
 @contextmanager
 def needs_broker(url: str) -> Iterator[None]:
-    """Inside, a broker that cannot be reached is an error that says what to do."""
+    """Adds advice to the error that is raised inside if the broker cannot be reached."""
     try:
         yield
     except NotConnected as error:
@@ -71,13 +71,13 @@ def needs_broker(url: str) -> Iterator[None]:
 
 
 def following(url: str) -> None:
-    """Tells a person at a terminal that the command waits for events."""
+    """On a terminal, prints that the command is waiting for events."""
     if sys.stdout.isatty() and sys.stderr.isatty():
-        print_error(f"following {url}; Ctrl-C ends it")
+        print_error(f"following {url}; press Ctrl-C to stop")
 
 
 async def through_restarts(follow: Callable[[], Awaitable[None]]) -> None:
-    """Calls ``follow`` until it returns. The first connection must succeed; one that is lost later is reported and made again."""
+    """Calls ``follow`` until it returns. The first connection must succeed; a later loss is reported, and the command reconnects."""
     connected = False
     while True:
         try:
@@ -88,12 +88,12 @@ async def through_restarts(follow: Callable[[], Awaitable[None]]) -> None:
                 raise
         except ConnectionLost as error:
             connected = True
-            print_error(f"{error}; waiting for it")
+            print_error(f"{error}; waiting for the broker")
         await asyncio.sleep(AGAIN)
 
 
 def lost(url: str, error: PolydomoError) -> str:
-    """Why a broker that was there does not answer any more, without the system's own words for it."""
+    """Why a broker stopped answering, without the operating system's wording."""
     if isinstance(error, NotConnected):
         return no_answer(url, str(error))
     return str(error)
@@ -130,7 +130,7 @@ def not_there(url: str, why: str = "") -> str:
 
 
 def typed() -> str:
-    """What to type for this command: its name, or its path if a shell would not find it (``make up`` runs it from .venv)."""
+    """The command as the user types it: its name, or its path if it is not on PATH (``make up`` runs it from .venv)."""
     beside = Path(sys.executable).with_name("polydomo")
     if shutil.which("polydomo") or not beside.exists():
         return "polydomo"
@@ -139,18 +139,18 @@ def typed() -> str:
 
 
 def misuse(error: Any, ctx: Any = None) -> str:
-    """The message for a wrong command line; empty if the error is another one.
+    """The message for an invalid command line; empty for any other error.
 
-    Which class it has depends on typer's version: typer brings its own copy of click, or uses click's.
+    The exception's class depends on the version of typer, which either vendors click or imports it.
     """
     kinds = [kind.__name__ for kind in type(error).__mro__]
     if "UsageError" not in kinds or "NoArgsIsHelpError" in kinds:
         return ""
     text: str = error.format_message()
     path = error.ctx.command_path if error.ctx is not None else "polydomo"
-    if error.ctx is None and ctx is not None and ctx.invoked_subcommand:  # the parser of a subcommand does not name it
+    if error.ctx is None and ctx is not None and ctx.invoked_subcommand:  # click's parser does not name the subcommand
         path += f" {ctx.invoked_subcommand}"
-    return f"{text.rstrip('.')}{'' if text.endswith('?') else ';'} `{path} --help` explains it"
+    return f"{text.rstrip('.')}{' See' if text.endswith('?') else '; see'} `{path} --help`"
 
 
 class Commands(TyperGroup):
@@ -187,7 +187,7 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            give_up_output()  # `polydomo workers | head`: the reader has ended
+            give_up_output()  # `polydomo workers | head`: the reader has exited
             raise typer.Exit(OK) from None
         except OSError as error:
             if error.errno not in FULL:
@@ -215,13 +215,13 @@ def with_optional_values(args: list[str]) -> list[str]:
 
 
 def give_up_output() -> None:
-    """Discards the rest of the output: Python flushes standard output once more when it exits."""
+    """Discards the rest of the output, because Python flushes standard output again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def open_streams() -> None:
-    """Opens /dev/null for standard streams that are closed. Otherwise the first sockets would get their numbers, and libuv aborts when
-    it closes one of those."""
+    """Opens /dev/null for standard streams that are closed. Otherwise the first sockets would get descriptors 0 to 2, and libuv
+    aborts when it closes one of those."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
@@ -229,14 +229,14 @@ def open_streams() -> None:
 
 
 def write_anything() -> None:
-    """On a terminal or pipe that is not UTF-8, characters that it cannot show are replaced: no service name may end a command."""
+    """Replaces characters that the output encoding cannot represent, so that a service name cannot make a command fail."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
             stream.reconfigure(errors="replace" if stream.isatty() else "backslashreplace")
 
 
 def without_values(params: Any) -> Any:
-    """Keeps the help from saying that a flag takes a value, or which Python type an argument has."""
+    """Hides the value names of flags and the Python types of arguments in the help."""
     for param in params:
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""

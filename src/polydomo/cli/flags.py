@@ -1,4 +1,4 @@
-"""Settings from the command line: the usual ones are options of their own, and every other key is a flag too.
+"""Settings from the command line: common settings are declared options, and every other key is accepted as a flag too.
 
 ``limits.max_message`` is ``--limits-max-message``, in ``up`` as in ``config``.
 """
@@ -16,15 +16,15 @@ SHORT = {"--beacon": "dbp.beacon"}  # short names of flags
 
 
 def load(config: str | None, options: Mapping[str, object], rest: list[str]) -> settings.Settings:
-    """All settings, from file, variables and flags; ``rest`` are the flags that have no option of their own."""
+    """All settings from file, environment variables and flags. ``rest`` holds the flags that are not declared options."""
     environ = {name: value for name, value in os.environ.items() if name not in (CLIENT_VARIABLE, *VARIABLES)}
     return settings.load(config, environ, {**options, **read(rest)})
 
 
 def read(rest: list[str]) -> dict[str, str]:
-    """``--limits-max-message 16MiB`` and ``--limits-max-message=16MiB`` by key; a flag that is true or false needs no value.
+    """Parses ``--limits-max-message 16MiB`` and ``--limits-max-message=16MiB``, by key. A boolean flag needs no value.
 
-    One that takes several values may be given several times, like ``--listen``.
+    A flag that takes several values may be repeated, like ``--listen``.
     """
     keys = {settings.flag_of(key): key for key in settings.KINDS} | SHORT
     found: dict[str, str] = {}
@@ -34,12 +34,12 @@ def read(rest: list[str]) -> dict[str, str]:
         if not name.startswith("--"):
             raise SettingError(f"{word!r} is not a flag; `polydomo config` lists all settings")
         if name not in keys:
-            raise SettingError(f"flag {name}: there is no such setting{_nearest(name, keys)}")
+            raise SettingError(f"flag {name}: unknown setting{_nearest(name, keys)}")
         key = keys[name]
         if not given:
             value = "true" if isinstance(settings.KINDS[key], Flag) else next(words, "")
             if not value:
-                raise SettingError(f"flag {name}: its value is missing")
+                raise SettingError(f"flag {name}: the value is missing")
         found[key] = f"{found[key]},{value}" if key in found and isinstance(settings.KINDS[key], TextList) else value
     return found
 

@@ -1,8 +1,8 @@
-"""Ends the programs that ``polydomo work`` and ``polydomo bench`` run when the command itself is killed.
+"""Kills the programs that ``polydomo work`` and ``polydomo bench`` started if the command itself is killed.
 
-A process that receives SIGKILL cannot stop the programs it runs. So it starts one small shell beside itself, and every program reports
-its process id to that shell through a pipe before it begins. The pipe closes when the process ends, however it ends; the shell
-then kills the process groups that are still running.
+A process that receives SIGKILL cannot stop its child programs. So it starts a small shell, and every program writes its process id to
+that shell through a pipe before it runs. The pipe closes when the process ends, for whatever reason; the shell then kills the process
+groups that are still running.
 """
 
 import os
@@ -28,7 +28,7 @@ for each in $running; do kill -9 "-$each" || kill -9 "$each"; done
 
 
 class Guard:
-    """Watches over the programs of one process."""
+    """Tracks the programs that one process runs."""
 
     def __init__(self) -> None:
         self._shell: subprocess.Popen[bytes] | None = None
@@ -42,21 +42,21 @@ class Guard:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C at the worker's terminal must not end it
+                start_new_session=True,  # Ctrl-C at the worker's terminal must not stop the shell
             )
             assert self._shell.stdin is not None
             self._pipe = self._shell.stdin.fileno()
 
     def enter(self) -> None:
-        """Called in the child process between fork and exec: from here on the program does not outlive the worker."""
+        """Called in the child process between fork and exec. From here on, the program does not outlive the worker."""
         os.write(self._pipe, b"+ %d\n" % os.getpid())
 
     def ended(self, pid: int) -> None:
-        """The program has ended: its process id may be used again."""
+        """The program has ended, so its process id may be reused."""
         self._say(b"- %d\n" % pid)
 
     def failed(self) -> None:
-        """A program could not be executed, and its process id is not known: the shell forgets every process that is gone."""
+        """A program could not be executed and its process id is unknown: the shell drops every process that no longer exists."""
         self._say(b"? 0\n")
 
     def _say(self, line: bytes) -> None:
@@ -66,7 +66,7 @@ class Guard:
             pass  # the shell never started, or was killed
 
     def close(self) -> None:
-        """The worker leaves in order."""
+        """Called on a normal exit of the worker."""
         if self._shell is not None and self._shell.stdin is not None:
             self._shell.stdin.close()
             self._shell.wait()

@@ -1,7 +1,7 @@
 """``services``, ``workers``, ``requests``, ``clients`` and ``status``: inspect a running broker.
 
-The broker answers reserved services on its port, as MMI does. These commands call them over MDP/0.1, which every broker of the family
-answers, whatever the settings of the other protocols are.
+The broker answers reserved services, as MMI does. These commands call them over MDP/0.1, which works whatever the settings of the
+other protocols are.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from polydomo.cli.render import Column, clock, latency, local, show, show_json, 
 
 Row = dict[str, Any]
 
-Gone = Annotated[bool, typer.Option("--gone", help="List those that disconnected recently instead, and why.")]
+Gone = Annotated[bool, typer.Option("--gone", help="List recently disconnected ones instead, with the reason.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def services(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """List the services: their workers, queues and counts.
+    """List the services with their workers, queues and counts.
 
     **Examples**
 
@@ -43,7 +43,7 @@ def services(to: To = None, gone: Gone = False, json: Json = False, timeout: Tim
 
 
 def workers(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """List the workers: protocol, services, state, failures and latency.
+    """List the workers with protocol, services, state, failures and latency.
 
     **Examples**
 
@@ -63,7 +63,7 @@ def requests(
     timeout: Timeout = 5.0,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Show finished requests of this time span, from the journal, such as 10m."),
+        typer.Option(metavar="TIME", help="Show requests that finished within this time span, such as 10m."),
     ] = None,
     service: Annotated[str | None, typer.Option(metavar="NAME", help="Show finished requests of this service.")] = None,
     outcome: Annotated[
@@ -76,15 +76,13 @@ def requests(
         str | None,
         typer.Option(metavar="TIME", help="Show finished requests that took at least this long, such as 500ms."),
     ] = None,
-    most: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Show at most N finished requests, the last ones.")
-    ] = 100,
+    most: Annotated[int, typer.Option(metavar="N", min=1, help="Show at most the last N finished requests.")] = 100,
     journal: journal_search.Directory = None,
 ) -> None:
-    """List the requests that are queued or running, and why they wait. With any filter, list finished requests instead.
+    """List queued and running requests, and why they wait. With a filter, list finished requests instead.
 
-    It also lists requests that a worker still runs although their client has gone (`abandoned`). Finished requests come from the
-    broker's journal, up to this moment; `polydomo trace` shows every step of one.
+    The list includes requests that a worker still runs although the client has disconnected (`abandoned`). Finished requests are
+    read from the broker's journal; `polydomo trace` shows every step of one request.
 
     **Examples**
 
@@ -107,7 +105,7 @@ def requests(
 
 
 def clients(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """List the connections that are not workers, including that of this command.
+    """List the connections that are not workers, including the connection of this command.
 
     **Examples**
 
@@ -120,7 +118,9 @@ def clients(to: To = None, gone: Gone = False, json: Json = False, timeout: Time
 
 
 def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """Show the status of the broker. Ends with status 5 if no broker answers, so that scripts can wait for one.
+    """Show the status of the broker.
+
+    Exits with status 5 if no broker answers, so that scripts can wait for one.
 
     **Examples**
 
@@ -156,7 +156,7 @@ def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
 
 
 def memory_text(memory: Row) -> str:
-    """What is held for peers, of what limit, and the largest kinds of it."""
+    """Memory held for peers, its limit, and the largest categories."""
     if not memory:
         return "-"
     kinds = {kind: count for kind, count in memory.items() if kind not in ("limit", "total") and count}
@@ -183,7 +183,7 @@ def listing(
 
 
 def departed(to: str | None, kind: str, json: bool, timeout: float) -> None:
-    """Prints those that disconnected recently, the last first."""
+    """Prints recently disconnected peers, the latest first."""
     rows: list[Row] = list(reversed(ask(to, "gone", timeout)[kind]))
     if json:
         show_json(rows)
@@ -193,17 +193,17 @@ def departed(to: str | None, kind: str, json: bool, timeout: float) -> None:
 
 def journal_text(journal: Row) -> str:
     """
-    >>> journal_told({"level": "off"})
+    >>> journal_text({"level": "off"})
     'off'
-    >>> journal_told({"level": "requests", "directory": "/data/journal", "rows": 7, "dropped": 0, "trouble": ""})
+    >>> journal_text({"level": "requests", "directory": "/data/journal", "rows": 7, "dropped": 0, "trouble": ""})
     'requests, in /data/journal'
-    >>> journal_told({"level": "requests", "directory": "/data/journal", "rows": 7, "dropped": 5, "trouble": "No space left on device"})
-    'requests, in /data/journal; 5 rows were lost; cannot be written: No space left on device'
+    >>> journal_text({"level": "requests", "directory": "/data/journal", "rows": 7, "dropped": 5, "trouble": "No space left on device"})
+    'requests, in /data/journal; 5 rows lost; cannot be written: No space left on device'
     """
     text: str = journal["level"]
     if "directory" in journal:
         text += f", in {journal['directory']}"
-        text += f"; {journal['dropped']} rows were lost" if journal["dropped"] else ""
+        text += f"; {journal['dropped']} rows lost" if journal["dropped"] else ""
         text += f"; cannot be written: {journal['trouble']}" if journal["trouble"] else ""
     return text
 
@@ -218,7 +218,7 @@ def with_parts(count: int, parts: dict[str, int]) -> str:
 
 
 def ask(to: str | None, what: str, timeout: float, question: str = "") -> Any:
-    """The broker's answer to the reserved service ``polydomo.<what>``."""
+    """Calls the reserved service ``polydomo.<what>`` and returns the answer."""
     from polydomo.cli.exits import needs_broker
 
     url = options.address(to)
@@ -227,7 +227,7 @@ def ask(to: str | None, what: str, timeout: float, question: str = "") -> Any:
 
 
 async def fetch(url: str, what: str, timeout: float, question: str = "") -> Any:
-    """The broker's answer to one of its reserved services: a list or a JSON object."""
+    """Calls a reserved service of the broker and returns the decoded JSON answer."""
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import CallFailed, CallTimeout
 
@@ -241,7 +241,7 @@ async def fetch(url: str, what: str, timeout: float, question: str = "") -> Any:
     except ValueError:
         answer = None
     if not isinstance(answer, list | dict):  # another broker's "501"
-        raise CallFailed("not-implemented", f"{url} does not know polydomo.{what}; is it a polydomo broker?")
+        raise CallFailed("not-implemented", f"{url} does not support polydomo.{what}; is it a polydomo broker?")
     return answer
 
 
@@ -304,13 +304,15 @@ def service_cells(row: Row) -> list[str]:
 def jobs_text(jobs: Row) -> str:
     """
     >>> phases = {"delayed": 1, "queued": 2, "running": 0, "recording": 0}
-    >>> jobs_told({"leads": True, "leader": "", "open": phases, "done": 7, "dead": 1, "schedules": 2})
+    >>> jobs_text({"leads": True, "leader": "", "open": phases, "done": 7, "dead": 1, "schedules": 2})
     '3 open (1 delayed, 2 queued), 7 done, 1 dead, 2 schedules'
-    >>> jobs_told({"leads": False, "leader": "tcp://10.0.0.2:5246", "open": phases, "done": 0, "dead": 0, "schedules": 0})
-    'another broker leads, at tcp://10.0.0.2:5246'
+    >>> jobs_text({"leads": False, "leader": "tcp://10.0.0.2:5246", "open": phases, "done": 0, "dead": 0, "schedules": 0})
+    'another broker is the leader, at tcp://10.0.0.2:5246'
     """
     if not jobs["leads"]:
-        return f"another broker leads, at {jobs['leader']}" if jobs["leader"] else "the job store cannot be used"
+        return (
+            f"another broker is the leader, at {jobs['leader']}" if jobs["leader"] else "the job store is not available"
+        )
     open_jobs = with_parts(sum(jobs["open"].values()), jobs["open"]).replace(" (", " open (", 1)
     if "(" not in open_jobs:
         open_jobs += " open"

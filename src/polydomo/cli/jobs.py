@@ -22,25 +22,24 @@ Row = dict[str, Any]
 Timeout = Annotated[float, options.time_option("How long to wait for a broker that can answer.")]
 Service = Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service.")]
 Body = Annotated[
-    list[str] | None, typer.Argument(metavar="BODY", help="The request, one frame each; - reads standard input.")
+    list[str] | None, typer.Argument(metavar="BODY", help="Frames of the request body; - reads standard input.")
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id that `polydomo submit` printed.")]
 Priority = Annotated[int, typer.Option(metavar="N", help="Jobs with a higher priority run first.")]
 Retries = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="Attempts after the first.  [default: as the broker is set]")
+    int | None, typer.Option(metavar="N", min=0, help="Maximum number of retries.  [default: the broker's setting]")
 ]
 First = Annotated[
-    str | None, typer.Option("--backoff", metavar="TIME", help="Wait before the second attempt; it doubles each time.")
+    str | None,
+    typer.Option("--backoff", metavar="TIME", help="Delay before the first retry; it doubles with each retry."),
 ]
-RunTimeout = Annotated[str | None, typer.Option("--run-timeout", metavar="TIME", help="How long one attempt may take.")]
+RunTimeout = Annotated[str | None, typer.Option("--run-timeout", metavar="TIME", help="Timeout of each attempt.")]
 DeadId = Annotated[str | None, typer.Argument(metavar="ID", help="One dead job.")]
 OfService = Annotated[str | None, typer.Option("--service", metavar="NAME", help="All dead jobs of this service.")]
 All = Annotated[bool, typer.Option("--all", help="All dead jobs.")]
 
-dead_commands = typer.Typer(
-    invoke_without_command=True, help="List jobs that failed for good, and try them again or drop them."
-)
-schedule_commands = typer.Typer(no_args_is_help=True, help="Submit jobs by the clock: cron expressions and intervals.")
+dead_commands = typer.Typer(invoke_without_command=True, help="List jobs that failed permanently; retry or drop them.")
+schedule_commands = typer.Typer(no_args_is_help=True, help="Submit jobs on a schedule: cron expressions and intervals.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -54,7 +53,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def with_client(to: str | None, timeout: float, ask: "Callable[[AsyncClient], Awaitable[Any]]") -> Any:
-    """Runs one conversation with a broker. Any of several addresses will do."""
+    """Runs one exchange with a broker; tries each of the given addresses."""
     from polydomo.cli.exits import needs_broker
     from polydomo.client.aio import AsyncClient
 
@@ -69,7 +68,7 @@ def with_client(to: str | None, timeout: float, ask: "Callable[[AsyncClient], Aw
 
 
 def backoff(retries: int | None, first: str | None) -> Any:
-    """The retry policy that the flags stand for."""
+    """The retry policy from the flags."""
     from polydomo.protocols.backoff import Backoff
 
     wait = journal_search.seconds("--backoff", first)
@@ -85,25 +84,31 @@ def submit(
     body: Body = None,
     to: To = None,
     idempotency_key: Annotated[
-        str | None, typer.Option("--idempotency-key", metavar="TEXT", help="The same key is the same job.")
+        str | None,
+        typer.Option("--idempotency-key", metavar="TEXT", help="Submitting the same key again returns the same job."),
     ] = None,
-    delay: Annotated[str | None, typer.Option(metavar="TIME", help="Do not start before: 10m.")] = None,
-    at: Annotated[str | None, typer.Option(metavar="TIME", help="Do not start before: 2026-01-31T07:30+01:00.")] = None,
+    delay: Annotated[str | None, typer.Option(metavar="TIME", help="Earliest start, from now, such as 10m.")] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Earliest start, such as 2026-01-31T07:30+01:00.")
+    ] = None,
     priority: Priority = 0,
     ttl: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Do not start later than this after it is due.")
+        str | None,
+        typer.Option(metavar="TIME", help="Drop the job if it has not started within this time of being due."),
     ] = None,
     retries: Retries = None,
     first: First = None,
     run_timeout: RunTimeout = None,
-    wait: Annotated[float | None, options.time_option("Wait for the result, and print it.", least=0.0)] = None,
+    wait: Annotated[
+        float | None, options.time_option("Wait this long for the result, and print it.", least=0.0)
+    ] = None,
     json: Json = False,
     timeout: Timeout = 30.0,
 ) -> None:
-    """Submit a durable job, and print its id once the broker has stored it.
+    """Submit a durable job and print its id once the broker has stored it.
 
-    A stored job survives a crash of the broker and of its workers. It is tried again if it fails, and its result can be fetched with
-    `polydomo result`, from anywhere, until it is no longer kept.
+    A stored job survives crashes of the broker and of its workers. It is retried if it fails. Fetch the result with
+    `polydomo result`, from any client, until the result expires.
 
     **Examples**
 
@@ -145,13 +150,13 @@ def submit(
 def result(
     id: Id,
     to: To = None,
-    wait: Annotated[float, options.time_option("How long to wait for the result.", least=0.0)] = 0.0,
-    raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the result exactly as they came.")] = False,
+    wait: Annotated[float, options.time_option("Wait this long for the result.", least=0.0)] = 0.0,
+    raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the result unchanged.")] = False,
     timeout: Timeout = 30.0,
 ) -> None:
     """Print the result of a job.
 
-    Ends with status 1 if the job is dead or was cancelled, 3 if it has no result yet, 4 if there is no such job.
+    Exits with status 1 if the job is dead or was cancelled, 3 if it has no result yet, 4 if there is no such job.
 
     **Examples**
 
@@ -165,7 +170,7 @@ def result(
 def cancel(id: Id, to: To = None, json: Json = False, timeout: Timeout = 30.0) -> None:
     """Cancel a job, or an open request.
 
-    A worker that is running it may finish, but the result is dropped.
+    A worker that is already running it may finish, but the result is discarded.
 
     **Examples**
 
@@ -188,8 +193,8 @@ def jobs(
         str | None,
         typer.Option(metavar="WORD", help="delayed, queued, running, open (all of these), done, dead or cancelled."),
     ] = None,
-    service: Annotated[str | None, typer.Option(metavar="NAME", help="Of this service.")] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="At most N jobs.")] = 100,
+    service: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this service.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Show at most N jobs.")] = 100,
     json: Json = False,
     timeout: Timeout = 30.0,
 ) -> None:
@@ -254,7 +259,7 @@ def short(moment: str | None) -> str:
 
 
 def job(id: Id, to: To = None, json: Json = False, timeout: Timeout = 30.0) -> None:
-    """Show one job: where it is, and the story of its attempts.
+    """Show one job: its state and all its attempts.
 
     **Examples**
 
@@ -308,11 +313,11 @@ def dead(
     ctx: typer.Context,
     to: To = None,
     service: OfService = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="At most N jobs.")] = 100,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Show at most N jobs.")] = 100,
     json: Json = False,
     timeout: Timeout = 30.0,
 ) -> None:
-    """List jobs that failed for good, and try them again or drop them.
+    """List jobs that failed permanently; retry or drop them.
 
     **Examples**
 
@@ -333,7 +338,7 @@ def dead_retry(
     json: Json = False,
     timeout: Timeout = 30.0,
 ) -> None:
-    """Try dead jobs again, from their first attempt."""
+    """Retry dead jobs, starting again at the first attempt."""
     change_dead("retry", "retried", id, service, all, to, json, timeout)
 
 
@@ -354,7 +359,7 @@ def change_dead(
     what: str, done: str, id: str | None, service: str | None, all: bool, to: str | None, json: bool, timeout: float
 ) -> None:
     if sum((id is not None, service is not None, all)) != 1:
-        raise SettingError(f"dead {what}: name one of ID, --service NAME and --all")
+        raise SettingError(f"dead {what}: give one of ID, --service NAME and --all")
     found: Row = with_client(to, timeout, lambda client: client.jobs.dead(what, id, service, all, timeout))
     if json:
         show_json(found)
@@ -374,12 +379,15 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.
 @schedule_commands.command("add")
 def schedule_add(
     name: Name,
-    when: Annotated[str, typer.Argument(metavar="WHEN", help='A cron expression, or an interval such as "every 30s".')],
+    when: Annotated[str, typer.Argument(metavar="WHEN", help='Cron expression, or interval such as "every 30s".')],
     service: Service,
     body: Body = None,
     zone: Annotated[str, typer.Option(metavar="ZONE", help="Time zone of the cron expression.")] = "UTC",
     missed: Annotated[
-        str, typer.Option(metavar="WORD", help="A run missed while no broker was up: made up `once`, or `skip`.")
+        str,
+        typer.Option(
+            metavar="WORD", help="What to do about runs missed while no broker was up: run `once`, or `skip`."
+        ),
     ] = "once",
     priority: Priority = 0,
     retries: Retries = None,
@@ -389,7 +397,7 @@ def schedule_add(
     json: Json = False,
     timeout: Timeout = 30.0,
 ) -> None:
-    """Submit a job again and again; a schedule of the same name is replaced.
+    """Add a schedule that submits a job repeatedly. It replaces a schedule of the same name.
 
     **Examples**
 
@@ -421,7 +429,7 @@ def schedule_add(
 
 @schedule_commands.command("ls")
 def schedule_ls(to: To = None, json: Json = False, timeout: Timeout = 30.0) -> None:
-    """List the schedules, and when each is due."""
+    """List the schedules and their next runs."""
     rows = with_client(to, timeout, lambda client: client.jobs.ask("schedules", {}, None, timeout))[0]["schedules"]
     if json:
         show_json(rows)
@@ -452,13 +460,13 @@ def schedule_ls(to: To = None, json: Json = False, timeout: Timeout = 30.0) -> N
 
 @schedule_commands.command("rm")
 def schedule_rm(name: Name, to: To = None, timeout: Timeout = 30.0) -> None:
-    """Remove a schedule. Jobs that it has submitted stay."""
+    """Remove a schedule. Jobs it has already submitted are kept."""
     with_client(to, timeout, lambda client: client.jobs.ask("unschedule", {"name": name}, None, timeout))
     typer.echo(f"removed {name}")
 
 
 @schedule_commands.command("run")
 def schedule_run(name: Name, to: To = None, timeout: Timeout = 30.0) -> None:
-    """Submit a job of a schedule now, besides its times, and print its id."""
+    """Submit a schedule's job now, in addition to its planned runs, and print the job's id."""
     row = with_client(to, timeout, lambda client: client.jobs.ask("fire", {"name": name}, None, timeout))[0]
     typer.echo(row["job"])

@@ -1,6 +1,6 @@
 """``polydomo trace``, and the search for finished requests in the journal (``polydomo requests --since``).
 
-A running broker is asked where its journal is, and to write what it has in memory to the disk, so that the newest rows are found too.
+A running broker is asked where its journal is, and to flush its rows in memory to disk, so that the newest rows are found too.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-FLUSH_TIME = 5.0  # seconds that a broker may take to put its memory to the disk
+FLUSH_TIME = 5.0  # seconds to wait for the broker to flush its journal to disk
 NUMBERED = {"client": "c", "worker": "w"}  # columns that number connections and workers
 DEFAULT_DATA = Path("polydomo-data")
 
 Directory = Annotated[
     Path | None,
-    typer.Option("--journal", metavar="DIR", help="Directory of the journal; without it, the broker is asked."),
+    typer.Option("--journal", metavar="DIR", help="Directory of the journal.  [default: ask the broker]"),
 ]
 
 
@@ -83,7 +83,7 @@ def trace(
     print_problems(found.reader)
     if story is None:
         earlier = (
-            "" if since is not None else "; a number means a request of the last run, so give the id of an earlier one"
+            "" if since is not None else "; a number refers to the broker's last run, use the id for earlier requests"
         )
         raise PolydomoError(f"the journal in {found.directory} has no rows of a request or job {request}{earlier}")
     if json:
@@ -122,7 +122,7 @@ def lines(story: "Story") -> list[str]:
 
 @dataclass
 class RequestFilter:
-    """Which finished requests are wanted; None: any."""
+    """Filters for finished requests; None matches any."""
 
     since: float | None = None  # seconds ago
     service: str | None = None
@@ -135,7 +135,7 @@ class RequestFilter:
 
 
 def search(reader: "Reader", wanted: RequestFilter) -> list[Row]:
-    """The newest matching requests, the oldest of them first."""
+    """The newest matching requests, in order of time."""
     import pyarrow.compute as pc
 
     from polydomo.journal import schema
@@ -229,7 +229,7 @@ def _outcomes() -> tuple[str, ...]:
 
 
 def finished_row(row: Row) -> Row:
-    """A row of the journal in the form that all JSON of this command line has."""
+    """A row of the journal in the JSON form that all commands print."""
     made: Row = {}
     for name, value in row.items():
         if isinstance(value, datetime):
@@ -249,11 +249,11 @@ def finished_row(row: Row) -> Row:
 class OpenedJournal:
     reader: "Reader"
     directory: Path
-    run: int = 0  # the run under way, where a broker was asked
+    run: int = 0  # the current run, if a broker was asked
 
 
 def find(journal: Path | None, to: str | None) -> OpenedJournal:
-    """The journal to read: the one named, the broker's, or, if no broker answers, that of a broker started in this directory."""
+    """The journal to read: ``--journal``, the broker's, or, if no broker answers, the one in ./polydomo-data."""
     try:
         from polydomo.journal.reader import Reader
     except ImportError:
@@ -274,7 +274,7 @@ def find(journal: Path | None, to: str | None) -> OpenedJournal:
     directory = Path(status["directory"])
     if not directory.is_dir():
         raise PolydomoError(
-            f"the journal of {url} is in {directory} on its own machine; look there, with --journal {directory}"
+            f"the journal of {url} is in {directory} on another machine; run this command there with --journal {directory}"
         )
     if status["trouble"]:
         typer.echo(
@@ -287,18 +287,18 @@ def find(journal: Path | None, to: str | None) -> OpenedJournal:
 
 
 def _journal_in(directory: Path) -> Path:
-    """The directory itself, or the one inside a broker's data directory."""
+    """The directory itself, or the journal directory inside it if it is a broker's data directory."""
     for candidate in (directory, directory / "journal"):
         if any(candidate.glob("kind=*")):
             return candidate
     if not directory.is_dir():
-        raise SettingError(f"--journal: there is no directory {directory}")
-    typer.echo(f"polydomo: there is nothing of a journal in {directory} yet", err=True)
+        raise SettingError(f"--journal: no such directory: {directory}")
+    typer.echo(f"polydomo: the journal in {directory} is still empty", err=True)
     return directory
 
 
 async def _flushed(url: str) -> Row:
-    """The status of the broker's journal, once everything recorded so far is on the disk."""
+    """The status of the broker's journal, after everything recorded so far has been written to disk."""
     from polydomo.client.aio import AsyncClient
 
     async with AsyncClient(url, "mdp1", timeout=FLUSH_TIME, connect_timeout=options.connect_time(url)) as client:
@@ -310,7 +310,9 @@ async def _flushed(url: str) -> Row:
             except (CallTimeout, ValueError):
                 status = None
             if not isinstance(status, dict):
-                raise CallFailed("not-implemented", f"{url} does not know polydomo.journal; is it a polydomo broker?")
+                raise CallFailed(
+                    "not-implemented", f"{url} does not support polydomo.journal; is it a polydomo broker?"
+                )
             wanted = wanted or status.get("rows", 0)
             if status.get("safe", 0) >= wanted or status.get("trouble") or time.monotonic() >= end:
                 return status

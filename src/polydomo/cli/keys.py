@@ -1,4 +1,4 @@
-"""``polydomo keys``: keys and tokens for the access file."""
+"""``polydomo keys``: creates keys and tokens for the access file."""
 
 import hashlib
 import re
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-keys_app = typer.Typer(help="Make keys and tokens for access control.", no_args_is_help=True)
+keys_app = typer.Typer(help="Create keys and tokens for access control.", no_args_is_help=True)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 
@@ -20,12 +20,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is: of a principal, or of the server.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Owner of the key: a principal, or the server.")],
     directory: Annotated[str, typer.Option("--dir", metavar="DIR", help="Where to write the two files.")] = ".",
 ) -> None:
-    """Make a CURVE key: `NAME.key`, which others may see, and `NAME.key_secret`, which only its owner may read.
+    """Create a CURVE key pair: `NAME.key` (public) and `NAME.key_secret` (secret, readable only by you).
 
-    The files are certificates as pyzmq's `zmq.auth` and CZMQ write and read them.
+    The files are in the certificate format of CZMQ and of pyzmq's `zmq.auth`.
 
     **Examples**
 
@@ -35,16 +35,16 @@ def new(
     from polydomo.keys import write_pair
 
     public, secret = write_pair(Path(directory), checked(name))
-    typer.echo(f"{public}  public: others need it to know {name}")
-    typer.echo(f"{secret}  secret: stays with {name}")
+    typer.echo(f"{public}  public: give it to peers, so that they can recognise {name}")
+    typer.echo(f"{secret}  secret: keep it with {name}")
 
 
 def token(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The principal whose token it is.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The principal that the token is for.")],
 ) -> None:
-    """Make a token for a principal: a bearer token over HTTP, or its password with PLAIN.
+    """Create a token for a principal: its bearer token over HTTP, and its password with PLAIN.
 
-    The token itself is printed once and kept nowhere. The access file has only its SHA-256.
+    The token is printed once and not stored. The access file contains only its SHA-256.
 
     **Examples**
 

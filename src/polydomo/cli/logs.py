@@ -1,4 +1,4 @@
-"""``polydomo logs``: the log records that the broker has collected, and new ones as they arrive."""
+"""``polydomo logs``: prints the log records that the broker has collected, and new ones as they arrive."""
 
 import asyncio
 import json as json_module
@@ -25,7 +25,7 @@ def add_to(app: typer.Typer) -> None:
 def logs(
     to: To = None,
     service: Annotated[str | None, typer.Option(metavar="NAME", help="Only records of this service.")] = None,
-    level: Annotated[str | None, typer.Option(metavar="LEVEL", help="Only records of this level and above.")] = None,
+    level: Annotated[str | None, typer.Option(metavar="LEVEL", help="Only records of this level or higher.")] = None,
     request: Annotated[
         str | None, typer.Option(metavar="REQUEST", help="Only records of this request, by its id or its number.")
     ] = None,
@@ -33,12 +33,12 @@ def logs(
     most: Annotated[
         int, typer.Option("--lines", "-n", metavar="N", min=0, max=1000, help="Show at most N collected records.")
     ] = 100,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     timeout: Timeout = 5.0,
 ) -> None:
-    """Show the log records that services have published, with the requests they belong to.
+    """Show the log records that services have published, with the request each belongs to.
 
-    With `--follow` it reconnects when the broker restarts; Ctrl-C ends it.
+    With `--follow` it reconnects when the broker restarts; press Ctrl-C to stop.
 
     **Examples**
 
@@ -121,11 +121,11 @@ async def show(url: str, wanted: RecordFilter, json: bool, timeout: float) -> No
 
 
 async def followed(url: str, wanted: RecordFilter, json: bool, timeout: float) -> None:
-    """Until the connection is lost. A broker that was restarted has no earlier records, and numbers records from 1."""
+    """Prints records until the connection is lost. A restarted broker has no earlier records and numbers records from 1."""
     from polydomo.cli.exits import following
     from polydomo.client.subscriber import AsyncSubscriber
 
-    # Subscribe first, then ask: records that arrive in between come twice and are printed once.
+    # Subscribe before asking for collected records. Records that arrive in between are received twice and printed once.
     async with AsyncSubscriber(url, "log.", connect_timeout=options.connect_time(url)) as subscriber:
         following(url)
         last = 0

@@ -1,6 +1,6 @@
 """``polydomo``: all commands.
 
-Each command imports what it needs when it runs, so that ``up`` carries no client library and ``call`` no broker.
+Each command imports what it needs when it runs: ``up`` does not import the client library, and ``call`` does not import the broker.
 """
 
 from typing import Annotated
@@ -63,7 +63,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def polydomo(
     version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -104,18 +104,18 @@ COMMANDS = (
 for group in COMMANDS:
     group.add_to(app)
 
-# The headings of the help, in this order.
+# The headings of the help, in order.
 PANELS = {
-    "A broker": ("up", "config", "discover"),
-    "Calling and serving": ("call", "work", "catalog", "register"),
+    "Broker": ("up", "config", "discover"),
+    "Call and serve": ("call", "work", "catalog", "register"),
     "Topics": ("publish", "subscribe"),
     "Durable jobs": ("submit", "result", "cancel", "jobs", "job", "dead", "schedule"),
     "Control": ("pause", "resume", "drain"),
-    "Inspecting": ("services", "workers", "requests", "clients", "status", "watch", "open", "logs", "memo"),
+    "Inspect": ("services", "workers", "requests", "clients", "status", "watch", "open", "logs", "memo"),
     "Journal and messages": ("trace", "tap", "spans", "replay", "journal"),
-    "Tables and reports, on Spark": ("pipeline", "query", "report", "spark"),
-    "Measuring": ("bench",),
-    "This command": ("completion", "man"),
+    "Tables and reports (Spark)": ("pipeline", "query", "report", "spark"),
+    "Benchmark": ("bench",),
+    "Shell integration": ("completion", "man"),
     "Access control": ("keys", "access", "context"),
 }
 

@@ -19,16 +19,16 @@ def maintain(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Remove the hours before this: 2026-01-31, 2026-01-31T07:00, or 90d for older than 90 days.",
+            help="Remove hours before this time: 2026-01-31, 2026-01-31T07:00, or 90d for older than 90 days.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be done.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
 ) -> None:
-    """Merge small files of the tables, and remove old hours.
+    """Merge the small files of the tables, and remove old hours.
 
-    Removed hours are not taken in again by later runs, even if the journal still has them. If the command is interrupted, run it
-    again: nothing is lost. It refuses to run while a run or a stream writes the tables.
+    Later runs do not load removed hours again, even if the journal still has them. If the command is interrupted, no data is lost:
+    run it again. It refuses to run while `pipeline run` or `pipeline stream` writes the tables.
 
     **Examples**
 

@@ -1,4 +1,4 @@
-"""``polydomo memo``: what is kept of memoised services."""
+"""``polydomo memo``: shows and removes stored replies of memoised services."""
 
 import json as jsons
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from polydomo.cli.render import Column, show, show_json, size
 
 Row = dict[str, Any]
 
-commands = typer.Typer(help="Show and remove kept replies of memoised services.", no_args_is_help=True)
+commands = typer.Typer(help="Show and remove stored replies of memoised services.", no_args_is_help=True)
 
 COLUMNS = [
     Column("service"),
@@ -27,12 +27,12 @@ def add_to(app: typer.Typer) -> None:
 
 @commands.callback()
 def memo() -> None:
-    """Show and remove kept replies of memoised services."""
+    """Show and remove stored replies of memoised services."""
 
 
 @commands.command()
 def ls(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """List the services of which replies are kept.
+    """List the services that have stored replies.
 
     **Examples**
 
@@ -51,12 +51,12 @@ def ls(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
 @commands.command()
 def rm(
     service: Annotated[
-        str, typer.Argument(metavar="SERVICE", help="Name of the service; `lint.*` is all that begin so.")
+        str, typer.Argument(metavar="SERVICE", help="Name of the service; `lint.*` matches all names with that prefix.")
     ],
     to: To = None,
     timeout: Timeout = 5.0,
 ) -> None:
-    """Remove the kept replies of a service: its next requests are run again.
+    """Remove the stored replies of a service, so that its next requests run again.
 
     **Examples**
 
@@ -69,7 +69,7 @@ def rm(
 
 @commands.command()
 def stats(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
-    """Show hits and misses, and how much is kept.
+    """Show hits, misses, and the size of the store.
 
     **Examples**
 
@@ -80,7 +80,7 @@ def stats(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         show_json(answer)
         return
     if not answer.get("services"):
-        typer.echo("no service is memoised; the setting memo.services names them")
+        typer.echo("no service is memoised; list services in the setting memo.services")
         return
     for name, value in answer.items():
         shown = ", ".join(value) if isinstance(value, list) else size(value) if name.endswith("_bytes") else value

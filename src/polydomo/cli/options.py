@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-CLIENT_VARIABLE = "POLYDOMO_TO"  # where clients and workers of this command line connect to; no setting of a broker
+CLIENT_VARIABLE = "POLYDOMO_TO"  # the address that commands connect to; not a setting of the broker
 
 To = Annotated[
     str | None,
@@ -26,12 +26,14 @@ TypeSize = Annotated[
     typer.Option(
         "--type-size",
         metavar="N",
-        help="DCP: bytes of the message type, 1 or 4; DagBox's own broker reads 4.  [default: 1]",
+        help="DCP: bytes of the message type, 1 or 4; the DagBox broker uses 4.  [default: 1]",
     ),
 ]
 Frame0 = Annotated[
     str | None,
-    typer.Option("--frame0", metavar="TEXT", help="MDX: frame 0 of every message, if the broker uses another."),
+    typer.Option(
+        "--frame0", metavar="TEXT", help="MDX: frame 0 of every message, if the broker does not use the default."
+    ),
 ]
 
 
@@ -55,8 +57,8 @@ def time_option(text: str, *names: str, least: float = 0.001) -> Any:
     return typer.Option(*names, metavar="TIME", parser=seconds(least), help=text)
 
 
-Timeout = Annotated[float, time_option("How long to wait for the answer, such as 500ms or 5s.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Timeout = Annotated[float, time_option("Timeout for the answer, such as 500ms or 5s.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def address(to: str | None) -> str:
@@ -78,7 +80,7 @@ def protocol_name(protocol: str | None) -> str:
     from polydomo.protocols import registry
 
     if protocol is not None and protocol.strip().lower() == "dbp":
-        raise SettingError("--protocol: dbp carries no requests; `polydomo catalog` and `polydomo register` speak it")
+        raise SettingError("--protocol: dbp has no requests; use `polydomo catalog` or `polydomo register`")
     try:
         return registry.find(protocol or registry.DEFAULT).name
     except SettingError as error:
@@ -86,33 +88,33 @@ def protocol_name(protocol: str | None) -> str:
 
 
 def of_protocol(protocol: str, type_size: int | None, frame0: str | None) -> dict[str, Any]:
-    """Options of a protocol, for brokers that differ from the document. Raises SettingError."""
+    """Options of a protocol, for brokers that deviate from the specification. Raises SettingError."""
     from polydomo.errors import SettingError
     from polydomo.protocols.dcp import TYPE_SIZES
 
     found: dict[str, Any] = {}
     if type_size is not None:
         if protocol != "dcp":
-            raise SettingError(f"--type-size: is for dcp, not for {protocol}")
+            raise SettingError(f"--type-size: only dcp has this option, not {protocol}")
         if type_size not in TYPE_SIZES:
             raise SettingError(f"--type-size: must be 1 or 4, not {type_size}")
         found["type_size"] = type_size
     if frame0 is not None:
         if protocol != "mdx":
-            raise SettingError(f"--frame0: is for mdx, not for {protocol}")
+            raise SettingError(f"--frame0: only mdx has this option, not {protocol}")
         found["header"] = os.fsencode(frame0)
     return found
 
 
 def headers_of(protocol: str, words: list[str]) -> dict[str, str]:
-    """The headers that ``NAME:VALUE`` and ``NAME`` stand for. Raises SettingError."""
+    """Parses headers written as ``NAME:VALUE`` or ``NAME``. Raises SettingError."""
     from polydomo.errors import SettingError
     from polydomo.protocols import registry
 
     found = {name.strip(): value.strip() for name, _, value in (word.partition(":") for word in words)}
     write = registry.find(protocol).headers
     if words and write is None:
-        raise SettingError(f"--header: is for emqp, not for {protocol}")
+        raise SettingError(f"--header: only emqp has headers, not {protocol}")
     if write is not None:
         try:
             write(found)
@@ -122,7 +124,7 @@ def headers_of(protocol: str, words: list[str]) -> dict[str, str]:
 
 
 def connect_time(url: str) -> float:
-    """How long to wait for a connection: a broker on this machine is there or not, one far away may be slow to answer."""
+    """How long to wait for a connection: short for this machine, longer for a remote broker."""
     from polydomo.limits import CONNECT_TIME, CONNECT_TIME_LOCAL
     from polydomo.wire.address import DISCOVER, is_loopback, parse_url
 

@@ -16,7 +16,7 @@ from polydomo.errors import PolydomoError, SettingError
 if TYPE_CHECKING:
     from polydomo.pipeline.executors import Executor
 
-BROKEN = 6  # exit status: rules were broken, and --strict was given
+BROKEN = 6  # exit status if the audit found violations and --strict was given
 
 Journals = Annotated[
     list[str],
@@ -24,33 +24,33 @@ Journals = Annotated[
         "--journal",
         "-j",
         metavar="DIR",
-        help="Directory of a journal; may be given several times, and be hdfs:// or s3a://.",
+        help="Directory of a journal, local, hdfs:// or s3a://; repeatable.",
     ),
 ]
 Tables = Annotated[
     str,
     typer.Option(
-        "--tables", "-t", metavar="DIR", help="Directory of the tables; each is a directory of Parquet of its own name."
+        "--tables", "-t", metavar="DIR", help="Directory of the tables; each table is a subdirectory of Parquet files."
     ),
 ]
 Since = Annotated[
     str | None,
     typer.Option(
-        metavar="TIME", help="Leave out what was before: 2026-01-31, 2026-01-31T07:30, or 2h for the last two hours."
+        metavar="TIME", help="Ignore requests before this time: 2026-01-31, 2026-01-31T07:30, or 2h for two hours ago."
     ),
 ]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what was after.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Ignore requests after this time.")]
 Master = Annotated[
-    str, typer.Option(metavar="URL", help="Cluster: spark://..., yarn or k8s://...; without it, this machine.")
+    str, typer.Option(metavar="URL", help="Cluster: spark://..., yarn or k8s://...  [default: this machine]")
 ]
-Remote = Annotated[str, typer.Option(metavar="URL", help="Spark Connect: sc://...")]
+Remote = Annotated[str, typer.Option(metavar="URL", help="Spark Connect server: sc://...")]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be given several times."),
+    typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; repeatable."),
 ]
 Format = Annotated[
     str,
-    typer.Option(metavar="NAME", help="Table format: parquet; or delta, iceberg if the Spark session has their jar."),
+    typer.Option(metavar="NAME", help="Table format: parquet, or delta or iceberg if the Spark session has the jar."),
 ]
 Ui = Annotated[bool, typer.Option("--ui", help="Start Spark's web interface, and print its address.")]
 Progress = Annotated[bool, typer.Option("--progress", help="Show Spark's progress bars.")]
@@ -59,7 +59,7 @@ Payloads = Annotated[
     typer.Option(
         "--payload",
         metavar="NAME=FORMAT",
-        help="Make a table of the payloads of a service or topic, such as 'sensors.*=json'; json or arrow.",
+        help="Build a table from the payloads of a service or topic, such as 'sensors.*=json'; json or arrow.",
     ),
 ]
 SettingsFile = Annotated[
@@ -69,7 +69,7 @@ SettingsFile = Annotated[
     ),
 ]
 
-commands = typer.Typer(no_args_is_help=True, help="Make tables, an audit and figures of the journal.")
+commands = typer.Typer(no_args_is_help=True, help="Build tables and an audit from the journal.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -90,21 +90,21 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="SERVICE=TIME:PERCENT",
-            help="Objective of a service, such as resize=200ms:99.9; * is any service.",
+            help="Latency objective of a service, such as resize=200ms:99.9; * is any service.",
         ),
     ] = None,
     payload: Payloads = None,
     settings: SettingsFile = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help=f"Exit with status {BROKEN} if the tables hold breaches of the rules.")
+        bool, typer.Option("--strict", help=f"Exit with status {BROKEN} if the audit found violations.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the verdict and problems.")] = False,
     ui: Ui = False,
     progress: Progress = False,
 ) -> None:
-    """Take new segments of the journal into the tables, and print the audit's verdict.
+    """Load new segments of the journal into the tables, and print the result of the audit.
 
-    Without --master and --remote, small batches are computed in this process and large ones on a local Spark session.
+    Without --master and --remote, small batches are computed in this process and large ones in a local Spark session.
 
     **Examples**
 
@@ -137,7 +137,7 @@ def run(
 def engine(
     master: str, remote: str, conf: dict[str, str], ui: bool, progress: bool, tell: "Callable[[str], None]"
 ) -> "Iterator[Executor]":
-    """Where the tasks run. A Spark session is started when the first plan needs one, and ended here."""
+    """Where the tasks run. A Spark session is started when the first plan needs one, and stopped on exit."""
     try:
         from polydomo.pipeline import session
         from polydomo.pipeline.executors import BySize, Executor, OnSpark
@@ -159,12 +159,12 @@ def engine(
     finally:
         if spark.started is not None:
             if session.saves_classes():
-                tell("saving the JVM's classes, so that later sessions start faster (once)")
+                tell("writing the JVM's class archive, so that later sessions start faster (once)")
             session.close(spark.started)
 
 
 def payloads_in(path: Path | None) -> list[str]:
-    """The table ``pipeline.payloads`` of a settings file, as the flag would have it."""
+    """The table ``pipeline.payloads`` of a settings file, in the form of the flag."""
     if path is None:
         return []
     try:
@@ -206,7 +206,7 @@ def seconds(text: str) -> float:
 
 
 def parse_time(text: str | None, flag: str, end: bool = False) -> datetime | None:
-    """A time given by the user, UTC unless it says otherwise. A date alone is its beginning, or its ``end``."""
+    """Parses a time, in UTC unless it has an offset. A date alone means the start of the day, or its end if ``end`` is set."""
     if text is None:
         return None
     try:

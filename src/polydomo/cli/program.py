@@ -1,4 +1,4 @@
-"""A program as a service: the request's body on its standard input, its standard output the reply."""
+"""Serves a service with a program: standard input is the request's body, standard output is the reply."""
 
 import asyncio
 import os
@@ -16,21 +16,21 @@ CHUNK = 256 * 1024  # bytes read from the program at a time
 
 
 class Program:
-    """Runs a program for each call; an exit status other than 0 is a failure, reported with the last line of its standard error.
+    """Runs a program for each call. A nonzero exit status fails the call with the last line of standard error.
 
-    The program runs in a session of its own, so that Ctrl-C lets it finish and everything it started ends with it. A ``Guard``
-    ends it if this process is killed.
+    The program runs in a separate session, so that Ctrl-C lets it finish and its child processes end with it. A ``Guard`` ends it
+    if this process is killed.
     """
 
     def __init__(self, words: list[str], on_error_line: Callable[[str], None] | None = None) -> None:
         self.words = words
-        self.on_error_line = on_error_line  # called with each line of standard error, while its call is served
-        self.running: set[int] = set()  # process ids, for an end that does not wait
-        self.starting = 0  # programs that may run already, and whose ids are not known yet
+        self.on_error_line = on_error_line  # called with each line of standard error during the call
+        self.running: set[int] = set()  # process ids, to kill them on immediate exit
+        self.starting = 0  # programs that may already run, but whose process ids are not known yet
         self.guard = Guard()
 
     async def whole(self, call: Call) -> bytes:
-        """The program's whole output as the one reply."""
+        """Returns the program's whole output as one reply."""
         output = bytearray()
         async for piece in self._run(call):
             output += piece
@@ -39,7 +39,7 @@ class Program:
         return bytes(output)
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:
-        """Each line of the output as a partial reply, as it comes."""
+        """Yields each line of the output as a partial reply."""
         rest = b""
         async for piece in self._run(call):
             *lines, rest = (rest + piece).split(b"\n")
@@ -51,7 +51,7 @@ class Program:
             yield rest
 
     def kill(self) -> None:
-        """Ends every program that runs, at once."""
+        """Kills all running programs."""
         for pid in self.running:
             _kill(pid)
 
@@ -105,13 +105,13 @@ async def _feed(process: asyncio.subprocess.Process, call: Call) -> None:
         process.stdin.writelines(call)
         await process.stdin.drain()
     except ConnectionError:
-        pass  # a program may leave its input unread
+        pass  # a program need not read its input
     finally:
         process.stdin.close()
 
 
 async def _last_line(process: asyncio.subprocess.Process, on_line: Callable[[str], None] | None) -> str:
-    """Passes standard error on, and returns its last line that is not empty."""
+    """Forwards standard error, and returns its last line that is not empty."""
     assert process.stderr is not None
     tail = rest = b""
     while piece := await process.stderr.read(CHUNK):
@@ -120,7 +120,7 @@ async def _last_line(process: asyncio.subprocess.Process, on_line: Callable[[str
         tail = (tail + piece)[-MAX_FAILURE_TEXT:]
         if on_line is not None:
             *whole, rest = (rest + piece).split(b"\n")
-            rest = rest[:MAX_LOG_RECORD]  # a program that never ends its line must not fill the memory
+            rest = rest[:MAX_LOG_RECORD]  # bound the memory for a program that never ends its line
             for each in whole:
                 _report(each, on_line)
     if on_line is not None:

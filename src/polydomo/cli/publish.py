@@ -29,17 +29,15 @@ def publish(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic of the message.")],
     body: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[BODY]...", help="Frames of the message; - is read from standard input."),
+        typer.Argument(metavar="[BODY]...", help="Frames of the message; - reads standard input."),
     ] = None,
     to: To = None,
-    lines: Annotated[
-        bool, typer.Option("--lines", help="Publish each line of standard input as a message, as it comes.")
-    ] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Publish each line of standard input as a message.")] = False,
 ) -> None:
     """Publish a message under a topic.
 
-    Subscribers whose prefix matches the topic receive it, and the broker keeps it as the last value of the topic. A message without a body
-    removes the last value. The command ends when the broker has been sent everything; there is no confirmation from subscribers.
+    Subscribers with a matching prefix receive it, and the broker keeps it as the topic's last value. A message without a body removes
+    the last value. The command exits once everything is sent to the broker; subscribers do not confirm delivery.
 
     **Examples**
 
@@ -51,7 +49,7 @@ def publish(
     from polydomo.errors import SettingError
 
     if lines and body:
-        raise SettingError("--lines: the messages come from standard input; leave BODY out")
+        raise SettingError("--lines: reads messages from standard input; remove BODY")
     if topic.startswith(OWN):
         raise SettingError(f"TOPIC: only the broker publishes under {OWN!r}")
     url = options.address(to)
@@ -87,7 +85,7 @@ async def one(frames: list[bytes]) -> AsyncIterator[list[bytes]]:
 
 
 async def lines_of_input() -> AsyncIterator[list[bytes]]:
-    """Each line of standard input, as it comes, without the end of the line."""
+    """Yields each line of standard input, without the line end."""
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.buffer.readline):
         yield [line.removesuffix(b"\n").removesuffix(b"\r")]
@@ -96,22 +94,22 @@ async def lines_of_input() -> AsyncIterator[list[bytes]]:
 def subscribe(
     prefix: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PREFIX]...", help="Beginnings of the topics to receive; none: all topics."),
+        typer.Argument(metavar="[PREFIX]...", help="Topic prefixes to subscribe to.  [default: all topics]"),
     ] = None,
     to: To = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", metavar="N", min=1, help="End after N messages.")
+        int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Exit after N messages.")
     ] = None,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Write the frames of each message as they are, without the topic.")
+        bool, typer.Option("--raw", help="Write the bytes of each message unchanged, without the topic.")
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Write a JSON object per message; a frame that is not text is in base64.")
+        bool, typer.Option("--json", help="Write one JSON object per message; binary frames are base64.")
     ] = False,
 ) -> None:
-    """Print the messages that are published under topics: first the last value of each topic, then new ones as they come.
+    """Print messages of topics: first the last value of each topic, then new messages as they arrive.
 
-    It reconnects when the broker restarts; Ctrl-C ends it.
+    It reconnects when the broker restarts; press Ctrl-C to stop.
 
     **Examples**
 
@@ -132,7 +130,7 @@ def subscribe(
 
 
 class Receiver:
-    """One connection after the other, until enough was printed."""
+    """Prints messages, reconnecting as needed, until the count is reached."""
 
     def __init__(self, url: str, prefixes: list[bytes], count: int | None, raw: bool, json: bool) -> None:
         self.url = url
@@ -166,7 +164,7 @@ class Receiver:
 
 
 def shown(frame: bytes) -> str:
-    """A frame on one line: control characters are escaped on a terminal, and line ends everywhere.
+    """Formats a frame on one line. Control characters are escaped on a terminal, line ends everywhere.
 
     >>> shown(b"snow\\n"), shown(b"\\xff")
     ('snow\\\\n', '\\\\xff')

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Answer = local_query.Answer | spark_query.Answer
 
-MOST = 1000  # rows of a table that a person may still read
+MOST = 1000  # maximum rows printed as a table
 ENGINES = ("auto", "duckdb", "spark")
 
 
@@ -37,7 +37,7 @@ def query(
         str,
         typer.Option(
             metavar="NAME",
-            help="What runs the query, and whose SQL it is: duckdb, or spark. auto: duckdb for tables of Parquet on this machine.",
+            help="SQL engine: duckdb or spark. auto uses duckdb for local Parquet tables.",
         ),
     ] = "auto",
     master: Master = "",
@@ -56,9 +56,9 @@ def query(
     - `polydomo query "SELECT count(*) FROM requests" -t hdfs:///tables --master yarn`
     """
     if json and csv:
-        raise SettingError("--json and --csv: give one of them")
+        raise SettingError("--json and --csv: choose one")
     if engine not in ENGINES:
-        raise SettingError(f"--engine: {engine!r} is none of {', '.join(ENGINES)}")
+        raise SettingError(f"--engine: must be one of {', '.join(ENGINES)}, not {engine!r}")
     settings = pairs(conf or [])
     if engine == "auto":
         on_spark = "://" in tables.removeprefix("file://") or bool(master or remote or settings) or format != "parquet"
@@ -83,7 +83,7 @@ def _by_duckdb(sql: str, tables: str) -> "Iterator[Answer]":
     try:
         yield there.ask(sql)
     except local_query.BadQuery as error:
-        raise local_query.BadQuery(f"{error} (by DuckDB; --engine spark takes Spark's SQL)") from None
+        raise local_query.BadQuery(f"{error} (this is DuckDB's SQL; use --engine spark for Spark's)") from None
     finally:
         there.close()
 

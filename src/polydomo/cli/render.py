@@ -1,6 +1,6 @@
-"""Output for people: tables on a terminal, aligned text in a pipe, times and sizes as text.
+"""Human-readable output: tables on a terminal, aligned text in a pipe, times and sizes as text.
 
-Names and texts come from peers, so everything that could control a terminal is escaped.
+Names and texts come from peers, so terminal control characters are escaped.
 """
 
 import json
@@ -15,12 +15,12 @@ import typer
 @dataclass(frozen=True)
 class Column:
     title: str
-    right: bool = False  # numbers stand to the right
-    spare: int = 0  # left out where the terminal is too narrow, the highest first; 0: never
-    folds: bool = False  # a text that may take several lines
+    right: bool = False  # align to the right, for numbers
+    spare: int = 0  # columns with the highest number are dropped first on a narrow terminal; 0: never dropped
+    folds: bool = False  # text that may wrap over several lines
 
 
-FOLDED = 14  # columns that a text which folds must have
+FOLDED = 14  # minimum width of a column that wraps
 
 
 def on_terminal() -> bool:
@@ -28,7 +28,7 @@ def on_terminal() -> bool:
 
 
 def show(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-    """A table on a terminal, aligned text elsewhere. An empty cell is a dash, so that every line has every column."""
+    """Prints a table on a terminal, aligned text elsewhere. An empty cell is a dash, so that every line has every column."""
     cells = [[clean(cell) or "-" for cell in row] for row in rows]
     if on_terminal():
         show_rich(columns, cells)
@@ -62,7 +62,7 @@ def show_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
 
 
 def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], bool]:
-    """Which columns there is room for, and whether they fit without breaking what should not be broken.
+    """Which columns fit, and whether they fit without wrapping cells that should not wrap.
 
     >>> columns = [Column("name"), Column("peer", spare=2), Column("state", spare=1), Column("cause", folds=True)]
     >>> rows = [["echo", "tcp://127.0.0.1:50046", "ready", "registered from tcp://127.0.0.1:50046"]]
@@ -105,7 +105,7 @@ def show_json(value: object) -> None:
 
 
 def clean(text: str) -> str:
-    """The text with everything escaped that would end a line or control a terminal.
+    """Escapes line ends and terminal control characters.
 
     >>> clean("a\\x1b[31m\\n")
     'a\\\\x1b[31m\\\\n'
@@ -140,7 +140,7 @@ def local(time: str) -> datetime:
 
 
 def clock(time: str) -> str:
-    """The local time of an ISO 8601 time; with its date where that was not today."""
+    """The local time of an ISO 8601 time, with the date if that is not today."""
     then = local(time)
     return then.strftime("%H:%M:%S" if then.date() == datetime.now().date() else "%Y-%m-%d %H:%M:%S")
 

@@ -1,4 +1,4 @@
-"""``polydomo replay``: the requests of a journal once more."""
+"""``polydomo replay``: sends the requests of a journal again."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from polydomo.client.aio import AsyncClient
     from polydomo.journal.replay import RecordedRequest
 
-AT_ONCE = 256  # calls under way at a time, at most: what a recorded pace asks for beyond waits
+AT_ONCE = 256  # maximum calls in flight; further calls wait
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,10 +26,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def replay(
-    journal: Annotated[Path, typer.Argument(metavar="DIR", help="The journal, of level messages and with bodies.")],
+    journal: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The journal, recorded at level messages with bodies.")
+    ],
     to: To = None,
     speed: Annotated[
-        str, typer.Option(metavar="N", help="Factor of the recorded speed; max: as fast as possible.")
+        str, typer.Option(metavar="N", help="Multiple of the recorded speed; max is as fast as possible.")
     ] = "1",
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only requests of this time span, such as 10m.")
@@ -37,19 +39,19 @@ def replay(
     service: Annotated[str | None, typer.Option(metavar="NAME", help="Only requests to this service.")] = None,
     outcome: Annotated[
         str | None,
-        typer.Option(metavar="WORD", help="Only requests that ended so: ok, failed (in any way), timeout, ..."),
+        typer.Option(metavar="WORD", help="Only requests with this outcome: ok, failed (any failure), timeout, ..."),
     ] = None,
     protocol: Annotated[
         str | None,
         typer.Option("--protocol", "-p", metavar="NAME", help="Protocol of the calls.  [default: the recorded one]"),
     ] = None,
-    timeout: Annotated[float, options.time_option("How long each call may take.")] = 30.0,
+    timeout: Annotated[float, options.time_option("Timeout of each call.")] = 30.0,
     json: Json = False,
 ) -> None:
     """Send the requests of a journal to a broker again, at the recorded speed or faster.
 
     The broker that wrote it must have recorded the payloads: `polydomo up --journal messages --journal-bodies resize`. Each
-    recorded client is a connection of its own. What came of the calls is told beside what is on record.
+    recorded client becomes one connection. The command compares the outcomes with the recorded ones.
 
     **Examples**
 
@@ -60,7 +62,7 @@ def replay(
     from polydomo.cli.exits import needs_broker
 
     factor = pace(speed)
-    found = journal_search.find(journal, None)  # first: it says what is not installed
+    found = journal_search.find(journal, None)  # first, because it reports missing packages
     from polydomo.journal import schema
     from polydomo.journal.reader import moment
     from polydomo.journal.replay import asked
@@ -87,9 +89,7 @@ def replay(
         [[name.replace("_", " "), str(value)] for name, value in figures.items()],
     )
     if without:
-        typer.echo(
-            f"polydomo: {without} requests have no payload on record, or only a part of it, and were left out", err=True
-        )
+        typer.echo(f"polydomo: skipped {without} requests whose payload was not recorded, or only in part", err=True)
 
 
 def ended_as(recorded: str, wanted: str | None) -> bool:

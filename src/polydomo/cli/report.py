@@ -1,4 +1,4 @@
-"""``polydomo report``: the tables as one HTML page."""
+"""``polydomo report``: writes the tables as one HTML page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -24,14 +24,15 @@ def report(
     journal: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="The journal of the tables: adds every step of the failed requests that are shown."
+            metavar="DIR",
+            help="The journal that the tables were built from: adds the steps of failed requests to the report.",
         ),
     ] = None,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = "polydomo",
 ) -> None:
     """Write an HTML report of the tables: audit, traffic, latency, queue wait, workers, topology, failures.
 
-    The page is one file and needs no network. It follows light and dark mode, and fits a phone and paper.
+    The page is one file and needs no network. It supports light and dark mode, phones and printing.
 
     **Examples**
 
@@ -53,4 +54,4 @@ def report(
         print_error(note)
     _, head, words = page.told(found.audit)
     typer.echo(f"{head} {words}")
-    typer.echo(f"The report is in {out}")
+    typer.echo(f"Wrote {out}")

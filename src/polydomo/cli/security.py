@@ -1,7 +1,7 @@
 """Options for brokers with access control: every command that has ``--to`` has these too.
 
-They are declared once, here, and added to the commands as these are looked up; ``chosen`` is what they were given. A token is a
-secret, and so is no option: others can see the words of a command.
+They are declared once, here, and added to each command when it is looked up; ``chosen`` holds their values. There is no option for a
+token, because other users can see a process's arguments.
 """
 
 import os
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 CONTEXT_VARIABLE = "POLYDOMO_CONTEXT"
 TOKEN_VARIABLE = "POLYDOMO_TOKEN"
-VARIABLES = (CONTEXT_VARIABLE, TOKEN_VARIABLE)  # of clients; no settings of a broker
+VARIABLES = (CONTEXT_VARIABLE, TOKEN_VARIABLE)  # variables for clients; not settings of the broker
 
 PANEL = "Access control"
 
@@ -39,16 +39,17 @@ def _option(name: str, metavar: str, help: str, variable: str | None = None) -> 
 
 def _declared(
     context: Annotated[
-        str | None, _option("--context", "NAME", "What `polydomo context save NAME` saved.", CONTEXT_VARIABLE)
+        str | None,
+        _option("--context", "NAME", "Use a context saved with `polydomo context save NAME`.", CONTEXT_VARIABLE),
     ] = None,
-    key: Annotated[str | None, _option("--key", "FILE", "CURVE: certificate file with your secret key.")] = None,
+    key: Annotated[str | None, _option("--key", "FILE", "CURVE: file with your secret key.")] = None,
     server_key: Annotated[
         str | None, _option("--server-key", "KEY", "CURVE: the broker's public key, or a file with it.")
     ] = None,
-    ca: Annotated[str | None, _option("--ca", "FILE", "TLS: PEM file with the authority to trust.")] = None,
+    ca: Annotated[str | None, _option("--ca", "FILE", "TLS: PEM file with the certificate authority to trust.")] = None,
     cert: Annotated[str | None, _option("--cert", "FILE", "TLS: PEM file with your certificate and its key.")] = None,
     user: Annotated[
-        str | None, _option("--user", "NAME", f"PLAIN: your name; the token comes from {TOKEN_VARIABLE}.")
+        str | None, _option("--user", "NAME", f"PLAIN: your user name; the token is read from {TOKEN_VARIABLE}.")
     ] = None,
 ) -> None:
     raise AssertionError("never called: only its options are used")
@@ -72,7 +73,7 @@ def add_to_command(command: Any) -> None:
 
 
 def target(to: str | None) -> str:
-    """The address a command connects to; its connections use what the options say. Raises SettingError."""
+    """The address a command connects to, with the credentials from the options. Raises SettingError."""
     from polydomo.client import contexts, security
     from polydomo.client.security import DEFAULT_URL
 
@@ -94,7 +95,7 @@ def target(to: str | None) -> str:
 
 
 def given() -> "Security":
-    """What the options say, without a context."""
+    """The credentials from the options, without a context."""
     from polydomo.client.security import Security
 
     return Security(

@@ -1,4 +1,4 @@
-"""``polydomo spans``: finished requests as spans of OpenTelemetry."""
+"""``polydomo spans``: exports finished requests as OpenTelemetry spans."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from polydomo.journal.reader import Reader
     from polydomo.journal.segments import Ranges
 
-POLL = 2.0  # seconds between two looks for new segments
+POLL = 2.0  # seconds between checks for new segments
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,16 +28,14 @@ def spans(
     ] = None,
     otlp: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Send the spans to a collector by OTLP over HTTP instead of printing them."),
+        typer.Option(metavar="URL", help="Send the spans to a collector with OTLP over HTTP instead of printing them."),
     ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Continue with requests that end from now on, until Ctrl-C.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep exporting new requests until Ctrl-C.")] = False,
 ) -> None:
     """Export the requests of the journal as spans, with the OpenTelemetry SDK.
 
-    A request that came with a W3C trace context continues it: eMQP's header `traceparent`, and the agreed part of MDX and DCP
-    where the broker's setting `journal.trace_parts` is on.
+    A request that carries a W3C trace context continues that trace: in eMQP the header `traceparent`; in MDX and DCP the trace part,
+    if the broker's setting `journal.trace_parts` is on.
 
     **Examples**
 
@@ -77,7 +75,7 @@ def spans(
 
 
 def fresh(reader: "Reader", taken: "dict[tuple[str, int], Ranges]", back: float | None) -> list[dict[str, Any]]:
-    """The rows that have not been read yet. ``taken`` has the sequence numbers that were read, by hour and run."""
+    """Reads the rows that have not been read yet. ``taken`` holds the sequence numbers already read, by hour and run."""
     from polydomo.journal import schema
     from polydomo.journal.reader import moment
     from polydomo.journal.segments import Ranges

@@ -30,24 +30,20 @@ def serve(
     to: To = None,
     tables: Annotated[
         str | None,
-        typer.Option("--tables", "-t", metavar="DIR", help="Tables of the pipeline, each a view of its name."),
+        typer.Option("--tables", "-t", metavar="DIR", help="Directory of the pipeline's tables; each becomes a view."),
     ] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=PATH", help="A Parquet directory of your own as a view; may be given several times."
-        ),
+        typer.Option(metavar="NAME=PATH", help="An additional Parquet directory as a view; repeatable."),
     ] = None,
     service: Annotated[str, typer.Option(metavar="NAME", help="Name of the service.")] = "spark.sql",
-    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Queries that run at the same time.")] = 4,
-    max_rows: Annotated[int | None, typer.Option(min=1, metavar="N", help="Rows of one result.")] = None,
-    max_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time that a query may take, such as 5m.")
-    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of concurrent queries.")] = 4,
+    max_rows: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum rows per result.")] = None,
+    max_time: Annotated[str | None, typer.Option(metavar="TIME", help="Timeout of a query, such as 5m.")] = None,
     writable: Annotated[
         bool,
         typer.Option(
-            "--writable", help="Allow statements that change data. Everybody who may call the service can use them."
+            "--writable", help="Allow statements that change data, for every client that may call the service."
         ),
     ] = False,
     master: Master = "",
@@ -55,7 +51,7 @@ def serve(
 ) -> None:
     """Offer SQL on Spark as the service spark.sql, until SIGTERM or Ctrl-C.
 
-    The reply has Arrow record batches as partial replies, then a summary as JSON.
+    The reply is Arrow record batches as partial replies, followed by a summary in JSON.
 
     **Examples**
 

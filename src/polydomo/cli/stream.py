@@ -32,15 +32,17 @@ def add_to(app: typer.Typer) -> None:
 def stream(
     journal: Journals,
     tables: Tables,
-    once: Annotated[bool, typer.Option("--once", help="Take in all that is there and exit: for cron.")] = False,
-    every: Annotated[str, typer.Option(metavar="TIME", help="Time between two looks at the journal.")] = "5s",
-    late: Annotated[str, typer.Option(metavar="TIME", help="How late a segment may be.")] = "2d",
+    once: Annotated[
+        bool, typer.Option("--once", help="Load everything available and exit, for example from cron.")
+    ] = False,
+    every: Annotated[str, typer.Option(metavar="TIME", help="Time between checks for new segments.")] = "5s",
+    late: Annotated[str, typer.Option(metavar="TIME", help="How late a segment may arrive.")] = "2d",
     master: Master = "",
     conf: Conf = None,
     format: Format = "parquet",
     objective: Annotated[
         list[str] | None,
-        typer.Option(metavar="SERVICE=TIME:PERCENT", help="Objective of a service, such as resize=200ms:99.9."),
+        typer.Option(metavar="SERVICE=TIME:PERCENT", help="Latency objective of a service, such as resize=200ms:99.9."),
     ] = None,
     payload: Payloads = None,
     settings: SettingsFile = None,
@@ -48,7 +50,7 @@ def stream(
 ) -> None:
     """Keep the tables up to date while brokers write their journals, until SIGTERM or Ctrl-C.
 
-    A stream that was stopped or killed continues where it was. The tables are those that `polydomo pipeline run` makes.
+    A stream that was stopped or killed resumes where it left off. The tables are the same as those of `polydomo pipeline run`.
 
     **Examples**
 

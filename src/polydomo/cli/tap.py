@@ -1,4 +1,4 @@
-"""``polydomo tap``: the messages of a broker as they happen."""
+"""``polydomo tap``: prints the messages of a broker live."""
 
 import asyncio
 import json as json_text
@@ -14,7 +14,7 @@ from polydomo.cli.render import clean, local, size
 
 Row = dict[str, Any]
 
-OTHERS = ("dbp", "pub", "sub", "bridge")  # peers that call nothing and offer nothing to be called
+OTHERS = ("dbp", "pub", "sub", "bridge")  # protocols without requests
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,16 +32,16 @@ def tap(
     ] = None,
     event: Annotated[
         list[str] | None,
-        typer.Option(metavar="WORD", help="Only these events, such as final, failed or lost; several are allowed."),
+        typer.Option(metavar="WORD", help="Only these events, such as final, failed or lost; repeatable."),
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="End after N events.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Exit after N events.")] = None,
     to: To = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """Follow the messages of a broker live, with the command names of their protocols.
 
-    The broker sends at most a thousand events per second and says how many it left out. Payloads are shown only for services that
-    the setting `journal.bodies` names. It reconnects when the broker restarts; Ctrl-C ends it.
+    The broker sends at most a thousand events per second and reports how many it skipped. Payloads are shown only for services
+    listed in the setting `journal.bodies`. The command reconnects when the broker restarts; press Ctrl-C to stop.
 
     **Examples**
 
@@ -56,7 +56,7 @@ def tap(
 
     unknown = sorted(set(event or ()) - set(schema.EVENTS))
     if unknown:
-        raise SettingError(f"--event: there is no event {unknown[0]!r}; there are {', '.join(schema.EVENTS)}")
+        raise SettingError(f"--event: must be one of {', '.join(schema.EVENTS)}, not {unknown[0]!r}")
     if protocol is not None:
         protocol = registry.ALIASES.get(protocol.lower(), protocol.lower())
         if protocol not in (*registry.names(), *OTHERS):
@@ -79,7 +79,7 @@ def tap(
 
 
 class TapFollower:
-    """Follows over one connection after the other, until enough events were printed."""
+    """Prints events, reconnecting as needed, until the count is reached."""
 
     def __init__(self, url: str, service: str, wanted: Callable[[Row], bool], count: int | None, json: bool) -> None:
         self.url = url
@@ -109,8 +109,8 @@ class TapFollower:
 
 def line(row: Row) -> str:
     """
-    >>> line({"time": "1970-01-01T00:00:00.000000Z", "event": "skipped", "service": "", "skipped": 12})[-31:]
-    '... 12 more than could be shown'
+    >>> line({"time": "1970-01-01T00:00:00.000000Z", "event": "skipped", "service": "", "skipped": 12})[-21:]
+    '... 12 events skipped'
 
     A missed heartbeat is not a message:
 
@@ -125,7 +125,7 @@ def line(row: Row) -> str:
     stamp = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d}"
     event = row["event"]
     if event == SKIPPED:
-        return f"{stamp}  ... {row['skipped']} more than could be shown"
+        return f"{stamp}  ... {row['skipped']} events skipped"
     protocol = row.get("protocol", "")
     word = message_names.name_of(protocol, event) if event in message_names.MESSAGES else ""
     arrow = "  " if not word else "->" if event in message_names.FROM_BROKER else "<-"

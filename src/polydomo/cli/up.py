@@ -37,9 +37,7 @@ def up(
     ctx: typer.Context,
     listen: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="URL", help="Address to listen on; may be given several times.  [default: tcp://127.0.0.1:5246]"
-        ),
+        typer.Option(metavar="URL", help="Address to listen on; repeatable.  [default: tcp://127.0.0.1:5246]"),
     ] = None,
     data: Annotated[
         str | None, typer.Option(metavar="DIR", help="Data directory of the broker.  [default: ./polydomo-data]")
@@ -49,12 +47,12 @@ def up(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Access file: who may connect, and what they may do (`polydomo access init` writes one).",
+            help="Access file: which peers may connect, and their rights (`polydomo access init` writes one).",
         ),
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Allow listeners that other machines can reach, without access control."),
+        typer.Option("--insecure", help="Listen on addresses that other machines can reach without access control."),
     ] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Write logs as JSON lines.")] = False,
     log_level: Annotated[
@@ -66,41 +64,39 @@ def up(
     ] = None,
     bridge: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="Address of another broker to bridge to; may be given several times."),
+        typer.Option(metavar="URL", help="Address of another broker to bridge to; repeatable."),
     ] = None,
     beacon: Annotated[
         str | None,
         typer.Option(
-            metavar="[HOST:PORT]", help="Broadcast the broker's address by UDP once a second, for `polydomo discover`."
+            metavar="[HOST:PORT]", help="Broadcast the broker's address over UDP every second, for `polydomo discover`."
         ),
     ] = None,
     grace: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help="On SIGTERM, how long requests in flight may take to finish.  [default: 10s]"
-        ),
+        typer.Option(metavar="TIME", help="On SIGTERM, time for requests in flight to finish.  [default: 10s]"),
     ] = None,
 ) -> None:
     """Start a broker.
 
     It serves every protocol on one port until SIGTERM or Ctrl-C. Then it refuses new connections, lets requests in flight finish
-    within the grace time, disconnects its workers, and ends with status 0. A second signal ends it at once.
+    within the grace time, disconnects its workers, and exits with status 0. A second signal stops it at once.
 
-    Every setting that `polydomo config` lists is a flag too, such as `--limits-max-message 16MiB`.
+    Every setting listed by `polydomo config` is also a flag, such as `--limits-max-message 16MiB`.
 
     **Examples**
 
     - `polydomo up`
     - `polydomo up --listen tcp://127.0.0.1:6000 --listen ipc:///run/polydomo.sock`
     - `polydomo up --config /etc/polydomo.toml --log-json`
-    - `polydomo up --beacon`: broadcasts its address by UDP; `--beacon HOST:PORT`: to that address
+    - `polydomo up --beacon`: broadcasts the address over UDP; `--beacon HOST:PORT` sends it to that address
     - `polydomo up --bridge tcp://other.example:5246`
     - `polydomo up --listen tcp://0.0.0.0:5246 --access access.toml`
     """
     from polydomo.server import resources
 
     raise_file_limit()
-    resources.need_files()  # before anything is loaded or made: a start that stops half way is harder to explain
+    resources.need_files()  # check before loading or creating anything, so that a failed start leaves nothing half done
     from polydomo.cli import broker_journal, flags
     from polydomo.server import logs
     from polydomo.server.server import BrokerServer, prepare_data
@@ -122,7 +118,7 @@ def up(
         ctx.args,
     )
     logs.setup(settings.log_json, settings.log_level)
-    os.umask(0o077)  # whatever the broker creates, request bodies among it, is for its user alone
+    os.umask(0o077)  # files that the broker creates may contain request bodies: only its own user may read them
     prepare_data(settings.data)
     stage = Stage()
     try:
@@ -141,20 +137,20 @@ def up(
 
 
 def open_memo(settings: "Settings") -> "MemoStore":
-    """The store of MemoDB and of memoised services. Raises SettingError."""
+    """The store for MemoDB and memoised services. Raises SettingError."""
     from polydomo.stores.memo import FILE, MemoStore
 
     return MemoStore(Path(settings.data) / FILE, time.time, settings.memo.max_bytes, settings.memo.max_age)
 
 
 def run_to_end(broker: Coroutine[None, None, None]) -> None:
-    """Runs the coroutine in a loop of its own. If the system refuses what the loop needs, only that error is left to report."""
+    """Runs the coroutine in a new event loop. If the loop cannot get the system resources it needs, only that error is reported."""
     try:
         runner = asyncio.Runner(loop_factory=fast_loop())
         try:
             runner.run(broker)
         except (OSError, MemoryError):
-            warnings.simplefilter("ignore")  # a loop that could not run complains about what it leaves undone
+            warnings.simplefilter("ignore")  # suppress warnings about coroutines that never ran
             logging.getLogger("asyncio").disabled = True
             with suppress(OSError, RuntimeError):
                 runner.close()
@@ -169,7 +165,7 @@ def run_to_end(broker: Coroutine[None, None, None]) -> None:
 
 
 def fast_loop() -> Loop | None:
-    """uvloop's where it is installed; None lets asyncio choose its own."""
+    """uvloop's event loop if it is installed; None selects asyncio's default."""
     try:
         import uvloop
     except ImportError:
@@ -178,7 +174,7 @@ def fast_loop() -> Loop | None:
 
 
 class NoPandas(MetaPathFinder):
-    """Makes pandas look as if it were not installed."""
+    """Makes ``import pandas`` fail, as if it were not installed."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
         if fullname == "pandas":
@@ -186,26 +182,26 @@ class NoPandas(MetaPathFinder):
 
 
 def spare_pandas() -> None:
-    """pyarrow looks for pandas when it makes its first array, and loads it if it is installed: a quarter of a second and 40 MiB that a
-    broker does not need. If the first array is made while pandas seems to be missing, pyarrow does without it in this process."""
+    """Creates pyarrow's first array while pandas cannot be imported. pyarrow looks for pandas at that moment only, and importing it
+    would cost a quarter of a second and 40 MiB that a broker does not need."""
     if "pandas" not in sys.modules:
         finder = NoPandas()
         sys.meta_path.insert(0, finder)
         try:
-            with suppress(Exception):  # the writer says what is wrong with pyarrow, and tries again
+            with suppress(Exception):  # the journal's writer reports the problem with pyarrow and tries again
                 import_module("pyarrow").array([0])
         finally:
             sys.meta_path.remove(finder)
 
 
 class Stage:
-    """What the broker is doing, for the error message if it fails."""
+    """The current startup or shutdown stage, for the error message if it fails."""
 
     name = "start"
 
 
 async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> None:
-    """Runs the broker until a signal arrives. A second signal ends it at once."""
+    """Runs the broker until a signal arrives. A second signal stops it at once."""
     from polydomo import __version__
     from polydomo.server import logs
 
@@ -216,7 +212,7 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> 
     def on_signal(number: int) -> None:
         name = signal.Signals(number).name
         if stop.is_set():
-            logs.say(log, logging.WARNING, "second signal, leaving at once", signal=name)
+            logs.say(log, logging.WARNING, "second signal, stopping at once", signal=name)
             logging.shutdown()
             os._exit(128 + number)
         logs.say(log, logging.INFO, "stopping", signal=name, grace=server.settings.grace)
@@ -233,8 +229,8 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> 
     logs.say(log, logging.INFO, "ready", version=__version__, pid=os.getpid(), loop=type(loop).__module__)
     if sys.stderr.isatty() and not server.settings.log_json:
         greet(server.urls)
-    # What was imported and made so far stays for good, and walking it makes a full collection a pause of 15 ms for every peer;
-    # frozen, it takes none. The thresholds stay: serving makes no cycles (one young collection in 150,000 requests).
+    # Objects created so far live as long as the process. Walking them would make each full garbage collection a pause of 15 ms;
+    # freezing them avoids that. The thresholds are unchanged: serving creates no cycles (one young collection in 150,000 requests).
     gc.collect()
     gc.freeze()
     stage.name = "run"
@@ -244,12 +240,12 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> 
         await server.stop(server.settings.grace)
     finally:
         await kept.end()
-    logs.sweep(math.inf)  # the last line is the last
+    logs.sweep(math.inf)  # nothing is logged after the final line
     logs.say(log, logging.INFO, "stopped")
 
 
 def greet(urls: list[str]) -> None:
-    """Prints the next steps for a person at a terminal."""
+    """Prints the next steps, on a terminal only."""
     from polydomo.cli.exits import typed
     from polydomo.server.settings import Settings
 
@@ -270,7 +266,8 @@ def greet(urls: list[str]) -> None:
 
 
 def raise_file_limit(enough: int | None = None) -> None:
-    """Raises the soft limit of open files to ``enough``, or to the hard limit: every connection is an open file, and 1,024 are too few."""
+    """Raises the soft limit of open files to ``enough``, or to the hard limit. Every connection is an open file, and the usual limit
+    of 1,024 is too low."""
     try:
         import resource
     except ImportError:
@@ -283,4 +280,4 @@ def raise_file_limit(enough: int | None = None) -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError):
-            pass  # some systems cap the soft limit below the hard one; what there was stays
+            pass  # some systems cap the soft limit below the hard one; then it is unchanged

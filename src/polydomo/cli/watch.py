@@ -1,4 +1,4 @@
-"""``polydomo watch``: a broker, live."""
+"""``polydomo watch``: shows a broker's activity live."""
 
 import asyncio
 import sys
@@ -20,13 +20,13 @@ def add_to(app: typer.Typer) -> None:
 
 def watch(
     to: To = None,
-    interval: Annotated[float, options.time_option("Time between two updates.", least=0.1)] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and end.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
+    interval: Annotated[float, options.time_option("Time between updates.", least=0.1)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """Show services, workers, queues, rates, latencies and recent events of a broker, live.
 
-    It reconnects when the broker restarts; Ctrl-C ends it. In a pipe, and with `--json`, it prints one snapshot after the other.
+    It reconnects when the broker restarts; press Ctrl-C to stop. In a pipe, and with `--json`, it prints snapshots one after another.
 
     **Examples**
 
@@ -47,7 +47,7 @@ def watch(
 
 
 class BrokerPoller:
-    """Reads figures and workers from a broker."""
+    """Reads metrics and workers from a broker."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -56,11 +56,11 @@ class BrokerPoller:
         from polydomo.client.aio import AsyncClient
 
         async with AsyncClient(self.url, "mdp1", timeout=5.0, connect_timeout=options.connect_time(self.url)) as client:
-            # the first tick of the broker's monitor may lie ahead: what it says then is not yet about a whole second
+            # the broker's monitor may not have ticked yet, so the first rates may cover less than a second
             return await self.look(client)
 
     async def look(self, client: Any) -> Row:
-        """The figures, and the workers that deserve to be shown."""
+        """The metrics, and the workers to show."""
         from polydomo.errors import CallFailed, CallTimeout
 
         try:
@@ -70,15 +70,17 @@ class BrokerPoller:
             raise CallTimeout(f"{self.url} did not answer in time; is it a polydomo broker?") from None
         except ValueError:
             raise CallFailed(
-                "not-implemented", f"{self.url} does not know polydomo.figures; is it a polydomo broker?"
+                "not-implemented", f"{self.url} does not support polydomo.figures; is it a polydomo broker?"
             ) from None
         if not isinstance(figures, dict) or not isinstance(workers, list):
-            raise CallFailed("not-implemented", f"{self.url} does not know polydomo.figures; is it a polydomo broker?")
+            raise CallFailed(
+                "not-implemented", f"{self.url} does not support polydomo.figures; is it a polydomo broker?"
+            )
         return {**figures, "workers_list": workers}
 
 
 async def follow(url: str, interval: float, json: bool) -> None:
-    """Prints snapshots, for a pipe. The first must succeed; later it waits for a broker that is gone."""
+    """Prints snapshots, for a pipe. The first must succeed; after that, it waits for the broker whenever it is gone."""
     from polydomo.cli.exits import lost, print_error
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import PolydomoError
@@ -111,7 +113,7 @@ def print_figures(figures: Row, json: bool) -> None:
 
 
 async def live(url: str, interval: float) -> None:
-    """Fills the screen until it is ended. The first snapshot must succeed; later it waits for a broker that is gone."""
+    """Draws the full screen until Ctrl-C. The first snapshot must succeed; after that, it waits for the broker whenever it is gone."""
     from rich.console import Console
     from rich.live import Live
 

@@ -1,6 +1,6 @@
-"""The view of ``polydomo watch``: the figures of a broker as a coloured screen, and as plain lines for a pipe.
+"""The view of ``polydomo watch``: a coloured screen on a terminal, plain lines in a pipe.
 
-Names and causes come from peers, so everything passes ``clean`` and nothing is read as markup.
+Names and reasons come from peers, so all text is escaped with ``clean`` and never interpreted as markup.
 """
 
 from collections import deque
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 BARS = " ▁▂▃▄▅▆▇█"
-PLAIN = " .:-=+*#@"  # the same without Unicode
-WIDTH = 30  # snapshots that a sparkline shows
+PLAIN = " .:-=+*#@"  # for output without Unicode
+WIDTH = 30  # number of snapshots in a sparkline
 
 COLOURS = {"ready": "green", "busy": "cyan", "late": "yellow", "lost": "red", "left": "dim", "registering": "magenta"}
 
@@ -64,7 +64,7 @@ class History:
 
     def add(self, figures: Row) -> None:
         if figures["time"] == self._last:
-            return  # no answer since: nothing new
+            return  # no new snapshot since
         self._last = figures["time"]
         self.all.append(figures["rate"])
         now = {row["name"]: row["rate"] for row in figures["services"]}
@@ -173,7 +173,7 @@ def late_first(row: Row) -> tuple[int, float]:
 
 
 def lines(figures: Row) -> list[str]:
-    """For a pipe: everything, uncoloured and aligned, with an empty line at the end."""
+    """All metrics as aligned plain text, followed by an empty line."""
     state = "stopping" if figures["draining"] else "serving"
     first = f"{figures['address']} {state}: " + ", ".join(f"{name} {value}" for name, value in headline(figures))
     found = [first]
@@ -188,11 +188,11 @@ def lines(figures: Row) -> list[str]:
 
 # --- a screen ---------------------------------------------------------------------------------------------------------------
 
-SMALL = 16  # with fewer lines the tables need them all: no sparkline above them
-NARROW = 50  # nor with fewer columns
-HEADS = 4  # lines of a table that are no rows: its title, its head, a rule, and the empty line after it
+SMALL = 16  # with fewer lines, the sparkline is left out
+NARROW = 50  # with fewer columns, the sparkline is left out
+HEADS = 4  # lines of a table besides its rows: title, header, rule, and an empty line
 
-# Columns that a table can do without, in the order in which they are left out where the terminal is too narrow for all of them.
+# Optional columns, in the order in which they are dropped on a narrow terminal.
 OPTIONAL = (
     "last half minute",
     "peer",
@@ -211,8 +211,8 @@ OPTIONAL = (
     "rate/s",
     "busy",
 )
-SHORTENED = {"cause": 16}  # columns whose text may be cut, and how much of it must be left
-GAP = 3  # columns of the terminal between two of the table
+SHORTENED = {"cause": 16}  # columns that may be truncated, and their minimum width
+GAP = 3  # width of the gap between two columns
 
 
 class TableView:
@@ -222,10 +222,10 @@ class TableView:
         self.title = title
         self.columns = columns
         self.rows = rows
-        self.unseen = unseen  # further rows that the broker did not send
+        self.unseen = unseen  # number of rows that the broker did not send
 
     def _fitting(self, count: int, width: int) -> list[int]:
-        """The columns that fit the width without being cut."""
+        """The columns that fit the width without truncation."""
         needed = {}
         for i, column in enumerate(self.columns):
             longest = max((len(row[i]) for row in self.rows[:count]), default=0)
@@ -264,7 +264,7 @@ class TableView:
 
 
 def screen(figures: Row, history: History, width: int, height: int, trouble: str, bars: str = BARS) -> "RenderableType":
-    """As much as fits: services first, then workers, then recent events, each with a share of the lines."""
+    """The full screen: services first, then workers, then recent events, each with a share of the lines."""
     from rich.console import Group
     from rich.text import Text
 
@@ -304,7 +304,7 @@ def _head(figures: Row, history: History, trouble: str, width: int, height: int,
     text.append("\n" if small else "   Ctrl-C ends\n", style="dim")
     column = 0
     for name, value in headline(figures):
-        if column and column + len(f"{name} {value}") > width:  # a name stays with its value
+        if column and column + len(f"{name} {value}") > width:  # do not break between a name and its value
             text.append("\n")
             column = 0
         text.append(f"{name} ", style="dim")

@@ -1,4 +1,4 @@
-"""``polydomo work``: a worker from the shell."""
+"""``polydomo work``: runs a worker from the shell."""
 
 import asyncio
 import logging
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from polydomo.worker.call import Call
 
 STOPPING = "stopping: %d running calls have up to %g s to finish; a second signal ends them at once"
-FILES = 64  # Python's own, the event loop's, and some to spare
-FILES_PER_CALL = 8  # a connection, and both ends of a program's three pipes while it is started
+FILES = 64  # used by Python and the event loop, plus a margin
+FILES_PER_CALL = 8  # one connection, and both ends of three pipes while a program starts
 START_LOOK = 0.01  # seconds; starting a program takes a few milliseconds
 
 
@@ -33,12 +33,12 @@ def work(
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service to offer.")],
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND", help="The program that serves it, and its arguments."),
+        typer.Argument(metavar="-- COMMAND", help="The program that serves requests, and its arguments."),
     ] = None,
     to: To = None,
     protocol: Protocol = None,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", "-n", metavar="N", min=1, help="Calls to serve at once.")
+        int, typer.Option("--concurrency", "-n", metavar="N", min=1, help="Number of calls to serve concurrently.")
     ] = 1,
     prefetch: Annotated[
         int,
@@ -51,10 +51,10 @@ def work(
         bool, typer.Option("--echo", help="Reply with the request's body instead of running a program.")
     ] = False,
     lines: Annotated[
-        bool, typer.Option("--lines", help="Send each line of the program's output as a partial reply, as it comes.")
+        bool, typer.Option("--lines", help="Send each line of the program's output as a partial reply.")
     ] = False,
     grace: Annotated[
-        float, options.time_option("On SIGTERM, how long running calls may take to finish, such as 30s.", least=0.0)
+        float, options.time_option("On SIGTERM, time for running calls to finish, such as 30s.", least=0.0)
     ] = 10.0,
     publish_errors: Annotated[
         bool,
@@ -66,16 +66,16 @@ def work(
     type_size: TypeSize = None,
     frame0: Frame0 = None,
     worker_name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="What people know the worker by; `polydomo workers` shows it.")
+        str, typer.Option("--name", metavar="NAME", help="Name of the worker, shown by `polydomo workers`.")
     ] = "",
     log_json: Annotated[bool, typer.Option("--log-json", help="Write logs as JSON lines.")] = False,
     log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Offer a service: each request's body goes to a program's standard input, and its output is the reply.
+    """Offer a service with a program: the request body is its standard input, its output is the reply.
 
-    If the program ends with a status other than 0, the call fails with the last line of its standard error. The frames of a body are
-    joined. The worker reconnects whenever the broker comes back, until SIGTERM or Ctrl-C; a second signal ends it, and the programs
-    it runs, at once.
+    If the program exits with a nonzero status, the call fails with the last line of its standard error. The frames of a body are
+    concatenated. The worker runs until SIGTERM or Ctrl-C, and reconnects whenever the broker comes back. A second signal stops it and
+    its programs at once.
 
     **Examples**
 
@@ -92,11 +92,11 @@ def work(
     if echo == bool(command):
         raise SettingError("work: give a program after --, or --echo")
     if command and shutil.which(command[0]) is None:
-        # A worker that fails at once is always free, and would take every job of the pool.
-        raise SettingError(f"work: there is no program {command[0]!r} to run")
+        # A worker whose every call fails immediately is always free, so it would attract most requests of the service.
+        raise SettingError(f"work: program not found: {command[0]!r}")
     for flag, given in (("--lines", lines), ("--publish-stderr", publish_errors)):
         if echo and given:
-            raise SettingError(f"{flag}: is for a program's output, not for --echo")
+            raise SettingError(f"{flag}: applies to a program, not to --echo")
     try:
         level = Choice(*logs.LEVELS).read(log_level)
     except ValueError as error:
@@ -151,11 +151,11 @@ async def serve(
 
 
 def publisher_of_lines(url: str, program: str) -> "Callable[[str], None]":
-    """Publishes lines as log records of the service and the request that are being served."""
+    """Publishes lines as log records of the current service and request."""
     from polydomo.logs import Handler
 
     log = logging.getLogger(os.path.basename(program))
-    log.propagate = False  # they are on standard error already
+    log.propagate = False  # they are already on standard error
     log.setLevel(logging.INFO)
     log.addHandler(Handler(url))
     return lambda line: log.info("%s", line)
@@ -166,7 +166,7 @@ async def echo_back(call: "Call") -> list[bytes]:
 
 
 def stop_on_signals(worker: "AsyncWorker", command: "Program | None") -> None:
-    """The first signal lets running calls finish; the second ends the worker at once."""
+    """The first signal lets running calls finish; the second stops the worker at once."""
     seen: list[int] = []
 
     log = logging.getLogger("polydomo.worker")
@@ -184,7 +184,7 @@ def stop_on_signals(worker: "AsyncWorker", command: "Program | None") -> None:
     def leave(number: int) -> None:
         if command is not None:
             command.kill()
-            if command.starting:  # a program that is just being started must not outlive this process
+            if command.starting:  # a program that is being started must not outlive this process
                 loop.call_later(START_LOOK, leave, number)
                 return
         os._exit(128 + number)
@@ -194,7 +194,7 @@ def stop_on_signals(worker: "AsyncWorker", command: "Program | None") -> None:
 
 
 async def warn_without_broker(worker: "AsyncWorker") -> None:
-    """Says that no broker answers, and that the worker waits for one."""
+    """Reports that no broker answers and that the worker waits for one."""
     from polydomo.cli.exits import not_there, print_error
 
     try:
@@ -204,7 +204,7 @@ async def warn_without_broker(worker: "AsyncWorker") -> None:
 
 
 class RepeatedLineFilter(logging.Filter):
-    """Drops log lines that several connections write at once, except the first. Failures are never dropped."""
+    """Drops duplicate log lines from several connections, keeping the first. Failures are never dropped."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -126,7 +126,7 @@ def route(content: bytes) -> Route:
         start, end, _ = frames.bounds(content, 0)
         queue = content[start:end] or DEFAULT_QUEUE
         if len(queue) > MAX_SERVICE_NAME:
-            raise ProtocolViolation(f"a queue name of {len(queue)} bytes, the bound is {MAX_SERVICE_NAME}")
+            raise ProtocolViolation(f"a queue name of {len(queue)} bytes, the limit is {MAX_SERVICE_NAME}")
         _text(queue, "a queue name")
         start, end, _ = frames.bounds(content, end)
         found = Route(queue, read(content[start:end]))
@@ -202,7 +202,7 @@ def write(headers: "Mapping[str, str | float | None]") -> bytes:
     except UnicodeEncodeError:
         raise SettingError("headers: outside of UTF-8") from None
     if len(content) > EMQP_MAX_HEADERS // 2:  # the other half is more than enough for what is sent by itself
-        raise SettingError(f"headers: {len(content)} bytes, the bound is {EMQP_MAX_HEADERS // 2}")
+        raise SettingError(f"headers: {len(content)} bytes, the limit is {EMQP_MAX_HEADERS // 2}")
     return content
 
 
@@ -223,7 +223,7 @@ def read_queues(content: bytes) -> "tuple[list[bytes], list[int]]":
     if not queues:
         queues[DEFAULT_QUEUE] = 0
     if len(queues) > MAX_SERVICES_PER_WORKER:
-        raise ProtocolViolation(f"{len(queues)} queues, the bound is {MAX_SERVICES_PER_WORKER}")
+        raise ProtocolViolation(f"{len(queues)} queues, the limit is {MAX_SERVICES_PER_WORKER}")
     return list(queues), list(queues.values())
 
 
@@ -241,13 +241,13 @@ def _add_queue(queues: "dict[bytes, int]", entry: object) -> None:
     except UnicodeEncodeError:  # a lone surrogate, which JSON can write and UTF-8 cannot
         raise ProtocolViolation("a queue name that is not UTF-8") from None
     if not 0 < len(encoded) <= MAX_SERVICE_NAME:
-        raise ProtocolViolation(f"a queue name of {len(encoded)} bytes, the bound is {MAX_SERVICE_NAME}")
+        raise ProtocolViolation(f"a queue name of {len(encoded)} bytes, the limit is {MAX_SERVICE_NAME}")
     queues.setdefault(encoded, int(weight) - EMQP_WEIGHT)
 
 
 def _text(content: bytes, what: str) -> str:
     if len(content) > EMQP_MAX_HEADERS:
-        raise ProtocolViolation(f"{what} of {len(content)} bytes, the bound is {EMQP_MAX_HEADERS}")
+        raise ProtocolViolation(f"{what} of {len(content)} bytes, the limit is {EMQP_MAX_HEADERS}")
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The form of what a broker reports as JSON, one for all: see "JSON" in docs/cli.md.
+"""The common JSON format of the broker's reports: see "JSON" in docs/cli.md.
 
 Times are ISO 8601 strings in UTC that end in ``Z``; durations are whole microseconds, under names that end in ``_us``.
 """
@@ -16,7 +16,7 @@ def iso_time(seconds: float) -> str:
 
 
 def iso(moment: datetime) -> str:
-    """A time that knows its time zone."""
+    """A time zone aware datetime."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 

@@ -1,1 +1,1 @@
-"""Sockets, timers and settings: the broker in a process, on asyncio."""
+"""Runs the broker in a process on asyncio: sockets, timers and settings."""

@@ -1,7 +1,7 @@
-"""Access control of a running broker: the access file in force, the keys that go with it, and who is connected as whom.
+"""Access control of a running broker: the loaded access file, its keys, and the principal of each connection.
 
-One ``AccessControl`` serves all listeners. A connection asks it for an ``Identity``, which learns what is proved on the way: by TLS, by
-the kernel (``ipc://``), by a ZMTP mechanism, or by a bearer token.
+One ``AccessControl`` serves all listeners. Each connection gets an ``Identity`` from it, which records how the peer authenticates: by TLS,
+by the kernel (``ipc://``), by a ZMTP mechanism, or by a bearer token.
 """
 
 import os
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 DENIED = "400"
 LATER = "300"
-PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as Linux gives them
+PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as Linux returns them
 
-Proof = tuple[str, Any]  # what was shown, such as ("curve", key): it is looked up again after a reload
+Proof = tuple[str, Any]  # the credential, such as ("curve", key); it is looked up again after a reload
 Stamp = tuple[str, int, int, int]
 
 
 class AccessControl:
-    """The access file in force."""
+    """The loaded access file."""
 
     def __init__(self, path: str, entropy: Callable[[int], bytes] = os.urandom, now: float = 0.0) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class AccessControl:
         self._take(load(path))
 
     def _take(self, file: AccessFile) -> None:
-        """Everything is made before anything is replaced: a file that is wrong changes nothing."""
+        """Builds everything before it replaces anything, so that an invalid file changes nothing."""
         context = server_context(file.tls.cert, file.tls.key, file.tls.ca) if file.tls is not None else None
         self.file = file
         self.tls_context: ssl.SSLContext | None = context
@@ -53,27 +53,27 @@ class AccessControl:
     # --- reload
 
     def changed(self) -> bool:
-        """Whether the access file, or a file that it names, is another one than was read."""
+        """Whether the access file, or a file it names, has changed since it was read."""
         return stamps(self.file.files) != self._stamps
 
     def reload(self) -> None:
-        """Reads everything again. Raises SettingError and leaves the old rules in force if anything is wrong."""
+        """Reloads all files. Raises SettingError and keeps the old rules if any of them is invalid."""
         try:
             self._take(load(self.path))
         except SettingError:
-            self._stamps = stamps(self.file.files)  # the same mistake is told once
+            self._stamps = stamps(self.file.files)  # report the same error only once
             raise
 
     def tick(self, now: float) -> None:
-        """Cookies are good for one to two times COOKIE_TIME."""
+        """Rotates the cookie key. A cookie is valid for one to two times COOKIE_TIME."""
         if now >= self._rotate_at:
             self._rotate_at = now + COOKIE_TIME
             self.cookies.rotate(self.entropy(32))
 
-    # --- who is who
+    # --- principals
 
     def lookup(self, proof: Proof | None) -> str | None:
-        """The principal that a proof stands for now; None if it stands for none any more."""
+        """The principal that a credential belongs to now; None if it no longer belongs to any."""
         credentials = self.file.credentials
         if proof is None:
             return ANONYMOUS if self.file.anonymous else None
@@ -89,62 +89,66 @@ class AccessControl:
         return credentials.uids.get(value)
 
     def admit(self, principal: str) -> None:
-        """Raises AccessDenied if the principal has all the connections that its quota allows."""
+        """Raises AccessDenied if the principal has reached its quota of connections."""
         most = self.file.rules.quota(principal).connections
         if most and self.connections[principal] >= most:
-            raise AccessDenied(LATER, f"{principal} has {most} connections, which is its quota")
+            raise AccessDenied(
+                LATER, f"{principal} has reached its quota of {most} connections (quotas in the access file)"
+            )
 
 
 class Identity:
-    """Who one connection is. ``proof`` and ``principal`` are those of the last thing that proved anything."""
+    """The identity of one connection. ``proof`` and ``principal`` come from the last successful authentication."""
 
     def __init__(self, access: AccessControl, private: bool, max_frame: int) -> None:
         self.access = access
-        self.private = private  # nobody can listen: loopback, ipc or TLS
+        self.private = private  # cannot be eavesdropped: loopback, ipc or TLS
         self.max_frame = max_frame
         self.proof: Proof | None = None
-        self.counted: Proof | None = None  # HTTP: what the last request showed
+        self.counted: Proof | None = None  # HTTP: the credential of the last request
 
     def by_tls(self, tls: TlsBytes) -> None:
-        """The TLS handshake is done."""
+        """Called when the TLS handshake is complete."""
         self.private = True
         certificate = tls.certificate()
         if certificate and self.access.file.credentials.by_certificate(certificate) is not None:
             self.proof = ("certificate", certificate)
 
     def by_socket(self, sock: socket.socket | None) -> None:
-        """A peer on this machine, by ``ipc://``: the kernel says who runs it."""
+        """A peer on this machine, over ``ipc://``: the kernel reports its user."""
         uid = peer_uid(sock)
         if uid is not None and uid in self.access.file.credentials.uids:
             self.proof = ("uid", uid)
 
     def by_token(self, token: str) -> str | None:
-        """The principal that a bearer token stands for."""
+        """The principal of a bearer token."""
         return self.access.file.credentials.by_token(token)
 
     def principal(self) -> str:
-        """Who the connection is by now. Raises AccessDenied if it is nobody."""
+        """The principal of the connection. Raises AccessDenied if it has not authenticated."""
         name = self.access.lookup(self.proof)
         if name is None:
-            raise AccessDenied(DENIED, "no credentials, and the access file does not allow anonymous peers")
+            raise AccessDenied(
+                DENIED, "the peer sent no credentials, and the access file does not allow anonymous peers"
+            )
         self.access.admit(name)
         return name
 
     # --- ZMTP
 
     def select(self, name: bytes) -> Mechanism:
-        """The listening end of the mechanism that a peer's greeting names. Raises ProtocolViolation if there is none."""
+        """The server side of the mechanism in a peer's greeting. Raises ProtocolViolation if it is not supported."""
         file = self.access.file
         if name == b"CURVE":
             if file.curve is None:
-                raise ProtocolViolation("the peer wants CURVE, and the access file has no server.curve")
+                raise ProtocolViolation("the peer uses CURVE, but the access file has no server.curve")
             return CurveServer(file.curve, self.access.cookies, self.access.entropy, self._by_curve, self.max_frame)
         if name == b"PLAIN":
             return PlainServer(self._by_password)
         if name == b"NULL":
             return CheckedNull(self)
         raise ProtocolViolation(
-            f"the peer wants mechanism {name.decode(errors='replace')!r}; there are NULL, PLAIN and CURVE"
+            f"the peer uses mechanism {name.decode(errors='replace')!r}; supported are NULL, PLAIN and CURVE"
         )
 
     def _by_curve(self, key: bytes) -> str:
@@ -156,7 +160,7 @@ class Identity:
     def _by_password(self, user: str, password: str) -> str:
         if not self.private:
             raise AccessDenied(
-                DENIED, "PLAIN shows the token to everybody on the way; it is taken only on this machine and inside TLS"
+                DENIED, "PLAIN sends the token unencrypted; it is accepted only from this machine and inside TLS"
             )
         name = self.access.file.credentials.by_password(user, password)
         self.access.admit(name)
@@ -165,7 +169,7 @@ class Identity:
 
 
 class CheckedNull(Null):
-    """NULL, for a connection that is somebody without it: by TLS, by its socket, or as anonymous."""
+    """NULL, for a connection that is authenticated in another way: by TLS, by its socket, or as anonymous."""
 
     def __init__(self, identity: Identity) -> None:
         super().__init__(True, b"ROUTER")
@@ -183,7 +187,7 @@ def digest_of(token: str) -> bytes:
 
 
 def peer_uid(sock: Any) -> int | None:
-    """The user that runs the process at the other end of a Unix socket; None where the system does not say."""
+    """The user id of the peer process of a Unix socket; None if the system does not report it."""
     if sock is None or not sys.platform.startswith("linux"):
         return None
     try:
@@ -195,7 +199,7 @@ def peer_uid(sock: Any) -> int | None:
 
 
 def stamps(files: "tuple[Path, ...]") -> "tuple[Stamp, ...]":
-    """What tells that a file is another one: also whether it is there."""
+    """A value that changes when the file changes, appears or disappears."""
     found = []
     for path in files:
         try:
@@ -207,5 +211,5 @@ def stamps(files: "tuple[Path, ...]") -> "tuple[Stamp, ...]":
 
 
 def described(certificate: Mapping[str, Any]) -> str:
-    """A certificate's subject, for people."""
+    """A certificate's subject, for log messages."""
     return ",".join(f"{key}={value}" for part in certificate.get("subject", ()) for key, value in part)

@@ -1,7 +1,7 @@
-"""The access file: who may connect, as whom, and what each may do.
+"""The access file: which principals may connect, how they authenticate, and their rights.
 
-It is read and checked as a whole: ``load`` returns everything or raises SettingError with every problem it found, so that a reload with a
-mistake in it leaves the old rules in force.
+It is read and checked as a whole: ``load`` returns everything or raises SettingError with every problem it found, so that reloading an
+invalid file keeps the old rules.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _ALTERNATIVE = {"DNS": "DNS", "URI": "URI", "SAN-EMAIL": "email"}
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """The files of a TLS listener; ``ca`` is empty where no client certificates are taken."""
+    """The files of a TLS listener; ``ca`` is empty if client certificates are not accepted."""
 
     cert: str
     key: str
@@ -37,7 +37,7 @@ class TlsFiles:
 
 @dataclass
 class Credentials:
-    """Which proof makes a peer which principal."""
+    """Maps credentials to principals."""
 
     curve: dict[bytes, str] = field(default_factory=dict)
     tokens: dict[bytes, str] = field(default_factory=dict)  # by SHA-256
@@ -48,7 +48,7 @@ class Credentials:
         """Raises AccessDenied."""
         name = self.curve.get(key)
         if name is None:
-            raise AccessDenied("400", "no principal of the access file has this CURVE key")
+            raise AccessDenied("400", "no principal in the access file has this CURVE key")
         return name
 
     def by_token(self, token: str) -> str | None:
@@ -58,7 +58,7 @@ class Credentials:
         """PLAIN: the user is the principal's name and the password its token. Raises AccessDenied."""
         name = self.by_token(password)
         if name is None or name != user:
-            raise AccessDenied("400", "no principal of the access file has this name and token")
+            raise AccessDenied("400", "no principal in the access file has this name and token")
         return name
 
     def by_certificate(self, peer: Mapping[str, Any]) -> str | None:
@@ -81,12 +81,12 @@ class AccessFile:
     curve: KeyPair | None = None
     tls: TlsFiles | None = None
     anonymous: bool = False
-    files: tuple[Path, ...] = ()  # everything that was read: a change in one of them is a reload
+    files: tuple[Path, ...] = ()  # every file that was read; a change to one of them triggers a reload
     warnings: tuple[str, ...] = ()
 
 
 def load(path: str | Path) -> AccessFile:
-    """Reads and checks the file and all files it names. Raises SettingError with every problem."""
+    """Reads and checks the file and all files it refers to. Raises SettingError with every problem."""
     path = Path(path)
     try:
         table = tomllib.loads(path.read_bytes().decode("utf-8"))
@@ -100,7 +100,7 @@ def load(path: str | Path) -> AccessFile:
 
 
 class _Reader:
-    """One pass over a file, gathering problems."""
+    """Reads a file in one pass and collects the problems."""
 
     def __init__(self, path: Path, table: dict[str, Any]) -> None:
         self.path = path
@@ -126,13 +126,13 @@ class _Reader:
         quotas = self._quotas(principals, groups)
         if curve is None and self.credentials.curve and "curve" not in server:
             self._wrong(
-                "server.curve: is missing, and principals have CURVE keys; `polydomo keys new server` makes one"
+                "server.curve: is missing, but principals have CURVE keys; create it with `polydomo keys new server`"
             )
         if tls is None and self.credentials.certificates and "tls" not in server:
-            self._wrong("server.tls: is missing, and principals have certificates")
+            self._wrong("server.tls: is missing, but principals have certificates")
         if tls is not None and not tls.ca and self.credentials.certificates:
             self._wrong(
-                "server.tls.ca: is missing, and principals have certificates; it names the authority that signs them"
+                "server.tls.ca: is missing, but principals have certificates; set it to the authority that signs them"
             )
         if self.problems:
             more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
@@ -244,7 +244,7 @@ class _Reader:
         pairs = tuple(wanted)
         for other, owner in self.credentials.certificates:
             if other == pairs and owner != name:
-                self._wrong(f"{where}: is the certificate of {owner} too")
+                self._wrong(f"{where}: is also the certificate of {owner}")
                 return
         self.credentials.certificates.append((pairs, name))
 
@@ -269,19 +269,19 @@ class _Reader:
     def _add(self, table: dict[Any, str], proof: object, name: str, where: str) -> None:
         owner = table.setdefault(proof, name)
         if owner != name:
-            self._wrong(f"{where}: is the same as that of {owner}; a proof belongs to one principal")
+            self._wrong(f"{where}: is also a credential of {owner}; each credential belongs to one principal")
 
     def _groups(self, principals: list[str]) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for name, members in self._table(self.table.get("groups", {}), "groups").items():
             if name in principals:
-                self._wrong(f"groups.{name}: is the name of a principal too")
+                self._wrong(f"groups.{name}: is also the name of a principal")
             if not isinstance(members, list):
                 self._wrong(f"groups.{name}: must be a list of principals")
                 continue
             for member in members:
                 if member not in principals:
-                    self._wrong(f"groups.{name}: there is no principal {member!r}")
+                    self._wrong(f"groups.{name}: unknown principal {member!r}")
             found[name] = [member for member in members if member in principals]
         return found
 
@@ -307,7 +307,7 @@ class _Reader:
                     elif name in principals:
                         who.add(name)
                     else:
-                        self._wrong(f"{where}: there is no principal or group {name!r}{self._hint(name)}")
+                        self._wrong(f"{where}: unknown principal or group {name!r}{self._hint(name)}")
             rights = {right: self._globs(table[right], right, where) for right in RIGHTS if right in table}
             rights = {right: globs for right, globs in rights.items() if globs}
             if not rights and not any(right in table for right in RIGHTS):
@@ -336,7 +336,7 @@ class _Reader:
         for name, value in self._table(self.table.get("quotas", {}), "quotas").items():
             where = f"quotas.{name}"
             if name not in principals and name not in groups:
-                self._wrong(f"{where}: there is no principal or group {name!r}")
+                self._wrong(f"{where}: unknown principal or group {name!r}")
             table = self._table(value, where)
             self._known(table, _QUOTAS, where + ".")
             numbers: dict[str, Any] = {}
@@ -350,7 +350,7 @@ class _Reader:
             found[name] = Quota(**numbers)
         return found
 
-    # --- small things ---------------------------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------------------------------
 
     def _wrong(self, problem: str) -> None:
         self.problems.append(problem)
@@ -369,8 +369,8 @@ class _Reader:
     def _known(self, table: dict[str, Any], names: tuple[str, ...], where: str) -> None:
         for name in table:
             if name not in names:
-                self._wrong(f"{where}{name}: is not known here; there are {', '.join(names)}")
+                self._wrong(f"{where}{name}: unknown key; the keys are {', '.join(names)}")
 
     def _several(self, value: object) -> list[object]:
-        """One proof, or a list of them: keys are replaced by having both for a while."""
+        """One credential, or a list of them. To replace a key, a principal has both for a while."""
         return [] if value is None else list(value) if isinstance(value, list) else [value]

@@ -1,7 +1,7 @@
-"""The beacon: tells whoever listens where the broker is.
+"""The beacon: broadcasts the broker's address over UDP.
 
 "As for providing the location of the CCS itself, a beacon will be attached so anyone who knows what to listen for can find it." Off
-unless a setting asks for it. A broker that only its own machine can reach tells only its own machine.
+by default. A broker that listens only on loopback sends the beacon only to loopback.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Place = tuple[str, int]
 
 
 def place(setting: str, usual: str) -> Place | None:
-    """The address that a ``Broadcast`` setting means; None if it is off."""
+    """The address of a ``Broadcast`` setting; None if it is off."""
     if setting == "off":
         return None
     host, _, port = (usual if setting == "on" else setting).rpartition(":")
@@ -26,7 +26,7 @@ def place(setting: str, usual: str) -> Place | None:
 
 
 def broadcaster(host: str) -> socket.socket:
-    """A UDP socket that may broadcast; what it sends comes from ``host``, unless that is no single IPv4 address."""
+    """A UDP socket that may broadcast. It sends from ``host`` if that is a single IPv4 address."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sock.setblocking(False)
@@ -40,7 +40,7 @@ def broadcaster(host: str) -> socket.socket:
 
 
 class Beacon:
-    """``SHALOM <port>``, once now and then every ``interval`` seconds."""
+    """Sends ``SHALOM <port>`` now and then every ``interval`` seconds."""
 
     _timer: asyncio.TimerHandle | None = None
 
@@ -71,7 +71,7 @@ class Beacon:
         try:
             self._socket.sendto(self._datagram, self.to)
             self.sent += 1
-        except OSError as error:  # a network that is down now may be up for the next one
+        except OSError as error:  # the network may be up again for the next beacon
             say(
                 LOG,
                 logging.WARNING,

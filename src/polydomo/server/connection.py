@@ -1,4 +1,4 @@
-"""One socket: asyncio on one side, a pure ``Link`` on the other."""
+"""One connection: passes bytes between an asyncio transport and a ``Link``."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ NO_TLS = b"\x15\x03\x03\x00\x02\x02\x46"  # a fatal alert: protocol_version
 
 
 class Connection(asyncio.Protocol):
-    """Looks at the first bytes, then hands everything to the link they call for."""
+    """Detects the wire protocol from the first bytes, then passes all bytes to its link."""
 
     transport: asyncio.Transport
     link: Link | None = None
@@ -41,30 +41,30 @@ class Connection(asyncio.Protocol):
     source = ""
     reading = True
     choked = False
-    outgoing = False  # we made it
-    identity: Identity | None = None  # with access control: who the peer is
+    outgoing = False  # an outgoing connection
+    identity: Identity | None = None  # with access control: the peer's identity
     tls: TlsBytes | None = None
-    principal = ""  # who it was counted as
-    watched = -1  # its file descriptor, while the server watches it for closing
+    principal = ""  # the principal whose connection count includes it
+    watched = -1  # file descriptor, while the server watches it for closing
     _first = b""
 
     def __init__(self, server: "BrokerServer", ipc: bool, role: Role = SHARED, local: bool = True) -> None:
         self.server = server
         self.ipc = ipc
-        self.local = local  # no other machine reaches its listener
+        self.local = local  # its listener cannot be reached from other machines
         self.since = 0.0  # when it was accepted
-        self.role = role  # of the listener
-        self._take: Callable[[bytes], None] = self._shake  # what takes the bytes that come
-        self._take_inside: Callable[[bytes], None] = self._shake  # ... and those that come inside TLS
+        self.role = role  # address of the listener
+        self._take: Callable[[bytes], None] = self._shake  # receives the incoming bytes
+        self._take_inside: Callable[[bytes], None] = self._shake  # receives the bytes decrypted from TLS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.peer = _name(transport, self.server, self.ipc)
-        self.source = self.peer.rpartition(":")[0]  # its host; all peers of local sockets are one source
+        self.source = self.peer.rpartition(":")[0]  # the peer's host; all peers of local sockets count as one source
         if not self.server.admit(self):
             self.transport.abort()
             return
-        # From here on the transport tells us, so that what the peer has not read is known and counted.
+        # From here on the transport reports its buffer, so that unsent bytes are counted.
         self.transport.set_write_buffer_limits(high=UNSENT_NOTICE, low=UNSENT_NOTICE // 4)
         access = self.server.access
         if access is not None and not self.outgoing:
@@ -83,11 +83,13 @@ class Connection(asyncio.Protocol):
         except Exception:
             self.fail()
         link = self.link
-        if link is not None and link.pauses and self.reading:  # now: the loop would go on reading from it in this turn
+        if (
+            link is not None and link.pauses and self.reading
+        ):  # immediately, or the loop would keep reading from it in this turn
             self._set_reading(False)
 
     def _shake(self, data: bytes) -> None:
-        """What comes until the handshake is done."""
+        """Receives bytes until the handshake is complete."""
         if self.link is None:
             self._sniff(self._first + data)
         else:
@@ -102,13 +104,13 @@ class Connection(asyncio.Protocol):
                 self.known_as(self.link.principal)
 
     def known_as(self, principal: str) -> None:
-        """The peer proved to be this principal, whose connections are counted."""
+        """The peer authenticated as this principal; counts the connection against its quota."""
         if self.identity is not None and not self.principal:
             self.principal = principal
             self.identity.access.connections[principal] += 1
 
     def _decrypt(self, data: bytes) -> None:
-        """TLS: what comes from the socket goes through here."""
+        """Receives bytes from the socket and decrypts TLS."""
         tls = self.tls
         assert tls is not None
         shaken = tls.shaken
@@ -132,7 +134,7 @@ class Connection(asyncio.Protocol):
             self.transport.write(data)
 
     def write(self, pieces: "list[Body]") -> None:
-        """Writes what a wire has to say."""
+        """Writes the output of the wire protocol."""
         if self.tls is None:
             self.transport.writelines(pieces)
         else:
@@ -140,27 +142,27 @@ class Connection(asyncio.Protocol):
             self._write_tls(self.tls)
 
     def close_transport(self) -> None:
-        """Closes the connection after what was written has been sent."""
+        """Closes the connection after all written bytes have been sent."""
         if self.tls is not None and not self.transport.is_closing():
             self.tls.close()
             self._write_tls(self.tls)
         self.transport.close()
 
     def go_on(self, link: Link) -> None:
-        """The peer may be heard again: first what it had said already."""
+        """Resumes reading from the peer, starting with bytes that were already received."""
         try:
             link.receive(b"")
         except Exception:
             self.fail()
 
     def fail(self) -> None:
-        """A fault of ours, met while serving this peer, ends this connection and nothing else."""
+        """An internal error while serving this peer closes this connection only."""
         session = self.link.handler if self.link is not None else None
         trouble(LOG, "internal error", peer=self.peer, protocol=getattr(session, "protocol", "unknown"))
         self.transport.abort()
 
     def _sniff(self, data: bytes) -> None:
-        """The first bytes tell the wire."""
+        """Detects the wire protocol from the first bytes."""
         server = self.server
         if server.health.leaving and data[0] in (0xFF, 0x00):
             self._turn_away("the broker is shutting down", b"", logging.DEBUG)
@@ -180,17 +182,17 @@ class Connection(asyncio.Protocol):
         elif data[:2] == b"\x16\x03" and self.tls is None:
             context = server.access.tls_context if server.access is not None else None
             if context is None:
-                self._turn_away("TLS is not served here; the access file needs server.tls", NO_TLS)
+                self._turn_away("TLS is not enabled; set server.tls in the access file", NO_TLS)
                 return
             self._first = b""
             self.tls = TlsBytes(context, True)
             self._take = self._decrypt
             self._decrypt(data)
         else:
-            self._turn_away(f"not ZMTP, not SP: first bytes {data[:8].hex(' ')}", b"")
+            self._turn_away(f"unknown protocol (expected ZMTP, SP or HTTP): first bytes {data[:8].hex(' ')}", b"")
 
     def _identified(self, link: Link) -> bool:
-        """For a wire without a handshake of its own: the peer is known by TLS or by its socket, or is turned away."""
+        """Authenticates a peer whose protocol has no handshake: by TLS or by its socket; otherwise rejects it."""
         if self.identity is not None:
             try:
                 link.principal = self.identity.principal()
@@ -229,12 +231,12 @@ class Connection(asyncio.Protocol):
         self.close_transport()
 
     def flush(self, link: Link) -> None:
-        """At the end of a turn, for a link that is ``needs_full_flush``: writes what it gathered and obeys its flags."""
+        """At the end of a turn, for a link with ``needs_full_flush``: writes its output and applies its flags."""
         if link.closed:
             return
         link.needs_full_flush = (
             self.choked or self.tls is not None
-        )  # while it is choked, how much is unsent is looked at each time
+        )  # while it is choked, check the unsent bytes each time
         transport = self.transport
         if link.out:
             out = link.take()
@@ -283,10 +285,10 @@ class Connection(asyncio.Protocol):
         else:
             self.transport.pause_reading()
             if self.link is not None and self.link.pauses & ~PAUSE_SHARE_USED:
-                self.server.watch(self)  # one that only waits for its turn is read again soon
+                self.server.watch(self)  # one that only waits for its turn is read again soon, so do not watch it
 
     def pause_writing(self) -> None:
-        """The peer does not read as fast as it is written to: from now on what it leaves unread is counted."""
+        """The peer reads more slowly than we write. From now on its unsent bytes are counted."""
         self.choked = True
         self.server.backed_up[self] = None
         if self.link is not None:
@@ -303,15 +305,15 @@ class Connection(asyncio.Protocol):
             self.server.wake()
 
     def look_at_unsent(self) -> None:
-        """A peer that leaves much unread is not read from either, unless it carries a worker, which must not be stopped; one that leaves
-        too much unread is cut off."""
+        """Applies backpressure: stops reading from a peer with many unsent bytes, unless it is a worker, which must not be stopped. Closes
+        the connection if there are too many."""
         link = self.link
         if link is None or link.state:
             return
         size = self.transport.get_write_buffer_size()
         link.book_unsent(size)
         if size > self.server.max_unsent:
-            unsent = f"{size} bytes are unsent; the limit is {self.server.max_unsent} (limits.max_unsent)"
+            unsent = f"the peer does not read: {size} bytes are unsent, the limit is {self.server.max_unsent} (limits.max_unsent)"
             link.close(CloseCause.NOT_READING, unsent, abort=True)
         elif size > self.server.choke:
             if not link.handler.worker_count:
@@ -320,8 +322,8 @@ class Connection(asyncio.Protocol):
             link.resume(PAUSE_NOT_READING)
 
     def eof_received(self) -> bool:
-        """The peer has gone, and what it has not read yet it will not read. Only an HTTP client may say that it has no more requests and
-        still read the response that is on its way."""
+        """The peer has closed its end and will not read what is unsent. Only an HTTP client may close its sending side and still read the
+        response."""
         link = self.link
         if link is not None and link.wire == "http" and link.out and not link.closed:
             link.close(CloseCause.PEER_CLOSED)
@@ -339,11 +341,11 @@ class Connection(asyncio.Protocol):
             try:
                 self.link.lost(*(() if exc is None else (CloseCause.CONNECTION_LOST, str(exc))))
             except Exception:
-                trouble(LOG, "internal error", peer=self.peer, during="the end of a connection")
+                trouble(LOG, "internal error", peer=self.peer, during="closing a connection")
 
 
 def is_private(peer: str) -> bool:
-    """Whether nobody but this machine sees what goes to a peer."""
+    """Whether traffic to the peer stays on this machine."""
     return is_loopback(parse_url(peer)) if peer != "tcp://unknown" else False
 
 

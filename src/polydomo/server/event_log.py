@@ -1,4 +1,4 @@
-"""The broker's rare events as log lines. Every line names the peer; none holds a payload."""
+"""Logs the broker's infrequent events. Every line names the peer; none contains a payload."""
 
 import logging
 
@@ -45,7 +45,7 @@ class EventLog(Recorder):
         say(
             LOG,
             logging.WARNING,
-            "request given back",
+            "request requeued",
             request=_id(request),
             service=text(request.service.name),
             attempt=request.attempts,
@@ -106,7 +106,8 @@ def _kind(worker: Worker) -> str:
 
 
 def _bridge(worker: Worker, session: Session) -> dict[str, object]:
-    """What a bridge offers comes and goes, and is not its own: its peer is told, and the identity that the broker there goes by."""
+    """The fields for a bridge: its peer and the other broker's identity. The services are left out, because they change and are not the
+    bridge's own."""
     return {"peer": session.link.peer, "broker": text(session.peer_identity), "worker": f"w{worker.number}"}
 
 

@@ -1,7 +1,7 @@
-"""Bounds the CPU that handshakes take, so that a flood of them does not slow down peers that are connected.
+"""Limits the CPU time of handshakes, so that a flood of them does not slow down connected peers.
 
-A key agreement costs some 50 microseconds, for anybody who sends 200 bytes. The pacer lets a burst through at once and then
-``HANDSHAKES_PER_SECOND``; what is more waits, and hosts take turns.
+Any peer can cause a key agreement, which costs about 50 microseconds, by sending 200 bytes. The pacer admits a burst at once and then
+``HANDSHAKES_PER_SECOND``. Further handshakes wait, and hosts take turns.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ class HandshakePacer(Pacer):
     """One for all connections of a server."""
 
     def __init__(self, rate: float = HANDSHAKES_PER_SECOND, burst: int = HANDSHAKE_BURST) -> None:
-        self.delayed = 0  # handshakes that had to wait, ever
+        self.delayed = 0  # total number of handshakes that had to wait
         self._rate = rate
         self._burst = burst
         self._tokens = float(burst)
         self._then = time.monotonic()
-        self._hosts: dict[str, deque[Link]] = {}  # links that wait, by host
-        self._granted: set[Link] = set()  # links that may go on, once
+        self._hosts: dict[str, deque[Link]] = {}  # waiting links, by host
+        self._granted: set[Link] = set()  # links that are admitted, once
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, link: Link) -> bool:
@@ -73,7 +73,7 @@ class HandshakePacer(Pacer):
                 link.owner.server.wake()
                 link.resume(PAUSE_HANDSHAKE)
                 if links:
-                    self._hosts[host] = links  # at the end: it is the others' turn
+                    self._hosts[host] = links  # to the end of the queue, so that hosts take turns
         if self._hosts:
             self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._go_on)
         self._granted = {link for link in self._granted if not link.closed}

@@ -1,4 +1,4 @@
-"""Lets a health checker see that the broker is leaving before its listeners close."""
+"""Lets a health checker see that the broker is shutting down before its listeners close."""
 
 import asyncio
 import contextlib
@@ -8,16 +8,16 @@ from polydomo import limits
 
 
 class Health:
-    """Knows when a health checker asked last, and how often it asks. A broker that leaves waits for its next check, if one is due."""
+    """Records when a health checker asked last and how often it asks. At shutdown, the broker waits for the next check, if one is due."""
 
     def __init__(self) -> None:
         self.leaving = False
         self._asked_at = 0.0
-        self._interval = 0.0  # between the last two checks; 0: there were no two
-        self._seen = asyncio.Event()  # a check was answered while leaving
+        self._interval = 0.0  # seconds between the last two checks; 0 if there were fewer than two
+        self._seen = asyncio.Event()  # a check was answered during shutdown
 
     def asked(self) -> None:
-        """A health check is answered."""
+        """Called when a health check is answered."""
         now = time.monotonic()
         self._interval = now - self._asked_at if self._asked_at else 0.0
         self._asked_at = now
@@ -25,7 +25,7 @@ class Health:
             self._seen.set()
 
     async def seen(self, seconds: float) -> None:
-        """Waits until a checker has seen that the broker leaves: at most ``seconds``, and not past the time of its next check but one."""
+        """Waits until a checker has seen the shutdown: at most ``seconds``, and at most two check intervals after the last check."""
         due = self._asked_at + 2 * self._interval - time.monotonic() if self._interval else 0.0
         wait = min(seconds, due, limits.HEALTH_WAIT)
         if wait > 0:

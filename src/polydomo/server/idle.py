@@ -1,7 +1,7 @@
-"""Idle connections give way: when there are as many connections as there may be, a new one takes the place of one that does nothing.
+"""Eviction of idle connections: at the connection limit, a new connection replaces an idle one.
 
-Connections that sent nothing after their handshake go first, then clients that have been silent for long and have no open request; those
-of the source with most connections before others. Workers, subscribers, publishers and bridges are never idle in this sense.
+Connections that sent nothing after their handshake are evicted first, then clients that have been silent for long and have no open
+request; within each group, the source with the most connections first. Workers, subscribers, publishers and bridges are never evicted.
 """
 
 from typing import TYPE_CHECKING
@@ -13,18 +13,16 @@ from polydomo.protocols.session import Session
 if TYPE_CHECKING:
     from polydomo.server.connection import Connection
 
-WAITING = ("sub", "pub", "bridge")  # protocols whose peers may be silent for good
+WAITING = ("sub", "pub", "bridge")  # protocols whose peers may stay silent indefinitely
 
 
 class IdleConnections:
     def __init__(self) -> None:
-        self._marks: dict[
-            Connection, tuple[int, float]
-        ] = {}  # how much was done for it by when it was last seen to do something
-        self._victims: list[Connection] = []  # the first to go is last
+        self._marks: dict[Connection, tuple[int, float]] = {}  # activity counter, and when it last changed
+        self._victims: list[Connection] = []  # the next to evict is last
 
     def sweep(self, connections: "dict[Connection, None]", now: float) -> None:
-        """Called once a second while there are nearly as many connections as there may be."""
+        """Called once a second while the number of connections is near the limit."""
         marks: dict[Connection, tuple[int, float]] = {}
         for connection in connections:
             mark = connection.link.work_left if connection.link is not None else 0
@@ -36,7 +34,7 @@ class IdleConnections:
         self._marks.pop(connection, None)
 
     def victim(self, connections: "dict[Connection, None]", now: float) -> "Connection | None":
-        """A connection that may be closed to make room; None if all are in use."""
+        """A connection to close to make room; None if all are in use."""
         if not self._victims:
             self._victims = self._find(connections, now)
         while self._victims:
@@ -55,7 +53,7 @@ class IdleConnections:
 
     def _is_idle(self, connection: "Connection", now: float) -> bool:
         if connection.transport.is_closing() or connection.link is None or not connection.link.open:
-            return False  # its handshake has a time limit of its own
+            return False  # the handshake has a timeout
         if _is_silent(connection):
             return now >= connection.since + IDLE_SILENT
         session = connection.link.handler
@@ -72,5 +70,5 @@ class IdleConnections:
 
 
 def _is_silent(connection: "Connection") -> bool:
-    """It has said nothing since its handshake."""
+    """Whether it has sent nothing since its handshake."""
     return connection.link is not None and isinstance(connection.link.handler, Detector)

@@ -1,4 +1,4 @@
-"""The job store of a running broker: which one the settings name, its thread, and the way back to the event loop."""
+"""The job store of a running broker: opens the store from the settings, runs it in a thread, and passes results to the event loop."""
 
 import asyncio
 import contextlib
@@ -38,12 +38,12 @@ FILE = "jobs.db"
 
 
 def backend_of(settings: Settings) -> Backend | None:
-    """The store that the settings name; None: jobs are off. Raises SettingError."""
+    """The store from the settings; None if jobs are off. Raises SettingError."""
     url = settings.store
     source = settings.sources.get("store", DEFAULT)
     if url == OFF:
         if settings.durable.services:
-            raise SettingError(f"durable.services: needs a job store, and store ({source}) is off")
+            raise SettingError(f"durable.services: needs a job store, but store ({source}) is off")
         return None
     if url == SQLITE:
         return SqliteBackend(Path(settings.data) / FILE)
@@ -80,11 +80,11 @@ def zone_of(name: str) -> tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise SettingError(f"zone: {name!r} is not a time zone; write its IANA name, such as Europe/Berlin") from None
+        raise SettingError(f"zone: unknown time zone {name!r}; use an IANA name such as Europe/Berlin") from None
 
 
 class JobStore(Owner):
-    """Made before the broker listens; ``start`` is called in the running loop."""
+    """Created before the broker listens; ``start`` is called in the running loop."""
 
     def __init__(self, server: "BrokerServer", backend: Backend) -> None:
         settings = server.settings
@@ -107,11 +107,11 @@ class JobStore(Owner):
         server.broker.use_jobs(self.durable)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
-        self._settled = asyncio.Event()  # it is known who leads, or that the store cannot be used
+        self._settled = asyncio.Event()  # set once the leader is known, or the store has failed
 
     async def start(self) -> None:
-        """Once the broker knows its address: clients find the leader there. Waits a moment for the store, since clients that come back
-        after a restart would be refused until it is open."""
+        """Called once the broker knows its address, which clients use to find the leader. Waits a moment for the store to open, because
+        until then clients that reconnect after a restart are rejected."""
         self._loop = asyncio.get_running_loop()
         self.thread.address = self.server.settings.durable.address or self.server.broker.address
         self.thread.start()
@@ -119,7 +119,7 @@ class JobStore(Owner):
             await asyncio.wait_for(self._settled.wait(), STORE_OPENING)
 
     async def stop(self) -> None:
-        """Writes what is there; the loop goes on meanwhile."""
+        """Writes pending data; the loop keeps running."""
         if self._loop is not None and not self._stopped:
             self._stopped = True
             self.thread.ask_to_stop()
@@ -127,12 +127,12 @@ class JobStore(Owner):
                 await asyncio.sleep(0.01)
 
     def abandon(self) -> None:
-        """For tests: as if the process had been killed."""
+        """For tests: simulates a killed process."""
         self._stopped = True
         self.thread.abandon()
 
     def tick(self) -> None:
-        """Once a second: jobs are due by the wall clock, which may have been set."""
+        """Called once a second: due times of jobs follow the wall clock, which may have been changed."""
         broker = self.server.broker
         self.durable.wall_shift = time.time() - (time.monotonic() + broker.wall)
 
@@ -141,7 +141,7 @@ class JobStore(Owner):
         return self.durable.jobs.leads and not self.durable.jobs.suspended
 
     def _post(self, function: Callable[[], None]) -> None:
-        """From the store's thread."""
+        """Called from the store's thread."""
         if self._loop is not None:
             try:
                 self._loop.call_soon_threadsafe(self._run, function)
@@ -158,18 +158,32 @@ class JobStore(Owner):
     # --- Owner ----------------------------------------------------------------------------------------------------------------
 
     def lead(self, epoch: int, loaded: Loaded) -> None:
-        say(LOG, logging.INFO, "jobs are served here", store=self.backend.url, epoch=epoch, open_jobs=len(loaded.jobs))
+        say(
+            LOG,
+            logging.INFO,
+            "this broker is the leader for jobs",
+            store=self.backend.url,
+            epoch=epoch,
+            open_jobs=len(loaded.jobs),
+        )
         self.durable.lead(epoch, loaded)
         self._settled.set()
 
     def follow(self, leader: str, why: str) -> None:
-        say(LOG, logging.WARNING, "jobs are not served here", store=self.backend.url, leader=leader, why=why)
+        say(
+            LOG,
+            logging.WARNING,
+            "this broker is not the leader for jobs",
+            store=self.backend.url,
+            leader=leader,
+            why=why,
+        )
         self.durable.follow(leader, why)
         self._settled.set()
 
     def suspend(self, suspended: bool) -> None:
         text = (
-            "jobs are suspended: the lease could not be renewed" if suspended else "jobs go on: the lease was renewed"
+            "jobs are suspended: the lease could not be renewed" if suspended else "jobs resumed: the lease was renewed"
         )
         say(LOG, logging.WARNING, text, store=self.backend.url)
         self.durable.suspend(suspended)

@@ -1,4 +1,4 @@
-"""Sockets that listen, bound in full before the first peer may connect: every address of a name, and files that only we may open."""
+"""Listening sockets. All are bound before the first peer can connect: each address of a name, and Unix sockets with private permissions."""
 
 import asyncio
 import contextlib
@@ -13,13 +13,13 @@ from polydomo.limits import PORT_TRIES
 from polydomo.server.resources import REMEDIES, remedy
 from polydomo.wire.address import IPC, Address
 
-Place = tuple[int, tuple[Any, ...]]  # address family, and what ``bind`` takes
+Place = tuple[int, tuple[Any, ...]]  # address family, and the argument of ``bind``
 
 KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
 class Listening:
-    """The bound sockets of one address. ``address`` has the port that the system chose."""
+    """The bound sockets of one address. ``address`` contains the port that the system chose."""
 
     def __init__(self, address: Address, sockets: list[socket.socket]) -> None:
         self.address = address
@@ -27,7 +27,7 @@ class Listening:
         self._file = _identity(address.path) if address.kind == IPC else None
 
     def remove_file(self) -> None:
-        """Removes the socket's file, unless somebody has put another one in its place."""
+        """Removes the socket file, unless another process has replaced it."""
         if self._file is not None and _identity(self.address.path) == self._file:
             with contextlib.suppress(OSError):
                 os.unlink(self.address.path)
@@ -39,7 +39,7 @@ class Listening:
 
 
 async def bind(address: Address) -> Listening:
-    """Binds, but does not listen yet. Raises SettingError with one clear line."""
+    """Binds, but does not listen yet. Raises SettingError."""
     try:
         if address.kind == IPC:
             return Listening(address, [_bind_file(address.path)])
@@ -50,19 +50,19 @@ async def bind(address: Address) -> Listening:
         return Listening(Address(address.kind, address.host, sockets[0].getsockname()[1]), sockets)
     except OSError as error:
         raise SettingError(f"cannot listen on {address}: {reason(error)}") from None
-    except RuntimeError as error:  # no thread to look the name up in
+    except RuntimeError as error:  # no thread can be started to resolve the name
         raise SettingError(f"cannot listen on {address}: {error}; {REMEDIES[errno.EAGAIN]}") from None
 
 
 def _bind_all(places: list[Place], port: int) -> list[socket.socket]:
-    """A name may have several addresses (``localhost`` often has two): all get the same port, also one that the system chooses."""
+    """A name may have several addresses (``localhost`` often has two). All get the same port, even if the system chooses it."""
     for _ in range(PORT_TRIES):
         try:
             return _bind_each(places, port)
         except OSError as error:
             if port or error.errno != errno.EADDRINUSE:
                 raise
-            taken = error  # the port was free at one address, but not at the next
+            taken = error  # the port was free on one address, but not on the next
     raise taken
 
 
@@ -76,7 +76,7 @@ def _bind_each(places: list[Place], port: int) -> list[socket.socket]:
             except OSError as error:
                 if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
                     raise
-                missing = error  # a machine without IPv6 still has the other address
+                missing = error  # without IPv6, use the other address
             else:
                 port = sockets[-1].getsockname()[1]
         if not sockets and missing is not None:
@@ -94,7 +94,7 @@ def _bind_tcp(family: int, place: tuple[Any, ...], port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        # A peer whose machine died says nothing; the kernel finds out within about two minutes. Accepted sockets inherit this.
+        # TCP keepalive: the kernel detects a dead peer within about two minutes. Accepted sockets inherit this.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEP_ALIVE:
             if hasattr(socket, option):
@@ -111,7 +111,7 @@ def _bind_file(path: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(path)
-        os.chmod(path, 0o600)  # nobody can connect yet, so nobody came in under other permissions
+        os.chmod(path, 0o600)  # before listen, so that no peer can connect under other permissions
     except BaseException:
         sock.close()
         raise
@@ -119,14 +119,16 @@ def _bind_file(path: str) -> socket.socket:
 
 
 def _clear(path: str) -> None:
-    """Removes the socket file of a broker that was killed; refuses if somebody still answers there, or if it is anything else."""
+    """Removes the socket file of a killed broker. Fails if a program still answers there, or if the file is not a socket."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise OSError(errno.EEXIST, "a file that is not a socket is in the way")
+            raise OSError(
+                errno.EEXIST, "a file that is not a socket already exists there; remove it or choose another path"
+            )
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)  # a full backlog must not hold us
+        probe.setblocking(False)  # do not block on a full backlog
         try:
             probe.connect(path)
         except ConnectionRefusedError:
@@ -151,7 +153,7 @@ def reason(error: OSError) -> str:
     if error.errno == errno.EACCES:
         return "permission denied"
     if error.errno == errno.EADDRNOTAVAIL:
-        return "this machine has no such address"
+        return "this machine does not have this address"
     if error.errno == errno.ENOENT:
-        return "its directory does not exist"
+        return "the directory does not exist"
     return remedy(error)

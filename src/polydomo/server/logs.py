@@ -1,11 +1,10 @@
-"""Structured logs over the standard library's logging: text for people, JSON lines for programs.
+"""Structured logs on the standard library's logging: text or JSON lines.
 
-A line is a constant text and fields: ``say(log, logging.INFO, "listening", address=url)``. Fields are names, addresses, sizes
-and reasons, never a payload; each is cut at ``LOG_VALUE`` characters, and nothing a peer sends can begin a line of its own.
+A line consists of a constant text and fields: ``say(log, logging.INFO, "listening", address=url)``. Fields are names, addresses, sizes
+and reasons, never a payload. Each is truncated to ``LOG_VALUE`` characters and escaped, so that a peer cannot forge a log line.
 
-A line with a ``peer`` field is counted by the peer's host and the line's text: past ``LOG_LINES`` in a second the rest is
-only counted, and told once as "and M more like it", so that a peer that sends garbage cannot flood the log. Debug lines
-are not counted: who asks for them wants them.
+Lines with a ``peer`` field are rate-limited by host and text: beyond ``LOG_LINES`` in a second they are only counted, and
+summarised as "and M more like it", so that a peer that sends garbage cannot flood the log. Debug lines are not limited.
 """
 
 import asyncio
@@ -30,23 +29,23 @@ _FIXED = ("time", "level", "logger", "message", "exception")
 
 
 def get(name: str) -> logging.Logger:
-    """The logger of one part: ``get("server")``."""
+    """The logger of a component: ``get("server")``."""
     return logging.getLogger(f"{ROOT}.{name}")
 
 
 def say(log: logging.Logger, level: int, text: str, /, **fields: object) -> None:
-    """Logs a line. ``text`` is constant; what varies is a field."""
+    """Logs a line. ``text`` is constant; variable parts are fields."""
     if log.isEnabledFor(level):
         log.log(level, "%s", text, extra={"fields": fields}, stacklevel=2)
 
 
 def trouble(log: logging.Logger, text: str, /, **fields: object) -> None:
-    """Logs the exception that is being handled, with its traceback: a fault of ours."""
+    """Logs an internal error: the current exception with its traceback."""
     log.error("%s", text, extra={"fields": fields}, exc_info=True, stacklevel=2)
 
 
 def uncaught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Logs what no code caught: for ``loop.set_exception_handler``. asyncio reports here, too, that it could not accept a connection."""
+    """Logs uncaught errors; for ``loop.set_exception_handler``. asyncio also reports here that it could not accept a connection."""
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in REMEDIES:
         known = error.errno in (errno.EMFILE, errno.ENFILE)  # the server reports these itself, once
@@ -68,7 +67,7 @@ def setup(json: bool = False, level: str = "info", stream: TextIO | None = None)
 
 
 def sweep(now: float | None = None) -> None:
-    """Tells what was only counted in seconds that are over. Called now and then, so that the end of a flood is told too."""
+    """Logs the summaries of past seconds. Called regularly, so that the end of a flood is reported too."""
     for handler in _handlers():
         handler.sweep(time.time() if now is None else now)
 
@@ -88,23 +87,23 @@ def _handlers() -> "Iterator[_LimitedHandler]":
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """The record's own fields: those of ``say`` and those of a plain ``extra``."""
+    """The fields of a record: those of ``say`` and those of a plain ``extra``."""
     fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     fields.update(getattr(record, "fields", {}))
     return fields
 
 
 def host_of(peer: object) -> str:
-    """A peer's address without its port: a peer that connects anew is still the same."""
+    """A peer's address without the port, so that a peer that reconnects counts as the same."""
     host, colon, port = str(peer).rpartition(":")
     return host if colon and port.isdigit() else str(peer)
 
 
-# --- how a line looks -------------------------------------------------------------------------------------------------
+# --- formatting --------------------------------------------------------------------------------------------------------
 
 
 def plain(value: object) -> str | int | float | bool | None:
-    """A value as JSON has it. Bytes are shown as text where they are text."""
+    """A value in JSON form. Bytes are shown as text if they are text."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -120,7 +119,7 @@ def plain(value: object) -> str | int | float | bool | None:
 
 
 def _one_line(text: str) -> str:
-    """Escapes what would end the line or steer a terminal."""
+    """Escapes line ends and terminal control characters."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -167,21 +166,21 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-# --- no flood ---------------------------------------------------------------------------------------------------------
+# --- rate limit -------------------------------------------------------------------------------------------------------
 
 
 class _Count:
-    """Lines of one kind about one host in the current second."""
+    """Lines with the same text about one host in the current second."""
 
     def __init__(self, start: float) -> None:
         self.start = start
         self.written = 0
         self.kept_back = 0
-        self.last: logging.LogRecord | None = None  # the latest of those kept back
+        self.last: logging.LogRecord | None = None  # the latest suppressed record
 
 
 class _LimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes lines, but only so many of one kind about one host in a second. ``emit`` runs under the handler's lock."""
+    """Writes at most ``LOG_LINES`` lines per second with the same text about one host. ``emit`` runs under the handler's lock."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -198,7 +197,7 @@ class _LimitedHandler(logging.StreamHandler[TextIO]):
             if len(self.counts) >= LOG_KEYS:
                 key = ("", "")
         count = self.counts.get(key)
-        # a clock that was set back must not silence a peer until it has caught up
+        # if the clock was set back, start a new second
         if count is None or not 0 <= record.created - count.start < 1:
             if count is not None:
                 self._summary(count)

@@ -1,4 +1,4 @@
-"""How much memory there is for this process: the machine's, or the container's if that is less."""
+"""The memory available to this process: the machine's, or the container's limit if that is lower."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ CGROUP_FILES = (
     "/sys/fs/cgroup/memory.max",  # version 2
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",  # version 1
 )
-UNLIMITED = 1 << 60  # version 1 writes a huge number where there is no limit
+UNLIMITED = 1 << 60  # cgroup version 1 reports a huge number if there is no limit
 
 
 def memory() -> int:
-    """Bytes; 0 if this system does not say."""
+    """Bytes; 0 if the system does not report it."""
     found = [size for size in (_machine(), *map(_limit, _cgroups())) if 0 < size < UNLIMITED]
     return min(found, default=0)
 
@@ -26,7 +26,7 @@ def _machine() -> int:
 
 
 def _cgroups() -> list[str]:
-    """Files with the limits of this process's control groups, from its own up to the root."""
+    """The limit files of this process's control groups, from its own group up to the root."""
     found = list(CGROUP_FILES)
     try:
         own = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))

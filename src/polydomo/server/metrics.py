@@ -1,7 +1,7 @@
-"""The broker's figures as Prometheus reads them: text format 0.0.4, one family after the other.
+"""The broker's metrics in the Prometheus text format 0.0.4.
 
-A page is rendered at most once per ``METRICS_INTERVAL``; scrapes in between share it. It has at most ``METRICS_SERVICES``
-services; the others are added up under ``service="+other"``.
+A page is rendered at most once per ``METRICS_INTERVAL``; scrapes in between get the same page. It has at most ``METRICS_SERVICES``
+services; the others are summed under ``service="+other"``.
 """
 
 import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# Bounds of the exported latency buckets, in seconds: three a decade, from what a loopback call takes to a call that nobody waits for.
+# Upper bounds of the exported latency buckets, in seconds: three per decade, starting at the duration of a loopback call.
 BOUNDS = [
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0),
@@ -32,7 +32,9 @@ BOUNDS = [
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
 
-OTHER = "+other"  # the label of all services past the first METRICS_SERVICES; no service's own label begins with "+"
+OTHER = (
+    "+other"  # label for all services beyond the first METRICS_SERVICES; no label of a single service begins with "+"
+)
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
@@ -48,7 +50,7 @@ class Page:
         self.lines += [sample(name, labels, value) for labels, value in samples]
 
     def histogram(self, name: str, help: str, rows: Iterable[tuple[Labels, list[int], int, float]]) -> None:
-        """Each row: labels, how many were within each of ``BOUNDS``, how many there were in all, and their sum."""
+        """Each row: labels, the cumulative count for each of ``BOUNDS``, the total count, and the sum."""
         self._head(name, HISTOGRAM, help)
         for labels, within, count, total in rows:
             for bound, found in zip(BOUNDS, within, strict=True):
@@ -91,18 +93,18 @@ def label(name: bytes) -> str:
 
 
 class MetricsPage:
-    """The page of one server, rendered when it is asked for and the last one is too old."""
+    """The metrics page of one server, rendered on request if the last one is too old."""
 
     def __init__(self, server: "BrokerServer") -> None:
         self.server = server
         self._page = b""
-        self._until = 0.0  # how long the page may be used
+        self._until = 0.0  # how long the page is valid
 
     def get(self) -> bytes:
         now = time.monotonic()
         if now >= self._until:
             self._page = render(self.server).encode()
-            # Rendering a large page takes a while: at most a twentieth of the broker's time.
+            # Rendering a large page is slow: limit it to a twentieth of the broker's time.
             self._until = now + max(limits.METRICS_INTERVAL, 20.0 * (time.monotonic() - now))
         return self._page
 
@@ -123,33 +125,35 @@ def render(server: "BrokerServer") -> str:
 
 def _broker(page: Page, server: "BrokerServer") -> None:
     broker = server.broker
-    page.family("polydomo_info", GAUGE, "The broker's version, always 1.", [({"version": __version__}, 1)])
+    page.family(
+        "polydomo_info", GAUGE, "Always 1; the label has the broker's version.", [({"version": __version__}, 1)]
+    )
     uptime = time.monotonic() - broker.started
-    page.family("polydomo_uptime_seconds", GAUGE, "Since the broker started.", [({}, uptime)])
+    page.family("polydomo_uptime_seconds", GAUGE, "Seconds since the broker started.", [({}, uptime)])
     page.family(
         "polydomo_stopping",
         GAUGE,
-        "1 while the broker takes nothing more and lets requests finish.",
+        "1 during shutdown, while the broker rejects new requests and lets open ones finish.",
         [({}, int(broker.draining))],
     )
-    page.family("polydomo_connections", GAUGE, "Connections now, of every kind.", [({}, len(server.connections))])
+    page.family("polydomo_connections", GAUGE, "Current connections of all kinds.", [({}, len(server.connections))])
     by_protocol: dict[str, int] = {}
     for session in broker.sessions:
         if not session.worker_count:
             by_protocol[session.protocol] = by_protocol.get(session.protocol, 0) + 1
     clients = [({"protocol": protocol}, count) for protocol, count in sorted(by_protocol.items())]
-    page.family("polydomo_clients", GAUGE, "Connections now that carry no worker.", clients)
+    page.family("polydomo_clients", GAUGE, "Current connections without a worker.", clients)
     workers: dict[tuple[str, str], int] = {}
     for worker in broker.workers:
         key = (worker.session.protocol, states.of_worker(broker, worker).state)
         workers[key] = workers.get(key, 0) + 1
     shown = [({"protocol": protocol, "state": state}, count) for (protocol, state), count in sorted(workers.items())]
-    page.family("polydomo_workers", GAUGE, "Workers now, by state.", shown)
+    page.family("polydomo_workers", GAUGE, "Current workers, by state.", shown)
     catalog: dict[str, int] = {}
     for entry in broker.catalog.entries.values():
         catalog[entry.state] = catalog.get(entry.state, 0) + 1
     found = [({"state": state}, count) for state, count in sorted(catalog.items())]
-    page.family("polydomo_catalog_services", GAUGE, "Services that registered themselves (DBP), by state.", found)
+    page.family("polydomo_catalog_services", GAUGE, "Services registered in the catalog (DBP), by state.", found)
 
 
 def _services(page: Page, server: "BrokerServer") -> None:
@@ -169,11 +173,11 @@ def _services(page: Page, server: "BrokerServer") -> None:
     if len(server.broker.services) > limits.METRICS_SERVICES:
         for samples, count in zip((workers, idle, queued), rest, strict=True):
             samples.append(({"service": OTHER}, count))
-    page.family("polydomo_service_workers", GAUGE, "Workers that offer the service now.", workers)
+    page.family("polydomo_service_workers", GAUGE, "Workers that currently offer the service.", workers)
     page.family(
-        "polydomo_service_idle_workers", GAUGE, "Workers that are ready for a request of the service now.", idle
+        "polydomo_service_idle_workers", GAUGE, "Workers that are currently ready for a request of the service.", idle
     )
-    page.family("polydomo_service_queue", GAUGE, "Requests that wait for a worker now.", queued)
+    page.family("polydomo_service_queue", GAUGE, "Requests currently waiting for a worker.", queued)
 
 
 def _requests(page: Page, server: "BrokerServer") -> None:
@@ -183,22 +187,27 @@ def _requests(page: Page, server: "BrokerServer") -> None:
     page.family(
         "polydomo_open_requests",
         GAUGE,
-        "Requests that were accepted and have no outcome yet.",
+        "Accepted requests without an outcome yet.",
         [({}, broker.open_requests)],
     )
-    page.family("polydomo_held_bytes", GAUGE, "Bodies of open requests.", [({}, broker.held_bytes)])
+    page.family("polydomo_held_bytes", GAUGE, "Size of the bodies of open requests.", [({}, broker.held_bytes)])
     memory = broker.memory
     memory.measure()
     kinds: list[Sample] = [({"kind": kind}, size) for kind, size in memory.by_kind().items()]
-    page.family("polydomo_memory_bytes", GAUGE, "Memory held for peers, by what it is.", kinds)
+    page.family("polydomo_memory_bytes", GAUGE, "Memory held for peers, by purpose.", kinds)
     page.family(
-        "polydomo_memory_limit_bytes", GAUGE, "The limit of all of it (limits.max_memory).", [({}, memory.limit)]
+        "polydomo_memory_limit_bytes",
+        GAUGE,
+        "Limit of the memory held for peers (limits.max_memory).",
+        [({}, memory.limit)],
     )
-    page.family("polydomo_memory_cut_total", COUNTER, "Connections closed for want of memory.", [({}, memory.cut)])
+    page.family(
+        "polydomo_memory_cut_total", COUNTER, "Connections closed because memory was short.", [({}, memory.cut)]
+    )
     page.family(
         "polydomo_throttled_connections",
         GAUGE,
-        "Connections that are not read now for want of memory.",
+        "Connections currently not read because memory is short.",
         [({}, len(memory.throttled))],
     )
     tallies = _tallies(monitor.tallies)
@@ -207,21 +216,21 @@ def _requests(page: Page, server: "BrokerServer") -> None:
         outcomes.append(({**labels, "outcome": OK}, tally.answered))
         outcomes += [({**labels, "outcome": outcome}, count) for outcome, count in sorted(tally.failed.items())]
     page.family(
-        "polydomo_requests_total", COUNTER, "Requests that ended, by service, client's protocol and outcome.", outcomes
+        "polydomo_requests_total", COUNTER, "Finished requests, by service, client protocol and outcome.", outcomes
     )
     rows = [(labels, cumulative(tally.total(), BOUNDS), tally.answered, tally.seconds) for labels, tally in tallies]
-    page.histogram("polydomo_request_seconds", "From acceptance to the final reply, of answered requests.", rows)
-    page.family("polydomo_refused_requests_total", COUNTER, "Requests that were not accepted.", [({}, monitor.refused)])
+    page.histogram("polydomo_request_seconds", "Time from acceptance to the final reply, for answered requests.", rows)
+    page.family("polydomo_refused_requests_total", COUNTER, "Rejected requests.", [({}, monitor.refused)])
     page.family(
         "polydomo_stale_replies_total",
         COUNTER,
-        "Replies under an attempt that their worker did not hold.",
+        "Replies dropped because the worker did not hold the attempt they name.",
         [({}, monitor.stale)],
     )
 
 
 def _tallies(found: Mapping[Key, Tally]) -> list[tuple[Labels, Tally]]:
-    """Labels and counts by service and protocol; those past the bound, and those that the monitor keeps together, by protocol alone."""
+    """Labels and counts by service and protocol; by protocol only for services beyond the limit and those that the monitor merges."""
     shown: list[tuple[Labels, Tally]] = []
     others: dict[str, Tally] = {}
     names: set[bytes] = set()
@@ -236,23 +245,30 @@ def _tallies(found: Mapping[Key, Tally]) -> list[tuple[Labels, Tally]]:
 
 def _published(page: Page, broker: Broker) -> None:
     values, logs = broker.publishing.last_values, broker.publishing.log_records
-    page.family("polydomo_publications_total", COUNTER, "Messages published here.", [({}, broker.publishing.published)])
-    page.family("polydomo_subscriptions", GAUGE, "Subscriptions now.", [({}, len(broker.publishing.subscriptions))])
-    page.family("polydomo_values", GAUGE, "Topics with a last value now.", [({}, len(values))])
-    page.family("polydomo_value_bytes", GAUGE, "... and their topics and messages in bytes.", [({}, values.size)])
     page.family(
-        "polydomo_values_forgotten_total", COUNTER, "Last values that had to make room.", [({}, values.forgotten)]
+        "polydomo_publications_total",
+        COUNTER,
+        "Messages published to this broker.",
+        [({}, broker.publishing.published)],
     )
-    page.family("polydomo_log_records_total", COUNTER, "Log records that were taken.", [({}, logs.taken)])
+    page.family("polydomo_subscriptions", GAUGE, "Subscriptions now.", [({}, len(broker.publishing.subscriptions))])
+    page.family("polydomo_values", GAUGE, "Topics that currently have a last value.", [({}, len(values))])
+    page.family("polydomo_value_bytes", GAUGE, "Size of the last values and their topics.", [({}, values.size)])
+    page.family(
+        "polydomo_values_forgotten_total", COUNTER, "Last values evicted to make room.", [({}, values.forgotten)]
+    )
+    page.family("polydomo_log_records_total", COUNTER, "Log records received.", [({}, logs.taken)])
 
 
 def _bridges(page: Page, broker: Broker) -> None:
     bridges = broker.bridging
-    page.family("polydomo_bridges", GAUGE, "Bridges to other brokers now.", [({}, len(bridges.learned))])
+    page.family("polydomo_bridges", GAUGE, "Current bridges to other brokers.", [({}, len(bridges.learned))])
     known = sum(len(services) for services in bridges.learned.values())
-    page.family("polydomo_bridge_services", GAUGE, "Services that other brokers offer over them.", [({}, known)])
+    page.family("polydomo_bridge_services", GAUGE, "Services that other brokers offer over bridges.", [({}, known)])
     held = sum(len(worker.held) for worker in bridges.learned)
-    page.family("polydomo_bridge_requests", GAUGE, "Requests that other brokers have in hand for us.", [({}, held)])
+    page.family(
+        "polydomo_bridge_requests", GAUGE, "Requests currently held by other brokers for this one.", [({}, held)]
+    )
 
 
 def _jobs(page: Page, server: "BrokerServer") -> None:
@@ -261,32 +277,32 @@ def _jobs(page: Page, server: "BrokerServer") -> None:
         return
     jobs = store.durable.jobs
     counters = jobs.counters
-    page.family("polydomo_jobs_leading", GAUGE, "1 if this broker leads the job store.", [({}, int(store.leads))])
+    page.family(
+        "polydomo_jobs_leading", GAUGE, "1 if this broker is the leader of the job store.", [({}, int(store.leads))]
+    )
     page.family(
         "polydomo_jobs_store_failing",
         GAUGE,
-        "1 if the job store cannot be used.",
+        "1 if the job store is not available.",
         [({}, int(bool(store.thread.trouble)))],
     )
     phases = [({"phase": phase}, count) for phase, count in jobs.phases().items() if isinstance(count, int)]
     page.family("polydomo_jobs_open", GAUGE, "Durable jobs without an outcome, by phase.", phases)
     ends = {"done": counters.done, "dead": counters.dead, "cancelled": counters.cancelled}
     ended = [({"state": name}, count) for name, count in ends.items()]
-    page.family("polydomo_jobs_ended_total", COUNTER, "Durable jobs that ended, by state.", ended)
-    page.family("polydomo_jobs_accepted_total", COUNTER, "Durable jobs that were stored.", [({}, counters.accepted)])
+    page.family("polydomo_jobs_ended_total", COUNTER, "Finished durable jobs, by state.", ended)
+    page.family("polydomo_jobs_accepted_total", COUNTER, "Durable jobs stored.", [({}, counters.accepted)])
     page.family(
         "polydomo_jobs_repeated_total",
         COUNTER,
-        "Submissions of a job that was there already.",
+        "Submissions of a job that already existed.",
         [({}, counters.repeated)],
     )
-    page.family(
-        "polydomo_jobs_refused_total", COUNTER, "Durable jobs that were not accepted.", [({}, counters.refused)]
-    )
+    page.family("polydomo_jobs_refused_total", COUNTER, "Rejected durable jobs.", [({}, counters.refused)])
     page.family(
         "polydomo_jobs_retried_total",
         COUNTER,
-        "Attempts of jobs that failed and are repeated.",
+        "Failed attempts of jobs that are retried.",
         [({}, counters.retried)],
     )
     page.family(
@@ -299,7 +315,9 @@ def _jobs(page: Page, server: "BrokerServer") -> None:
     page.family("polydomo_schedule_skipped_total", COUNTER, "Missed runs that were left out.", [({}, counters.skipped)])
     page.family("polydomo_schedule_runs_total", COUNTER, "Runs of schedules.", [({}, counters.fired)])
     page.family("polydomo_store_commits_total", COUNTER, "Transactions of the job store.", [({}, store.thread.groups)])
-    page.family("polydomo_store_writes_total", COUNTER, "... and the writes in them.", [({}, store.thread.written)])
+    page.family(
+        "polydomo_store_writes_total", COUNTER, "Writes in transactions of the job store.", [({}, store.thread.written)]
+    )
 
 
 def _traffic(page: Page, server: "BrokerServer") -> None:
@@ -309,39 +327,37 @@ def _traffic(page: Page, server: "BrokerServer") -> None:
     page.family("polydomo_received_bytes_total", COUNTER, "Bytes read from peers.", [({}, received)])
     page.family("polydomo_sent_bytes_total", COUNTER, "Bytes written to peers.", [({}, sent)])
     accepted, refused = monitor.connections_accepted, monitor.connections_refused
-    page.family("polydomo_connections_total", COUNTER, "Connections that were accepted.", [({}, accepted)])
-    page.family("polydomo_refused_connections_total", COUNTER, "Connections that were not.", [({}, refused)])
+    page.family("polydomo_connections_total", COUNTER, "Accepted connections.", [({}, accepted)])
+    page.family("polydomo_refused_connections_total", COUNTER, "Rejected connections.", [({}, refused)])
     denied = [({"what": what}, number) for what, number in sorted(monitor.denied.items())]
-    page.family("polydomo_denied_total", COUNTER, "Handshakes and uses that access control denied.", denied)
+    page.family("polydomo_denied_total", COUNTER, "Handshakes and operations denied by access control.", denied)
     memoiser = server.broker.memoiser
     if memoiser is not None:
         counts = {"hit": memoiser.hits, "miss": memoiser.misses, "joined": memoiser.joined}
         memoised = [({"result": result}, count) for result, count in counts.items()]
-        page.family(
-            "polydomo_memo_requests_total", COUNTER, "Requests for memoised services, by what became of them.", memoised
-        )
+        page.family("polydomo_memo_requests_total", COUNTER, "Requests for memoised services, by result.", memoised)
         page.family(
             "polydomo_memo_running",
             GAUGE,
-            "Requests that a worker has for memoised services now.",
+            "Requests of memoised services that a worker currently runs.",
             [({}, len(memoiser.open))],
         )
-    page.family("polydomo_violations_total", COUNTER, "Times a peer broke its protocol.", [({}, monitor.violations)])
+    page.family("polydomo_violations_total", COUNTER, "Protocol violations by peers.", [({}, monitor.violations)])
     datagrams = [({"kind": kind}, count) for kind, count in sorted(monitor.datagrams.items())]
-    page.family("polydomo_datagrams_total", COUNTER, "UDP datagrams, by what they were.", datagrams)
+    page.family("polydomo_datagrams_total", COUNTER, "UDP datagrams, by type.", datagrams)
     for name, count in sorted(server.broker.recorder.figures().items()):
         page.family(f"polydomo_journal_{name}", GAUGE, f"The journal: {name.replace('_', ' ')}.", [({}, count)])
 
 
 def _process(page: Page) -> None:
-    """The process, under the names that every exporter uses."""
+    """Process metrics, under the standard names."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     cpu = usage.ru_utime + usage.ru_stime
-    page.family("process_cpu_seconds_total", COUNTER, "CPU time, user and system.", [({}, cpu)])
+    page.family("process_cpu_seconds_total", COUNTER, "User and system CPU time.", [({}, cpu)])
     if sys.platform == "linux":
         with open("/proc/self/statm", encoding="ascii") as file:
             resident = int(file.read().split()[1]) * resource.getpagesize()
         page.family("process_resident_memory_bytes", GAUGE, "Resident memory.", [({}, resident)])
         page.family("process_open_fds", GAUGE, "Open files.", [({}, len(os.listdir("/proc/self/fd")) - 1)])
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    page.family("process_max_fds", GAUGE, "Open files that are allowed.", [({}, soft)])
+    page.family("process_max_fds", GAUGE, "Maximum number of open files.", [({}, soft)])

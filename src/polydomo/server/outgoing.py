@@ -1,6 +1,6 @@
-"""Connections that the broker makes itself: to other brokers, and to the publishers that DBP registrations name.
+"""Outgoing connections of the broker: to other brokers, and to the publishers that DBP registrations name.
 
-Each is tried again with backoff for as long as it is wanted; once its handshake is done it is a connection like any other.
+Each is retried with backoff as long as it is needed. After its handshake, it is handled like any other connection.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ MakeSession = Callable[[Link], Session]
 
 
 class HandshakeHandler(Handler):
-    """The handler of a connection that we made, until its handshake is done and the session takes over."""
+    """The handler of an outgoing connection until its handshake is complete and the session takes over."""
 
     link: Link
 
@@ -58,7 +58,7 @@ class HandshakeHandler(Handler):
 
 
 class Caller(Connection):
-    """A connection that we made."""
+    """An outgoing connection."""
 
     outgoing = True
 
@@ -112,7 +112,7 @@ class Caller(Connection):
 
 
 class Call:
-    """One place that is connected to, again and again, until ``stop``."""
+    """Keeps a connection to one address, reconnecting until ``stop``."""
 
     def __init__(
         self,
@@ -127,9 +127,9 @@ class Call:
         self.security = security
         self.address = address
         self.socket_type = socket_type
-        self.what = what  # for people
+        self.what = what  # for log messages
         self.make_session = make_session
-        self._told = False  # that it cannot be reached; once is enough
+        self._reported = False  # whether the failure has been logged; once is enough
         self._caller: Caller | None = None
         self._task = server.loop.create_task(self._keep())
 
@@ -139,7 +139,7 @@ class Call:
             self._caller.transport.close()
 
     def connected(self) -> None:
-        self._told = False
+        self._reported = False
         say(LOG, logging.INFO, f"connected to {self.what}", address=str(self.address))
 
     async def _keep(self) -> None:
@@ -147,15 +147,15 @@ class Call:
         while True:
             began = time.monotonic()
             why = await self._once()
-            if not self._told:
-                self._told = True
+            if not self._reported:
+                self._reported = True
                 say(LOG, logging.WARNING, f"no connection to {self.what}", address=str(self.address), why=why)
             failures = 0 if time.monotonic() - began > SETTLED else failures + 1
-            # not in step with everybody else who lost the same peer
+            # random delay, so that peers that lost the same broker do not reconnect in lockstep
             await asyncio.sleep(min(BACKOFF_MOST, BACKOFF_FIRST * 2.0 ** min(failures, 16)) * random.uniform(0.5, 1.0))
 
     async def _once(self) -> str:
-        """One connection, from its making to its end; returns why it ended."""
+        """Runs one connection from start to end; returns why it ended."""
         caller = Caller(self.server, self)
         loop = self.server.loop
         try:
@@ -178,7 +178,7 @@ class Call:
 
 
 class BridgeSecurity:
-    """How this broker proves to another one who it is."""
+    """The credentials that this broker presents to another broker."""
 
     def __init__(self, keys: KeyPair | None, server_key: bytes, tls_context: "ssl.SSLContext | None") -> None:
         self.keys = keys
@@ -189,7 +189,7 @@ class BridgeSecurity:
     def of(cls, settings: "Bridge", address: Address) -> "BridgeSecurity | None":
         """Raises SettingError."""
         if bool(settings.key) != bool(settings.server_key):
-            raise SettingError("bridge.key and bridge.server_key belong together: CURVE needs both")
+            raise SettingError("bridge.key and bridge.server_key: CURVE needs both; set the missing one")
         if not settings.key and not address.tls:
             return None
         keys = read_pair(settings.key, "bridge.key") if settings.key else None
@@ -203,7 +203,7 @@ class BridgeSecurity:
 
 
 def bridge_to(server: "BrokerServer", url: str) -> Call:
-    """A bridge to another broker, which learns of this one by being called."""
+    """A bridge to another broker. The other broker learns about this one when the connection arrives."""
 
     def session(link: Link) -> Session:
         return BridgeSession(server.broker, link, caller=True)
@@ -215,18 +215,18 @@ def bridge_to(server: "BrokerServer", url: str) -> Call:
 
 
 class Publishers:
-    """The broker subscribes by itself to what the catalog's active services publish."""
+    """Subscribes to the publishers of the catalog's active services."""
 
     def __init__(self, server: "BrokerServer") -> None:
         self.server = server
-        self.version = 0  # of the catalog that was followed
+        self.version = 0  # version of the catalog that was applied
         self._calls: dict[str, tuple[Publisher, Call]] = {}
-        self._wrong: dict[str, str] = {}  # name -> what was said to be wrong with its registration
+        self._wrong: dict[str, str] = {}  # name -> the logged problem with its registration
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
 
     def follow_soon(self) -> None:
-        """The catalog has changed. It is followed at once, and then once per ``FOLLOW_INTERVAL`` at most, however often it changes."""
+        """Called when the catalog has changed. Changes are applied at once, and then at most once per ``FOLLOW_INTERVAL``."""
         if self._timer is None:
             self.follow()
             self._timer = self.server.loop.call_later(FOLLOW_INTERVAL, self._follow_again)
@@ -237,10 +237,10 @@ class Publishers:
             self.follow_soon()
 
     def follow(self) -> None:
-        """Begins and ends calls as the catalog says."""
+        """Starts and stops connections to match the catalog."""
         catalog = self.server.broker.catalog
         self.version = catalog.publishers_version
-        if self._stopped:  # a service may still register while the last requests finish
+        if self._stopped:  # during shutdown, a service may still register while the last requests finish
             return
         wanted = dict(catalog.publishers) if self.server.settings.values.dial else {}
         wrong = {name: place for name, place in wanted.items() if isinstance(place, str)}
@@ -273,7 +273,7 @@ class Publishers:
             if entry is not None and entry.session is not None:
                 made.principal = (
                     entry.session.principal
-                )  # it publishes with the rights of the service that registered it
+                )  # the publisher has the rights of the service that registered it
             return made
 
         return Call(self.server, Address(TCP, target.host, target.port), b"SUB", f"the publisher {name}", session)

@@ -1,4 +1,4 @@
-"""What a broker needs from the operating system to start, and clear text for the errors of a system that has too little of it."""
+"""The system resources that a broker needs to start, and error messages with remedies if they are short."""
 
 import errno
 import os
@@ -6,21 +6,21 @@ import os
 from polydomo import limits
 from polydomo.errors import SettingError
 
-MORE_FILES = "raise the limit, as with `ulimit -n 4096`, or with LimitNOFILE= in a systemd unit"
+MORE_FILES = "raise the limit with `ulimit -n 4096`, or with LimitNOFILE= in a systemd unit"
 
 REMEDIES = {
     errno.EMFILE: f"this process has too many open files; {MORE_FILES}",
-    errno.ENFILE: "this machine has too many open files; raise the limit, as with `sysctl fs.file-max`",
+    errno.ENFILE: "this machine has too many open files; raise the limit with `sysctl fs.file-max`",
     errno.ENOMEM: "this machine has no memory left; stop other programs, or raise the limit of this process or container",
     errno.ENOBUFS: "this machine has no memory left for sockets; stop other programs, or raise the limit of this process or container",
-    errno.EAGAIN: "this user may start no more threads; raise the limit, as with `ulimit -u`, or with TasksMax= in a systemd unit",
+    errno.EAGAIN: "this user cannot start more threads; raise the limit with `ulimit -u`, or with TasksMax= in a systemd unit",
     errno.ENOSPC: "the disk is full; make room, or choose another directory with --data",
     errno.EDQUOT: "the disk quota is used up; make room, or choose another directory with --data",
 }
 
 
 def remedy(error: BaseException) -> str:
-    """Why the system refused something, and what to raise.
+    """Why a system call failed, and what to do about it.
 
     >>> remedy(OSError(errno.EACCES, "Permission denied"))
     'Permission denied'
@@ -33,7 +33,7 @@ def remedy(error: BaseException) -> str:
 
 
 def need_files(wanted: int = limits.START_FILES) -> None:
-    """Raises SettingError unless so many more files can be opened now, whatever uses up the others."""
+    """Raises SettingError unless ``wanted`` more files can be opened now."""
     opened: list[int] = []
     try:
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -49,7 +49,7 @@ def need_files(wanted: int = limits.START_FILES) -> None:
 
 
 def shortage() -> OSError | None:
-    """Why no file can be opened now; None if one can."""
+    """The error if no file can be opened now; None if one can."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
@@ -58,7 +58,7 @@ def shortage() -> OSError | None:
 
 
 def open_files() -> int:
-    """How many files are open now; 0 where the system does not say."""
+    """The number of open files; 0 if the system does not report it."""
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:

@@ -1,4 +1,4 @@
-"""The broker on its sockets: listeners, one flush per turn of the loop, one timer, and leaving in order."""
+"""Runs the broker on sockets: listeners, one flush per turn of the event loop, one timer, and orderly shutdown."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ class BrokerServer:
         self, settings: Settings, recorder: Recorder | None = None, memo_store: MemoValues | None = None
     ) -> None:
         self.settings = settings
-        self.memo_store = memo_store if memo_store is not None else MemoValues()  # in memory, unless there is a file
+        self.memo_store = memo_store if memo_store is not None else MemoValues()  # in memory, unless a file is given
         bounds = settings.limits
         self.hub = Hub(Turns())
         extensions = Extensions(
@@ -97,24 +97,24 @@ class BrokerServer:
         self.job_store: JobStore | None = None
         self.connections: dict[Connection, None] = {}
         self.max_connections = bounds.max_connections
-        self.shaking: dict[Connection, float] = {}  # handshakes under way, oldest first, and when each is over
-        self.backed_up: dict[Connection, None] = {}  # whose peers do not read as fast as they are written to
-        self.closing: dict[Connection, float] = {}  # told to close, oldest first, and when each is cut
+        self.shaking: dict[Connection, float] = {}  # connections in their handshake, oldest first, with the deadline
+        self.backed_up: dict[Connection, None] = {}  # connections whose peers read more slowly than we write
+        self.closing: dict[Connection, float] = {}  # connections that are closing, oldest first, with the deadline
         self.publishers = Publishers(self)
         self.bridges: list[Call] = []  # to other brokers
         self.metrics = MetricsPage(self)
-        self.find_story: Find | None = None  # looks a request up in the journal, where one is kept
-        self.site = build_site(self)  # what is served over HTTP
+        self.find_story: Find | None = None  # looks up a request in the journal, if there is one
+        self.site = build_site(self)  # the HTTP endpoints
         self.urls: list[str] = []
-        self.places: dict[str, str] = {}  # the listeners with a role, by its name
+        self.places: dict[str, str] = {}  # addresses of the listeners with a role, by role
         self.beacon: beacon.Beacon | None = None
         self.heartbeats: Heartbeats | None = None
         self.ipc_peers = 0
         self.bytes_sent = 0
         self.awake = False  # something happened in this turn
-        self._scheduled = False  # the flush that ends it
-        self._waiting: list[Link] = []  # clients for whom something is kept ...
-        self._turns = 0  # ... for so many turns now
+        self._scheduled = False  # the flush at the end of the turn is scheduled
+        self._waiting: list[Link] = []  # clients whose output is held back
+        self._turns = 0  # number of turns it has been held back
         self._listening: list[listening.Listening] = []
         self._servers: list[asyncio.Server] = []
         self._timer: asyncio.Handle | None = None
@@ -123,25 +123,25 @@ class BrokerServer:
         self._idle_connections = IdleConnections()
         self._idle = asyncio.Event()  # no request is open
         self._empty = asyncio.Event()  # no connection is left
-        self._short = False  # no file could be opened a second ago
+        self._short = False  # the last check found that no file can be opened
         self._epoll: select.epoll | None = None
         self._watched: dict[int, Connection] = {}
 
     def keep_jobs(self) -> None:
-        """Before ``start``: jobs are kept in the store that the settings name, if they name one. Raises SettingError."""
+        """Opens the job store of the settings, if there is one. Called before ``start``. Raises SettingError."""
         backend = backend_of(self.settings)
         if backend is not None:
             self.job_store = JobStore(self, backend)
 
-    # --- starting and leaving -----------------------------------------------------------------------------------------------
+    # --- start and stop -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Opens every listener, or none: raises SettingError with one clear line."""
+        """Opens all listeners, or raises SettingError and opens none."""
         self.loop = asyncio.get_running_loop()
         self._memoise()
         self._count_files()
         try:
-            if hasattr(select, "epoll"):  # opened now: later, when a connection must be watched, no file may be left
+            if hasattr(select, "epoll"):  # opened now, because later there may be no free file descriptor
                 self._epoll = select.epoll()
                 self.loop.add_reader(self._epoll.fileno(), self._hung_up)
             listeners = self.settings.listeners()
@@ -171,12 +171,12 @@ class BrokerServer:
         self._sweep()
 
     async def _open_datagrams(self, routers: list[listening.Listening]) -> None:
-        """The beacon, and heartbeats by UDP beside every listener that speaks DBP over TCP."""
+        """Starts the beacon, and UDP heartbeats for every listener that speaks DBP over TCP."""
         dbp = self.settings.dbp
         routers = [bound for bound in routers if bound.address.kind == TCP]
         reached = [sock for bound in routers for sock in bound.sockets if sock.family == socket.AF_INET]
         if dbp.beacon != "off" and not reached:
-            raise SettingError("dbp.beacon: no listener that a beacon could name; it needs one at tcp:// and IPv4")
+            raise SettingError("dbp.beacon: needs a tcp:// listener on IPv4; add one with --listen")
         near = all(is_loopback(bound.address) for bound in routers)
         if dbp.udp and routers:
             to = beacon.place(dbp.broadcast, limits.DBP_BROADCAST_LOCAL if near else limits.DBP_BROADCAST)
@@ -191,7 +191,7 @@ class BrokerServer:
                 say(
                     LOG,
                     logging.WARNING,
-                    "other machines hear the beacon and cannot reach the broker",
+                    "the beacon reaches other machines, but they cannot reach the broker",
                     address=str(routers[0].address),
                 )
             try:
@@ -209,14 +209,14 @@ class BrokerServer:
             self.broker.memoiser = Memoiser(self.broker, self.memo_store, memo.services, memo.versions)
 
     def _count_files(self) -> None:
-        """Every connection is an open file: fewer files mean fewer connections. Raises SettingError if there would be next to none."""
+        """Lowers the connection limit to the number of files that may be open. Raises SettingError if almost none would be left."""
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if files == resource.RLIM_INFINITY:
             return
         least = limits.SPARE_FILES + min(limits.LEAST_CONNECTIONS, self.max_connections)
         if files < least:
-            raise SettingError(f"this process may open only {files} files, and a broker needs {least}: {MORE_FILES}")
-        spare = max(limits.SPARE_FILES, open_files())  # whoever started the broker may have left files open in it
+            raise SettingError(f"this process may open only {files} files, but a broker needs {least}: {MORE_FILES}")
+        spare = max(limits.SPARE_FILES, open_files())  # the parent process may have left files open
         if files - spare < self.max_connections:
             self.max_connections = max(1, files - spare)
             asked = "limits.max_connections" in self.settings.sources or self.max_connections < limits.FEW_CONNECTIONS
@@ -224,7 +224,7 @@ class BrokerServer:
             say(
                 LOG,
                 level,
-                "fewer connections than limits.max_connections",
+                "the limit of open files allows fewer connections than limits.max_connections",
                 max_connections=self.max_connections,
                 open_files=files,
             )
@@ -243,15 +243,15 @@ class BrokerServer:
                 else:
                     server = await self.loop.create_server(make, sock=sock, backlog=limits.BACKLOG)
                 self._servers.append(server)
-        except OSError as error:  # two programs may bind a port, but only one may listen there
+        except OSError as error:  # two programs may bind a port, but only one can listen on it
             raise SettingError(f"cannot listen on {bound.address}: {listening.reason(error)}") from None
         more = {} if role is SHARED else {"role": role.name}
         say(LOG, logging.INFO, "listening", address=str(bound.address), **more)
 
     async def stop(self, grace: float = 0.0) -> None:
-        """Takes no new peers, lets requests in flight finish within ``grace`` seconds, sends DISCONNECT to workers, and closes everything.
+        """Rejects new peers, lets requests in flight finish within ``grace`` seconds, sends DISCONNECT to workers, and closes everything.
 
-        Until the requests have finished, the listeners still serve HTTP, so that a health checker sees that the broker is leaving.
+        Until the requests have finished, the listeners still serve HTTP, so that a health checker sees the shutdown.
         """
         self.health.leaving = True
         self._close_datagrams()
@@ -264,7 +264,12 @@ class BrokerServer:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), end - time.monotonic())
         if self.broker.open_requests:
-            say(LOG, logging.WARNING, "grace time is over", open_requests=self.broker.open_requests)
+            say(
+                LOG,
+                logging.WARNING,
+                "grace time is over",
+                open_requests=self.broker.open_requests,
+            )
         await self.health.seen(end - time.monotonic())
         self._close_listeners()
         self.wake()
@@ -296,16 +301,16 @@ class BrokerServer:
             self._epoll = None
 
     async def _emptied(self, seconds: float) -> bool:
-        """Waits until every connection is gone."""
+        """Waits until every connection is closed."""
         if self.connections:
-            self._empty.clear()  # it was so before now and then
+            self._empty.clear()  # the event may be set from an earlier time
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), seconds)
         return not self.connections
 
     def _close_listeners(self) -> None:
         for bound in self._listening:
-            bound.remove_file()  # first: once nobody answers there, another broker may put its own in the place
+            bound.remove_file()  # remove the socket file first: once the listener is closed, another broker may create its own there
         for server in self._servers:
             server.close()
         self._servers.clear()
@@ -325,7 +330,7 @@ class BrokerServer:
     # --- one turn of the loop -----------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """The first event of a turn: reads the clock, and sees to it that the turn ends with a flush."""
+        """Called at the first event of a turn: reads the clock and schedules the flush at the end of the turn."""
         if not self.awake:
             self.awake = True
             self.hub.now = self.broker.now = time.monotonic()
@@ -337,7 +342,7 @@ class BrokerServer:
             self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """The end of a turn: stalled peers go on where they may, everything gathered is written, the timer is set."""
+        """The end of a turn: resumes stalled peers that may continue, writes all pending output, sets the timer."""
         self.awake = self._scheduled = False
         hub = self.hub
         join = b"".join
@@ -377,7 +382,7 @@ class BrokerServer:
         if self.health.leaving and not self.broker.open_requests:
             self._idle.set()
         if self.broker.has_more_work() or hub.turns_waiting():
-            self.wake()  # others have their turn in between
+            self.wake()  # let other connections run in between
         when = self.broker.next_deadline()
         if (
             when is not None
@@ -387,8 +392,8 @@ class BrokerServer:
             self._set_timer(when)
 
     def _let_wait(self) -> None:
-        """Where many are to be written to, clients whose next requests stand in line are sent in one piece what some turns brought. A
-        write costs more than all else there is to do for a reply, and clients that are answered in larger pieces ask in larger pieces."""
+        """With many clients, collects the replies of several turns for clients that still have queued requests, and writes them at once. A
+        write costs more than all other work for a reply, and clients that receive larger batches also send larger batches."""
         hub = self.hub
         waiting = self._waiting
         self._turns += 1
@@ -416,9 +421,9 @@ class BrokerServer:
         self._timer = self.loop.call_later(max(0.0, when - time.monotonic()), self._due)
 
     def _due(self) -> None:
-        """Something is due. But we may have been stopped, or busy, and what others said meanwhile is no silence: it is read first. What is
-        called soon runs before the loop looks at its sockets (uvloop), or before what it found there is read (asyncio): the call after
-        that one comes when it was read, in the same turn."""
+        """A timer is due. Pending input is read first: the process may have been suspended or busy, and a peer is not silent while its
+        messages wait to be read. A ``call_soon`` callback runs before the loop polls its sockets (uvloop) or before
+        it reads what it found there (asyncio), so it takes two of them to run after the input."""
         self._timer = self.loop.call_soon(self._read_first)
 
     def _read_first(self) -> None:
@@ -433,10 +438,10 @@ class BrokerServer:
             trouble(LOG, "internal error", during="timers")
 
     def _sweep(self) -> None:
-        """Once a second: handshakes that take too long, peers that do not take their last bytes, the end of log floods, and figures."""
+        """Called once a second: closes overdue handshakes and connections, evicts idle connections, and updates logs and metrics."""
         now = time.monotonic()
         for connection in _due(self.shaking, now):
-            say(LOG, logging.WARNING, "handshake took too long", peer=connection.peer)
+            say(LOG, logging.WARNING, "handshake timed out", peer=connection.peer)
             connection.transport.abort()
         for connection in _due(self.closing, now):
             connection.transport.abort()
@@ -460,7 +465,7 @@ class BrokerServer:
         self._sweeper = self.loop.call_later(1.0, self._sweep)
 
     def _check_files(self) -> None:
-        """Without a free file no connection can be accepted, and libuv then cuts peers without telling us: one line says so."""
+        """Without a free file descriptor, libuv closes new connections without reporting it. So check, and log it once."""
         error = shortage()
         if error is not None and not self._short:
             say(LOG, logging.WARNING, "connections are not accepted", why=remedy(error))
@@ -469,25 +474,25 @@ class BrokerServer:
         self._short = error is not None
 
     def count(self) -> None:
-        """Tells the monitor what was counted at the sockets."""
+        """Passes the byte counts of the sockets to the monitor."""
         self.broker.monitor.bytes_received = self.hub.received
         self.broker.monitor.bytes_sent = self.bytes_sent
 
     # --- access control -----------------------------------------------------------------------------------------------------
 
     def denied(self, what: str) -> None:
-        """Counts a peer that was turned away."""
+        """Counts a peer that access control rejected."""
         denied = self.broker.monitor.denied
         denied[what] = denied.get(what, 0) + 1
 
     def reload(self) -> None:
-        """Reads the access file again, and applies it to everybody. A mistake in it is one log line, and changes nothing."""
+        """Reloads the access file and applies it to all connections. If it is invalid, logs one line and keeps the old rules."""
         if self.access is None:
             return
         try:
             self.access.reload()
         except SettingError as error:
-            say(LOG, logging.ERROR, "the access file was not taken; the old rules stay in force", why=str(error))
+            say(LOG, logging.ERROR, "the access file is invalid; the old rules stay in force", why=str(error))
             return
         self.wake()
         for warning in self.access.file.warnings:
@@ -500,7 +505,7 @@ class BrokerServer:
                 continue
             why = ""
             if connection.principal and self.access.lookup(identity.counted or identity.proof) != connection.principal:
-                why = "its credentials were revoked"
+                why = "the peer's credentials were revoked"
             elif isinstance(link.handler, Session):
                 why = self.broker.access.lost_right(link.handler)
             if why:
@@ -515,7 +520,7 @@ class BrokerServer:
             return False
         if len(self.connections) >= self.max_connections and not self._make_room():
             short = self.max_connections < self.settings.limits.max_connections
-            why = "too few open files are allowed (ulimit -n)" if short else "limits.max_connections reached"
+            why = "the limit of open files is reached (ulimit -n)" if short else "limits.max_connections reached"
             say(LOG, logging.WARNING, "connection refused", peer=connection.peer, why=why)
             self.broker.monitor.connections_refused += 1
             return False
@@ -531,7 +536,7 @@ class BrokerServer:
         if idle is None:
             return False
         say(LOG, logging.WARNING, "idle connection closed", peer=idle.peer, why="limits.max_connections reached")
-        self.connections.pop(idle)  # its place is free now
+        self.connections.pop(idle)  # its slot is free now
         idle.transport.abort()
         return True
 
@@ -547,7 +552,7 @@ class BrokerServer:
             self._empty.set()
 
     def watch(self, connection: Connection) -> None:
-        """The connection is not read: the kernel tells through an epoll of our own when the peer closes it."""
+        """Watches a paused connection for the peer closing it, with a separate epoll, since the loop does not read it."""
         sock = connection.transport.get_extra_info("socket")
         if sock is None or self._epoll is None or connection.watched >= 0:
             return
@@ -572,7 +577,7 @@ class BrokerServer:
 
 
 def _due(deadlines: dict[Connection, float], now: float) -> list[Connection]:
-    """Takes out those whose time is over; the oldest stand first."""
+    """Removes and returns the overdue ones; the dict is ordered by age."""
     found: list[Connection] = []
     for connection, end in deadlines.items():
         if end > now:
@@ -584,7 +589,7 @@ def _due(deadlines: dict[Connection, float], now: float) -> list[Connection]:
 
 
 def prepare_data(directory: str) -> Path:
-    """Makes the data directory; raises SettingError if it cannot be written to."""
+    """Creates the data directory. Raises SettingError if it is not writable."""
     path = Path(directory)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

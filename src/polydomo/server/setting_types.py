@@ -1,8 +1,7 @@
-"""The kinds of values a setting may have: how each is read from a file, a variable or a flag, and how it is written back.
+"""The types of settings: how values are parsed from a file, a variable or a flag, and how they are formatted.
 
-``read`` takes what TOML gives (typed) or a string (variables and flags) and raises ValueError("must be ..."), which says what
-would be right and to which the caller adds the value, or a SettingError that is complete in itself. ``show`` writes a value as text
-that ``read`` takes again.
+``read`` takes a TOML value or a string (from variables and flags). It raises ValueError("must be ..."), to which the caller adds the
+rejected value, or a SettingError with a complete message. ``show`` formats a value as text that ``read`` accepts.
 """
 
 import ipaddress
@@ -24,7 +23,7 @@ _FALSE = {"false", "no", "off", "0"}
 
 
 class Kind(Generic[T]):
-    """What every kind does."""
+    """The interface of all setting types."""
 
     def read(self, value: object) -> T:
         raise NotImplementedError
@@ -35,11 +34,11 @@ class Kind(Generic[T]):
 
 class Text(Kind[str]):
     def __init__(self, empty: bool = False) -> None:
-        self.empty = empty  # whether it may be
+        self.empty = empty  # whether it may be empty
 
     def read(self, value: object) -> str:
         if not isinstance(value, str) or "\0" in value or not (value.strip() or self.empty):
-            raise ValueError("must be a text" if self.empty else "must be a text that is not empty")
+            raise ValueError("must be a string" if self.empty else "must be a non-empty string")
         return value
 
 
@@ -94,7 +93,7 @@ class Size(Kind[int]):
     def read(self, value: object) -> int:
         number = _measure(value, _SIZES)
         if number is None or number != int(number):
-            raise ValueError('must be a number of bytes, or one with KiB, MiB or GiB, such as "64MiB"')
+            raise ValueError('must be a number of bytes, or a number with KiB, MiB or GiB, such as "64MiB"')
         if not self.least <= number <= self.most:
             raise ValueError(f"must be from {self.show(self.least)} to {self.show(self.most)}")
         return int(number)
@@ -107,7 +106,7 @@ class Size(Kind[int]):
 
 
 class Seconds(Kind[float]):
-    """A span of time: a number of seconds, or a number with a unit."""
+    """A duration: a number of seconds, or a number with a unit."""
 
     def __init__(self, least: float = 0.01, most: float = 30 * 86400.0) -> None:
         self.least = least
@@ -117,7 +116,7 @@ class Seconds(Kind[float]):
         number = _measure(value, _TIMES)
         if number is None:
             raise ValueError(
-                'must be a number of seconds, or one with ms, s, m, h or d, such as "2.5s", "500ms" or "15m"'
+                'must be a number of seconds, or a number with ms, s, m, h or d, such as "2.5s", "500ms" or "15m"'
             )
         if not self.least <= number <= self.most:
             raise ValueError(f"must be from {self.show(self.least)} to {self.show(self.most)}")
@@ -133,13 +132,13 @@ class Seconds(Kind[float]):
 
 
 class TextList(Kind[list[str]]):
-    """Texts: a list, or one text with commas."""
+    """Strings: a list, or one string with commas."""
 
     def read(self, value: object) -> list[str]:
         if isinstance(value, str):
             value = [word.strip() for word in value.split(",")] if value.strip() else []
         if not isinstance(value, list | tuple) or not all(isinstance(word, str) and word.strip() for word in value):
-            raise ValueError("must be a list of texts, or one text with commas between them")
+            raise ValueError("must be a list of strings, or one string separated by commas")
         return list(value)
 
     def show(self, value: list[str]) -> str:
@@ -155,19 +154,19 @@ class Urls(TextList):
             raise ValueError("must have at least one address, such as tcp://127.0.0.1:5246")
         for i, url in enumerate(urls):
             if url in urls[:i] and not url.endswith(":0"):
-                raise SettingError(f"{url} stands there twice")
+                raise SettingError(f"{url} is listed twice")
         return urls
 
 
 class Targets(TextList):
-    """Addresses to connect to, or none."""
+    """Addresses to connect to; may be empty."""
 
     def read(self, value: object) -> list[str]:
         return [str(parse_url(url.strip(), connect=True)) for url in super().read(value)]
 
 
 class ListenAddress(Kind[str]):
-    """One more address to listen on, or none."""
+    """An additional address to listen on; may be empty."""
 
     def read(self, value: object) -> str:
         if not isinstance(value, str):
@@ -176,7 +175,7 @@ class ListenAddress(Kind[str]):
 
 
 class Broadcast(Kind[str]):
-    """Where datagrams are broadcast to: HOST:PORT, or ``on`` for the usual address, or ``off``."""
+    """The destination of broadcasts: HOST:PORT, ``on`` for the default address, or ``off``."""
 
     def read(self, value: object) -> str:
         if isinstance(value, bool):
@@ -199,7 +198,7 @@ def _is_ipv4(text: str) -> bool:
 
 
 class Header(Kind[bytes]):
-    """The first frame of a protocol: a text, or its bytes in hex after ``0x``."""
+    """The first frame of a protocol: a string, or bytes in hex after ``0x``."""
 
     def __init__(self, *taken: bytes) -> None:
         self.taken = taken  # headers of other protocols on the same port
@@ -214,26 +213,26 @@ class Header(Kind[bytes]):
         elif isinstance(value, str):
             header = value.encode("utf-8", "surrogateescape")
         if not 1 <= len(header) <= 255:
-            raise ValueError("must be a text of 1 to 255 bytes, or its bytes in hex after 0x")
+            raise ValueError("must be a string of 1 to 255 bytes, or bytes in hex after 0x")
         if header in self.taken:
             raise ValueError("must differ from the headers of the other protocols on the port")
         return header
 
     def show(self, value: bytes) -> str:
         text = value.decode("ascii", "replace")
-        # a text that begins with 0x would be read as hex
+        # a string that begins with 0x would be read as hex
         return text if value.isascii() and text.isprintable() and not text.startswith("0x") else "0x" + value.hex()
 
 
 class Table(Kind[dict[str, str]]):
-    """Names to words: a TOML table, or ``name=word,name=word``."""
+    """A mapping of names to keywords: a TOML table, or ``name=word,name=word``."""
 
     def __init__(self, *words: str) -> None:
         self.words = words
 
     def read(self, value: object) -> dict[str, str]:
         if isinstance(value, str):
-            # the last "=" divides, since a service's name may have one and the words have none
+            # split at the last "=", because a service name may contain one and a keyword cannot
             pairs = [pair.strip().rpartition("=") for pair in value.split(",")] if value.strip() else []
             value = {
                 name.strip() if divider else word.strip(): word.strip() if divider else ""
@@ -251,7 +250,7 @@ class Table(Kind[dict[str, str]]):
 
 
 class Texts(Kind[dict[str, str]]):
-    """Names to texts: a TOML table, or ``name=text; name=text``."""
+    """A mapping of names to strings: a TOML table, or ``name=text; name=text``."""
 
     def read(self, value: object) -> dict[str, str]:
         if isinstance(value, str):
@@ -260,7 +259,7 @@ class Texts(Kind[dict[str, str]]):
         if not isinstance(value, dict) or not all(
             isinstance(name, str) and name and isinstance(text, str) and text for name, text in value.items()
         ):
-            raise ValueError('must be a table of names and texts, such as { upper = "Converts a text to capitals" }')
+            raise ValueError('must be a table of names and strings, such as { upper = "Converts a text to capitals" }')
         return dict(value)
 
     def show(self, value: dict[str, str]) -> str:
@@ -268,7 +267,7 @@ class Texts(Kind[dict[str, str]]):
 
 
 class CountTable(Kind[dict[str, int]]):
-    """Names to whole numbers: a TOML table, or ``name=number,name=number``."""
+    """A mapping of names to integers: a TOML table, or ``name=number,name=number``."""
 
     def __init__(self, least: int = 1, most: int = 10**9) -> None:
         self.count = Count(least, most)
@@ -286,7 +285,7 @@ class CountTable(Kind[dict[str, int]]):
 
 
 def _measure(value: object, units: dict[str, int] | dict[str, float]) -> float | None:
-    """A number, or a text of a number and one of ``units``; None if it is neither."""
+    """Parses a number, or a string of a number and one of ``units``; None if it is neither."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

@@ -8,7 +8,7 @@ unknown key raises a SettingError that names the key, its source, and what would
     [limits]
     max_message = "16MiB"                    POLYDOMO_LIMITS_MAX_MESSAGE=16MiB
 """
-# ruff: noqa: RUF009 - setting() is field() with a check: what it returns is not shared between instances
+# ruff: noqa: RUF009 - setting() is field() with a check: its result is not shared between instances
 
 import difflib
 import re
@@ -43,16 +43,16 @@ from polydomo.server.setting_types import Choice, Count, Flag, Kind, Seconds, Si
 from polydomo.wire.address import Address, is_loopback, parse_url
 
 PREFIX = "POLYDOMO_"
-FILE_VARIABLE = "POLYDOMO_CONFIG"  # names the file, as --config does
+FILE_VARIABLE = "POLYDOMO_CONFIG"  # the file's path, like --config
 DEFAULT = "default"
 
-# Kubernetes gives every container such variables for a service that happens to be called polydomo.
+# Kubernetes sets such variables in every container if a service is called polydomo.
 _NOT_OURS = re.compile(r"POLYDOMO_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_\w+)?)", re.ASCII)
 
 
 @dataclass
 class Listener:
-    """An address to listen on, and for whom."""
+    """An address to listen on, and the role of its peers."""
 
     address: Address
     role: Role = SHARED
@@ -60,7 +60,7 @@ class Listener:
 
 
 class Described(NamedTuple):
-    """One key, for people: ``value`` and ``default`` are texts that could stand in a variable."""
+    """One setting as displayed: ``value`` and ``default`` have the form used in variables."""
 
     key: str
     value: str
@@ -71,34 +71,34 @@ class Described(NamedTuple):
 
 @dataclass
 class Settings:
-    """Every setting of a broker. Made by ``load``; one made directly holds the defaults, unchecked."""
+    """Every setting of a broker. Use ``load`` to create it; the constructor gives the defaults, unchecked."""
 
     listen: list[str] = setting(["tcp://127.0.0.1:5246"], Urls(), "addresses to listen on")
-    data: str = setting("./polydomo-data", Text(), "directory for what the broker keeps")
+    data: str = setting("./polydomo-data", Text(), "data directory of the broker")
     store: str = setting(
-        "sqlite", Text(), "where jobs are kept: sqlite (in the data directory), sqlite:PATH, postgresql://..., or off"
+        "sqlite", Text(), "where jobs are stored: sqlite (in the data directory), sqlite:PATH, postgresql://..., or off"
     )
     access: str = setting(
-        "", Text(empty=True), "access file: who may connect, and what each may do; empty: no access control"
+        "", Text(empty=True), "access file: which peers may connect, and their rights; empty: no access control"
     )
-    insecure: bool = setting(False, Flag(), "allow listeners that other machines can reach, without access control")
+    insecure: bool = setting(False, Flag(), "allow listeners that other machines can reach without access control")
     log_json: bool = setting(False, Flag(), "write logs as JSON lines")
-    log_level: str = setting("info", Choice("debug", "info", "warning", "error"), "the least important lines to log")
-    grace: float = setting(
-        limits.GRACE, Seconds(least=0.0), "on SIGTERM, how long requests in flight may take to finish"
-    )
+    log_level: str = setting("info", Choice("debug", "info", "warning", "error"), "lowest level of messages to log")
+    grace: float = setting(limits.GRACE, Seconds(least=0.0), "on SIGTERM, time for requests in flight to finish")
     attempts: int = setting(
-        limits.ATTEMPTS, Count(most=1000), "times a request is handed to a worker before it is given up"
+        limits.ATTEMPTS, Count(most=1000), "maximum number of times a request is dispatched to a worker"
     )
     queue_expiry: float = setting(
         limits.QUEUE_EXPIRY, Seconds(), "how long a request waits for a service without workers"
     )
     busy_timeout: float = setting(
-        limits.BUSY_TIMEOUT, Seconds(), "silence allowed to a busy worker that does not beat while busy"
+        limits.BUSY_TIMEOUT, Seconds(), "allowed silence of a busy worker that sends no heartbeats while busy"
     )
-    beats_missed: int = setting(limits.BEATS_MISSED, Count(most=1000), "silent intervals after which a worker is lost")
+    beats_missed: int = setting(
+        limits.BEATS_MISSED, Count(most=1000), "heartbeat intervals without a message after which a worker is lost"
+    )
     requeue_after_partial: bool = setting(
-        False, Flag(), "requeue a lost request even if a partial has reached its client"
+        False, Flag(), "requeue a lost request even if a partial reply has reached its client"
     )
     limits: Limits = field(default_factory=Limits)
     mdp: Mdp = field(default_factory=Mdp)
@@ -112,10 +112,10 @@ class Settings:
     bridge: Bridge = field(default_factory=Bridge)
     journal: Journal = field(default_factory=Journal)
     durable: DurableJobs = field(default_factory=DurableJobs)
-    sources: dict[str, str] = field(default_factory=dict)  # key -> where its value came from; a default is not in it
+    sources: dict[str, str] = field(default_factory=dict)  # key -> source of its value; absent for defaults
 
     def listeners(self) -> list[Listener]:
-        """The shared ones first; then those with a role, each opened by the setting of the role's name."""
+        """The shared listeners first, then those with a role, each enabled by its setting."""
         shared = [Listener(parse_url(url)) for url in self.listen]
         places = [(role, self.get(key)) for key, role in ROLES.items() if key]
         return shared + [Listener(parse_url(url), role, role.name) for role, url in places if url]
@@ -179,7 +179,7 @@ class Settings:
         return getattr(getattr(self, section) if section else self, name)
 
     def describe(self) -> list[Described]:
-        """Every key with its value, its default, where the value came from, and what it is for."""
+        """Every key with its value, default, source and help text."""
         plain = Settings()
         return [
             Described(key, kind.show(self.get(key)), kind.show(plain.get(key)), self.sources.get(key, DEFAULT), help)
@@ -190,7 +190,7 @@ class Settings:
 def load(
     file: str | Path | None = None, environ: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None
 ) -> Settings:
-    """Reads and checks all sources. A flag whose value is None was not given; an empty variable counts as not set."""
+    """Reads and validates all sources. None means that a flag was not given; an empty variable counts as not set."""
     settings = Settings()
     environ = environ or {}
     from_flag = file is not None
@@ -205,14 +205,14 @@ def load(
             if name not in variables:
                 known = [other.removeprefix(PREFIX) for other in variables]
                 raise SettingError(
-                    f"variable {name}: there is no such setting{_suggest(name.removeprefix(PREFIX), known, PREFIX)}"
+                    f"variable {name}: unknown setting{_suggest(name.removeprefix(PREFIX), known, PREFIX)}"
                 )
             if text:
                 _put(settings, variables[name], text, f"variable {name}")
     for key, value in (flags or {}).items():
         if value is not None:
             if key not in KINDS:
-                raise SettingError(f"flag {flag_of(key)}: there is no such setting{_suggest(key, KINDS)}")
+                raise SettingError(f"flag {flag_of(key)}: unknown setting{_suggest(key, KINDS)}")
             _put(settings, key, value, f"flag {flag_of(key)}")
     _check(settings)
     return settings
@@ -263,21 +263,21 @@ def _flatten(table: dict[str, object], source: str) -> Iterator[tuple[str, objec
             hint = (
                 f"; did you mean [{known[0]}]?"
                 if known
-                else f"; there are {', '.join(f'[{s}]' for s in sorted(_SECTIONS))}"
+                else f"; the sections are {', '.join(f'[{s}]' for s in sorted(_SECTIONS))}"
             )
-            raise SettingError(f"[{name}] ({source}): there is no such section{hint}")
+            raise SettingError(f"[{name}] ({source}): unknown section{hint}")
         else:
             yield _known(name, source), value
 
 
 def _known(key: str, source: str) -> str:
     if key not in KINDS:
-        raise SettingError(f"{key} ({source}): there is no such setting{_suggest(key, KINDS)}")
+        raise SettingError(f"{key} ({source}): unknown setting{_suggest(key, KINDS)}")
     return key
 
 
 def _suggest(name: str, known: Collection[str], prefix: str = "") -> str:
-    """The nearest known name; a right name in the wrong section counts as near."""
+    """The closest known name. A correct name in the wrong section also matches."""
     ends = {other.rpartition(".")[2]: other for other in known}
     end = name.rpartition(".")[2]
     near = [other for other in known if other.rpartition(".")[2] == end]
@@ -309,7 +309,7 @@ def _shown(value: object) -> str:
 
 
 def _check(settings: Settings) -> None:
-    """What no key can tell by itself. A default gives way to a value that was set; two set values must agree."""
+    """Checks settings against each other. A default adapts to an explicit value; two explicit values must be consistent."""
     bounds = settings.limits
     if "limits.max_frame" not in settings.sources:
         bounds.max_frame = min(bounds.max_frame, bounds.max_message)
@@ -320,24 +320,24 @@ def _check(settings: Settings) -> None:
     size = Size()
     if bounds.max_frame > bounds.max_message:
         raise _clash(
-            settings, "limits.max_frame", f"must not be over limits.max_message, {size.show(bounds.max_message)}"
+            settings, "limits.max_frame", f"must not be larger than limits.max_message, {size.show(bounds.max_message)}"
         )
     for key in ("limits.max_unsent", "limits.max_held_bytes"):
         if settings.get(key) < bounds.max_message:
-            raise _clash(settings, key, f"must not be under limits.max_message, {size.show(bounds.max_message)}")
+            raise _clash(settings, key, f"must not be smaller than limits.max_message, {size.show(bounds.max_message)}")
     seen: dict[str, str] = {}
     for listener in settings.listeners():
         key, url = listener.key, str(listener.address)
         source = settings.sources.get(key, DEFAULT)
         if url in seen and not url.endswith(":0"):
-            raise SettingError(f"{key} ({source}): {url} is the address of {seen[url]}")
+            raise SettingError(f"{key} ({source}): {url} is already used by {seen[url]}")
         seen[url] = key
         if not settings.insecure and not settings.access and not is_loopback(listener.address):
             raise SettingError(
-                f"{key} ({source}): {url} can be reached from other machines, and there is no access control; run "
+                f"{key} ({source}): {url} can be reached from other machines, but access control is off; run "
                 f"`polydomo access init`, `polydomo keys new server`, `polydomo keys new alice`, then "
                 f"`polydomo up --listen {url} --access access.toml`; or listen on 127.0.0.1, [::1] or ipc://; "
-                "or trust the network with --insecure"
+                "or, on a trusted network, add --insecure"
             )
 
 

@@ -1,4 +1,4 @@
-"""What the broker serves over HTTP: which endpoint at which path. docs/http.md describes them."""
+"""The HTTP endpoints of the broker and their paths. docs/http.md describes them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 def build_site(server: "BrokerServer") -> Site:
-    """The site of a broker."""
+    """The HTTP endpoints of a broker."""
     broker = server.broker
     site = Site(broker)
     site.hosts = frozenset(name.lower() for name in [*server.settings.http.hosts, *own_names(server)])
@@ -45,7 +45,7 @@ def build_site(server: "BrokerServer") -> Site:
         if path.is_file():
             name = path.relative_to(WEB).as_posix()
             file = FileEndpoint(name, path.read_bytes())
-            file.public = True  # the page itself holds no data; what it asks for needs the rights
+            file.public = True  # the page itself contains no data; its API requests are checked
             site.mount("/" if path.name == "index.html" else f"/{name}", file)
     for shortcut in ("/try", "/docs"):
         site.mount(shortcut, RedirectEndpoint("/#/try"))
@@ -53,7 +53,7 @@ def build_site(server: "BrokerServer") -> Site:
     metrics.right = (INSPECT, "metrics")
     site.mount("/metrics", metrics)
     healthz = RenderedEndpoint(lambda query: health(server, query))
-    healthz.public = True  # load balancers have no credentials, and learn nothing but that it runs
+    healthz.public = True  # load balancers have no credentials; the answer shows only that the broker runs
     site.mount("/healthz", healthz)
     if server.access is not None:
         site.identify = lambda session, head: identify(server, session, head)
@@ -61,8 +61,8 @@ def build_site(server: "BrokerServer") -> Site:
 
 
 def identify(server: "BrokerServer", session: HttpSession, head: RequestHead) -> str:
-    """The principal of a bearer token, of a session cookie, or of the connection where a request has neither. "" if there is none, or it is
-    not accepted."""
+    """The principal of the bearer token, of the session cookie, or, if the request has neither, of the connection. "" if there is none, or
+    the credential is invalid."""
     connection: Connection = session.link.owner
     identity = connection.identity
     if identity is None:
@@ -87,7 +87,7 @@ def identify(server: "BrokerServer", session: HttpSession, head: RequestHead) ->
         except AccessDenied as error:
             raise HttpError(503, str(error), close=False) from None
         connection.known_as(name)
-    identity.counted = proof  # a reload looks at it; the next request must bring its own
+    identity.counted = proof  # a reload checks it; the next request must send its own
     return name
 
 
@@ -101,13 +101,13 @@ def callable_by(server: "BrokerServer", session: HttpSession) -> "dict[str, Serv
 
 
 def own_names(server: "BrokerServer") -> list[str]:
-    """Names that the listeners were given."""
+    """Host names of the listeners."""
     hosts = (urlsplit(url).hostname for url in server.settings.listen)
     return [host for host in hosts if host]
 
 
 def health(server: "BrokerServer", query: str) -> tuple[int, str, bytes]:
-    """``?leader`` is for a load balancer in front of brokers that share a job store: only the one that leads is healthy."""
+    """``?leader`` is for a load balancer in front of brokers that share a job store: only the leader is healthy."""
     server.health.asked()
     if query == "leader" and (server.job_store is None or not server.job_store.leads):
         return 503, PLAIN, b"not leading\n"

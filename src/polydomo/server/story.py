@@ -1,7 +1,7 @@
-"""``GET /v1/requests`` and ``GET /v1/requests/{id}``: what is open, and the story of one request.
+"""``GET /v1/requests`` and ``GET /v1/requests/{id}``: the open requests, and the story of one request.
 
-An open request is described from what the broker knows now. One that has ended is looked up in the journal, by a thread, once what is in
-memory has been written.
+An open request is described from the broker's state. A finished one is looked up in the journal, in a thread, after rows in memory have
+been written.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOG = logs.get("server")
 
 Row = dict[str, Any]
-Find = Callable[[str], Awaitable[Row | None]]  # by id; raises SettingError for what is no id
+Find = Callable[[str], Awaitable[Row | None]]  # by id; raises SettingError if the id is invalid
 
 
 class StoryPoll(Poll):
@@ -46,7 +46,7 @@ class StoryEndpoint(InspectEndpoint):
 
     def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
         if len(path) > 1:
-            raise HttpError(404, "there is nothing below a request", close=False)
+            raise HttpError(404, "a request has no sub-resources", close=False)
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         if path in ([], [""]):
@@ -59,7 +59,7 @@ class StoryEndpoint(InspectEndpoint):
         find = self.server.find_story
         if find is None:
             raise HttpError(
-                404, "no open request has this id, and the broker keeps no journal of those that ended", close=False
+                404, "no open request has this id, and the broker keeps no journal of finished requests", close=False
             )
         poll = StoryPoll(session)
         session.carried = poll
@@ -76,12 +76,12 @@ class StoryEndpoint(InspectEndpoint):
         status, answer = 404, None
         try:
             answer = await find(name)
-            text = "the journal has nothing of this request"
+            text = "the journal has no request with this id"
         except SettingError as error:
             status, text = 400, str(error)
         except Exception:
             trouble(LOG, "internal error", during="reading the journal for a story")
-            status, text = 500, "the journal could not be read; the broker's log says why"
+            status, text = 500, "the journal could not be read; see the broker's log"
         session = poll.session
         if session is None:
             return

@@ -1,4 +1,4 @@
-"""UDP under ``broker.datagrams``: heartbeats of services come in at the ports of the listeners, and ours are broadcast from there."""
+"""UDP sockets for ``broker.udp_heartbeats``: heartbeats arrive on the listeners' ports, and the broker broadcasts its own from there."""
 
 import asyncio
 import logging
@@ -18,19 +18,19 @@ LOG = logs.get("udp")
 
 
 class Heartbeats:
-    """All UDP sockets of a broker, one for each address that its routers listen on."""
+    """All UDP sockets of a broker, one for each address that it listens on."""
 
     _timer: asyncio.TimerHandle | None = None
 
     def __init__(self, server: "BrokerServer", to: Place | None) -> None:
         self.server = server
-        self.to = to  # where our own beats go; None: nowhere
+        self.to = to  # destination of the broker's heartbeats; None: not sent
         self.datagrams = UdpHeartbeats(server.broker)
-        self.mouths: dict[int, asyncio.DatagramTransport] = {}  # what we broadcast from, by router port
+        self.mouths: dict[int, asyncio.DatagramTransport] = {}  # the socket to broadcast from, by listener port
         self._transports: list[asyncio.DatagramTransport] = []
 
     async def listen(self, router: socket.socket) -> None:
-        """ "Services send to the UDP port with the router's number". If that is taken, the broker does without: beats may come over TCP."""
+        """ "Services send to the UDP port with the router's number". If that port is taken, UDP is disabled; heartbeats can use TCP."""
         sock = None
         try:
             sock = socket.socket(router.family, socket.SOCK_DGRAM)
@@ -74,13 +74,13 @@ class Heartbeats:
             self._beat()
 
     def _beat(self) -> None:
-        """Broadcasts if it is time to, and comes back when it will be: as long as there is somebody who has beaten by UDP."""
+        """Broadcasts if it is due, and reschedules itself as long as a service sends heartbeats over UDP."""
         self._timer = None
         if self.to is None or not self._transports:
             return
         self.server.wake()
         ports = list(self.mouths)
-        for port, datagram in zip(ports, self.datagrams.beats(ports), strict=False):  # no datagrams: it is not time yet
+        for port, datagram in zip(ports, self.datagrams.beats(ports), strict=False):  # no datagrams: not due yet
             self.mouths[port].sendto(datagram, self.to)
         when = self.datagrams.due()
         if when is not None:

@@ -361,7 +361,7 @@ class ZmtpLink(Link):
                     break
                 length = int.from_bytes(data[position + 1 : position + 9], "big")
                 if length > bounds.max_frame:
-                    raise ProtocolViolation(f"frame of {length} bytes, the bound is {bounds.max_frame}")
+                    raise ProtocolViolation(f"frame of {length} bytes, the limit is {bounds.max_frame}")
                 end = position + 9 + length
                 if flags == 3:
                     position = end
@@ -384,7 +384,7 @@ class ZmtpLink(Link):
             if count >= bounds.max_frames:
                 raise ProtocolViolation(f"message of more than {bounds.max_frames} frames")
             if end - start > bounds.max_message:
-                raise ProtocolViolation(f"message of {end - start} bytes, the bound is {bounds.max_message}")
+                raise ProtocolViolation(f"message of {end - start} bytes, the limit is {bounds.max_message}")
             handler.on_message(data, start, end)
             self.work_left -= WORK_MESSAGE if count < 16 else WORK_MESSAGE + (count >> WORK_FRAMES)
             if end - start >= HELD_INPUT:
@@ -403,7 +403,7 @@ class ZmtpLink(Link):
                 raise ProtocolViolation(f"message of more than {bounds.max_frames} frames")
             if max(position, size) - start > bounds.max_message:
                 raise ProtocolViolation(
-                    f"message of {max(position, size) - start} bytes or more, the bound is {bounds.max_message}"
+                    f"message of {max(position, size) - start} bytes or more, the limit is {bounds.max_message}"
                 )
             if (
                 position > size
@@ -486,7 +486,7 @@ class ZmtpLink(Link):
             body = position + 9
             end = body + int.from_bytes(data[position + 1 : body], "big")
         if end - position > self.bounds.max_handshake:
-            raise ProtocolViolation(f"command of {end - position} bytes, the bound is {self.bounds.max_handshake}")
+            raise ProtocolViolation(f"command of {end - position} bytes, the limit is {self.bounds.max_handshake}")
         if end > size:
             return -end
         name, content = parse_command(data[body:end])

@@ -1,1 +1,1 @@
-"""Durable jobs: the state machine, its records, schedules, and what it asks of a store. Pure: no I/O, no clock, no randomness."""
+"""Durable jobs: the state machine, its records, schedules, and the operations of a store. Pure: no I/O, no clock, no randomness."""

@@ -1,4 +1,4 @@
-"""A job: a request that is kept in a store until it has an outcome, and its result for some time after that."""
+"""A job: a request that is stored until it has an outcome. Its result is stored for some time after that."""
 
 import json
 from typing import Final
@@ -8,7 +8,7 @@ from polydomo.protocols.backoff import Backoff, backoff_of
 
 Row = dict[str, object]
 
-# States as they are stored. An open job is delayed, queued or running: that is known only to the broker that leads.
+# States as stored. An open job is delayed, queued or running; only the leader knows which.
 OPEN: Final = "open"
 DONE: Final = "done"
 DEAD: Final = "dead"
@@ -24,7 +24,7 @@ RECORDING: Final = "recording"
 
 # Where a job came from.
 SUBMITTED: Final = "job"  # ``polydomo.submit``
-REQUEST: Final = "request"  # a plain request to a durable service, or eMQP's ``guarantee``
+REQUEST: Final = "request"  # an ordinary request to a durable service, or eMQP's ``guarantee``
 TITANIC: Final = "titanic"  # ``titanic.request``
 SCHEDULED: Final = "schedule"
 
@@ -32,7 +32,7 @@ REOPENED: Final = "reopened"  # in the story of a dead job that was tried again:
 
 
 class Job:
-    """One job. Times are seconds since the epoch: they outlive the process."""
+    """One job. Times are seconds since the epoch, because they outlive the process."""
 
     __slots__ = (
         "attempts", "backoff", "body", "created", "digest", "due", "ended", "expires", "fired", "headers", "id", "keep", "key", "origin",
@@ -43,32 +43,32 @@ class Job:
     def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
         self.id = id  # 26 characters, unique everywhere
         self.service = service
-        self.body = body  # framed as on the wire
+        self.body = body  # encoded with framing
         self.key = ""  # idempotency key; "" is none
         self.origin = SUBMITTED
-        self.digest = b""  # of a plain request without a key: finds it again when it is repeated
+        self.digest = b""  # digest of an ordinary request without a key, to find it when it is repeated
         self.priority = 0  # higher first
         self.created = created
-        self.due = created  # not before
+        self.due = created  # earliest start
         self.expires = 0.0  # 0 is never
-        self.run = 0.0  # seconds that one attempt may take; 0 is no bound of its own
+        self.run = 0.0  # timeout of one attempt in seconds; 0: none
         self.backoff: Backoff | None = None  # None: the service's
         self.principal = ""  # of the client that submitted it, by the access file
         self.headers = ""  # those of the request (eMQP): its worker gets them
         self.trace = ""  # W3C trace context of the request, likewise
-        self.attempts = 0  # started so far
+        self.attempts = 0  # attempts started so far
         self.state = OPEN
-        self.outcome = ""  # once it has ended: ``ok`` or how the last attempt failed
+        self.outcome = ""  # after the end: ``ok`` or the outcome of the last attempt
         self.reason = ""
         self.result = b""
         self.ended = 0.0
-        self.keep = 0.0  # removed after this time; 0 is never
-        self.story: list[Row] = []  # attempts that did not succeed, the newest last
-        self.schedule = ""  # the schedule that fired it, and for which time
+        self.keep = 0.0  # removed after this time; 0: never
+        self.story: list[Row] = []  # failed attempts, the newest last
+        self.schedule = ""  # the schedule that submitted it, and the planned time
         self.fired = 0.0
-        # only in memory, while the broker leads
+        # in memory only, while this broker is the leader
         self.phase = DELAYED
-        self.sequence = 0  # in the order of acceptance
+        self.sequence = 0  # order of acceptance
         self.started = 0.0
         self.worker = ""  # the worker that runs it
         self.waited = 0.0  # seconds between attempts, since it was submitted or reopened
@@ -93,7 +93,7 @@ class Job:
         self.waited = waited / 1e6 if isinstance(waited, int) else 0.0
 
     def settings(self) -> str:
-        """What the store keeps as one JSON text: it is never searched."""
+        """The fields that are stored as one JSON text, because they are never searched."""
         kept: Row = {}
         if self.run:
             kept["run_us"] = round(self.run * 1e6)
@@ -105,7 +105,7 @@ class Job:
         return json.dumps(kept, separators=(",", ":")) if kept else ""
 
     def configure(self, text: str) -> None:
-        """Reads what ``settings`` wrote."""
+        """Parses the text that ``settings`` produced."""
         if text:
             kept = json.loads(text)
             self.run = kept.get("run_us", 0) / 1e6

@@ -1,13 +1,13 @@
 """The state machine of durable jobs.
 
-A job is stored before it is acknowledged, and its outcome is stored before anybody hears of it. In between the broker runs it like any
-other request; an attempt that fails is tried again after a wait, and a job that runs out of attempts is dead.
+A job is stored before it is acknowledged, and its outcome is stored before it is reported. In between, the broker runs it like any other
+request. A failed attempt is retried after a delay, and a job that has used all its attempts is dead.
 
     inserting -> delayed -> queued -> running -> recording -> done, dead or cancelled
                     ^---- a failed attempt ---'
 
-``Jobs`` does nothing by itself: it hands operations to a ``Store`` and attempts to a ``Runner``, and is called back by both. It works only
-while this broker leads. Times are seconds since the epoch.
+``Jobs`` performs no I/O: it passes operations to a ``Store`` and attempts to a ``Runner``, and both call it back. It works only while this
+broker is the leader. Times are seconds since the epoch.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ from polydomo.protocols.request import (
     TOO_LARGE,
 )
 
-EXPIRED = "expired"  # the outcome of a job whose time to live was over
+EXPIRED = "expired"  # the outcome of a job whose time to live expired
 
 Answer = Callable[[Job | None, StoreError | None], None]
 
@@ -56,17 +56,17 @@ class JobPolicy:
     """The settings of durable jobs."""
 
     def __init__(self) -> None:
-        self.backoff = Backoff()  # of jobs that name none
-        self.backoffs: dict[bytes, Backoff] = {}  # by service
-        self.keep = 0.0  # seconds that a result is kept
+        self.backoff = Backoff()  # default number of attempts
+        self.backoffs: dict[bytes, Backoff] = {}  # attempts by service
+        self.keep = 0.0  # how long a result is kept, in seconds
         self.keep_dead = 0.0
-        self.repeat = 0.0  # seconds in which the repeat of a plain request finds its result
+        self.repeat = 0.0  # how long a repeated ordinary request finds the first one's result, in seconds
         self.max_jobs = MAX_JOBS
         self.max_bytes = MAX_JOB_BYTES
 
 
 class Runner:
-    """What the state machine asks of the broker."""
+    """The interface to the broker."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
@@ -77,24 +77,24 @@ class Runner:
         raise NotImplementedError
 
     def capacity(self, service: bytes) -> int:
-        """How many jobs of the service the broker may have at a time; 0: nobody offers it."""
+        """How many jobs of the service the broker can have at a time; 0: no worker offers it."""
         raise NotImplementedError
 
     def start(self, job: Job) -> None:
-        """Runs the next attempt; ``Jobs.attempt_ended`` follows, perhaps at once."""
+        """Starts the next attempt. ``Jobs.attempt_ended`` is called afterwards, perhaps at once."""
         raise NotImplementedError
 
     def stop(self, job: Job) -> None:
-        """The attempt that was started is of no interest any more: ``attempt_ended`` does not follow."""
+        """Cancels a started attempt; ``attempt_ended`` is not called for it."""
         raise NotImplementedError
 
 
 class Counters:
-    """What has happened since the broker started."""
+    """Counters since startup."""
 
     def __init__(self) -> None:
         self.accepted = 0
-        self.repeated = 0  # submissions of a job that was there already
+        self.repeated = 0  # submissions of a job that already existed
         self.refused = 0
         self.done = 0
         self.dead = 0
@@ -121,26 +121,26 @@ class Jobs:
         self.listener = listener if listener is not None else Listener()
         self.counters = Counters()
         self.leads = False
-        self.suspended = False  # leads, but must not start anything
-        self.draining = False  # the broker is shutting down: nothing more is started
+        self.suspended = False  # is the leader, but must not start jobs
+        self.draining = False  # the broker is shutting down and starts no more jobs
         self.epoch = 0
-        self.leader = ""  # the address of the broker that leads, if it is known
+        self.leader = ""  # the leader's address, if known
         self.open: dict[str, Job] = {}
-        self.keys: dict[str, Job] = {}  # of open jobs that have one
-        self.bytes = 0  # bodies of open jobs
+        self.keys: dict[str, Job] = {}  # open jobs by idempotency key
+        self.bytes = 0  # size of the bodies of open jobs
         self.lanes = Lanes()
         self.paused: set[bytes] = set()
         self._inserting: dict[str, Insert] = {}
-        self._waiting: dict[str, list[Answer]] = {}  # job -> who waits for its outcome
+        self._waiting: dict[str, list[Answer]] = {}  # job -> callbacks that wait for its outcome
         self._unclaimed: dict[
             bytes, dict[str, float]
-        ] = {}  # digest -> plain requests whose client has gone, when each ended
+        ] = {}  # digest -> ordinary requests whose client has disconnected, with their end times
         self._purge_at = 0.0
 
-    # --- leading --------------------------------------------------------------------------------------------------------------
+    # --- leadership -----------------------------------------------------------------------------------------------------------
 
     def lead(self, epoch: int, loaded: Loaded) -> None:
-        """This broker leads from now on."""
+        """Called when this broker becomes the leader."""
         self._forget()
         self.leads = True
         self.suspended = False
@@ -158,7 +158,7 @@ class Jobs:
         self.pump_all()
 
     def follow(self, leader: str, why: str) -> None:
-        """Another broker leads: everything here is void, and whoever waits is told so."""
+        """Called when another broker becomes the leader: drops all state, and fails the waiting callbacks."""
         led, self.leads = self.leads, False
         self.leader = leader
         for job in list(self.open.values()):
@@ -172,7 +172,7 @@ class Jobs:
             self.listener.job_event(JobEvent(events.FOLLOWS, f"epoch {self.epoch}: {why}"))
 
     def suspend(self, suspended: bool) -> None:
-        """The lease is in doubt: jobs that run may finish, and nothing is started."""
+        """Called when the lease may have expired: running jobs may finish, and no new ones start."""
         self.suspended = suspended
         if not suspended:
             self.pump_all()
@@ -187,19 +187,21 @@ class Jobs:
 
     def not_leading(self) -> StoreError:
         text = (
-            f"another broker leads, at {self.leader}" if self.leader else "no broker leads the job store at the moment"
+            f"another broker is the leader, at {self.leader}"
+            if self.leader
+            else "the job store has no leader at the moment; try again later"
         )
         return StoreError(NOT_LEADER, text)
 
     def put(self, op: Op) -> None:
-        """Hands an operation to the store, under the present epoch."""
+        """Passes an operation to the store, under the current epoch."""
         op.epoch = self.epoch
         self.store.put(op)
 
-    # --- submitting -----------------------------------------------------------------------------------------------------------
+    # --- submission -----------------------------------------------------------------------------------------------------------
 
     def refusal(self, size: int) -> StoreError | None:
-        """Why a new job cannot be taken now; None if it can."""
+        """Why a new job cannot be accepted now; None if it can."""
         if not self.leads or self.suspended:
             return self.not_leading()
         if len(self.open) + len(self._inserting) >= self.policy.max_jobs:
@@ -213,7 +215,7 @@ class Jobs:
         return self.store.refusal()
 
     def submit(self, job: Job, answer: Answer) -> None:
-        """Stores a new job, then answers with it; with another one if its key or its id is taken."""
+        """Stores a new job, then answers with it. If its key or id already exists, answers with the existing job."""
         known = self.open.get(job.id) or (self.keys.get(job.key) if job.key else None)
         if known is not None:
             self.counters.repeated += 1
@@ -267,7 +269,7 @@ class Jobs:
         self._pump(job.service)
 
     def _adopt(self, job: Job, now: float) -> None:
-        """A stored job becomes one of ours."""
+        """Adds a stored job to the open jobs."""
         self.open[job.id] = job
         if job.key:
             self.keys[job.key] = job
@@ -276,7 +278,7 @@ class Jobs:
         self._wait(job, now)
 
     def adopt_fired(self, job: Job) -> None:
-        """A job that was stored with the run of its schedule."""
+        """Adds a job that was stored together with a run of its schedule."""
         if job.id not in self.open:
             self.counters.accepted += 1
             self._adopt(job, self.runner.now())
@@ -297,7 +299,7 @@ class Jobs:
     # --- running --------------------------------------------------------------------------------------------------------------
 
     def service_changed(self, service: bytes) -> None:
-        """A worker came, or a pause ended."""
+        """Called when a worker registered, or a pause ended."""
         if service in self.lanes.by_service:
             self._pump(service)
 
@@ -306,7 +308,7 @@ class Jobs:
             self._pump(service)
 
     def _pump(self, service: bytes) -> None:
-        """Hands queued jobs to the broker, as many as its workers can use."""
+        """Passes queued jobs to the broker, as many as its workers can use."""
         lane = self.lanes.by_service.get(service)
         if lane is None:
             return
@@ -330,8 +332,8 @@ class Jobs:
         self.runner.start(job)
 
     def attempt_ended(self, job: Job, code: str, reason: str, body: bytes, taken: bool, after: float = -1.0) -> None:
-        """The broker has the outcome of what ``Runner.start`` began. ``taken``: a worker had it. ``after``: the worker wants it to be tried
-        again so many seconds later."""
+        """Called with the outcome of an attempt that ``Runner.start`` began. ``taken``: it was dispatched to a worker. ``after``: the
+        worker asked for a retry after this many seconds."""
         if job.phase != RUNNING or self.open.get(job.id) is not job:
             return
         self.lanes.lane(job.service).released -= 1
@@ -342,7 +344,7 @@ class Jobs:
             job.result = body
             self._record(job, states.DONE, OK, "")
         elif code == SHUTDOWN or (code == NO_WORKER and not taken):
-            self.lanes.queue(job)  # it was not tried: it waits for the next worker
+            self.lanes.queue(job)  # it never ran, so it waits for the next worker
             return
         elif code == REFUSED and not taken:
             job.due = now + JOB_REFUSED_WAIT
@@ -372,7 +374,7 @@ class Jobs:
         wait = after if after >= 0 else backoff.wait(max(1, job.attempts), self.runner.chance())
         if job.expires and now + wait >= job.expires:
             self._record(
-                job, states.DEAD, EXPIRED, f"its time to live ends before the next attempt; the last one: {reason}"
+                job, states.DEAD, EXPIRED, f"the time to live expires before the next attempt; the last one: {reason}"
             )
             return
         self.counters.retried += 1
@@ -391,10 +393,10 @@ class Jobs:
             return job.backoff
         return self.policy.backoffs.get(job.service, self.policy.backoff)
 
-    # --- ending ---------------------------------------------------------------------------------------------------------------
+    # --- end ------------------------------------------------------------------------------------------------------------------
 
     def _record(self, job: Job, state: str, outcome: str, reason: str) -> None:
-        """Stores the outcome. Nobody hears of it before it is on disk."""
+        """Stores the outcome. It is not reported before it is on disk."""
         now = self.runner.now()
         self.lanes.leave(job)
         job.phase = RECORDING
@@ -415,8 +417,8 @@ class Jobs:
     def _recorded(self, op: Finish) -> None:
         job = op.job
         if op.error is not None or self.open.get(job.id) is not job:
-            return  # no longer ours: whoever leads now runs it again
-        assert op.done, "a job of ours has another outcome"
+            return  # no longer the leader: the new leader runs it again
+        assert op.done, "the store has another outcome for an open job"
         del self.open[job.id]
         job.phase = job.state
         if job.key:
@@ -439,10 +441,10 @@ class Jobs:
         for answer in answers:
             answer(job, None)
 
-    # --- asking ---------------------------------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------------------------
 
     def find(self, id: str, answer: Answer) -> None:
-        """The job as it is now, from memory or from the store; None if there is none."""
+        """The current job, from memory or from the store; None if it does not exist."""
         job = self.open.get(id)
         if job is not None:
             answer(job, None)
@@ -459,14 +461,14 @@ class Jobs:
         self.put(op)
 
     def wait(self, id: str, answer: Answer) -> bool:
-        """Answers when the open job ``id`` has its outcome. False: it is not open; see ``find``."""
+        """Calls back when the open job ``id`` has its outcome. Returns False if it is not open; see ``find``."""
         if id not in self.open:
             return False
         self._waiting.setdefault(id, []).append(answer)
         return True
 
     def stop_waiting(self, id: str, answer: Answer) -> None:
-        """Whoever waited has gone. The job goes on; the repeat of a plain request finds it again."""
+        """The waiting client has disconnected. The job continues, and a repeated ordinary request finds it again."""
         answers = self._waiting.get(id)
         if answers is None or answer not in answers:
             return
@@ -478,19 +480,19 @@ class Jobs:
                 self._orphan(job.digest, id, 0.0)
 
     def abandon(self, id: str) -> None:
-        """The client of a plain request went away before its job was stored."""
+        """The client of an ordinary request disconnected before its job was stored."""
         job = self.open.get(id)
         if job is not None and job.digest and id not in self._waiting:
             self._orphan(job.digest, id, 0.0)
 
-    # --- repeats of plain requests ----------------------------------------------------------------------------------------------
+    # --- repeated ordinary requests ---------------------------------------------------------------------------------------------
 
     def _orphan(self, digest: bytes, id: str, ended: float) -> None:
         """``ended`` is 0 while the job is open."""
         self._unclaimed.setdefault(digest, {})[id] = ended
 
     def claim(self, digest: bytes) -> str:
-        """The job of an equal request whose client went away before it had the result; "" if there is none. Each is claimed once."""
+        """The job of an equal request whose client disconnected before it got the result; "" if there is none. Each can be claimed once."""
         waiting = self._unclaimed.get(digest)
         if waiting is None:
             return ""
@@ -508,7 +510,7 @@ class Jobs:
         return found
 
     def _forget_unclaimed(self) -> None:
-        """Clients that have not repeated their request by now will not."""
+        """Removes jobs whose clients have not repeated their request in time."""
         oldest = self.runner.now() - self.policy.repeat
         for digest, waiting in list(self._unclaimed.items()):
             for id, ended in list(waiting.items()):
@@ -518,13 +520,14 @@ class Jobs:
                 del self._unclaimed[digest]
 
     def collected(self, id: str) -> None:
-        """The stored result of a plain request was sent to the client that repeated it."""
+        """Called when the stored result of an ordinary request was sent to the client that repeated it."""
         self.put(Collected(id))
 
-    # --- orders ---------------------------------------------------------------------------------------------------------------
+    # --- control --------------------------------------------------------------------------------------------------------------
 
     def cancel(self, id: str, why: str, answer: Answer) -> None:
-        """Cancels an open job. A worker that runs it may finish, unheard. Answers with the job; with None if it is not open."""
+        """Cancels an open job. A worker that runs it may finish, but its reply is ignored. Answers with the job, or None if it is not
+        open."""
         job = self.open.get(id)
         if job is None or job.phase == RECORDING:
             self.find(id, answer)
@@ -537,7 +540,7 @@ class Jobs:
         self._pump(job.service)
 
     def reopen(self, id: str, answer: Answer) -> None:
-        """A dead job is tried again. Answers with None if there is no such dead job."""
+        """Retries a dead job. Answers with None if there is no such dead job."""
         if not self.leads:
             answer(None, self.not_leading())
             return
@@ -556,11 +559,11 @@ class Jobs:
         self.put(op)
 
     def remove(self, id: str, answer: "Callable[[bool, StoreError | None], None]") -> None:
-        """Removes a job that has ended, with its result."""
+        """Removes a finished job and its result."""
         self._remove(Remove(id), answer)
 
     def remove_dead(self, id: str, answer: "Callable[[bool, StoreError | None], None]") -> None:
-        """Removes a dead job, and no other."""
+        """Removes a job only if it is dead."""
         self._remove(Remove(id, states.DEAD), answer)
 
     def _remove(self, op: Remove, answer: "Callable[[bool, StoreError | None], None]") -> None:
@@ -571,7 +574,7 @@ class Jobs:
         self.put(op)
 
     def pause(self, service: bytes, paused: bool) -> None:
-        """Jobs of a paused service wait, however long it takes."""
+        """Jobs of a paused service wait without limit."""
         if paused:
             self.paused.add(service)
         else:
@@ -584,7 +587,7 @@ class Jobs:
     # --- time -----------------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float:
-        """When ``run_due`` has something to do, in seconds since the epoch; 0: not while nothing else happens."""
+        """When to call ``run_due`` next, in seconds since the epoch; 0: no timer is needed."""
         if not self.leads:
             return 0.0
         first = self.lanes.next()
@@ -599,7 +602,7 @@ class Jobs:
             self.lanes.queue(job)
             services[job.service] = None
         for job in self.lanes.expired(now):
-            self._record(job, states.DEAD, EXPIRED, "its time to live is over")
+            self._record(job, states.DEAD, EXPIRED, "the time to live expired")
         for service in services:
             self._pump(service)
         if now >= self._purge_at:
@@ -610,13 +613,13 @@ class Jobs:
             self.put(op)
 
     def _purged(self, op: Purge) -> None:
-        if op.count:  # perhaps there is more
+        if op.count:  # there may be more
             self._purge_at = min(self._purge_at, self.runner.now() + 1.0)
 
-    # --- what is known --------------------------------------------------------------------------------------------------------
+    # --- counts ---------------------------------------------------------------------------------------------------------------
 
     def phases(self) -> Row:
-        """How many open jobs there are in each phase."""
+        """The number of open jobs in each phase."""
         counts: Row = {DELAYED: 0, QUEUED: 0, RUNNING: 0, RECORDING: 0}
         for job in self.open.values():
             count = counts[job.phase]
@@ -625,7 +628,7 @@ class Jobs:
         return counts
 
     def check_invariants(self) -> None:
-        """For tests: raises AssertionError if anything that is recorded twice differs."""
+        """For tests: raises AssertionError if redundant state is inconsistent."""
         inserting = sum(len(op.job.body) for op in self._inserting.values())
         assert self.bytes == inserting + sum(len(job.body) for job in self.open.values())
         for id, job in self.open.items():

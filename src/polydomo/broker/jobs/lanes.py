@@ -1,4 +1,4 @@
-"""Open jobs that wait: until they are due, until a worker is free, until they expire."""
+"""Waiting jobs: those that are not due yet, those that wait for a worker, and their expiry."""
 
 from heapq import heappop, heappush
 
@@ -12,12 +12,12 @@ class Lane:
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, int, Job]] = []
-        self.length = 0  # jobs in it that are still queued
-        self.released = 0  # jobs that the broker has, in its queue or with workers
+        self.length = 0  # number of queued jobs in the heap
+        self.released = 0  # jobs that were passed to the broker: queued there or held by workers
 
 
 class Lanes:
-    """Every job that waits. A job that leaves early stays in its heap and is skipped there: its phase tells."""
+    """All waiting jobs. A job that leaves early stays in its heap and is skipped there, because of its phase."""
 
     def __init__(self) -> None:
         self.by_service: dict[bytes, Lane] = {}
@@ -26,7 +26,7 @@ class Lanes:
         self._expiring: list[tuple[float, int, Job]] = []
 
     def accept(self, job: Job) -> None:
-        """A job that is new here."""
+        """Adds a job."""
         self.sequence += 1
         job.sequence = self.sequence
         if job.expires:
@@ -50,7 +50,7 @@ class Lanes:
         return lane
 
     def pop(self, lane: Lane) -> Job | None:
-        """The next job of a lane, which leaves it."""
+        """Removes and returns the next job of a lane."""
         while lane.heap:
             job = heappop(lane.heap)[2]
             if job.phase == QUEUED:
@@ -59,18 +59,18 @@ class Lanes:
         return None
 
     def leave(self, job: Job) -> None:
-        """A job that waits is about to end: the caller changes its phase."""
+        """Removes a waiting job that is about to end; the caller changes its phase."""
         if job.phase == QUEUED:
             self.lane(job.service).length -= 1
 
     def forget(self, service: bytes) -> None:
-        """A lane that is empty need not be kept."""
+        """Removes an empty lane."""
         lane = self.by_service.get(service)
         if lane is not None and not lane.length and not lane.released:
             del self.by_service[service]
 
     def due(self, now: float) -> "list[Job]":
-        """Delayed jobs whose time has come; they leave."""
+        """Removes and returns delayed jobs that are due."""
         found: list[Job] = []
         while self._delayed and self._delayed[0][0] <= now:
             when, _, job = heappop(self._delayed)
@@ -79,7 +79,7 @@ class Lanes:
         return found
 
     def expired(self, now: float) -> "list[Job]":
-        """Jobs that wait and whose time to live is over."""
+        """Waiting jobs whose time to live has expired."""
         found: list[Job] = []
         while self._expiring and self._expiring[0][0] <= now:
             job = heappop(self._expiring)[2]
@@ -88,7 +88,7 @@ class Lanes:
         return found
 
     def next(self) -> float:
-        """When ``due`` or ``expired`` finds something next; 0: never."""
+        """When ``due`` or ``expired`` will next return a job; 0: never."""
         while self._delayed and self._delayed[0][2].phase != DELAYED:
             heappop(self._delayed)
         first = self._delayed[0][0] if self._delayed else 0.0

@@ -1,22 +1,22 @@
-"""What the state machine asks of a store. Each operation is one object; the store fills in its answer and hands it back.
+"""The operations of a job store. Each operation is an object; the store fills in the answer and returns it.
 
-``Store.put`` takes an operation; later, on the broker's own thread and in any order, the store's owner calls ``op.finish()``. A write is
-finished only once it is on disk. A write that failed has ``error`` set. All writes of one group are one transaction, and each carries
-the epoch of the leader: a store that has seen a newer one refuses the whole group.
+``Store.put`` takes an operation. Later, in the broker's thread and in any order, the store's owner calls ``op.finish()``. A write is
+finished only once it is on disk. A failed write has ``error`` set. All writes of a group are one transaction, and each carries the leader's
+epoch: a store that has seen a newer epoch rejects the whole group.
 """
 
 from collections.abc import Callable
 
 from polydomo.broker.jobs.job import Job
 
-# Why an operation failed.
-FULL = "store-full"  # the disk is full, or too much waits for it
-UNAVAILABLE = "store-unavailable"  # the store cannot be reached or written; a write may or may not have happened
-NOT_LEADER = "not-leader"  # another broker leads
+# Failure codes of operations.
+FULL = "store-full"  # the disk is full, or too many writes are pending
+UNAVAILABLE = "store-unavailable"  # the store cannot be reached or written to; a write may or may not have happened
+NOT_LEADER = "not-leader"  # another broker is the leader
 
 
 class StoreError(Exception):
-    """A store could not do what it was asked. ``code`` says what kind of failure it is."""
+    """A store operation failed. ``code`` is one of the codes above."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -25,19 +25,19 @@ class StoreError(Exception):
 
 
 class Op:
-    """One operation. ``then`` is called with it when it is finished."""
+    """One operation. ``then`` is called with it when it has finished."""
 
     writes = True
-    retained = True  # kept and tried again while the store cannot be written; otherwise it fails
+    retained = True  # retried while the store cannot be written to; otherwise it fails
 
     def __init__(self) -> None:
-        self.in_doubt = False  # it was tried and may have been written: it must be tried until that is known
-        self.epoch = 0  # of the leader that asks for a write: a store refuses it under any other
+        self.in_doubt = False  # it was attempted and may have been written, so it is retried until the result is known
+        self.epoch = 0  # epoch of the leader; the store rejects writes of any other epoch
         self.error: StoreError | None = None
         self.then: Callable[[Op], None] | None = None
 
     def size(self) -> int:
-        """Bytes it holds in memory while it waits."""
+        """Memory it uses while it waits."""
         return 0
 
     def finish(self) -> None:
@@ -47,7 +47,7 @@ class Op:
 
 
 class Insert(Op):
-    """A new job. If its id or its key is taken, ``existing`` is that job and nothing is stored."""
+    """Stores a new job. If its id or key already exists, ``existing`` is that job and nothing is stored."""
 
     retained = False
 
@@ -61,7 +61,8 @@ class Insert(Op):
 
 
 class Fire(Op):
-    """A run of a schedule: its job, and when the next one is due, in one transaction. ``done`` is false if that run was made already."""
+    """Stores a run of a schedule: its job and the time of the next run, in one transaction. ``done`` is false if that run already
+    happened."""
 
     def __init__(self, name: str, fired: float, following: float, job: Job | None) -> None:
         super().__init__()
@@ -76,7 +77,7 @@ class Fire(Op):
 
 
 class Progress(Op):
-    """An open job was started, or waits for its next attempt."""
+    """Updates an open job that was started or waits for its next attempt."""
 
     def __init__(self, id: str, attempts: int, due: float, story: str) -> None:
         super().__init__()
@@ -87,7 +88,7 @@ class Progress(Op):
 
 
 class Finish(Op):
-    """The one outcome of a job. ``done`` is false if it had one already."""
+    """Stores the outcome of a job. ``done`` is false if it already had one."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()
@@ -99,7 +100,7 @@ class Finish(Op):
 
 
 class Reopen(Op):
-    """A dead job is tried again, from its first attempt. ``job`` is None if there is no such dead job."""
+    """Reopens a dead job, starting at the first attempt. ``job`` is None if there is no such dead job."""
 
     def __init__(self, id: str, due: float) -> None:
         super().__init__()
@@ -109,7 +110,7 @@ class Reopen(Op):
 
 
 class Remove(Op):
-    """Removes a job that has ended, in this state if one is named. ``done`` is false if there is none."""
+    """Removes a finished job, only in the given state if one is set. ``done`` is false if there is none."""
 
     def __init__(self, id: str, state: str = "") -> None:
         super().__init__()
@@ -119,7 +120,7 @@ class Remove(Op):
 
 
 class Collected(Op):
-    """The result of a plain request was sent to its client: a repeat of it is a new request. Nobody waits for this write."""
+    """Marks the result of an ordinary request as sent, so that a repetition is a new request. No client waits for this write."""
 
     def __init__(self, id: str) -> None:
         super().__init__()
@@ -127,7 +128,7 @@ class Collected(Op):
 
 
 class Purge(Op):
-    """Removes what was kept long enough, some of it at a time. ``count`` says how many jobs were removed."""
+    """Removes some expired jobs. ``count`` is the number of jobs removed."""
 
     retained = False
 
@@ -138,7 +139,7 @@ class Purge(Op):
 
 
 class ScheduleRow:
-    """A schedule as it is stored."""
+    """A schedule as stored."""
 
     __slots__ = ("body", "created", "missed", "name", "next", "priority", "service", "settings", "timing", "zone")
 
@@ -148,15 +149,15 @@ class ScheduleRow:
         self.body = body
         self.timing = timing  # a cron expression, or an interval such as "every 30s"
         self.zone = zone  # IANA name, such as Europe/Berlin
-        self.missed = "once"  # a missed run is made up "once", or "skip"
+        self.missed = "once"  # missed runs: "once" runs one of them later, "skip" drops them
         self.priority = 0
-        self.settings = ""  # those of its jobs, as ``Job.settings`` writes them
+        self.settings = ""  # settings of its jobs, from ``Job.settings``
         self.created = created
         self.next = 0.0  # 0: never again
 
 
 class PutSchedule(Op):
-    """A new schedule, or another under the same name."""
+    """Stores a new schedule, or replaces the one of the same name."""
 
     retained = False
 
@@ -180,7 +181,7 @@ class DropSchedule(Op):
 
 
 class PutPause(Op):
-    """A service is paused, or no longer."""
+    """Stores whether a service is paused."""
 
     def __init__(self, service: bytes, paused: bool) -> None:
         super().__init__()
@@ -218,21 +219,21 @@ class Select(Op):
 
 
 class Loaded:
-    """What a new leader reads first."""
+    """The initial data of a new leader."""
 
     def __init__(self) -> None:
-        self.jobs: list[Job] = []  # all that are open
-        self.uncollected: list[Job] = []  # ended plain requests whose result has not been sent, without their results
+        self.jobs: list[Job] = []  # all open jobs
+        self.uncollected: list[Job] = []  # finished ordinary requests whose result was not sent, without the results
         self.schedules: list[ScheduleRow] = []
         self.paused: list[bytes] = []
 
 
 class Store:
-    """Where operations go. The state machine sees nothing else of a store."""
+    """The interface of a store for the state machine."""
 
     def put(self, op: Op) -> None:
         raise NotImplementedError
 
     def refusal(self) -> StoreError | None:
-        """Why no new job can be taken now; None if one can."""
+        """Why no new job can be accepted now; None if one can."""
         return None

@@ -1,4 +1,4 @@
-"""Schedules: jobs that are submitted by the clock. Each run is stored together with the time of the next one, so that it happens once."""
+"""Schedules submit jobs at given times. Each run is stored together with the time of the next run, so that it happens exactly once."""
 
 from collections.abc import Callable
 from datetime import tzinfo
@@ -13,28 +13,28 @@ from polydomo.errors import SettingError
 from polydomo.limits import JOB_REFUSED_WAIT, MAX_SCHEDULES
 from polydomo.protocols.json_form import iso_time
 
-# what becomes of runs that were missed
+# policies for missed runs
 ONCE: Final = "once"
 SKIP: Final = "skip"
-LATE = 60.0  # seconds after which a run counts as missed: a broker that restarts is back by then
+LATE = 60.0  # seconds after which a run counts as missed: longer than a restart of the broker
 
 Done = Callable[[bool, StoreError | None], None]
 
 
 class ScheduleContext:
-    """What schedules need besides a clock."""
+    """The interface for time zones and job ids."""
 
     def zone(self, name: str) -> tzinfo:
-        """The time zone of this name. Raises SettingError."""
+        """The time zone with this name. Raises SettingError."""
         raise NotImplementedError
 
     def new_id(self) -> str:
-        """The id of a new job."""
+        """Creates the id of a new job."""
         raise NotImplementedError
 
 
 class Plan:
-    """One schedule, ready to be asked when it is due."""
+    """One schedule with its parsed timing."""
 
     def __init__(self, row: ScheduleRow, timing: Timing, zone: tzinfo) -> None:
         self.row = row
@@ -49,16 +49,16 @@ class Schedules:
         self.jobs = jobs
         self.clockwork = clockwork
         self.plans: dict[str, Plan] = {}
-        self.broken: dict[str, str] = {}  # schedules that cannot be read any more, and why
+        self.broken: dict[str, str] = {}  # stored schedules that cannot be parsed, and why
 
     def load(self, rows: "list[ScheduleRow]") -> None:
-        """This broker leads: these are the schedules."""
+        """Loads the schedules when this broker becomes the leader."""
         self.plans.clear()
         self.broken.clear()
         for row in rows:
             try:
                 self.plans[row.name] = self._plan(row)
-            except SettingError as error:  # a time zone that is gone must not stop the others
+            except SettingError as error:  # a missing time zone must not stop the other schedules
                 self.broken[row.name] = str(error)
 
     def clear(self) -> None:
@@ -68,7 +68,7 @@ class Schedules:
         return Plan(row, read_timing(row.timing), self.clockwork.zone(row.zone))
 
     def check(self, row: ScheduleRow) -> None:
-        """Raises SettingError if the schedule makes no sense; sets its first run."""
+        """Sets the first run. Raises SettingError if the schedule is invalid."""
         plan = self._plan(row)
         if row.missed not in (ONCE, SKIP):
             raise SettingError(f"schedule: missed is {row.missed!r}; it must be {ONCE} or {SKIP}")
@@ -77,10 +77,10 @@ class Schedules:
             raise SettingError(f"schedule: {row.timing!r} is never due")
 
     def put(self, row: ScheduleRow, answer: Done) -> None:
-        """Stores a schedule that was checked; it replaces one of the same name."""
+        """Stores a checked schedule. It replaces one of the same name."""
         error = self.jobs.refusal(len(row.body))
         if error is None and row.name not in self.plans and len(self.plans) >= MAX_SCHEDULES:
-            error = StoreError(FULL, f"{len(self.plans)} schedules are there; that is the limit")
+            error = StoreError(FULL, f"there are already {len(self.plans)} schedules, which is the limit")
         if error is not None:
             answer(False, error)
             return
@@ -135,7 +135,7 @@ class Schedules:
                     self._fire(plan, now)
 
     def _fire(self, plan: Plan, now: float) -> None:
-        """One run for all that are due: those that were missed are made up once, or skipped."""
+        """One run for all that are due: missed runs are replaced by one run, or skipped."""
         row = plan.row
         fired, following = missed_runs(plan.timing, row.next, now, row.created, plan.zone)
         skipped = row.missed == SKIP and now - fired > LATE
@@ -169,7 +169,7 @@ class Schedules:
         return job
 
     def run_now(self, name: str) -> Job | None:
-        """A job as the schedule would submit it, outside its times; None if there is no such schedule."""
+        """A job of the schedule, outside its planned times; None if there is no such schedule."""
         plan = self.plans.get(name)
         if plan is None:
             return None
@@ -178,7 +178,7 @@ class Schedules:
         return job
 
     def rows(self) -> "list[Row]":
-        """For people: every schedule and when it is due."""
+        """All schedules with their next runs."""
         found: list[Row] = []
         for name, plan in sorted(self.plans.items()):
             row = plan.row

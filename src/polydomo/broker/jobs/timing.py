@@ -1,14 +1,14 @@
-"""When a schedule is due: cron expressions and intervals, in a time zone.
+"""The times of a schedule: cron expressions and intervals, in a time zone.
 
 A cron expression has five fields (minute, hour, day of month, month, day of week) or six (seconds first). A field is ``*``, a number, a
 name (``jan``, ``mon``), a range ``a-b``, a step ``*/n`` or ``a-b/n``, or a list of these. As in Vixie cron, a day matches if either the day
-of month or the day of week does, unless one of them is ``*``. ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly`` stand for
-the usual expressions.
+of month or the day of week matches, unless one of them is ``*``. ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly`` are
+shorthands.
 
 An interval is ``every 30s``, with ms, s, m, h or d; its runs are counted from the schedule's creation, so that they do not drift.
 
-Daylight saving: a time that does not exist on a day is run at the next moment that exists; a time that exists twice is run once, at its
-first occurrence. Expressions whose hour is ``*`` or a step run every hour of the day as it passes.
+Daylight saving: a local time that does not exist on a day runs at the next existing time; one that exists twice runs once, at its first
+occurrence. Expressions whose hour is ``*`` or a step run in every hour that passes.
 """
 
 import re
@@ -141,7 +141,7 @@ class Cron(Timing):
 
 
 def _end_of_gap(wanted: datetime, zone: tzinfo) -> float:
-    """The first moment after a gap in which the local time ``wanted`` falls: the two readings of it lie around the gap."""
+    """The first moment after the gap that contains the local time ``wanted``. Its two interpretations lie before and after the gap."""
     low = min(wanted.replace(tzinfo=zone, fold=fold).timestamp() for fold in (0, 1)) - 86_400.0
     high = low + 2 * 86_400.0
     naive = wanted.replace(fold=0)
@@ -179,11 +179,11 @@ def _number(what: str, text: str, least: int, most: int, names: "list[str]") -> 
     if word.isascii() and word.isdigit() and len(word) <= 4 and least <= int(word) <= most:
         return int(word)
     allowed = f"{least} to {most}" + (f" or {names[0]} to {names[-1]}" if names else "")
-    raise SettingError(f"schedule: {text!r} is not a {what}; write {allowed}, *, a range, a step or a list")
+    raise SettingError(f"schedule: {text!r} is not a valid {what}; use {allowed}, *, a range, a step or a list")
 
 
 def read_timing(text: str) -> Timing:
-    """Reads a cron expression or an interval. Raises SettingError.
+    """Parses a cron expression or an interval. Raises SettingError.
 
     >>> read_timing("every 1.5m").text, read_timing("@daily").after(0.0, 0.0, UTC)
     ('every 90s', 86400.0)
@@ -192,18 +192,18 @@ def read_timing(text: str) -> Timing:
     if match is not None:
         return Interval(float(match[1]) * UNITS[match[2].lower()])
     if text.strip().lower().startswith("every"):
-        raise SettingError(f'schedule: {text!r} is not an interval; write "every 30s", with ms, s, m, h or d')
+        raise SettingError(f'schedule: {text!r} is not an interval; use "every 30s", with ms, s, m, h or d')
     return Cron(" ".join(text.split()))
 
 
 def missed_runs(timing: Timing, due: float, now: float, created: float, zone: tzinfo) -> "tuple[float, float]":
-    """The latest run at or before ``now``, of which ``due`` is the first, and the one after ``now`` (0: none)."""
+    """The latest run at or before ``now``, where ``due`` is the first candidate, and the next run after ``now`` (0: none)."""
     following = timing.after(now, created, zone)
     if isinstance(timing, Interval):
         last = max(due, created + int((now - created) / timing.seconds) * timing.seconds)
         return (last if last <= now else due), following
     last = due
-    low, high = due, now  # runs between them are found by halving, since they may be many
+    low, high = due, now  # binary search, because there may be many runs in between
     while high - low > 0.5:
         middle = (low + high) / 2
         found = timing.after(middle, created, zone)
