@@ -287,6 +287,28 @@ def test_a_plain_request_to_a_durable_service(broker: Broker, protocol: str) -> 
         assert len(client_run(client, "done")) == 2
 
 
+@pytest.mark.parametrize("protocol", ["emqp", "mdx"])
+def test_a_durable_request_keeps_its_headers_and_trace(broker: Broker, protocol: str) -> None:
+    """Whatever protocol its worker has, a job has its id; an eMQP worker gets the headers of the request, too."""
+    seen: list[Call] = []
+
+    def run(call: Call) -> str:
+        seen.append(call)
+        return "done"
+
+    worker = Worker(broker.url, protocol)
+    worker.add("kept.mail", run)
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with worker, Client(broker.url, "emqp", timeout=PATIENCE) as client:
+        headers: dict[str, str | int | float | bool] = {"x-order": "17", "x-rush": True, "traceparent": trace}
+        assert client.call("kept.mail", "now", headers=headers).text == "done"
+    (call,) = seen
+    assert len(call.job) == 26 and call.attempt == 1
+    if protocol == "emqp":
+        assert (call.headers["x-order"], call.headers["x-rush"], call.headers["traceparent"]) == ("17", "", trace)
+        assert (call.headers["job"] == call.job and "timeout" not in call.headers) or float(call.headers["timeout"]) > 0
+
+
 def test_the_guarantee_header_makes_one_request_durable(broker: Broker) -> None:
     with Served(broker.url, "plain"), Client(broker.url, "emqp", timeout=PATIENCE) as client:
         assert client.call("plain", "a").text == "A"

@@ -31,8 +31,11 @@ def make_id(moment: float, chance: bytes) -> str:
     return "".join([ALPHABET[value >> shift & 31] for shift in range(125, -1, -5)])
 
 
+_CHARACTERS = frozenset(ALPHABET)
+
+
 def is_id(text: str) -> bool:
-    return len(text) == ID_LENGTH and all(character in ALPHABET for character in text)
+    return len(text) == ID_LENGTH and _CHARACTERS.issuperset(text)
 
 
 def read_instant(what: str, value: object) -> float:
@@ -99,25 +102,33 @@ class Submission:
 
     __slots__ = ("at", "backoff", "body", "delay", "id", "key", "priority", "run", "service", "ttl")
 
-    FIELDS = {"service", "id", "key", "delay_us", "at", "priority", "ttl_us", "retries", "timeout_us"}
+    FIELDS = frozenset({"service", "id", "key", "delay_us", "at", "priority", "ttl_us", "retries", "timeout_us"})
 
     def __init__(self, header: Row, body: bytes) -> None:
         """Raises SettingError, which names the field and says what would be right."""
-        unknown = sorted(str(name) for name in header if name not in self.FIELDS)
-        if unknown:
+        if not self.FIELDS.issuperset(header):
+            unknown = sorted(str(name) for name in header if name not in self.FIELDS)
             raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(self.FIELDS))}")
         self.service = read_service(header)
         self.body = body
         self.id = _text(header, "id", ID_LENGTH)
         if self.id and not is_id(self.id):
             raise SettingError(f"id: {self.id!r} must have {ID_LENGTH} characters of Crockford's base 32")
+        self.key = ""
+        self.delay = self.at = self.ttl = self.run = 0.0
+        self.priority = 0
+        self.backoff: Backoff | None = None
+        if len(header) > 2 or not self.id:
+            self._read_options(header)
+
+    def _read_options(self, header: Row) -> None:
+        """Everything but the service and the id, which most submissions have."""
         self.key = _text(header, "key", MAX_JOB_KEY)
         self.delay = read_duration(header, "delay_us")
         self.at = read_instant("at", header["at"]) if header.get("at") is not None else 0.0
         self.ttl = read_duration(header, "ttl_us")
         self.run = read_duration(header, "timeout_us")
         self.priority = _whole(header, "priority", -MAX_JOB_PRIORITY, MAX_JOB_PRIORITY)
-        self.backoff: Backoff | None = None
         if header.get("retries") is not None:
             self.backoff = backoff_of(header["retries"])
 
@@ -135,6 +146,8 @@ def _text(header: Row, name: str, most: int) -> str:
         return ""
     if not isinstance(value, str) or "\0" in value:
         raise SettingError(f"{name}: must be a text, not {value!r}")
+    if value.isascii() and len(value) <= most:
+        return value
     try:
         size = len(value.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:

@@ -5,7 +5,7 @@ milliseconds.
 """
 
 from polydomo.broker.jobs.job import DONE, Job, story_text
-from polydomo.broker.jobs.ops import Finish, Insert, Op, Progress
+from polydomo.broker.jobs.ops import Collected, Finish, Insert, Op, Progress
 
 
 class Group:
@@ -15,6 +15,7 @@ class Group:
         self.inserts: list[Insert] = []
         self.finishes: dict[str, Finish] = {}
         self.progress: dict[str, Progress] = {}
+        self.collected: list[str] = []  # ids
         self.others: list[Op] = []
         for op in ops:
             if isinstance(op, Insert):
@@ -23,6 +24,8 @@ class Group:
                 self.finishes.setdefault(op.job.id, op)
             elif isinstance(op, Progress):
                 self.progress[op.id] = op
+            elif isinstance(op, Collected):
+                self.collected.append(op.id)
             else:
                 self.others.append(op)
         for id in self.finishes:

@@ -282,6 +282,8 @@ class PostgresBackend(Backend):
                 self._insert(connection, group.inserts)
                 self._progress(connection, list(group.progress.values()))
                 self._finish(connection, list(group.finishes.values()))
+                if group.collected:
+                    connection.execute("UPDATE polydomo.jobs SET collected = 1 WHERE id = ANY(%s)", (group.collected,))
                 one_by_one = SqlOps(
                     lambda text, values: connection.execute(text.replace("?", "%s"), values),
                     lambda job: self._insert(connection, [Insert(job)]),

@@ -1,7 +1,7 @@
 """The operations that SQLite and PostgreSQL run one by one, in the SQL that both understand.
 
-Inserts, progress and outcomes come by the hundred and have statements of their own in each backend. Everything else is here: one function
-per operation, found by its type.
+Inserts, progress, outcomes and collected results come by the hundred and have statements of their own in each backend. Everything else
+is here: one function per operation, found by its type.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,6 @@ from typing import Any
 
 from polydomo.broker.jobs.job import Job, reopening, story_of, story_text
 from polydomo.broker.jobs.ops import (
-    Collected,
     DropSchedule,
     Fire,
     Op,
@@ -84,9 +83,6 @@ class SqlOps:
         else:  # this very operation, applied again
             op.done = self._run("SELECT 1 FROM @jobs WHERE id = ?", (op.job.id,)).fetchone() is not None
 
-    def collected(self, op: Collected) -> None:
-        self._run("UPDATE @jobs SET collected = 1 WHERE id = ?", (op.id,))
-
     def reopen(self, op: Reopen) -> None:
         """The story keeps the failed attempts, and says when the job was reopened."""
         self._run(
@@ -135,7 +131,6 @@ class SqlOps:
 
 BY_TYPE: "dict[type[Op], Callable[[SqlOps, Any], None]]" = {
     Fire: SqlOps.fire,
-    Collected: SqlOps.collected,
     Reopen: SqlOps.reopen,
     Remove: SqlOps.remove,
     Purge: SqlOps.purge,

@@ -6,6 +6,8 @@ A transaction is on disk when COMMIT returns. A lock on a second file keeps two 
 import fcntl
 import os
 import sqlite3
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from polydomo.broker.jobs.ops import (
@@ -57,9 +59,26 @@ PROGRESS = (
     "UPDATE jobs SET attempts = v.column2, due = v.column3, story = v.column4 "
     "FROM (VALUES %s) AS v WHERE jobs.id = v.column1 AND jobs.state = 'open'"
 )
-ROWS = 1_000  # of one statement: SQLite takes 32,766 variables
+COLLECTED = "UPDATE jobs SET collected = 1 WHERE id IN (VALUES %s)"
+MOST_ROWS = 512  # of one statement: SQLite takes 32,766 variables
 
 
+def _chunks(count: int) -> Iterator[tuple[int, int]]:
+    """Cuts rows into statements of 512, 256, ..., 2, 1 rows: these few texts stay prepared.
+
+    >>> list(_chunks(5)), list(_chunks(0))
+    ([(0, 4), (4, 5)], [])
+    """
+    start = 0
+    size = MOST_ROWS
+    while start < count:
+        while size > count - start:
+            size >>= 1
+        yield start, start + size
+        start += size
+
+
+@lru_cache(maxsize=64)
 def _marks(rows: int, columns: int) -> str:
     row = f"({', '.join('?' * columns)})"
     return ", ".join([row] * rows)
@@ -237,6 +256,7 @@ class SqliteBackend(Backend):
             self._insert(connection, group.inserts)
             self._update(connection, PROGRESS, [progress_values(op) for op in group.progress.values()])
             self._finish(connection, list(group.finishes.values()))
+            self._update(connection, COLLECTED, [(id,) for id in group.collected])
             if group.others:
                 one_by_one = SqlOps(connection.execute, lambda job: self._insert(connection, [Insert(job)]))
                 for op in group.others:
@@ -257,8 +277,8 @@ class SqliteBackend(Backend):
             pass  # SQLite rolled back by itself
 
     def _insert(self, connection: sqlite3.Connection, inserts: list[Insert]) -> None:
-        for start in range(0, len(inserts), ROWS):
-            some = inserts[start : start + ROWS]
+        for start, end in _chunks(len(inserts)):
+            some = inserts[start:end]
             text = f"INSERT INTO jobs ({ALL_COLUMNS}) VALUES {_marks(len(some), 22)} ON CONFLICT DO NOTHING"
             values = [value for op in some for value in insert_values(op.job)]
             if connection.execute(text, values).rowcount != len(some):
@@ -283,8 +303,8 @@ class SqliteBackend(Backend):
 
     def _update(self, connection: sqlite3.Connection, text: str, rows: list[tuple[object, ...]]) -> int:
         changed = 0
-        for start in range(0, len(rows), ROWS):
-            some = rows[start : start + ROWS]
+        for start, end in _chunks(len(rows)):
+            some = rows[start:end]
             values = [value for row in some for value in row]
             changed += connection.execute(text % _marks(len(some), len(some[0])), values).rowcount
         return changed

@@ -4,6 +4,10 @@ The event loop hands operations over with ``put``. The thread writes everything 
 operations back to the loop once they are on disk; what arrives meanwhile is the next group. So with many jobs at a time one sync of the
 disk serves them all, and with few each waits for one sync only.
 
+Clients that keep a number of submissions outstanding would fall into two halves, one on its way to the disk while the other waits for it,
+and every submission would take two syncs. So a group that follows another one waits for a fraction of a sync (``STORE_GATHER``) until
+as many new operations have come as were just finished.
+
 While the store cannot be written, new jobs are refused and everything else is kept in memory and tried again.
 """
 
@@ -14,10 +18,21 @@ from collections import deque
 from collections.abc import Callable
 
 from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Loaded, Op, Store, StoreError
-from polydomo.limits import LEASE_RENEW, LEASE_TIME, STORE_GROUP, STORE_PENDING, STORE_PENDING_BYTES, STORE_RETRY
+from polydomo.limits import (
+    LEASE_RENEW,
+    LEASE_TIME,
+    STORE_GATHER,
+    STORE_GATHER_MOST,
+    STORE_GROUP,
+    STORE_PENDING,
+    STORE_PENDING_BYTES,
+    STORE_RETRY,
+)
 from polydomo.stores.backend import Backend, Lease
 
 LOG = logging.getLogger("polydomo.store")
+
+LEAST_GATHER = 0.0001  # seconds: a shorter sleep costs more than it gains
 
 
 class Owner:
@@ -63,8 +78,12 @@ class StoreThread(Store):
         self.written = 0
         self._post = post
         self._condition = threading.Condition()
+        self._idle = False  # the thread waits for ``_condition``
         self._pending: deque[Op] = deque()  # not yet taken by the thread
-        self._pending_bytes = 0
+        self._put_bytes = 0  # of all operations: written by the owner's thread only ...
+        self._taken_bytes = 0  # ... and by the store's only
+        self._expected = 0  # operations that are there once everyone who was just answered has come again
+        self._commit_time = 0.0  # seconds of the last commit
         self._kept: list[Op] = []  # taken, and to be tried again; the thread's own
         self._trouble: StoreError | None = None
         self._stopping = False
@@ -107,16 +126,17 @@ class StoreThread(Store):
         return self._thread.is_alive()
 
     def put(self, op: Op) -> None:
-        with self._condition:
-            self._pending.append(op)
-            self._pending_bytes += op.size()
-            self._condition.notify()
+        self._put_bytes += op.size()
+        self._pending.append(op)
+        if self._idle:  # the thread sets it before it looks at ``_pending`` for the last time, so it misses nothing
+            with self._condition:
+                self._condition.notify()
 
     def refusal(self) -> StoreError | None:
         trouble = self._trouble
         if trouble is not None:
             return trouble
-        if len(self._pending) >= STORE_PENDING or self._pending_bytes >= STORE_PENDING_BYTES:
+        if len(self._pending) >= STORE_PENDING or self._put_bytes - self._taken_bytes >= STORE_PENDING_BYTES:
             return StoreError(FULL, f"{len(self._pending)} writes wait for the job store; try again later")
         return None
 
@@ -154,6 +174,7 @@ class StoreThread(Store):
             self._try_to_lead()
         elif self.backend.shared and awake_time() >= self._renew_at:
             self._renew()
+        self._gather()
         reads, writes = self._take()
         for op in reads:
             self._read(op)
@@ -164,12 +185,26 @@ class StoreThread(Store):
         if reads or writes:
             return False
         with self._condition:
-            if self._pending:
-                return False
-            if self._stopping:
-                return True
-            self._condition.wait(self._patience())
+            self._idle = True
+            try:
+                if self._pending:
+                    return False
+                if self._stopping:
+                    return True
+                self._condition.wait(self._patience())
+            finally:
+                self._idle = False
         return False
+
+    def _gather(self) -> None:
+        """Waits a moment for more operations, if some are there and more are likely to come."""
+        most = min(STORE_GATHER * self._commit_time, STORE_GATHER_MOST)
+        expected, self._expected = self._expected, 0
+        if most < LEAST_GATHER or not self._pending or self._stopping:
+            return
+        end = time.monotonic() + most
+        while len(self._pending) < expected and time.monotonic() < end:
+            time.sleep(max(LEAST_GATHER, most / 8))
 
     def _patience(self) -> float | None:
         if not self.backend.shared and self._leads:
@@ -180,11 +215,11 @@ class StoreThread(Store):
         """What is to be read, and the next group of writes, those first that were tried before."""
         reads: list[Op] = []
         writes, self._kept = self._kept, []
-        with self._condition:
-            while self._pending and len(writes) < STORE_GROUP:
-                op = self._pending.popleft()
-                self._pending_bytes -= op.size()
-                (writes if op.writes else reads).append(op)
+        pending = self._pending
+        while pending and len(writes) < STORE_GROUP:
+            op = pending.popleft()
+            self._taken_bytes += op.size()
+            (writes if op.writes else reads).append(op)
         return reads, writes
 
     def _read(self, op: Op) -> None:
@@ -201,6 +236,7 @@ class StoreThread(Store):
         if stale:  # asked for before this broker lost the lease and got it back: what it knew then is void
             self._refuse(stale)
             writes = [op for op in writes if op.epoch == self._epoch]
+        began = time.monotonic()
         try:
             self.backend.apply(writes, self._epoch)
         except StoreError as error:
@@ -217,6 +253,8 @@ class StoreThread(Store):
                     op.in_doubt = True
             self._kept = writes
             raise
+        self._commit_time = time.monotonic() - began
+        self._expected = len(self._pending) + len(writes)
         self.groups += 1
         self.written += len(writes)
         if self._trouble is not None:
