@@ -248,7 +248,7 @@ def test_metrics_and_health(http: httpx.Client) -> None:
     assert head.content == b"" and int(head.headers["content-length"]) > 1000
     assert http.get("/healthz?full").text == "ok\n"
     options = http.options("/v1/call/upper")
-    assert (options.status_code, options.headers["allow"]) == (204, "POST, OPTIONS")
+    assert (options.status_code, options.headers["allow"]) == (204, "GET, POST, OPTIONS")
     assert http.options("/healthz").headers["allow"] == "GET, HEAD, OPTIONS"
 
 

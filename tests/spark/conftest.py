@@ -85,12 +85,14 @@ def broker() -> Iterator[polydomo.testing.Broker]:
             yield made
 
 
-SMALL = (
+SMALL = (  # in every run; the others are long forms
     "test_through.py",
     "test_fleet.py",
     "test_typed_service.py",
     "test_feeds.py",
-)  # in every run; the others are long forms
+    "test_sql_formats.py",
+    "test_sql_service.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

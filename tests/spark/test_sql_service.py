@@ -1,10 +1,13 @@
 """SQL as a service: batches before the end, limits, nothing but queries, and no work for a client that has gone."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pyarrow as pa
 import pytest
 
@@ -13,7 +16,8 @@ pytest.importorskip("pyspark")
 import polydomo
 import polydomo.testing
 from polydomo.errors import CallFailed
-from polydomo.spark.sql_service import Limits, SqlService
+from polydomo.spark.sql_query import Limits
+from polydomo.spark.sql_service import SqlService
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,9 +28,9 @@ PATIENCE = 240.0
 @pytest.fixture(scope="module")
 def served(spark: "SparkSession", broker: polydomo.testing.Broker) -> Iterator[polydomo.testing.Broker]:
     spark.range(100_000, numPartitions=4).createOrReplaceTempView("numbers")
-    service = SqlService(spark, broker.url, Limits(rows=1_000_000, seconds=200.0))
+    service = SqlService(spark, broker.url, Limits(rows=1_000_000, seconds=200.0), concurrency=2)
     worker = polydomo.Worker(broker.url, concurrency=2)
-    worker.add("spark.sql", service.__call__)
+    worker.add("spark.sql", service.__call__, schema=service.schema)
     with worker:
         broker.wait_for("spark.sql", 2)
         yield broker
@@ -39,6 +43,7 @@ def ask(url: str, body: str, protocol: str = "mdx") -> tuple[list[bytes], dict[s
     return [part.body for part in parts], final.json()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", ["mdx", "mdp2"])
 def test_batches_of_arrow_then_a_summary(served: polydomo.testing.Broker, protocol: str) -> None:
     parts, summary = ask(served.url, "SELECT id, id * 2 AS twice FROM numbers", protocol)
@@ -61,6 +66,41 @@ def test_parameters_formats_and_a_bound_on_rows(served: polydomo.testing.Broker)
     assert summary["rows"] == 3 and summary["truncated"] is True
     parts, _ = ask(served.url, json.dumps({**query, "format": "csv"}))
     assert b"".join(parts).decode().split() == ["id", "10", "11", "12"]
+    parts, _ = ask(served.url, json.dumps({**query, "format": "html"}))
+    assert b"".join(parts).decode().count("<tr>") == 4 and b"".join(parts).endswith(b"</html>\n")
+
+
+def test_from_a_browser_curl_and_the_shell(served: polydomo.testing.Broker) -> None:
+    served.wait_until(lambda server: bool(server.broker.schemas.media_of(b"spark.sql")))
+    sql = "SELECT id, CAST(id AS STRING) AS name FROM numbers WHERE id < :low ORDER BY id"
+    with httpx.Client(base_url=served.url.replace("tcp", "http"), timeout=PATIENCE) as http:
+        lines = http.get("/v1/call/spark.sql", params={"q": sql, "low": "3"})
+        assert [json.loads(line)["id"] for line in lines.text.splitlines()] == [0, 1, 2]
+        page = http.get("/v1/call/spark.sql", params={"q": sql, "low": "3"}, headers={"accept": "text/html,*/*;q=0.8"})
+        assert page.headers["content-type"].startswith("text/html") and "3 rows in" in page.text
+        assert "<textarea" in http.get("/v1/call/spark.sql", headers={"accept": "text/html"}).text
+        table = http.get("/v1/call/spark.sql", params={"q": sql, "low": "3", "format": "csv"})
+        assert table.text.split() == ["id,name", "0,0", "1,1", "2,2"]
+        refused = http.get("/v1/call/spark.sql", params={"q": "DROP VIEW numbers"})
+        assert refused.status_code == 502 and refused.json()["code"] == "read-only"
+    shell = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "polydomo",
+            "call",
+            "spark.sql",
+            sql.replace(":low", "3"),
+            "--to",
+            served.url,
+            "--timeout",
+            "200s",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shell.stdout == "ID  NAME\n 0  0\n 1  1\n 2  2\n" and "3 rows in" in shell.stderr
 
 
 @pytest.mark.parametrize(
@@ -81,6 +121,7 @@ def test_what_is_refused(served: polydomo.testing.Broker, sql: str, code: str, w
     assert caught.value.code == code and words in caught.value.text
 
 
+@pytest.mark.long
 def test_the_query_of_a_client_that_has_gone_is_cancelled(
     spark: "SparkSession", served: polydomo.testing.Broker
 ) -> None:

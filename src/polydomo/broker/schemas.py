@@ -49,6 +49,11 @@ class Schemas:
         schema = self._learned.get(name) or self.declared.get(name)
         return schema.encoding if schema is not None and not schema.streams else ""
 
+    def media_of(self, name: bytes) -> "tuple[str, ...]":
+        """The media types of a service that may be called with GET; none if it may not."""
+        schema = self._learned.get(name) or self.declared.get(name)
+        return schema.media if schema is not None else ()
+
     def all(self) -> "dict[str, ServiceSchema]":
         """Schemas of all services that a worker currently offers, by name; names that are not UTF-8 are left out."""
         found: dict[str, ServiceSchema] = {}

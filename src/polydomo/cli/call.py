@@ -7,14 +7,16 @@ import json as jsons
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polydomo.cli import options
+from polydomo.cli.arrow_table import ArrowTable
 from polydomo.cli.completion import service_names
 from polydomo.cli.options import Frame0, Protocol, To, TypeSize
-from polydomo.cli.render import Column, on_terminal, show
+from polydomo.cli.render import on_terminal
 
 if TYPE_CHECKING:
     from polydomo.client.aio import AsyncClient
@@ -90,7 +92,8 @@ def call(
     patience = min(wait, timeout / 2) if ask else timeout
     name = os.fsencode(service)
     frames = read_body(body or [])
-    write = write_raw if raw else write_json if json else write_text
+    table = ArrowTable()
+    write: Write = write_raw if raw else write_json if json else partial(write_text, table=table)
 
     async def run() -> None:
         client = AsyncClient(url, spoken, timeout=timeout, connect_timeout=options.connect_time(url), **more)
@@ -182,13 +185,16 @@ def write_raw(part: "Result") -> None:
     sys.stdout.buffer.flush()
 
 
-def write_text(part: "Result") -> None:
-    """Prints one line per frame. On a terminal, control characters other than line ends and tabs are escaped; in a pipe, nothing is.
+def write_text(part: "Result", table: ArrowTable | None = None) -> None:
+    """A line for each frame. A terminal gets control characters other than line ends and tabs escaped; a pipe gets the text unchanged.
 
-    An Arrow IPC stream is printed as a table.
+    Arrow IPC streams are printed as a table.
     """
+    table = table or ArrowTable()
+    if table.summary(part):
+        return
     for frame in part:
-        if frame.startswith(ARROW) and write_table(frame):
+        if table.write(frame):
             continue
         text = frame.decode("utf-8", "backslashreplace")
         if on_terminal():
@@ -196,28 +202,6 @@ def write_text(part: "Result") -> None:
         out = text.encode("utf-8", "surrogateescape")
         sys.stdout.buffer.write(out if out.endswith(b"\n") else out + b"\n")
     sys.stdout.buffer.flush()
-
-
-ARROW = b"\xff\xff\xff\xff"  # the first bytes of an Arrow IPC stream; they are not valid UTF-8
-
-
-def write_table(frame: bytes) -> bool:
-    """Prints the frame as a table. Returns False if it is not an Arrow IPC stream, or pyarrow cannot read it."""
-    try:
-        import pyarrow as pa
-
-        from polydomo.pipeline.cells import cell, plain
-    except ImportError:
-        return False
-    try:
-        table = pa.ipc.open_stream(frame).read_all()
-    except (pa.ArrowException, OSError, ValueError):
-        return False
-    numeric = [pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in table.schema]
-    columns = [Column(field.name, right) for field, right in zip(table.schema, numeric, strict=True)]
-    rows = [[cell(plain(value)) for value in row.values()] for row in table.to_pylist()]
-    show(columns, rows)
-    return True
 
 
 def write_json(part: "Result") -> None:

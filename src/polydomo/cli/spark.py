@@ -40,6 +40,7 @@ def serve(
     concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of concurrent queries.")] = 4,
     max_rows: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum rows per result.")] = None,
     max_time: Annotated[str | None, typer.Option(metavar="TIME", help="Timeout of a query, such as 5m.")] = None,
+    max_bytes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum bytes per result.")] = None,
     writable: Annotated[
         bool,
         typer.Option(
@@ -51,7 +52,8 @@ def serve(
 ) -> None:
     """Offer SQL on Spark as the service spark.sql, until SIGTERM or Ctrl-C.
 
-    The reply is Arrow record batches as partial replies, followed by a summary in JSON.
+    The reply has rows as partial replies (Arrow, JSON lines, CSV or HTML), then a summary as JSON. In a browser, open
+    http://127.0.0.1:5246/v1/call/spark.sql at the broker's address.
 
     **Examples**
 
@@ -69,10 +71,10 @@ def serve(
     time = seconds(max_time) if max_time is not None else None
     session.require()
     from polydomo.spark.serve import serve as run
-    from polydomo.spark.sql_service import Limits
+    from polydomo.spark.sql_query import Limits
 
     standard = Limits()
-    limits = Limits(max_rows or standard.rows, standard.bytes, time or standard.seconds)
+    limits = Limits(max_rows or standard.rows, max_bytes or standard.bytes, time or standard.seconds)
     made = session.build(master, "", settings)
     try:
         if tables is not None:

@@ -29,8 +29,14 @@ class HttpApi:
         self.memo = MemoService(broker, store)
         self.memo_workers = MemoWorkers(broker, self.memo)
 
-    def mount(self, site: Site, encoding_of: "Callable[[bytes], str]", schemas: Schemas) -> None:
-        site.mount("/v1/call", CallEndpoint(encoding_of, submit, self.idempotency))
+    def mount(
+        self,
+        site: Site,
+        encoding_of: "Callable[[bytes], str]",
+        schemas: Schemas,
+        media_of: "Callable[[bytes], tuple[str, ...]]" = lambda service: (),
+    ) -> None:
+        site.mount("/v1/call", CallEndpoint(encoding_of, submit, self.idempotency, media_of))
         site.mount("/v1/jobs", JobsEndpoint())
         site.mount("/v1/dead", DeadEndpoint())
         site.mount("/v1/schedules", SchedulesEndpoint())

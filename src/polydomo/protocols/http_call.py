@@ -1,4 +1,8 @@
-"""``POST /v1/call/{service}``: the reply as one body, as separate frames, or as a stream of partial replies."""
+"""``POST /v1/call/{service}``: the reply as one body, as separate frames, or as a stream of partial replies.
+
+``GET /v1/call/{service}?name=value`` is for services that say in their schema that they change nothing, and which media types they reply
+with. The request is a JSON object of the query's parameters, and ``accept``: the media type that was chosen.
+"""
 
 import re
 from collections.abc import Callable
@@ -32,6 +36,11 @@ from polydomo.wire.http import HttpError, RequestHead
 
 OFFERED: Final = (OCTETS, TEXT, EVENTS, LINES, MULTIPART, JSON, FRAMES_JSON)
 UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+# What a worker replies to GET may be HTML: it runs no scripts, loads nothing, and has no part in the origin of the dashboard.
+SANDBOX: Final = (
+    b"Content-Security-Policy: sandbox allow-forms; default-src 'none'; style-src 'unsafe-inline'; form-action 'self'\r\n"
+    b"Vary: Accept\r\n"
+)
 NO_STORE: Final = b"Cache-Control: no-store\r\n"
 
 _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|)")
@@ -86,24 +95,31 @@ class Keep(Protocol):
 
 
 class CallEndpoint(Endpoint):
-    methods = ("POST",)
+    methods = ("GET", "POST")
 
     def __init__(
         self,
         encoding_of: "Callable[[bytes], str]" = lambda service: "",
         submit: "Submit | None" = None,
         keep: "Keep | None" = None,
+        media_of: "Callable[[bytes], tuple[str, ...]]" = lambda service: (),
     ) -> None:
+        self.media_of = media_of  # of a service that may be called with GET
         self.encoding_of = encoding_of  # of a typed service: its replies are JSON already
         self.submit = submit  # makes a call a durable job
         self.keep = keep  # keeps replies under the client's keys
 
     def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
-        service_name(path)
+        service = service_name(path)
+        if head.method == "GET" and not self.media_of(service):
+            raise HttpError(405, "GET is not allowed for this service; POST is", close=False)
         if "polydomo-timeout" in head.headers:
             duration(head.headers["polydomo-timeout"], "Polydomo-Timeout")
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        if head.method == "GET":
+            self._get(session, head, service_name(path))
+            return
         plan = head.plan
         if not isinstance(plan, CallPlan):
             plan = head.plan = CallPlan(head, path)
@@ -134,6 +150,18 @@ class CallEndpoint(Endpoint):
                 self.keep.started(kept, session.ask(service, frames, kept, deadline, wait=plan.waits))
         else:
             session.ask(service, frames, exchange, deadline, wait=plan.waits)
+
+    def _get(self, session: HttpSession, head: RequestHead, service: bytes) -> None:
+        headers = head.headers
+        media = choose(headers.get("accept", ""), self.media_of(service))
+        if not media:
+            offered = ", ".join(self.media_of(service))
+            raise HttpError(406, f"the service replies with none of the accepted types; it has {offered}", close=False)
+        deadline = 0.0
+        if "polydomo-timeout" in headers:
+            deadline = session.broker.now + duration(headers["polydomo-timeout"], "Polydomo-Timeout")
+        body = dump({**head.parameters(), "accept": media.partition(";")[0]})
+        session.ask(service, join([body]), ChunkExchange(session, media, SANDBOX), deadline)
 
 
 class CallPlan:
@@ -203,8 +231,10 @@ class ChunkExchange(Exchange):
 
     takes_partials = True
 
-    def __init__(self, session: HttpSession) -> None:
+    def __init__(self, session: HttpSession, media: str = OCTETS, headers: bytes = b"") -> None:
         self.session = session
+        self.media = media
+        self.headers = headers
         self.started = False
 
     def partial(self, request: Request, body: Body) -> None:
@@ -225,7 +255,7 @@ class ChunkExchange(Exchange):
     def _start(self, request: Request) -> None:
         if not self.started:
             self.started = True
-            self.session.start(200, OCTETS, named(self.session, request))
+            self.session.start(200, self.media, self.headers + named(self.session, request))
 
 
 class EventExchange(Exchange):

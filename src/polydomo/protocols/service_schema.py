@@ -1,8 +1,9 @@
 """What a service takes and gives, as JSON Schemas: from a worker's annotations, or from one line of settings for a worker that has none."""
 
+import re
 from typing import Final
 
-from polydomo.limits import MAX_SCHEMA, MAX_SCHEMA_TEXT
+from polydomo.limits import MAX_SCHEMA, MAX_SCHEMA_MEDIA, MAX_SCHEMA_TEXT
 
 JSON_ENCODING: Final = "json"  # the request is a JSON object of arguments, the reply is JSON
 BYTES_ENCODING: Final = "bytes"  # the request is a JSON object of arguments, the reply is bytes
@@ -10,6 +11,8 @@ TEXT_ENCODING: Final = "text"  # request and reply are text: a service that know
 ENCODINGS: Final = (JSON_ENCODING, BYTES_ENCODING, TEXT_ENCODING)
 
 Row = dict[str, object]
+
+_MEDIA: Final = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]*(; ?charset=[a-z0-9-]+)?")
 
 TEXT_INPUT: Final = {
     "type": "object",
@@ -22,19 +25,26 @@ TEXT_INPUT: Final = {
 class ServiceSchema:
     """One service's schema."""
 
-    __slots__ = ("description", "encoding", "input", "output", "streams")
+    __slots__ = ("description", "encoding", "input", "media", "output", "streams")
 
     def __init__(
-        self, description: str, input_: Row, output: Row, encoding: str = JSON_ENCODING, streams: bool = False
+        self,
+        description: str,
+        input_: Row,
+        output: Row,
+        encoding: str = JSON_ENCODING,
+        streams: bool = False,
+        media: "tuple[str, ...]" = (),
     ) -> None:
         self.description = description
         self.input = input_  # of an object: the arguments by name
         self.output = output  # {} where the reply is not JSON
         self.encoding = encoding
         self.streams = streams  # it sends partial replies
+        self.media = media  # it changes nothing and may be called with GET: the media types that it can reply with
 
     def row(self, service: str) -> Row:
-        return {
+        found: Row = {
             "service": service,
             "description": self.description,
             "input": self.input,
@@ -42,6 +52,9 @@ class ServiceSchema:
             "encoding": self.encoding,
             "streams": self.streams,
         }
+        if self.media:
+            found["media"] = list(self.media)
+        return found
 
 
 def described(text: str) -> ServiceSchema:
@@ -65,4 +78,11 @@ def read_schema(row: object, size: int) -> ServiceSchema:
         raise ValueError("output must be a JSON Schema")
     if encoding not in ENCODINGS or not isinstance(streams, bool):
         raise ValueError(f"encoding must be one of {', '.join(ENCODINGS)}, and streams true or false")
-    return ServiceSchema(description, input_, output, encoding, streams)
+    media = row.get("media", [])
+    if not isinstance(media, list) or len(media) > MAX_SCHEMA_MEDIA or not all(_is_media_type(one) for one in media):
+        raise ValueError(f"media must be a list of at most {MAX_SCHEMA_MEDIA} media types, such as text/csv")
+    return ServiceSchema(description, input_, output, encoding, streams, tuple(media))
+
+
+def _is_media_type(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= 100 and _MEDIA.fullmatch(value) is not None

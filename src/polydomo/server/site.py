@@ -36,7 +36,7 @@ def build_site(server: "BrokerServer") -> Site:
     api = HttpApi(broker, server.memo_store)
     broker.memory.book("memo", server.memo_store.memory)
     broker.memory.book("idempotency", api.idempotency.memory)
-    api.mount(site, broker.schemas.encoding_of, lambda session: callable_by(server, session))
+    api.mount(site, broker.schemas.encoding_of, lambda session: callable_by(server, session), broker.schemas.media_of)
     site.mount("/v1/requests", StoryEndpoint(server))
     site.mount("/v1/session", LoginEndpoint(broker.logins.redeem, broker.logins.end, LOGIN_SESSION_TIME))
     for name in ("polydomo.js", "polydomo.d.ts"):

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.spark.sql_service import Limits, SqlService
+from polydomo.spark.sql_query import Limits
+from polydomo.spark.sql_service import SqlService
 from polydomo.worker.blocking import Worker
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ def serve(
     writable: bool = False,
 ) -> None:
     """Until SIGTERM or SIGINT."""
-    function = SqlService(spark, to, limits, writable)
+    function = SqlService(spark, to, limits, writable, concurrency)
     worker = Worker(to, concurrency=concurrency)
-    worker.add(service, function.__call__)
+    worker.add(service, function.__call__, schema=function.schema)
     try:
         worker.run()
     finally:

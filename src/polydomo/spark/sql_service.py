@@ -1,25 +1,24 @@
-"""SQL as a service: ``spark.sql`` takes a query and answers with Arrow record batches as partial replies, then a summary.
+"""SQL as a service: ``spark.sql`` takes a query and answers with rows as partial replies, then a summary.
 
-The request is the SQL itself, or JSON: ``{"sql": ..., "args": {...}, "format": "arrow" | "json" | "csv", "max_rows": ...}``. Executors turn
-the result into bodies of at most ``SQL_BATCH_ROWS`` rows; the driver passes them on as they come and never holds the whole result.
+Executors turn the result into bodies of at most ``SQL_BATCH_ROWS`` rows; the driver passes them on as they come and never holds the whole
+result. A query is a group of jobs of Spark, in a scheduler pool of its own, and is cancelled when its time is over or its client has gone.
 """
 
-import json
 import logging
+import queue
 import re
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from polydomo.client.blocking import Client
 from polydomo.errors import CallFailed, PolydomoError
 from polydomo.journal.ids import NUMBER_CHARACTERS, decode
-from polydomo.limits import SQL_BATCH_ROWS, SQL_LEAST_ROWS, SQL_LOOK, SQL_MAX_BYTES, SQL_MAX_ROWS, SQL_MAX_TIME
-from polydomo.spark.bodies import arrow_body, to_json
+from polydomo.limits import SQL_BATCH_ROWS, SQL_LEAST_ROWS, SQL_LOOK
+from polydomo.spark import sql_formats
+from polydomo.spark.bodies import to_json
+from polydomo.spark.sql_query import HTML, MEDIA, Limits, Query
 from polydomo.worker.call import Call
 
 if TYPE_CHECKING:
@@ -27,71 +26,67 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("polydomo.spark")
 
-FORMATS = ("arrow", "json", "csv")
-READING = re.compile(
-    r"\s*(?:--[^\n]*\n\s*)*(select|with|values|describe|desc|show|explain|table|from)\b", re.IGNORECASE
-)
 CHANGING = re.compile(  # nodes of a plan, wherever they are in it
     r"^[\s:+|'-]*(Insert|Create|Replace|Drop|Alter|Merge|Update|Delete|Truncate|Load|Overwrite|Append|Cache|Call|Set)\w*",
     re.MULTILINE,
 )
-UNSAFE = re.compile(r"\b(reflect|try_reflect|java_method)\s*\(", re.IGNORECASE)  # they call any function of the JVM
+READ_ONLY = "only queries are allowed: SELECT, WITH, VALUES, DESCRIBE, SHOW, EXPLAIN"
+DESCRIPTION = """SQL on Spark.
 
-
-@dataclass(frozen=True)
-class Limits:
-    rows: int = SQL_MAX_ROWS
-    bytes: int = SQL_MAX_BYTES
-    seconds: float = SQL_MAX_TIME
-
-
-@dataclass(frozen=True)
-class Query:
-    sql: str
-    args: dict[str, Any]
-    format: str
-    max_rows: int
-
-    @staticmethod
-    def of(call: Call, limits: Limits) -> "Query":
-        text = call.text.strip()
-        given: dict[str, Any] = {"sql": text}
-        if text.startswith("{"):
-            try:
-                given = json.loads(text)
-            except ValueError as error:
-                raise CallFailed("bad-query", f"the request begins like JSON and is none: {error}") from None
-        if not isinstance(given.get("sql"), str) or not given["sql"].strip():
-            raise CallFailed("bad-query", "the request has no SQL: send it as text, or as JSON with the key sql")
-        format = given.get("format", "arrow")
-        if format not in FORMATS:
-            raise CallFailed("bad-query", f"format: {format!r} is none of {', '.join(FORMATS)}")
-        args = given.get("args", {})
-        if not isinstance(args, dict):
-            raise CallFailed("bad-query", "args: an object of names and values is needed")
-        most = given.get("max_rows", limits.rows)
-        if not isinstance(most, int) or most < 1:
-            raise CallFailed("bad-query", "max_rows: a whole number from 1 on is needed")
-        return Query(given["sql"].strip().rstrip(";"), args, format, min(most, limits.rows))
+The request is the SQL, or a JSON object with sql, args, format (arrow, jsonl, csv, html) and max_rows."""
+SCHEMA: dict[str, Any] = {
+    "description": DESCRIPTION,
+    "input": {"type": "object", "properties": {"body": {"type": "string", "description": "SQL"}}, "required": ["body"]},
+    "output": {},
+    "encoding": "text",
+    "streams": True,
+}
 
 
 class SqlService:
-    """The function of the service. Calls run in threads of the worker, each as a group of jobs of Spark."""
+    """The function of the service. Calls run in threads of the worker."""
 
     def __init__(
-        self, spark: "SparkSession", to: str, limits: Limits | None = None, writable: bool = False, **client: Any
+        self,
+        spark: "SparkSession",
+        to: str,
+        limits: Limits | None = None,
+        writable: bool = False,
+        concurrency: int = 4,
+        **client: Any,
     ) -> None:
         self._spark = spark
         self._limits = limits or Limits()
         self._writable = writable
         self._client = Client(to, **client)
+        self._pools: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for n in range(concurrency):
+            self._pools.put(
+                f"polydomo-{n}"
+            )  # pools share the cores fairly; jobs of one pool would run one after the other
         logging.getLogger("SQLQueryContextLogger").disabled = True  # it would print every mistake as a page of JSON
 
     def close(self) -> None:
         self._client.close()
 
+    @property
+    def schema(self) -> "dict[str, Any]":
+        """What the broker is told of the service. GET is only for a service that changes nothing."""
+        return SCHEMA if self._writable else {**SCHEMA, "media": list(MEDIA)}
+
     def __call__(self, call: Call) -> Generator[bytes, None, bytes]:
-        query = Query.of(call, self._limits)
+        query = Query.of(call.text, self._limits)
+        if query.by_get and not query.sql:
+            if query.format != HTML:
+                raise CallFailed("bad-query", "the parameter q, with the SQL, is missing")
+            return sql_formats.page("").encode()
+        pool = self._pools.get()
+        try:
+            return (yield from self._run(query, call, pool))
+        finally:
+            self._pools.put(pool)
+
+    def _run(self, query: Query, call: Call, pool: str) -> Generator[bytes, None, bytes]:
         began = time.monotonic()
         group = f"polydomo-{call.request or id(call)}"
         watch = Watch(self._spark, group, self._client, str(call.request or ""), self._limits.seconds)
@@ -99,9 +94,11 @@ class SqlService:
         rows = size = 0
         schema: Any = None
         try:
-            frame = self._ask(query, group)
+            frame = self._ask(query, group, pool)
             schema = frame.schema
-            for count, body in self._bodies(frame, query, group):
+            if first := sql_formats.head(query.format, frame.columns, query.sql):
+                yield first
+            for count, body in self._bodies(frame, query):
                 size += len(body)
                 if size > self._limits.bytes:
                     raise CallFailed(
@@ -117,18 +114,25 @@ class SqlService:
         finally:
             watch.stop()
         cut = rows > query.max_rows
+        rows, seconds = min(rows, query.max_rows), time.monotonic() - began
+        last = sql_formats.tail(query.format, rows, cut, seconds)
+        if query.by_get:
+            return last
+        if last:
+            yield last
         return to_json(
             {
-                "rows": min(rows, query.max_rows), "truncated": cut, "bytes": size, "seconds": round(time.monotonic() - began, 3),
+                "rows": rows, "truncated": cut, "bytes": size, "seconds": round(seconds, 3),
                 "schema": schema.jsonValue() if schema is not None else None,
             }
         )  # fmt: skip
 
-    def _ask(self, query: Query, group: str) -> "DataFrame":
-        if not self._writable:
-            if not READING.match(query.sql) or UNSAFE.search(query.sql) or self._is_command(query.sql):
-                raise CallFailed("read-only", "only queries are allowed: SELECT, WITH, VALUES, DESCRIBE, SHOW, EXPLAIN")
-        self._spark.sparkContext.setJobGroup(group, query.sql[:100], interruptOnCancel=True)
+    def _ask(self, query: Query, group: str, pool: str) -> "DataFrame":
+        if not self._writable and (not query.only_reads or self._is_command(query.sql)):
+            raise CallFailed("read-only", READ_ONLY)
+        context = self._spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", pool)
+        context.setJobGroup(group, query.sql[:100], interruptOnCancel=True)
         frame = self._spark.sql(query.sql, args=query.args or None)
         # a limit brings everything to one task: worth it for few rows; of many, the rest is just not read
         return frame.limit(query.max_rows + 1) if query.max_rows <= SQL_BATCH_ROWS else frame
@@ -143,70 +147,33 @@ class SqlService:
         command = jvm.py4j.reflection.TypeUtil.isInstanceOf("org.apache.spark.sql.catalyst.plans.logical.Command", plan)
         return bool(command) or CHANGING.search(plan.treeString()) is not None
 
-    def _bodies(self, frame: "DataFrame", query: Query, group: str) -> Iterator[tuple[int, bytes]]:
+    def _bodies(self, frame: "DataFrame", query: Query) -> Iterator[tuple[int, bytes]]:
         """The rows as bodies, in pieces, with their numbers. Executors make them; partition after partition comes to the driver."""
-        format, names, most = query.format, frame.columns, query.max_rows
+        format, most = query.format, query.max_rows
 
         def bodies(batches: "Iterable[Any]") -> "Iterator[Any]":
-            from polydomo.spark.sql_service import encoded
+            from polydomo.spark.sql_formats import encoded
 
             return encoded(batches, format)
 
         made = frame.mapInArrow(bodies, "rows BIGINT, body BINARY")
         sent = 0
-        if format == "csv":
-            yield 0, (",".join(names) + "\n").encode()
         held: list[bytes] = []  # small pieces are sent together
         rows = 0
         for row in made.toLocalIterator(prefetchPartitions=True):
             body = bytes(row.body)
             if sent + row.rows > most:
-                body = _first_rows(body, most - sent, format)
+                body = sql_formats.first_rows(body, most - sent, format)
             held.append(body)
             rows += row.rows
             sent += row.rows
             if rows >= SQL_LEAST_ROWS or sent > most:
-                yield rows, _joined(held, format)
+                yield rows, sql_formats.joined(held, format)
                 held, rows = [], 0
             if sent > most:
                 return
         if held:
-            yield rows, _joined(held, format)
-
-
-def _first_rows(body: bytes, rows: int, format: str) -> bytes:
-    if format != "arrow":
-        return b"".join(body.splitlines(keepends=True)[:rows])
-    table = pa.ipc.open_stream(body).read_all().slice(0, rows)
-    return arrow_body(table.combine_chunks().to_batches()[0]) if table.num_rows else b""
-
-
-def _joined(held: list[bytes], format: str) -> bytes:
-    found = [body for body in held if body]
-    if len(found) < 2 or format != "arrow":
-        return b"".join(found)
-    table = pa.concat_tables([pa.ipc.open_stream(body).read_all() for body in found]).combine_chunks()
-    return arrow_body(table.to_batches()[0])
-
-
-def encoded(batches: "Iterable[Any]", format: str) -> "Iterator[Any]":
-    """On an executor: record batches as rows of (number of rows, body)."""
-    for batch in batches:
-        for start in range(0, batch.num_rows, SQL_BATCH_ROWS):
-            piece = batch.slice(start, SQL_BATCH_ROWS)
-            if format == "arrow":
-                body = arrow_body(piece)
-            elif format == "json":
-                body = b"".join(to_json(row) + b"\n" for row in piece.to_pylist())
-            else:
-                import pyarrow.csv as csv
-
-                sink = pa.BufferOutputStream()
-                csv.write_csv(pa.Table.from_batches([piece]), sink, csv.WriteOptions(include_header=False))
-                body = bytes(sink.getvalue())
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([piece.num_rows], pa.int64()), pa.array([body], pa.binary())], ["rows", "body"]
-            )
+            yield rows, sql_formats.joined(held, format)
 
 
 class Watch(threading.Thread):
@@ -237,8 +204,9 @@ class Watch(threading.Thread):
         return any(row["state"] == "abandoned" and _same(row["request"], self._request) for row in listed)
 
     def _cancel(self, code: str, text: str) -> None:
+        if self.reason is None:
+            log.info("query cancelled: %s (%s)", text, self._group)
         self.reason = (code, text)
-        log.info("query cancelled: %s (%s)", text, self._group)
         self._spark.sparkContext.cancelJobGroup(self._group)
 
 

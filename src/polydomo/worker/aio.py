@@ -142,8 +142,9 @@ class AsyncWorker:
 
         return register
 
-    def add(self, name: str | bytes, function: Callable[..., Any]) -> None:
-        """``function`` serves ``name`` from the next ``run`` on."""
+    def add(self, name: str | bytes, function: Callable[..., Any], *, schema: "dict[str, Any] | None" = None) -> None:
+        """``function`` serves ``name`` from the next ``run`` on. ``schema`` describes a function that is not typed, as `polydomo.schema`
+        shows it: description, input, output, encoding, streams, and media if it may be called with GET."""
         key = self._key(name)
         if not callable(function):
             raise SettingError(f"service: {name!r} is served by a function, not by {type(function).__name__}")
@@ -153,6 +154,8 @@ class AsyncWorker:
             typed = Typed(key.decode(errors="replace"), function)
             self._schemas.add(key, typed.schema())
             function = typed.plain()
+        elif schema is not None:
+            self._schemas.add(key, schema)
         self._functions[key] = function
 
     @staticmethod

@@ -88,9 +88,9 @@ class Worker:
         """Decorates the function that serves ``name``."""
         return self._worker.service(name)
 
-    def add(self, name: str | bytes, function: Callable[..., Any]) -> None:
-        """``function`` serves ``name`` from the next ``run`` or ``start`` on."""
-        self._worker.add(name, function)
+    def add(self, name: str | bytes, function: Callable[..., Any], *, schema: "dict[str, Any] | None" = None) -> None:
+        """``function`` serves ``name`` from the next ``run`` or ``start`` on. ``schema`` describes a function that is not typed."""
+        self._worker.add(name, function, schema=schema)
 
     def run(self) -> None:
         """Serves until SIGTERM, SIGINT (in the main thread), or ``stop`` from another thread.
