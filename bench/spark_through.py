@@ -9,6 +9,7 @@ import argparse
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +31,8 @@ asyncio.run(main())
 
 
 @contextmanager
-def broker() -> Iterator[str]:
+def broker_process() -> "Iterator[tuple[str, subprocess.Popen[str]]]":
+    """A broker without a journal: its address and its process."""
     up = subprocess.Popen(
         [sys.executable, "-m", "polydomo", "up", "--listen", "tcp://127.0.0.1:0", "--journal", "off", "--log-json"],
         stderr=subprocess.PIPE,
@@ -38,22 +40,32 @@ def broker() -> Iterator[str]:
     )
     assert up.stderr is not None
     url = ""
-    for line in up.stderr:
-        entry = json.loads(line) if line.startswith("{") else {}
-        found = next((str(v) for v in entry.values() if str(v).startswith("tcp://127.0.0.1:")), "")
-        if found:
-            url = found
-            break
-    worker = subprocess.Popen([sys.executable, "-c", WORKER, url])
     try:
-        with polydomo.Client(url) as client:
-            while not client.offered("echo"):
-                time.sleep(0.1)
-        yield url
+        for line in up.stderr:
+            entry = json.loads(line) if line.startswith("{") else {}
+            url = next((str(v) for v in entry.values() if str(v).startswith("tcp://127.0.0.1:")), "")
+            if url:
+                break
+        threading.Thread(target=up.stderr.read, daemon=True).start()  # or it would wait when the pipe is full
+        yield url, up
     finally:
-        for process in (worker, up):
-            process.terminate()
-            process.wait()
+        up.terminate()
+        up.wait()
+
+
+@contextmanager
+def broker() -> Iterator[str]:
+    """A broker, and a worker that offers ``echo``."""
+    with broker_process() as (url, _):
+        worker = subprocess.Popen([sys.executable, "-c", WORKER, url])
+        try:
+            with polydomo.Client(url) as client:
+                while not client.offered("echo"):
+                    time.sleep(0.1)
+            yield url
+        finally:
+            worker.terminate()
+            worker.wait()
 
 
 def timed(what: str, rows: int, frame: object) -> float:
