@@ -5,7 +5,7 @@ REAL := .venv-real
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 TEST_JOBS ?= 2
-CHECKED := src tests docs/conf.py $(wildcard demo bench sim chaos examples)
+CHECKED := src tests packaging setup.py docs/conf.py $(wildcard demo bench sim chaos examples)
 SEEDS ?= 1000
 FIRST ?= 1
 SECONDS ?= 180
@@ -13,7 +13,7 @@ MINUTES ?= 10
 FUZZ_MINUTES ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-long real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
+.PHONY: help up demo compiled wheel test test-compiled test-long real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
 
 help:  ## Show this list
 	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
@@ -26,12 +26,19 @@ up: $(VENV)/.base  ## Start a broker on tcp://127.0.0.1:5246 (stop it with Ctrl-
 demo: $(VENV)/.all  ## Show clients and workers of every protocol talking to each other
 	@$(PY) demo/demo.py
 
+compiled: $(VENV)/.all  ## Compile the core with mypyc into build/compiled: run it with PYTHONPATH=build/compiled
+	@$(PY) packaging/compiled_core.py
+
+wheel: $(PY)  ## Build a wheel into dist, with the compiled core where a C compiler is present
+	@$(PIP) wheel -q --no-deps --wheel-dir dist .
+	@ls dist/polydomo-*.whl
+
 lint: $(VENV)/.all  ## Check style (ruff) and types (mypy --strict)
 	@echo "==> ruff: style and common mistakes"
 	@$(PY) -m ruff check $(CHECKED)
 	@$(PY) -m ruff format --check --quiet $(CHECKED)
 	@echo "==> mypy --strict: types"
-	@$(PY) -m mypy --strict $(CHECKED)
+	@$(PY) -m mypy --strict $(filter-out packaging setup.py,$(CHECKED))
 
 test: lint real-peers  ## Check style, types and layers, and run the tests
 	@echo "==> pytest: the import rules of the layers"

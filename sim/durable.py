@@ -249,9 +249,8 @@ class DiskStore(Store):
 class Peer(Session):
     """A connection of a simulated client or worker."""
 
-    protocol = "sim"
-
     def __init__(self, broker: Broker) -> None:
+        self.protocol = "sim"
         super().__init__(broker, DetachedLink(Hub(), Handler(), "sim"))
 
     def send_final(self, request: Request, body: Body) -> None:

@@ -25,9 +25,8 @@ class Named(Entropy):
 
 
 class Notes(Recorder):
-    wants_requests = True
-
     def __init__(self) -> None:
+        self.wants_requests = True
         self.outcomes: dict[int, str] = {}
         self.routes: dict[int, list[str]] = {}
         self.requeues = 0
@@ -50,10 +49,9 @@ class Notes(Recorder):
 class Peer(Session):
     """A client, a worker or a subscriber, reduced to what the broker needs."""
 
-    protocol = "plain"
-    takes_partials = True
-
     def __init__(self, node: "Node") -> None:
+        self.protocol = "plain"
+        self.takes_partials = True
         super().__init__(node.broker, Link(node.net.hub, Handler(), f"peer of {node.name}"))
         self.node = node
         self.answers: list[tuple[object, str, bytes]] = []  # ref, "partial" or an outcome, content

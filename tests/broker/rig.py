@@ -17,10 +17,9 @@ START = 1000.0
 class Notes(Recorder):
     """Everything the broker told of itself. A request may end once, and only after it was accepted."""
 
-    wants_requests = True
-    wants_messages = True
-
     def __init__(self) -> None:
+        self.wants_requests = True
+        self.wants_messages = True
         self.open: dict[Request, None] = {}
         self.outcomes: list[tuple[int, str]] = []  # request number, outcome
         self.reasons: dict[int, str] = {}
@@ -121,9 +120,8 @@ class World:
 class Peer(Session):
     """One connection: a client, a worker, or both. What the broker tells it is kept in lists."""
 
-    protocol = "scripted"
-
     def __init__(self, world: World) -> None:
+        self.protocol = "scripted"
         super().__init__(world.broker, Link(world.hub, Handler(), "scripted"))
         self.link.handler = self
         self.world = world

@@ -1,11 +1,9 @@
 """Last values and late subscribers: what each hears, in which order, and what is kept of it all."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo import limits
-from polydomo.broker import last_values as values_module
 from polydomo.broker.broker import Broker, Entropy
 from polydomo.broker.policy import Policy
 from polydomo.broker.recorder import Recorder
@@ -32,10 +30,13 @@ class Notes(Recorder):
 class Hall:
     """A broker, one publisher and any number of subscribers."""
 
-    def __init__(self, policy: Policy | None = None, tuning: Tuning | None = None) -> None:
+    def __init__(
+        self, policy: Policy | None = None, tuning: Tuning | None = None, per_turn: int = limits.VALUES_PER_TURN
+    ) -> None:
         self.notes = Notes()
         self.hub = Hub()
         self.broker = Broker(100.0, Entropy(), policy, tuning, self.notes)
+        self.broker.publishing.last_values.per_turn = per_turn
         self.publisher = PublisherSession(self.broker, self.link())
         self.broker.session_opened(self.publisher)
 
@@ -69,11 +70,6 @@ class Listener:
         found = [tuple(split(piece)) for piece in self.link.out]
         self.link.out.clear()
         return [message for message in found if not message[0].startswith(b"monitor.")]  # who comes and goes
-
-
-@pytest.fixture
-def slow_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values_module, "VALUES_PER_TURN", 2)
 
 
 def test_a_late_subscriber_gets_last_values_then_the_stream() -> None:
@@ -147,9 +143,8 @@ def test_bytes_are_bounded_and_what_cannot_fit_is_not_kept() -> None:
     assert hall.broker.publishing.last_values.size == 0
 
 
-@pytest.mark.usefixtures("slow_turns")
 def test_values_over_several_turns_keep_the_order() -> None:
-    hall = Hall()
+    hall = Hall(per_turn=2)
     for n in range(6):
         hall.publish(b"t%d" % n, b"old")
     listener = hall.subscriber(b"")
@@ -171,9 +166,8 @@ def test_values_over_several_turns_keep_the_order() -> None:
     assert listener.heard() == [(b"t0", b"newest")]
 
 
-@pytest.mark.usefixtures("slow_turns")
 def test_two_latecomers_take_turns_and_one_may_leave() -> None:
-    hall = Hall()
+    hall = Hall(per_turn=2)
     for n in range(9):
         hall.publish(b"t%d" % n, b"1")
     one, two, three = hall.subscriber(b""), hall.subscriber(b"t"), hall.subscriber(b"t")
@@ -193,45 +187,43 @@ def test_two_latecomers_take_turns_and_one_may_leave() -> None:
     )
 )
 def test_every_topic_s_messages_come_in_order_and_none_twice(steps: list[tuple[str, str]]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(values_module, "VALUES_PER_TURN", 2)
-        hall = Hall()
-        listener = hall.subscriber()
-        last: dict[bytes, int] = {}  # topic -> number of its last message
-        heard: dict[bytes, list[int]] = {}
-        asked: set[bytes] = set()
-        for number, (what, text) in enumerate(steps):
-            topic = text.encode()
-            if what == "publish":
-                hall.publish(topic, b"%d" % number)
-                last[topic] = number
-            elif what == "subscribe":
-                asked.add(topic)
-                hall.broker.subscribe(listener.session, topic)
-            elif what == "unsubscribe":
-                asked.clear()
-                for prefix in list(hall.broker.publishing.subscriptions._of.get(listener.session, ())):
-                    while hall.broker.unsubscribe(listener.session, prefix):
-                        pass
-                listener.heard()
-                listener.session.backlog.clear()
-                heard.clear()
-            elif what == "turn":
-                hall.broker.end_turn()
-            elif what == "choke":
-                listener.link.pause(PAUSE_NOT_READING)
-            else:
-                listener.link.resume(PAUSE_NOT_READING)
-            hall.broker.check_invariants()
-        listener.link.resume(PAUSE_NOT_READING)
-        hall.turns()
-        for topic, body in listener.heard():
-            heard.setdefault(topic, []).append(int(body))
-        for topic, numbers in heard.items():
-            assert numbers == sorted(set(numbers)), f"{topic!r} came as {numbers}"
-        for topic, number in last.items():
-            if any(topic.startswith(prefix) for prefix in asked):
-                assert heard[topic][-1] == number
+    hall = Hall(per_turn=2)
+    listener = hall.subscriber()
+    last: dict[bytes, int] = {}  # topic -> number of its last message
+    heard: dict[bytes, list[int]] = {}
+    asked: set[bytes] = set()
+    for number, (what, text) in enumerate(steps):
+        topic = text.encode()
+        if what == "publish":
+            hall.publish(topic, b"%d" % number)
+            last[topic] = number
+        elif what == "subscribe":
+            asked.add(topic)
+            hall.broker.subscribe(listener.session, topic)
+        elif what == "unsubscribe":
+            asked.clear()
+            for prefix in list(hall.broker.publishing.subscriptions._of.get(listener.session, ())):
+                while hall.broker.unsubscribe(listener.session, prefix):
+                    pass
+            listener.heard()
+            listener.session.backlog.clear()
+            heard.clear()
+        elif what == "turn":
+            hall.broker.end_turn()
+        elif what == "choke":
+            listener.link.pause(PAUSE_NOT_READING)
+        else:
+            listener.link.resume(PAUSE_NOT_READING)
+        hall.broker.check_invariants()
+    listener.link.resume(PAUSE_NOT_READING)
+    hall.turns()
+    for topic, body in listener.heard():
+        heard.setdefault(topic, []).append(int(body))
+    for topic, numbers in heard.items():
+        assert numbers == sorted(set(numbers)), f"{topic!r} came as {numbers}"
+    for topic, number in last.items():
+        if any(topic.startswith(prefix) for prefix in asked):
+            assert heard[topic][-1] == number
 
 
 def test_a_stopped_subscriber_is_cut_off_and_harms_nobody() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from polydomo import limits
 from polydomo.broker import builtin_services, figures, states
 from polydomo.broker.policy import Policy
 from polydomo.protocols.json_form import iso_time
@@ -131,9 +130,9 @@ def test_a_worker_that_leaves_has_left_and_is_remembered_with_the_cause() -> Non
     assert gone["time"] == iso_time(START + 1.0)
 
 
-def test_who_has_gone_is_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MONITOR_GONE", 3)
+def test_who_has_gone_is_remembered_up_to_a_bound() -> None:
     world = World()
+    world.broker.monitor.max_gone = 3
     for _ in range(5):
         world.worker(b"echo").close()
     gone = world.broker.monitor.gone
@@ -237,9 +236,9 @@ def test_a_new_watcher_hears_first_how_everything_is() -> None:
     assert Watcher(world, b"").heard == []
 
 
-def test_a_greeting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_LISTED", 3)
+def test_a_greeting_is_bounded() -> None:
     world = World()
+    world.broker.monitor.max_listed = 3
     for _ in range(10):
         world.client()
     assert len(Watcher(world, b"monitor.client.").heard) == 3
@@ -323,9 +322,9 @@ def test_invented_names_leave_no_tally_of_their_own() -> None:
     assert world.broker.monitor.tallies[(b"", "scripted")].failed == {"no-worker": 50}
 
 
-def test_tallies_are_bounded_and_nothing_goes_uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MONITOR_TALLIES", 3)
+def test_tallies_are_bounded_and_nothing_goes_uncounted() -> None:
     world = World()
+    world.broker.monitor.max_tallies = 3
     client = world.client()
     for number in range(6):
         worker = world.worker(b"s%d" % number)

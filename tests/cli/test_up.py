@@ -199,8 +199,10 @@ def test_a_broker_carries_no_client_and_no_table_drawing() -> None:
 
 def test_version() -> None:
     from polydomo import __version__
+    from polydomo.native import is_compiled
 
-    assert run("--version").stdout.decode() == f"polydomo {__version__}\n"
+    form = "compiled" if is_compiled() else "interpreted"
+    assert run("--version").stdout.decode().startswith(f"polydomo {__version__} ({form} core, Python 3.")
 
 
 def test_a_broker_that_records_does_not_load_pandas() -> None:

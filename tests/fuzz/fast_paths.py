@@ -23,9 +23,8 @@ TOKENS = [b"00000000%d001" % number for number in range(2, 5)]  # of the request
 
 
 class Notes(Recorder):
-    wants_requests = True
-
     def __init__(self) -> None:
+        self.wants_requests = True
         self.said: list[tuple[object, ...]] = []
 
     def ended(self, request: Request) -> None:

@@ -19,9 +19,8 @@ WALL = 1_794_724_000.0  # the broker's epoch
 class Notes(Recorder):
     """What a log and a journal would hold."""
 
-    wants_requests = True
-
     def __init__(self) -> None:
+        self.wants_requests = True
         self.violations: list[str] = []
         self.stales: list[str] = []
         self.outcomes: list[tuple[str, str]] = []
@@ -109,10 +108,9 @@ class Peer:
 class EchoSession(Session):
     """A client and a worker of another protocol, reduced to what the broker needs."""
 
-    protocol = "other"
-    takes_partials = True
-
     def __init__(self, broker: Broker, link: Link) -> None:
+        self.protocol = "other"
+        self.takes_partials = True
         super().__init__(broker, link)
         self.finals: list[Body] = []
         self.delivered: list[Request] = []

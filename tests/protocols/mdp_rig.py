@@ -17,9 +17,8 @@ Frames = list[bytes]
 
 
 class Notes(Recorder):
-    wants_requests = True
-
     def __init__(self) -> None:
+        self.wants_requests = True
         self.violations: list[str] = []
         self.outcomes: list[str] = []
         self.stales: list[str] = []

@@ -18,9 +18,8 @@ Frames = list[bytes]
 class Notes(Recorder):
     """What the broker told of itself, in words."""
 
-    wants_requests = True
-
     def __init__(self) -> None:
+        self.wants_requests = True
         self.violations: list[str] = []
         self.stales: list[str] = []
         self.lefts: list[str] = []

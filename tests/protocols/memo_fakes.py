@@ -22,9 +22,8 @@ READY, JOB, RESULT, HEARTBEAT, DISCONNECT = 1, 2, 3, 4, 5
 
 
 class Notes(Recorder):
-    wants_requests = True
-
     def __init__(self) -> None:
+        self.wants_requests = True
         self.outcomes: list[str] = []
         self.violations: list[str] = []
         self.departures: list[str] = []
@@ -131,9 +130,8 @@ class Peer:
 class Foreigner(Session):
     """A client and worker of another protocol, whose bodies are lists of frames."""
 
-    protocol = "foreign"
-
     def __init__(self, broker: Broker, link: Link) -> None:
+        self.protocol = "foreign"
         super().__init__(broker, link)
         self.finals: list[tuple[object, list[bytes]]] = []
         self.partials: list[tuple[object, list[bytes]]] = []

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from polydomo.broker.policy import Policy
 from polydomo.errors import ProtocolViolation
-from polydomo.limits import MEMO_MAX_RUN
-from polydomo.protocols import memo, memo_session
+from polydomo.limits import MEMO_MAX_RUN, MEMO_MAX_WORKERS
+from polydomo.protocols import memo
 from polydomo.wire import frames
 from tests.protocols.memo_fakes import DISCONNECT, HEARTBEAT, JOB, READY, RESULT, World
 
@@ -78,12 +78,11 @@ def test_an_invalid_message_is_ignored_and_harms_nobody(world: World, message: b
     assert peer.heard() == [(1, [RESULT, b""], b"y")]
 
 
-def test_a_connection_carries_a_bounded_number_of_workers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memo_session, "MEMO_MAX_WORKERS", 3)
+def test_a_connection_carries_a_bounded_number_of_workers(world: World) -> None:
     peer = world.connect()
-    for rid in range(4):
+    for rid in range(MEMO_MAX_WORKERS + 1):
         peer.ready(rid, "echo")
-    assert len(world.broker.workers) == 3 and len(world.notes.violations) == 1
+    assert len(world.broker.workers) == MEMO_MAX_WORKERS and len(world.notes.violations) == 1
 
 
 def test_a_job_refused_at_a_bound_is_silence_and_its_id_is_free() -> None:

@@ -5,6 +5,8 @@ import pytest
 from polydomo.errors import SettingError
 from polydomo.protocols import registry
 from polydomo.protocols.tuning import Tuning
+from polydomo.wire.link import Handler, Hub, Link
+from tests.broker.rig import World
 
 
 @pytest.mark.parametrize("name", registry.names())
@@ -40,8 +42,9 @@ def test_unknown() -> None:
 
 
 def test_every_entry_is_named_like_its_session() -> None:
+    broker = World().broker
     for protocol in registry.PROTOCOLS:
-        assert protocol.session.__dict__["protocol"] == protocol.name  # a class
+        assert protocol.session(broker, Link(Hub(), Handler(), "")).protocol == protocol.name
     assert len({protocol.name for protocol in registry.PROTOCOLS}) == len(registry.PROTOCOLS)
 
 

@@ -64,7 +64,7 @@ class Crowd:
         return peer
 
     def _noter(self, link: Link) -> Callable[[int], None]:
-        who = "client" if link.handler.requests else "worker"
+        who = "worker" if link.handler.worker_count else "client"
         return lambda replies: self.written.append((who, replies))
 
     async def answer(self, workers: list[Raw]) -> None:

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.errors import AccessDenied, ProtocolViolation
-from polydomo.wire.curve import INITIATE_LEAST, CurveServer, KeyPair, new_pair
+from polydomo.wire.curve import INITIATE_LEAST, KeyPair, new_pair
 from polydomo.wire.mechanism import command
 from polydomo.wire.sodium import public_key, shared_key
+from tests.attributes import attributes
 from tests.wire.curve_rig import Dice, World, say, split
 
 
@@ -122,9 +123,9 @@ def test_a_cookie_lives_as_long_as_its_key() -> None:
 def test_after_welcome_the_server_keeps_no_keys_of_the_connection() -> None:
     world = World()
     server = world.server()
-    before = {name: value for name, value in vars(server).items() if isinstance(value, bytes)}
+    before = attributes(server, bytes)
     say(server, world.client().begin())
-    after = {name: value for name, value in vars(server).items() if isinstance(value, bytes)}
+    after = attributes(server, bytes)
     grown = {name for name, value in after.items() if before.get(name) != value}
     assert grown == {"_cookie_name"} and len(after["_cookie_name"]) == 16
 
@@ -244,4 +245,4 @@ def test_an_error_tells_the_client_why() -> None:
 def test_secrets_are_not_shown() -> None:
     pair = new_pair(Dice())
     assert pair.secret.hex() not in repr(pair) and pair.public == public_key(pair.secret)
-    assert CurveServer.name == b"CURVE"
+    assert World().server().name == b"CURVE"

@@ -60,6 +60,7 @@ from polydomo.broker.schemas import Schemas
 from polydomo.broker.timers import Timers
 from polydomo.broker.tokens import Tokens
 from polydomo.limits import SMALL_BODY, WORK_REQUEST
+from polydomo.native import mypyc_attr
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Departure, Path, Service, Worker
 from polydomo.protocols.request import (
@@ -81,6 +82,7 @@ from polydomo.wire.frames import Body, chain
 TOO_MUCH = "the broker is at a limit, and a connection with workers cannot be paused"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Entropy:
     """The source of random bytes, provided by the owner of the broker."""
 

@@ -18,9 +18,9 @@ from polydomo.broker import admission, job_services, outcomes, sessions
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
-from polydomo.broker.jobs.jobs import EXPIRED, JobPolicy, Jobs, Listener, Runner
+from polydomo.broker.jobs.jobs import EXPIRED, JobPolicy, Jobs, Listener
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
-from polydomo.broker.jobs.schedules import ScheduleContext, Schedules
+from polydomo.broker.jobs.schedules import Schedules
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_RELEASED, MAX_DURABLE_NAMES, MAX_JOB_DELAY, STORE_ANSWER
@@ -104,7 +104,7 @@ class Wait:
         self.answer: Callable[[Job | None, StoreError | None], None] | None = None
 
 
-class Durable(Runner, ScheduleContext):
+class Durable:
     def __init__(
         self,
         broker: "Broker",

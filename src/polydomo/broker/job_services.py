@@ -260,7 +260,8 @@ def _cancel(durable: "Durable", request: Request, id: str) -> None:
 
 def _list(durable: "Durable", request: Request, header: Row) -> None:
     state = read_text(header, "state", 20)
-    if state and state not in (*states.STATES, states.DELAYED, states.QUEUED, states.RUNNING):
+    known = (*states.STATES, states.DELAYED, states.QUEUED, states.RUNNING)
+    if state and state not in known:
         raise SettingError(f"state: {state!r} must be delayed, queued, running, open, done, dead or cancelled")
     service = read_text(header, "service", MAX_SERVICE_NAME).encode()
     most = read_count(header, "limit", MAX_LISTED) or 100

@@ -52,6 +52,7 @@ class LastValues:
         self._hears = hears  # whether a session with a principal may receive a topic
         self.max_topics = max_topics
         self.max_bytes = max_bytes
+        self.per_turn = VALUES_PER_TURN
         self.size = 0  # bytes of all topics and messages
         self.forgotten = 0  # number of evicted values
         self.catching_up: dict[Session, CatchUp] = {}  # late subscribers, round robin
@@ -143,7 +144,7 @@ class LastValues:
 
     def serve(self) -> None:
         """Sends one turn's worth of values, to the subscribers that have waited longest."""
-        budget = VALUES_PER_TURN
+        budget = self.per_turn
         for session in list(self.catching_up):
             if not session.can_send_values():
                 continue

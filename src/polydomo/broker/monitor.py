@@ -51,6 +51,9 @@ class Monitor:
         self.fold_at = broker.now + limits.MONITOR_TICK
         self.ticked = broker.now
         self.span = 0.0  # seconds between the last two ticks, the divisor of rates
+        self.max_gone = limits.MONITOR_GONE
+        self.max_listed = limits.MAX_LISTED
+        self.max_tallies = limits.MONITOR_TALLIES
         # counted by the broker
         self.violations = 0
         self.refused = 0
@@ -170,7 +173,7 @@ class Monitor:
         name = str(row["name"])
         gone.pop(name, None)
         gone[name] = row
-        if len(gone) > limits.MONITOR_GONE:
+        if len(gone) > self.max_gone:
             del gone[next(iter(gone))]
 
     # --- subscribers -------------------------------------------------------------------------------------------------------
@@ -189,7 +192,7 @@ class Monitor:
         if not prefix.startswith(TOPICS):
             return
         kinds = (self._workers(prefix), self._services(prefix), self._catalog(prefix), self._clients(prefix))
-        self.greeting[session, prefix] = [islice(kind, limits.MAX_LISTED) for kind in kinds]
+        self.greeting[session, prefix] = [islice(kind, self.max_listed) for kind in kinds]
         if FIGURES.startswith(prefix):
             session.link.charge(limits.WORK_ROW * (8 + min(len(self.broker.services), limits.MAX_LISTED)))
             session.send_publication(_message(FIGURES, figures.figures(self.broker)))
@@ -255,7 +258,7 @@ class Monitor:
         key = (service.name, protocol)
         found = self.tallies.get(key)
         if found is None:
-            if len(self.tallies) >= limits.MONITOR_TALLIES:
+            if len(self.tallies) >= self.max_tallies:
                 key = (OTHERS, protocol)
             found = self.tallies.setdefault(key, Tally())
         service.new_durations[protocol] = found.fresh

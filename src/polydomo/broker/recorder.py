@@ -7,12 +7,14 @@ arguments and does not read the broker's state, because events are often reporte
 
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.log_records import LogRecord
+from polydomo.native import mypyc_attr
 from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Recorder:
     wants_requests = False  # call ``ended`` for every request
     wants_messages = False  # call ``accepted``, ``dispatched`` and the other methods of the first group

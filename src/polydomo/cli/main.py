@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from polydomo import __version__
+from polydomo import __version__, native
 from polydomo.cli import (
     access,
     bench,
@@ -56,7 +56,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"polydomo {__version__}")
+        typer.echo(f"polydomo {__version__} ({native.form()})")
         raise typer.Exit
 
 

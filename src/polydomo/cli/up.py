@@ -202,7 +202,7 @@ class Stage:
 
 async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> None:
     """Runs the broker until a signal arrives. A second signal stops it at once."""
-    from polydomo import __version__
+    from polydomo import __version__, native
     from polydomo.server import logs
 
     log = logs.get("server")
@@ -226,7 +226,9 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> 
     kept.begin(server)
     await server.start()
     kept.tell()
-    logs.say(log, logging.INFO, "ready", version=__version__, pid=os.getpid(), loop=type(loop).__module__)
+    logs.say(
+        log, logging.INFO, "ready", version=__version__, core=native.core(), pid=os.getpid(), loop=type(loop).__module__
+    )
     if sys.stderr.isatty() and not server.settings.log_json:
         greet(server.urls)
     # Objects created so far live as long as the process. Walking them would make each full garbage collection a pause of 15 ms;

@@ -15,10 +15,9 @@ RARE = (
 class Tee(Recorder):
     """Passes every event to ``first``, if it wants it, and to ``second``. Questions are answered by ``first``."""
 
-    wants_requests = True
-    wants_messages = True
-
     def __init__(self, first: Recorder, second: Recorder) -> None:
+        self.wants_requests = True
+        self.wants_messages = True
         self.first = first
         self.second = second
         self.wants_bodies = first.wants_bodies or second.wants_bodies

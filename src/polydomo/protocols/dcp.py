@@ -8,10 +8,12 @@ single ones. The other end is in ``dcp_ends.py``; docs/protocols/dcp.md describe
 from typing import Final
 
 from polydomo.limits import MAX_SERVICE_NAME
+from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
+from polydomo.wire.link import Link
 
 REGISTER: Final = 1
 PING: Final = 2
@@ -82,7 +84,10 @@ class DcpSession(Session):
     protocol = "dcp"
 
     worker: Worker | None = None  # what registered; once it is lost its late replies are still known as such
-    words = ONE_BYTE
+
+    def __init__(self, broker: BrokerApi, link: Link) -> None:
+        super().__init__(broker, link)
+        self.words = ONE_BYTE
 
     # --- from the peer
 

@@ -1,6 +1,7 @@
 """Which protocol a peer speaks: decided by its socket type and its first message, never by the port."""
 
 from polydomo.errors import ProtocolViolation
+from polydomo.native import mypyc_attr
 from polydomo.protocols import registry
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.registry import Protocol
@@ -11,6 +12,7 @@ from polydomo.wire.link import Handler, Link
 from polydomo.wire.zmtp import ZmtpLink
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Detector(Handler):
     """The handler of a connection until its protocol is known."""
 

@@ -95,7 +95,7 @@ class Keep(Protocol):
 
 
 class CallEndpoint(Endpoint):
-    methods = ("GET", "POST")
+    methods: "tuple[str, ...]" = ("GET", "POST")
 
     def __init__(
         self,
@@ -239,16 +239,16 @@ class ChunkExchange(Exchange):
 
     def partial(self, request: Request, body: Body) -> None:
         self._start(request)
-        self.session.link.write(flat(body))
+        self.session.http.write(flat(body))
 
     def final(self, request: Request, body: Body) -> None:
         self.partial(request, body)
-        self.session.link.finish()
+        self.session.http.finish()
 
     def failure(self, request: Request, code: str, text: str) -> None:
         if self.started:
             # RFC 9112, 8: an incomplete chunked body is how a client learns that the response failed
-            self.session.link.close(CloseCause.OTHER, f"request {code} after partial replies", abort=True)
+            self.session.http.close(CloseCause.OTHER, f"request {code} after partial replies", abort=True)
         else:
             fail(self.session, request, code, text)
 
@@ -273,17 +273,17 @@ class EventExchange(Exchange):
 
     def final(self, request: Request, body: Body) -> None:
         self._send(request, "final", {"frames": frames_to_json(body)})
-        self.session.link.finish()
+        self.session.http.finish()
 
     def failure(self, request: Request, code: str, text: str) -> None:
         if not self.started:
             fail(self.session, request, code, text)
             return
         self._send(request, "failure", failure_problem(request, code, text, self.session.broker.request_name(request)))
-        self.session.link.finish()
+        self.session.http.finish()
 
     def _send(self, request: Request, name: str, value: "dict[str, object]") -> None:
         if not self.started:
             self.started = True
             self.session.start(200, self.media, named(self.session, request))
-        self.session.link.write(event(name, value) if self.media == EVENTS else line(name, value))
+        self.session.http.write(event(name, value) if self.media == EVENTS else line(name, value))

@@ -5,6 +5,7 @@ The request goes the way of every request, so that it is subject to the same per
 
 from typing import Final
 
+from polydomo.native import mypyc_attr
 from polydomo.protocols.http_call import fail
 from polydomo.protocols.http_content import JSON, dump
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession
@@ -37,6 +38,7 @@ class InspectExchange(Exchange):
         fail(self.session, request, code, text)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class InspectEndpoint(Endpoint):
     """One reserved service."""
 

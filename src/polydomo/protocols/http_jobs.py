@@ -97,7 +97,7 @@ def submit(session: HttpSession, service: bytes, body: bytes, key: str, timeout:
 class JobsEndpoint(Endpoint):
     """``/v1/jobs``, ``/v1/jobs/{id}`` and ``/v1/jobs/{id}/result``."""
 
-    methods = ("GET", "HEAD", "DELETE")
+    methods: "tuple[str, ...]" = ("GET", "HEAD", "DELETE")
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         parameters = head.parameters()

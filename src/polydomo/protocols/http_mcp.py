@@ -31,7 +31,7 @@ Row = dict[str, object]
 
 
 class McpEndpoint(Endpoint):
-    methods = ("POST", "DELETE")
+    methods: "tuple[str, ...]" = ("POST", "DELETE")
 
     def __init__(self, schemas: "Callable[[HttpSession], dict[str, ServiceSchema]]") -> None:
         self.schemas = schemas  # those of the services that a session may call
@@ -46,7 +46,7 @@ class McpEndpoint(Endpoint):
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         if head.method == "DELETE":
-            session.link.respond(204, b"")  # there is no session to end
+            session.http.respond(204, b"")  # there is no session to end
             return
         try:
             message = json.loads(body)
@@ -59,12 +59,12 @@ class McpEndpoint(Endpoint):
             or not isinstance(message.get("method"), str)
         ):
             if isinstance(message, dict) and "method" not in message and "id" in message:
-                session.link.respond(202, b"")  # a response to a request that this server never makes
+                session.http.respond(202, b"")  # a response to a request that this server never makes
             else:
                 _answer(session, error(None, INVALID_REQUEST, "not a JSON-RPC 2.0 request"), 400)
             return
         if "id" not in message:
-            session.link.respond(202, b"")  # a notification
+            session.http.respond(202, b"")  # a notification
             return
         self._request(session, head, message)
 
@@ -203,9 +203,9 @@ class ToolCall(Exchange):
     def _finish(self, message: Row) -> None:
         if self.started:
             self._event(message)
-            self.session.link.finish()
+            self.session.http.finish()
         else:
             self.session.reply(200, JSON, dump(message), b"Cache-Control: no-store\r\n")
 
     def _event(self, message: Row) -> None:
-        self.session.link.write(b"event: message\ndata: " + dump(message) + b"\n\n")
+        self.session.http.write(b"event: message\ndata: " + dump(message) + b"\n\n")

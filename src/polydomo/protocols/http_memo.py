@@ -116,7 +116,7 @@ class NodeEndpoint(Endpoint):
         cache += f"ETag: {tag}\r\nVary: Accept\r\n".encode()
         known = [item.strip().removeprefix("W/") for item in head.headers.get("if-none-match", "").split(",")]
         if status == 200 and (tag in known or "*" in known) and head.method in ("GET", "HEAD"):
-            session.link.respond(304, cache)
+            session.http.respond(304, cache)
         else:
             session.reply(status, media, content, cache)
 
@@ -128,15 +128,15 @@ class NodeEndpoint(Endpoint):
 
 
 class CidEndpoint(NodeEndpoint):
-    methods = ("GET", "HEAD", "POST")
-    right = ("call", "memodb")
+    methods: "tuple[str, ...]" = ("GET", "HEAD", "POST")
+    right: "tuple[str, str] | None" = ("call", "memodb")
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         if path in ([], [""]):
             if head.method != "POST":
                 raise HttpError(405, "POST a Node here, or GET /cid/CID", close=False)
             cid = self.memo.put(read_node(head, body))
-            session.link.respond(201, f"Location: /cid/{cid.text()}\r\n".encode())
+            session.http.respond(201, f"Location: /cid/{cid.text()}\r\n".encode())
             return
         if head.method == "POST" or len(path) > 1:
             raise HttpError(405 if head.method == "POST" else 404, "GET /cid/CID", close=False)
@@ -148,8 +148,8 @@ class CidEndpoint(NodeEndpoint):
 
 
 class HeadEndpoint(NodeEndpoint):
-    methods = ("GET", "HEAD", "PUT")
-    right = ("call", "memodb")
+    methods: "tuple[str, ...]" = ("GET", "HEAD", "PUT")
+    right: "tuple[str, str] | None" = ("call", "memodb")
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         store = self.memo.store
@@ -162,7 +162,7 @@ class HeadEndpoint(NodeEndpoint):
         name = read_string("/".join(path))
         if head.method == "PUT":
             store.set_head(name, read_link(head, body))
-            session.link.respond(201, b"")
+            session.http.respond(201, b"")
             return
         cid = store.head(name)
         if cid is None:
@@ -191,7 +191,7 @@ class EvaluatePoll(Waiter):
 
     def on_poll_over(self) -> None:
         self.done()
-        self.session.link.respond(202, EPHEMERAL)
+        self.session.http.respond(202, EPHEMERAL)
 
     def evaluated(self, result: Cid) -> None:
         self.done()
@@ -209,7 +209,7 @@ def send_failure(session: HttpSession, code: str, text: str) -> None:
 
 
 class MemoCallEndpoint(NodeEndpoint):
-    methods = ("GET", "HEAD", "PUT", "POST", "DELETE")
+    methods: "tuple[str, ...]" = ("GET", "HEAD", "PUT", "POST", "DELETE")
 
     def __init__(self, memo: MemoService, workers: "MemoWorkers") -> None:
         super().__init__(memo)
@@ -251,7 +251,7 @@ class MemoCallEndpoint(NodeEndpoint):
     def _func(self, session: HttpSession, head: RequestHead, func: str) -> None:
         if head.method == "DELETE":
             self.memo.store.delete_calls(func)
-            session.link.respond(204, b"")
+            session.http.respond(204, b"")
             return
         calls = self.memo.store.calls(func)[:MAX_MEMODB_LISTED]
         uris = sorted(f"/call/{quote(func)}/{','.join(cid.text() for cid in args)}" for args in calls)
@@ -262,7 +262,7 @@ class MemoCallEndpoint(NodeEndpoint):
             result = read_link(head, body)
             self.memo.settle(func, args, result)
             self.workers.settle(func, args, result)
-            session.link.respond(201, b"")
+            session.http.respond(201, b"")
             return
         found = self.memo.store.call(func, args)
         if found is None:
@@ -284,7 +284,7 @@ class MemoCallEndpoint(NodeEndpoint):
             return
         wait = preferences(head).get("wait")
         if wait is None:
-            session.link.respond(202, EPHEMERAL)
+            session.http.respond(202, EPHEMERAL)
         else:
             session.carried = EvaluatePoll(session, self, head, evaluation)
             session.broker.set_timer(min(duration(wait, "Prefer: wait"), MEMODB_POLL), session, session.carried)
@@ -410,7 +410,7 @@ class WorkerPoll(Poll):
 
 
 class MemoWorkerEndpoint(NodeEndpoint):
-    methods = ("POST",)
+    methods: "tuple[str, ...]" = ("POST",)
 
     def __init__(self, memo: MemoService, workers: MemoWorkers) -> None:
         super().__init__(memo)
@@ -429,7 +429,7 @@ class MemoWorkerEndpoint(NodeEndpoint):
         poll = WorkerPoll(session, self, head)
         for func in funcs:
             self.demand(session, "offer", str(func))
-        worker = poll.worker = MemoWorker(self.workers, poll, session.link.peer)
+        worker = poll.worker = MemoWorker(self.workers, poll, session.http.peer)
         worker.principal = session.principal
         session.carried = poll
         worker.alarm.set(MEMODB_POLL)

@@ -42,7 +42,7 @@ class FileEndpoint(Endpoint):
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         if self.tag in head.headers.get("if-none-match", ""):
-            session.link.respond(304, self.headers)
+            session.http.respond(304, self.headers)
         else:
             session.reply(200, self.type, self.content, self.headers)
 

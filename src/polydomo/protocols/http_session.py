@@ -17,6 +17,7 @@ from polydomo.limits import (
     HTTP_LINGER,
     HTTP_RETRY_AFTER,
 )
+from polydomo.native import mypyc_attr
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.http_content import JSON, PROBLEM, dump, problem
 from polydomo.protocols.memo_values import StoreFault
@@ -80,6 +81,7 @@ TYPES: Final = {
 }
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Exchange:
     """Where the reply to a request goes: ``Request.ref`` of every request that HTTP makes."""
 
@@ -96,6 +98,7 @@ class Exchange:
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Endpoint:
     """What is served below one path."""
 
@@ -209,11 +212,11 @@ class HttpSession(Session):
     protocol = "http"
     refuses_at_limit = True  # a request at a limit ends with 503 instead of waiting on the connection
 
-    link: HttpLink
+    http: HttpLink  # ``link``, by its own type
 
     def __init__(self, broker: BrokerApi, link: HttpLink, site: Site) -> None:
         super().__init__(broker, link)
-        self.link = link
+        self.http = link
         link.attach(self, self)
         self.site = site
         self.known = False  # the broker knows this session: not one that only scrapes metrics
@@ -234,7 +237,7 @@ class HttpSession(Session):
 
     def on_head(self, head: RequestHead) -> None:
         site = self.site
-        self.link.common = site.date()
+        self.http.common = site.date()
         if head is self._last_head:  # the same bytes as before, with the same result
             self._found = self._last_found
             if site.identify is not None and self._found is not None:
@@ -263,7 +266,7 @@ class HttpSession(Session):
             raise HttpError(401, "credentials are needed; send Authorization: Bearer with a token", close=False)
         if self.known and principal != self.principal:
             raise HttpError(401, f"this connection is {self.principal}'s; use another one for {principal}")
-        self.principal = self.link.principal = principal
+        self.principal = self.http.principal = principal
         if endpoint.right is not None and not self.broker.may(self, *endpoint.right):
             raise HttpError(403, self.broker.refusal, close=False)
 
@@ -279,7 +282,7 @@ class HttpSession(Session):
             raise HttpError(503, f"the memo store cannot write: {error}", close=False) from None
 
     def on_bad_request(self, head: RequestHead | None, error: HttpError) -> None:
-        self.link.common = self.site.date()
+        self.http.common = self.site.date()
         headers = b""
         if error.status == 405 and head is not None:
             headers = b"Allow: " + ", ".join(self._allowed(head)).encode() + b"\r\n"
@@ -298,7 +301,7 @@ class HttpSession(Session):
 
     def on_timer(self, key: object) -> None:
         if key == LINGER:
-            self.link.close(CloseCause.COMPLETE, "closed after an error response")
+            self.http.close(CloseCause.COMPLETE, "closed after an error response")
         elif isinstance(key, Poll) and key is self.carried:
             key.on_poll_over()
 
@@ -333,11 +336,11 @@ class HttpSession(Session):
         if "access-control-request-method" in head.headers:
             headers += f"Access-Control-Allow-Methods: {allowed}\r\nAccess-Control-Max-Age: 600\r\n"
             headers += "Access-Control-Allow-Headers: *, Authorization\r\n"
-        self.link.respond(204, headers.encode() + self.site.cors(head))
+        self.http.respond(204, headers.encode() + self.site.cors(head))
 
     def check_pace(self, now: float) -> None:
         """Closes the connection if it is idle for too long, or too slow in sending a request."""
-        link = self.link
+        link = self.http
         if link.busy or link.tunnel is not None:
             return
         waited = now - link.since
@@ -353,16 +356,16 @@ class HttpSession(Session):
             link.close(CloseCause.COMPLETE, "idle")
 
     def _too_slow(self, what: str) -> None:
-        link = self.link
+        link = self.http
         link.reader.head = None  # the response closes the connection
         self.problem(408, TYPES[408], f"{what} of the request did not arrive in time")
 
     # --- responses
 
     def reply(self, status: int, content_type: str, body: Body, headers: bytes = b"") -> None:
-        head = self.link.reader.head
+        head = self.http.reader.head
         cors = self.site.cors(head) if head is not None and "origin" in head.headers else b""
-        self.link.respond(status, content_lines(content_type) + headers + cors, body)
+        self.http.respond(status, content_lines(content_type) + headers + cors, body)
 
     def reply_json(self, status: int, value: object, headers: bytes = b"") -> None:
         self.reply(status, JSON, dump(value), b"Cache-Control: no-store\r\n" + headers)
@@ -373,10 +376,10 @@ class HttpSession(Session):
         )
 
     def start(self, status: int, content_type: str, headers: bytes = b"") -> None:
-        head = self.link.reader.head
+        head = self.http.reader.head
         cors = self.site.cors(head) if head is not None and "origin" in head.headers else b""
         lines = b"Content-Type: %b\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nX-Accel-Buffering: no\r\n"
-        self.link.start(status, lines % content_type.encode("latin-1") + headers + cors)
+        self.http.start(status, lines % content_type.encode("latin-1") + headers + cors)
 
     # --- as a client
 
@@ -407,6 +410,7 @@ class HttpSession(Session):
             exchange.failure(request, code, text)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Poll(Exchange):
     """An open response that waits for something other than a reply."""
 

@@ -144,7 +144,7 @@ class HttpWorker(Session):
         poll, self.poll = self.poll, None
         if poll is not None:
             poll.session.carried = None
-            poll.session.link.respond(204, b"Polydomo-Worker: %b\r\n" % self.name.encode())
+            poll.session.http.respond(204, b"Polydomo-Worker: %b\r\n" % self.name.encode())
             self._no_poll()
 
     def bind(self, session: HttpSession) -> None:
@@ -239,7 +239,7 @@ class HttpWorker(Session):
 class WorkEndpoint(Endpoint):
     """``POST /v1/work/{service}?wait=30&lease=60``"""
 
-    methods = ("POST",)
+    methods: "tuple[str, ...]" = ("POST",)
 
     def __init__(self, workers: HttpWorkers) -> None:
         self.workers = workers
@@ -252,7 +252,7 @@ class WorkEndpoint(Endpoint):
         known = head.headers.get("polydomo-worker", "")
         worker = self.workers.by_name.get(known)
         if worker is None:
-            worker = self.workers.new(service, session.link.peer)
+            worker = self.workers.new(service, session.http.peer)
             worker.principal = session.principal
         start_poll(session, head, worker, service)
 
@@ -270,7 +270,7 @@ def start_poll(session: HttpSession, head: RequestHead, worker: HttpWorker, serv
 class ReplyEndpoint(Endpoint):
     """``POST /v1/reply`` with ``Polydomo-Token``; ``?partial``, ``?failure=CODE``, ``?heartbeat``, ``?next``."""
 
-    methods = ("POST",)
+    methods: "tuple[str, ...]" = ("POST",)
 
     def __init__(self, workers: HttpWorkers) -> None:
         self.workers = workers
@@ -296,13 +296,13 @@ class ReplyEndpoint(Endpoint):
         service = request.service.name if request is not None else b""
         if "heartbeat" in parameters:
             holder.heard()
-            session.link.respond(204, b"")
+            session.http.respond(204, b"")
             return
         frames = request_body(head.headers.get("content-type", ""), body)
         if "partial" in parameters:
             holder.heard()
             broker.partial(worker, attempt, frames)
-            session.link.respond(204, b"")
+            session.http.respond(204, b"")
             return
         holder.release()
         holder.set_alarm(IDLE_OVER, HTTP_WORKER_IDLE)
@@ -315,4 +315,4 @@ class ReplyEndpoint(Endpoint):
         if "next" in parameters and worker.alive:
             start_poll(session, head, holder, service)
         else:
-            session.link.respond(204, b"")
+            session.http.respond(204, b"")

@@ -7,6 +7,7 @@ bodies, header and body are in the same frame, and the newline divides them. An 
 
 import json
 from datetime import UTC, datetime
+from typing import Final
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_JOB_DELAY, MAX_JOB_KEY, MAX_JOB_PRIORITY, MAX_SERVICE_NAME
@@ -97,18 +98,19 @@ def read_answer(frames: "list[bytes]") -> "tuple[Row, list[bytes]]":
     return read_header(first), frames[1:]
 
 
+FIELDS: Final = frozenset({"service", "id", "key", "delay_us", "at", "priority", "ttl_us", "retries", "timeout_us"})
+
+
 class Submission:
     """What a client asks for with ``polydomo.submit``, checked."""
 
     __slots__ = ("at", "backoff", "body", "delay", "id", "key", "priority", "run", "service", "ttl")
 
-    FIELDS = frozenset({"service", "id", "key", "delay_us", "at", "priority", "ttl_us", "retries", "timeout_us"})
-
     def __init__(self, header: Row, body: bytes) -> None:
         """Raises SettingError, which names the field and says what would be right."""
-        if not self.FIELDS.issuperset(header):
-            unknown = sorted(str(name) for name in header if name not in self.FIELDS)
-            raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(self.FIELDS))}")
+        if not FIELDS.issuperset(header):
+            unknown = sorted(str(name) for name in header if name not in FIELDS)
+            raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(FIELDS))}")
         self.service = read_service(header)
         self.body = body
         self.id = _text(header, "id", ID_LENGTH)

@@ -73,12 +73,12 @@ def recognise(frames: "list[bytes]") -> Dialect | None:
 
 class Mdp2Session(SingleWorkerSession):
     protocol = "mdp2"
-    spoken: Dialect = RFC18
     _kept: "tuple[bytes, Body] | None" = None  # an undecided worker's first 03: majortomo's PARTIAL or libmdp's REPLY
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.dialect = ""
+        self.spoken: Dialect = RFC18
 
     def _speak(self, dialect: Dialect) -> None:
         self.spoken = dialect

@@ -14,6 +14,9 @@ SPECIAL_FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -ma
 NUMBER_CHARACTERS: Final = frozenset("0123456789+-.eE")
 MAX_INTEGER_TEXT: Final = 20  # characters of -9223372036854775808 and of 18446744073709551615
 
+FIRST_SURROGATE: Final = 0xD800
+LAST_SURROGATE: Final = 0xDFFF
+
 Expand = Callable[[Cid], "tuple[bool, Node]"]  # (known, Node) of a link
 
 
@@ -162,7 +165,7 @@ def _read(value: object, depth: int) -> Node:
 
 
 def _unicode(text: str) -> str:
-    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+    if not text.isascii() and any(FIRST_SURROGATE <= ord(char) <= LAST_SURROGATE for char in text):
         raise NodeError("a text has a lone surrogate")
     return text
 

@@ -3,6 +3,7 @@
 ``stores.memo.MemoStore`` keeps them on disk; this class keeps them in memory, for tests and the simulator.
 """
 
+from polydomo.native import mypyc_attr
 from polydomo.protocols.memo_cid import Cid
 
 
@@ -10,6 +11,7 @@ class StoreFault(Exception):
     """The store cannot write: a full disk, or another process that keeps it locked."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MemoValues:
     """In memory, without limits."""
 

@@ -26,6 +26,7 @@ class SubscriberSession(Session):
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
+        self.max_subscriptions = MAX_SUBSCRIPTIONS
         self.count = 0  # subscriptions it holds
         self.backlog: deque[bytes] = deque()  # held back until it reads again, and has all last values
         self.backlog_bytes = 0
@@ -44,9 +45,9 @@ class SubscriberSession(Session):
         self._change(frames[0][:1] == b"\x01", frames[0][1:])
 
     def _change(self, subscribe: bool, prefix: bytes) -> None:
-        if len(prefix) > MAX_TOPIC or (subscribe and self.count >= MAX_SUBSCRIPTIONS):
+        if len(prefix) > MAX_TOPIC or (subscribe and self.count >= self.max_subscriptions):
             self.link.violation(
-                ProtocolViolation(f"over {MAX_SUBSCRIPTIONS} subscriptions, or a prefix over {MAX_TOPIC} bytes")
+                ProtocolViolation(f"over {self.max_subscriptions} subscriptions, or a prefix over {MAX_TOPIC} bytes")
             )
         elif subscribe:
             self.count += 1

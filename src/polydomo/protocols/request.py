@@ -175,6 +175,19 @@ class History:
         "revoked",
     )
 
+    def is_empty(self) -> bool:
+        """Nothing of this has happened."""
+        return not (
+            self.attempts_before_forward
+            or self.first_dispatched
+            or self.first_partial
+            or self.forwards
+            or self.held_partials
+            or self.lost_by
+            or self.partials
+            or self.reason
+        )
+
     def __init__(self) -> None:
         self.first_dispatched = 0.0  # when the first attempt began, if there was a second one
         self.attempts_before_forward = 0  # these, and ``releases``, do not count against the limit of attempts

@@ -5,6 +5,7 @@ All of these are plain method calls: no event object is made per message. Nothin
 """
 
 from polydomo.limits import COST_CONNECTION, COST_REGISTRATION, COST_REQUEST
+from polydomo.native import mypyc_attr
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.job_facts import JobFacts
 from polydomo.protocols.model import Path, Publication, Worker
@@ -15,6 +16,7 @@ from polydomo.wire.frames import Body, head
 from polydomo.wire.link import Handler, Link
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Session(Handler):
     """A subclass is one protocol, or one of its dialects. The broker calls the methods below; each sends at most a message or two through
     ``self.link`` and must not call back into the broker."""
@@ -36,12 +38,12 @@ class Session(Handler):
     runs_memoised = False  # its requests for memoised services are run: they are those of the memoiser itself
     is_bridge = False  # the peer is another broker: the methods of the last group are implemented
 
-    role: Role = SHARED  # of the listener that accepted the connection
     principal = ""  # who the peer proved to be; empty without access control, and then nothing is checked
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         self.broker = broker
         self.link = link
+        self.role: Role = SHARED  # of the listener that accepted the connection
         # the broker's own bookkeeping
         if link.principal:
             self.principal = link.principal

@@ -33,14 +33,14 @@ Key = str | int
 
 
 class WebSocketEndpoint(Endpoint):
-    methods = ("GET",)
+    methods: "tuple[str, ...]" = ("GET",)
 
     def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
         accept_key(head)
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         key = accept_key(head)
-        link = session.link
+        link = session.http
         session.hand_over("upgraded to WebSocket")
         upgraded = WebSocketSession(session.broker, link)
         upgraded.role = session.role
@@ -86,11 +86,11 @@ class WebSocketSession(Session):
     takes_partials = True
     refuses_at_limit = True
 
-    link: HttpLink
+    http: HttpLink  # ``link``, by its own type
 
     def __init__(self, broker: BrokerApi, link: HttpLink) -> None:
         super().__init__(broker, link)
-        self.link = link
+        self.http = link
         self.socket = WebSocket(link.reader.max_body)
         self.calls: dict[Key, Request | None] = {}
         self.worker: Worker | None = None
@@ -122,10 +122,10 @@ class WebSocketSession(Session):
     def _write(self) -> None:
         data = self.socket.out()
         if data:
-            self.link.send(data)
+            self.http.send(data)
         if self.socket.finished:
             reason = self.socket.close_reason
-            self.link.close(CloseCause.OTHER if reason else CloseCause.PEER_CLOSED, reason)
+            self.http.close(CloseCause.OTHER if reason else CloseCause.PEER_CLOSED, reason)
 
     def say(self, message: Message) -> None:
         self._send(dump(message))
@@ -296,7 +296,7 @@ class WebSocketSession(Session):
     # --- as a subscriber
 
     def send_publication(self, publication: Publication) -> None:
-        if self.catching_up or self.backlog or self.link.pauses & PAUSE_NOT_READING:
+        if self.catching_up or self.backlog or self.http.pauses & PAUSE_NOT_READING:
             self._hold_back(_published(publication))
         else:
             self._send(_published(publication))
@@ -305,7 +305,7 @@ class WebSocketSession(Session):
         self._send(_published(publication))
 
     def can_send_values(self) -> bool:
-        return not self.link.pauses & PAUSE_NOT_READING
+        return not self.http.pauses & PAUSE_NOT_READING
 
     def on_caught_up(self) -> None:
         if self.can_send_values():

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from polydomo import __version__, limits
+from polydomo import __version__, limits, native
 from polydomo.broker import states
 from polydomo.broker.broker import Broker
 from polydomo.broker.histogram import Tally, cumulative
@@ -125,9 +125,8 @@ def render(server: "BrokerServer") -> str:
 
 def _broker(page: Page, server: "BrokerServer") -> None:
     broker = server.broker
-    page.family(
-        "polydomo_info", GAUGE, "Always 1; the label has the broker's version.", [({"version": __version__}, 1)]
-    )
+    info = {"version": __version__, "core": native.core()}
+    page.family("polydomo_info", GAUGE, "Always 1; the labels have the version and the form of the core.", [(info, 1)])
     uptime = time.monotonic() - broker.started
     page.family("polydomo_uptime_seconds", GAUGE, "Seconds since the broker started.", [({}, uptime)])
     page.family(

@@ -401,7 +401,7 @@ class BrokerServer:
             clients = [
                 link
                 for link in hub.dirty
-                if link.handler.requests and not link.needs_full_flush and link.handler.has_queued_requests()
+                if not link.handler.worker_count and not link.needs_full_flush and link.handler.has_queued_requests()
             ]
             if len(waiting) + len(clients) >= limits.CROWD_CLIENTS:
                 if clients:

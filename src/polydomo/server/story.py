@@ -37,10 +37,9 @@ class StoryPoll(Poll):
 
 
 class StoryEndpoint(InspectEndpoint):
-    right = (INSPECT, "polydomo.requests")
-
     def __init__(self, server: "BrokerServer") -> None:
         super().__init__(b"polydomo.requests")
+        self.right = (INSPECT, "polydomo.requests")
         self.server = server
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -11,6 +11,7 @@ every interface, and port ``0`` (or ``*``) lets the system choose one.
 import ipaddress
 import re
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from polydomo.errors import SettingError
 from polydomo.limits import BEACON_PORT, MAX_IPC_PATH
@@ -34,7 +35,7 @@ class Address:
     port: int = 0  # 0: the system chooses
     path: str = ""  # IPC only
     tls: bool = field(default=False, repr=False)  # TCP only
-    security: object = field(default=None, compare=False, repr=False)  # how a client proves who it is; the client's own
+    security: Any = field(default=None, compare=False, repr=False)  # how a client proves who it is; the client's own
 
     def __str__(self) -> str:
         if self.kind == IPC:

@@ -5,11 +5,11 @@ A ``Link`` takes the bytes of one connection with ``receive`` and hands whole me
 writes what each link gathered, and obeys its ``state`` and its ``pauses``.
 """
 
-from collections.abc import Sized
 from typing import Any, Final
 
 from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import BIG_BODY, HELD_INPUT
+from polydomo.native import mypyc_attr
 from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.extensions import NO_EXTENSIONS, Extensions
 from polydomo.wire.frames import Body
@@ -32,10 +32,10 @@ PAUSE_HANDSHAKE: Final = 32  # key agreements of other peers come first
 NO_LIMIT: Final = 1 << 62  # units of work, where nothing limits it
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Handler:
     """Takes the messages of one link. A protocol's session is one."""
 
-    requests: Sized = ()  # what the peer asked for and was not answered yet
     worker_count = 0  # workers that the connection carries
 
     def on_open(self) -> None:
@@ -70,6 +70,7 @@ class Handler:
         """The connection is gone, closed by either side. Called once; nothing can be sent any more."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Pacer:
     """Bounds the CPU that handshakes take. The owner of the loop provides one."""
 
@@ -107,6 +108,7 @@ class Hub:
                     link.resume(PAUSE_SHARE_USED)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Link:
     """One connection. Subclasses: ``zmtp.ZmtpLink``, ``sp.SpLink`` and ``http_link.HttpLink``."""
 

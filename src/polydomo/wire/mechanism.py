@@ -6,6 +6,7 @@ connection and is pure: bytes of commands in, bytes of commands out.
 
 from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import MAX_IDENTITY
+from polydomo.native import mypyc_attr
 from polydomo.wire import extensions
 from polydomo.wire.frames import Body
 
@@ -88,6 +89,7 @@ def refusal(data: bytes) -> ProtocolViolation:
     return ProtocolViolation(f"the peer refused the handshake: {reason!r}")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Mechanism:
     """One connection's security handshake."""
 
@@ -124,6 +126,7 @@ class Mechanism:
         return pieces
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Null(Mechanism):
     """ "both peers SHALL send each other a READY command". A listener waits for the peer's and answers with the type that fits."""
 

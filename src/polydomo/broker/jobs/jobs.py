@@ -11,6 +11,7 @@ broker is the leader. Times are seconds since the epoch.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from polydomo.broker.jobs import events
 from polydomo.broker.jobs import job as states
@@ -35,6 +36,7 @@ from polydomo.broker.jobs.ops import (
     StoreError,
 )
 from polydomo.limits import JOB_PURGE, JOB_REFUSED_WAIT, MAX_JOB_BYTES, MAX_JOBS
+from polydomo.native import mypyc_attr
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.json_form import iso_time, microseconds
 from polydomo.protocols.request import (
@@ -65,7 +67,7 @@ class JobPolicy:
         self.max_bytes = MAX_JOB_BYTES
 
 
-class Runner:
+class Runner(Protocol):
     """The interface to the broker."""
 
     def now(self) -> float:
@@ -107,6 +109,7 @@ class Counters:
         self.fired = 0  # runs of schedules
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Listener:
     """Gets every event about jobs, for the journal. The base class ignores them."""
 

@@ -8,6 +8,7 @@ epoch: a store that has seen a newer epoch rejects the whole group.
 from collections.abc import Callable
 
 from polydomo.broker.jobs.job import Job
+from polydomo.native import mypyc_attr
 
 # Failure codes of operations.
 FULL = "store-full"  # the disk is full, or too many writes are pending
@@ -228,6 +229,7 @@ class Loaded:
         self.paused: list[bytes] = []
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Store:
     """The interface of a store for the state machine."""
 

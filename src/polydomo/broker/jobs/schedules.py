@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import tzinfo
-from typing import Final
+from typing import Final, Protocol
 
 from polydomo.broker.jobs.events import firing
 from polydomo.broker.jobs.job import SCHEDULED, Job, Row
@@ -21,7 +21,7 @@ LATE = 60.0  # seconds after which a run counts as missed: longer than a restart
 Done = Callable[[bool, StoreError | None], None]
 
 
-class ScheduleContext:
+class ScheduleContext(Protocol):
     """The interface for time zones and job ids."""
 
     def zone(self, name: str) -> tzinfo:

@@ -1,0 +1,34 @@
+"""The compiled form: whether this is it, and what its classes must say for it.
+
+``wire``, ``protocols``, ``broker`` and the hot modules of other layers are compiled with mypyc where a C compiler is present, and run
+interpreted otherwise; ``packaging/compiled_core.py`` says how. This module is never compiled.
+"""
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr as mypyc_attr
+else:
+
+    def mypyc_attr(**_options):
+        """Options that mypyc reads. ``allow_interpreted_subclasses``: a class outside of the compiled modules may inherit. Such a class
+        must set the attributes that it changes in ``__init__``: compiled code does not look at attributes of classes."""
+        return lambda cls: cls
+
+
+def is_compiled() -> bool:
+    """The core that was imported is the compiled one."""
+    from polydomo.broker import broker
+
+    return not str(getattr(broker, "__file__", "")).endswith(".py")
+
+
+def core() -> str:
+    """The form of the core: "compiled" or "interpreted"."""
+    return "compiled" if is_compiled() else "interpreted"
+
+
+def form() -> str:
+    """The form of the core and the Python that runs it, for people."""
+    return f"{core()} core, Python {sys.version.partition(' ')[0]}"
