@@ -60,7 +60,7 @@ class RedirectEndpoint(Endpoint):
             raise HttpError(404, f"nothing is served at {head.path[:200]}; see docs/http.md", close=False)
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
-        session.link.respond(302, self.headers)
+        session.http.respond(302, self.headers)
 
 
 class RenderedEndpoint(Endpoint):
