@@ -167,6 +167,27 @@ BRIDGE_WINDOW: Final = (
     4_096  # Requests that one bridge may hold: enough for 40,000 requests per second over a link with 100 ms latency.
 )
 BRIDGE_SHARE: Final = 4  # Requests of bridges get at most one part in this many of MAX_QUEUE and MAX_HELD_BYTES.
+MAX_PROCESSES: Final = 64  # Processes of one broker: each is joined to each other, and has a range of request numbers.
+PROCESS_NUMBERS: Final = (
+    1 << 30
+)  # Process k numbers its requests from k times this on, so that a token names its process.
+PROCESS_WORKERS: Final = 1_000_000  # ... and its workers and connections from k times this on.
+SPILL_DELAY: Final = 0.002  # Seconds a request waits for a worker of its own process before others are asked for room.
+SPILL_TURN: Final = 256  # Services whose free workers are offered to other processes in one turn of the loop.
+JOURNAL_LIST: Final = (
+    60.0  # Seconds between two looks at what the other processes of a broker have written to the journal.
+)
+PROCESS_LOOK: Final = 0.02  # Seconds between two looks at whether a process that stops has finished its requests.
+PROCESS_START: Final = 30.0  # Seconds that the processes of a broker have to start and to join each other.
+PROCESS_BACKOFF: Final = 0.1  # Seconds before a process that died is started again; doubled each time ...
+PROCESS_BACKOFF_MOST: Final = 5.0  # ... up to this, until it has run for PROCESS_SETTLED.
+PROCESS_SETTLED: Final = 10.0
+HANDOVER_MESSAGE: Final = (
+    256 * KIB
+)  # What a connection may have sent before it is passed to another process; one read is less.
+HANDOVERS_PER_TURN: Final = 64  # Connections that are taken over in one turn of the loop.
+SIBLING_ANSWER: Final = 2.0  # Seconds that another process has for its part of an answer about the whole broker.
+MAX_SIBLING_QUESTIONS: Final = 10_000  # Questions to other processes that are open at a time.
 MAX_PUBLISHER_TOPICS: Final = 100  # Topics that one DBP registration may name for the broker to subscribe to.
 FOLLOW_INTERVAL: Final = (
     1.0  # Seconds between updates of the connections to publishers, since each change may open a connection.

@@ -45,21 +45,23 @@ def resolve(
         refused = new_request(number, session, Service(name), body, ref, broker.now)
         outcomes.refuse(broker, refused, f"the listener {session.role.name} does not accept requests")
         return None
-    if builtin_services.is_reserved(name):
+    reserved = builtin_services.is_reserved(name)
+    if reserved:
         if session.principal and not _may_use_builtin(broker, session, name, body):
             outcomes.deny(broker, new_request(number, session, Service(name), body, ref, broker.now))
             return None
-        return _answer(broker, new_request(number, session, Service(name), body, ref, broker.now))
+        if session.is_bridge or name not in broker.services:  # else process 0 of this broker answers it
+            return _answer(broker, new_request(number, session, Service(name), body, ref, broker.now))
     target = broker.services.get(name)
     if fallback and (target is None or not (target.workers or target.remote)):
         other = broker.services.get(fallback)
         if other is not None and any(worker.session.protocol == session.protocol for worker in other.workers):
             target = other
     request = new_request(number, session, target if target is not None else Service(name), body, ref, broker.now)
-    if broker.draining:
+    if broker.draining and not session.is_sibling:
         outcomes.refuse(broker, request, SHUTTING_DOWN, SHUTDOWN)
         return None
-    if session.principal:
+    if session.principal and not reserved:
         if not broker.access.may_call(session, request.service.name):
             outcomes.deny(broker, request)
             return None
@@ -116,6 +118,8 @@ def _answer(broker: "Broker", request: Request) -> Request:
     request.state = DONE
     request.outcome = OK
     session = request.session
+    if broker.siblings.serve(request):
+        return request
     if not broker.listings.ask(request):
         answer = builtin_services.answer(broker, session, request.service.name, request.body)
         session.send_final(request, answer)
@@ -167,6 +171,8 @@ def accept_batch(broker: "Broker", session: Session, service: bytes, bodies: "li
             session.held_bytes += sum(map(outcomes.large, bodies))
         target.accepted += len(bodies)
         target.queue_length += len(bodies)
+        if target.remote:
+            broker.siblings.queued(target)
         session.link.charge(limits.WORK_REQUEST * len(bodies) // 2)
         return len(bodies)
     taken = 0

@@ -55,11 +55,14 @@ class Bridging:
             self.learned[worker] = {}
             for service in list(broker.services.values()):
                 self._update_offer(worker, service)
+            if session.is_sibling:
+                broker.siblings.opened(worker)
         return worker
 
     def bridge_lost(self, worker: Worker, held: "list[Request]") -> None:
         """Removes a bridge from its services, after its requests have been requeued."""
         learned = self.learned.pop(worker, {})
+        self._broker.siblings.lost(worker)
         self.offered.pop(worker, None)
         self.missed = {offer: path for offer, path in self.missed.items() if offer[0] is not worker}
         for service in learned.values():
@@ -82,7 +85,7 @@ class Bridging:
             not path
             or len(path) > broker.tuning.bridge_hops
             or self.identity() in path
-            or builtin_services.is_reserved(name)
+            or (builtin_services.is_reserved(name) and not worker.session.is_sibling)
             or len(name) > MAX_SERVICE_NAME
         ):
             if known is not None:
@@ -153,12 +156,15 @@ class Bridging:
 
     def _shortest_path(self, service: Service, asking: Worker, peer: bytes) -> Path:
         here = self.identity()
-        if self._broker.draining:
+        sibling = asking.session.is_sibling
+        if self._broker.draining and not sibling:
             return ()
         if service.workers:
             return (here,)
         best: Path = ()
         for worker, path in service.remote.items():
+            if sibling and worker.session.is_sibling:
+                continue  # all processes of a broker are joined to each other
             if worker is not asking and peer not in path and (not best or len(path) < len(best)):
                 best = path
         return (here, *best) if best and len(best) < self._broker.tuning.bridge_hops else ()

@@ -10,6 +10,7 @@ Only the modules of this package change its state:
     backpressure              clients at a limit
     access, access_rules      the rights of principals
     bridging, publishing      other brokers; topics
+    siblings, merging         other processes of this broker; their answers as one
     durable, jobs, control    jobs in a store; pausing services, draining workers
     catalog, catalog_changes  services registered over DBP
     monitor, timekeeping      states, events and metrics; timers
@@ -57,6 +58,7 @@ from polydomo.broker.publishing import Publishing
 from polydomo.broker.recorder import Recorder
 from polydomo.broker.request_ids import id_text
 from polydomo.broker.schemas import Schemas
+from polydomo.broker.siblings import Siblings
 from polydomo.broker.timers import Timers
 from polydomo.broker.tokens import Tokens
 from polydomo.limits import SMALL_BODY, WORK_REQUEST
@@ -98,7 +100,7 @@ class Broker(BrokerApi):
         "max_queue",
         "memo_workers", "memoiser", "memory", "monitor", "newest_request", "newest_session", "newest_worker", "now",
         "policy", "publishing", "recorder", "records_bodies", "records_messages", "records_requests", "refusal",
-        "registrations", "schedulers", "schemas", "services", "session_workers", "sessions", "started", "timers",
+        "registrations", "schedulers", "schemas", "services", "session_workers", "sessions", "siblings", "started", "timers",
         "tokens", "tuning", "wall", "workers",
     )  # fmt: skip
 
@@ -146,6 +148,7 @@ class Broker(BrokerApi):
         self.timers = Timers()
         self.backpressure = Backpressure(self)
         self.bridging = Bridging(self)
+        self.siblings = Siblings(self)
         self.publishing = Publishing(self)
         self.catalog = Catalog(self.tuning)
         self.monitor = Monitor(self)
@@ -240,6 +243,8 @@ class Broker(BrokerApi):
                     return request
                 elif not target.timer:
                     deadlines.watch_service(self, target)
+            elif target.remote:
+                self.siblings.queued(target)
             if target.queue_length >= self.max_queue:
                 self.backpressure.pause(session, target)
         if len(session.requests) >= self.max_outstanding or self.held_bytes >= self.max_held_bytes:
@@ -408,6 +413,8 @@ class Broker(BrokerApi):
             self.publishing.last_values.serve()
         if self.bridging.missed:
             self.bridging.retry_missed()
+        if self.siblings.wanted:
+            self.siblings.end_turn()
         if self.durable is not None:
             self.durable.end_turn()
         if self.publishing.subscriptions.leaving:
@@ -477,6 +484,9 @@ class Broker(BrokerApi):
 
     def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
         self.bridging.bridge_failed(worker, token, code, text)
+
+    def sibling_message(self, worker: Worker, word: bytes, rest: "list[bytes]") -> bool:
+        return self.siblings.message(worker, word, rest)
 
     def record_route(self, request: Request, route: "list[str]") -> None:
         self.recorder.routed(request, route)

@@ -84,13 +84,13 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     if name == b"polydomo.status":
         rows = status(broker)
     elif name == b"polydomo.services":
-        rows = [service_row(broker, service) for service in broker.services.values()]
+        rows = [service_row(broker, service) for service in services(broker)]
     elif name == b"polydomo.workers":
-        rows = [worker_row(broker, worker) for worker in broker.workers]
+        rows = [worker_row(broker, worker) for worker in workers(broker)]
     elif name == b"polydomo.requests":
         rows = requests(broker)
     elif name == b"polydomo.clients":
-        rows = [client_row(broker, peer) for peer in broker.sessions if not peer.worker_count and not peer.is_internal]
+        rows = [client_row(broker, peer) for peer in clients(broker)]
     elif name == b"polydomo.gone":
         rows = {kind: list(gone.values()) for kind, gone in broker.monitor.gone.items()}
     elif name == b"polydomo.figures":
@@ -108,7 +108,7 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     elif name == b"polydomo.journal":
         rows = broker.recorder.journal(flat(body) == b"flush")
     elif name == b"polydomo.login":
-        rows = {"code": broker.logins.issue(session.principal) if session.principal else ""}
+        return frame(login(broker, session.principal), False)
     elif name in control.NAMES:
         rows = broker.control.answer(name, flat(body))
     elif name in job_services.NAMES:
@@ -130,6 +130,24 @@ def abandon(session: Session, body: bytes) -> bool:
     return True
 
 
+def login(broker: "Broker", principal: str) -> bytes:
+    return json.dumps({"code": broker.logins.issue(principal) if principal else ""}).encode()
+
+
+def services(broker: "Broker") -> "list[Service]":
+    """Without those that process 0 of the broker offers to its siblings."""
+    return [service for service in broker.services.values() if not figures.is_hidden(service)]
+
+
+def workers(broker: "Broker") -> "list[Worker]":
+    """Without the other processes of the broker."""
+    return [worker for worker in broker.workers if not worker.session.is_sibling]
+
+
+def clients(broker: "Broker") -> "list[Session]":
+    return [session for session in broker.sessions if not session.worker_count and not session.is_internal]
+
+
 def window(broker: "Broker", session: Session, name: bytes) -> int:
     """Twice the capacity of the service's workers: enough to keep them busy. More would only be queued. Limited by the client's limits."""
     policy = broker.policy
@@ -147,16 +165,26 @@ def status(broker: "Broker") -> Row:
         "started": iso_time(broker.wall + broker.started),
         "uptime_us": microseconds(broker.now - broker.started),
         "connections": figures.connections(broker),
-        "workers": len(broker.workers),
-        "services": len(broker.services),
-        "open_requests": broker.open_requests,
+        "workers": len(workers(broker)),
+        "services": len(services(broker)),
+        "open_requests": figures.open_requests(broker),
         "held_bytes": broker.held_bytes,
         "memory": {"limit": broker.memory.limit, "total": broker.memory.measure(), **broker.memory.by_kind()},
         "draining": broker.draining,
         "workers_by_state": figures.workers(broker),
         "jobs": broker.durable.figures() if broker.durable is not None else None,
         **figures.totals(broker),
+        **_process(broker),
     }
+
+
+def _process(broker: "Broker") -> Row:
+    """What ``merging.status`` needs besides, in a broker of several processes."""
+    siblings = broker.siblings
+    if siblings.count == 1:
+        return {}
+    names = [text(service.name) for service in services(broker)]
+    return {"process": siblings.index, "pid": siblings.pid, "service_names": names}
 
 
 def service_row(broker: "Broker", service: Service) -> Row:
@@ -219,6 +247,8 @@ def client_row(broker: "Broker", session: Session) -> Row:
 def requests(broker: "Broker") -> list[Row]:
     found: list[Row] = []
     for session in broker.sessions:
+        if session.is_sibling:
+            continue  # listed by the process whose client asked
         for request in session.requests:
             if len(found) == MAX_LISTED:
                 return found
@@ -226,7 +256,7 @@ def requests(broker: "Broker") -> list[Row]:
     # requests that a worker still runs although they have ended: the client disconnected, or they timed out
     for worker in broker.workers:
         for request in worker.held.values():
-            if request.state == DONE:
+            if request.state == DONE and not request.session.is_sibling:
                 if len(found) == MAX_LISTED:
                     return found
                 found.append(request_row(broker, request))
@@ -275,6 +305,8 @@ def why(request: Request) -> str:
 
 
 def _holder(worker: Worker) -> str:
+    if worker.session.is_sibling:
+        return "a worker of another process"
     return f"{'the broker behind' if worker.session.protocol == 'bridge' else 'worker'} w{worker.number}"
 
 
@@ -309,7 +341,8 @@ def topics(broker: "Broker", prefix: bytes) -> list[Row]:
 def protocols(service: Service) -> set[str]:
     """The protocols of its workers; ``bridge`` if another broker offers it."""
     found = {worker.session.protocol for worker in service.workers}
-    return found | {"bridge"} if service.remote else found
+    away = any(not worker.session.is_sibling for worker in service.remote)
+    return found | {"bridge"} if away else found
 
 
 def text(name: bytes) -> str:

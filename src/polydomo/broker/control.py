@@ -92,6 +92,15 @@ class Control:
         if service is not None:
             self.mark(service)
 
+    def orders(self) -> "list[tuple[bytes, bytes]]":
+        """The orders about services that are in force, as requests that repeat them."""
+        found = [(b"polydomo.pause", name) for name in self.paused] + [
+            (b"polydomo.drain", name) for name in self.drained
+        ]
+        return [
+            (order, json.dumps({"service": name.decode("utf-8", "surrogateescape")}).encode()) for order, name in found
+        ]
+
     def end_all(self) -> None:
         """Called at shutdown."""
         for held in self.paused.values():

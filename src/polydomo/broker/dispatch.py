@@ -128,8 +128,11 @@ def serve_queue(broker: "Broker", service: Service) -> None:
     """Dispatches as many queued requests of the service as possible."""
     while service.queue_length and (service.idle or service.partly_busy or service.prefetching):
         assign(broker, service, queues.pop(service))
-    if service.remote and service.queue_length and not service.workers:
-        broker.bridging.send_queued(service)
+    if service.remote and service.queue_length:
+        if service.workers:
+            broker.siblings.queued(service)
+        else:
+            broker.bridging.send_queued(service)
 
 
 def mark_available(worker: Worker) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import queues, states
 from polydomo.broker.histogram import Counts, Tally, add, quantile
+from polydomo.broker.job_services import ONLY_FIRST
 from polydomo.limits import MAX_LISTED, MONITOR_SHOWN
 from polydomo.protocols.json_form import iso_time, microseconds
 from polydomo.protocols.model import BUSY, LATE, READY, REGISTERING, Service
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 
+CROSSED = "process"  # the protocol of requests that came from another process of the broker
+
 PARTS = (("p50_us", 0.5), ("p99_us", 0.99), ("max_us", 1.0))
 
 
 def figures(broker: "Broker") -> Row:
     monitor = broker.monitor
-    services = list(broker.services.values())
+    services = [service for service in broker.services.values() if not is_hidden(service)]
     recent = _recent(broker)
     seen: set[bytes] = set()
     rows: list[Row] = []
@@ -46,7 +49,7 @@ def figures(broker: "Broker") -> Row:
         "draining": broker.draining,
         "connections": connections(broker),
         "workers": workers(broker),
-        "open_requests": broker.open_requests,
+        "open_requests": open_requests(broker),
         "queued": sum(service.queue_length for service in services),
         "held_bytes": broker.held_bytes,
         "span_us": microseconds(monitor.span),
@@ -58,15 +61,27 @@ def figures(broker: "Broker") -> Row:
     }
 
 
+def is_hidden(service: Service) -> bool:
+    """Whether it is one that process 0 of the broker offers to its siblings."""
+    return service.name in ONLY_FIRST and not service.workers
+
+
 def connections(broker: "Broker") -> int:
-    """Connections of peers, without the broker's internal sessions."""
-    return sum(not session.is_internal for session in broker.sessions)
+    """Connections of peers, without the broker's internal sessions and those to its other processes."""
+    return sum(not session.is_internal and not session.is_sibling for session in broker.sessions)
+
+
+def open_requests(broker: "Broker") -> int:
+    """Requests of clients of this process."""
+    return sum(len(session.requests) for session in broker.sessions if not session.is_sibling)
 
 
 def workers(broker: "Broker") -> "dict[str, int]":
     """The number of workers in each state."""
     found = {READY: 0, BUSY: 0, LATE: 0}
     for worker in broker.workers:
+        if worker.session.is_sibling:
+            continue
         found[states.of_worker(broker, worker).state] += 1
     return found
 
@@ -76,7 +91,9 @@ def totals(broker: "Broker") -> Row:
     monitor = broker.monitor
     answered = 0
     failed: dict[str, int] = {}
-    for tally in monitor.tallies.values():
+    for (_, protocol), tally in monitor.tallies.items():
+        if protocol == CROSSED:
+            continue  # counted by the process whose client asked
         answered += tally.answered + len(tally.fresh)
         for outcome, count in tally.failed.items():
             failed[outcome] = failed.get(outcome, 0) + count
@@ -98,7 +115,7 @@ def _recent(broker: "Broker") -> "dict[bytes, dict[str, Tally]]":
     """The tallies with requests that ended in the last second, by service and client protocol."""
     found: dict[bytes, dict[str, Tally]] = {}
     for (name, protocol), tally in broker.monitor.tallies.items():
-        if tally.last or tally.last_failures:
+        if protocol != CROSSED and (tally.last or tally.last_failures):
             found.setdefault(name, {})[protocol] = tally
     return found
 
@@ -106,12 +123,15 @@ def _recent(broker: "Broker") -> "dict[bytes, dict[str, Tally]]":
 def traffic(broker: "Broker", service: Service) -> Row:
     """The queue and the outcomes of a service."""
     first = queues.oldest(service) if service.queue_length else None
+    crossed = broker.monitor.tallies.get((service.name, CROSSED))  # counted by the process whose client asked
+    answered = crossed.answered + len(crossed.fresh) if crossed is not None else 0
+    failed = sum(crossed.failed.values()) if crossed is not None else 0
     return {
         "queued": service.queue_length,
         "oldest_wait_us": microseconds(broker.now - first.accepted) if first is not None else 0,
-        "requests": service.accepted,
-        "answered": service.answered,
-        "failed": service.failed,
+        "requests": service.accepted - answered - failed,
+        "answered": service.answered - answered,
+        "failed": service.failed - failed,
         "requeued": service.requeued,
     }
 

@@ -33,6 +33,7 @@ def check(broker: "Broker") -> None:
     _plain()
     _missed(broker)
     broker.control.check_invariants()
+    broker.siblings.check_invariants()
     if broker.durable is not None:
         broker.durable.check_invariants()
     broker.catalog.check_invariants()

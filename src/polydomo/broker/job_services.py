@@ -53,6 +53,8 @@ FOR_CLIENTS = frozenset(
     (b"polydomo.submit", b"polydomo.job", b"polydomo.result", b"polydomo.cancel")
 )  # the right is CALL
 TITANIC = frozenset((b"titanic.request", b"titanic.reply", b"titanic.close"))
+ONLY_FIRST = NAMES | TITANIC | {b"polydomo.catalog", b"polydomo.memo"}
+# What only process 0 of a broker answers; it offers these as services to the other processes (``siblings``).
 
 NOT_FOUND = "not-found"
 PENDING = "pending"

@@ -5,7 +5,7 @@ the same listing in the meantime get the same answer. The broker does not read f
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 Row = dict[str, object]
+Taker = Callable[[bytes], None]
 
 
 class Listing:
@@ -28,6 +29,7 @@ class Listing:
         self.rows = rows  # rows still to add
         self.done: list[str] = []
         self.requests: list[Request] = []
+        self.takers: list[Taker] = []  # for other processes of the broker
 
 
 class Listings:
@@ -48,15 +50,26 @@ class Listings:
         request.session.link.pause(PAUSE_LISTING)
         return True
 
+    def collect(self, name: bytes, take: Taker) -> bool:
+        """The same for another process of the broker: ``take`` is given the content of the answer."""
+        listing = self.open.get(name)
+        if listing is None:
+            rows = self._rows(name)
+            if rows is None:
+                return False
+            listing = self.open[name] = Listing(rows)
+        listing.takers.append(take)
+        return True
+
     def _rows(self, name: bytes) -> "Iterator[Row] | None":
         """The rows of a long list; None if it is short or not a list."""
         broker = self._broker
         if name == b"polydomo.services" and len(broker.services) > LISTING_ROWS:
             return (builtin_services.service_row(broker, service) for service in list(broker.services.values()))
         if name == b"polydomo.workers" and len(broker.workers) > LISTING_ROWS:
-            return (builtin_services.worker_row(broker, worker) for worker in list(broker.workers))
+            return (builtin_services.worker_row(broker, worker) for worker in builtin_services.workers(broker))
         if name == b"polydomo.clients" and len(broker.sessions) > LISTING_ROWS:
-            peers = [session for session in broker.sessions if not session.worker_count and not session.is_internal]
+            peers = builtin_services.clients(broker)
             return (builtin_services.client_row(broker, session) for session in peers)
         return None
 
@@ -74,7 +87,10 @@ class Listings:
                 return
 
     def _send(self, listing: Listing) -> None:
-        answer = frame(f"[{', '.join(listing.done)}]".encode(), False)  # one object shared by all clients
+        content = f"[{', '.join(listing.done)}]".encode()
+        for take in listing.takers:
+            take(content)
+        answer = frame(content, False)  # one object shared by all clients
         for request in listing.requests:
             session = request.session
             if not session.disconnected:

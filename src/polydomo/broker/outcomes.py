@@ -53,10 +53,10 @@ def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
         try:
             service.new_durations[session.counted_as].append(broker.now - request.accepted)
         except KeyError:
-            broker.monitor.tally(service, session.protocol).fresh.append(broker.now - request.accepted)
+            broker.monitor.tally(service, session.counted_as).fresh.append(broker.now - request.accepted)
     else:
         service.failed += 1
-        broker.monitor.tally(service, session.protocol).fail(outcome)
+        broker.monitor.tally(service, session.counted_as).fail(outcome)
     if broker.records_requests:
         broker.recorder.ended(request)
     if broker.ended_requests is not None:

@@ -10,7 +10,7 @@ from polydomo.broker.last_values import LastValues
 from polydomo.broker.log_records import LogRecord, LogRecords
 from polydomo.broker.subscriptions import Subscriptions
 from polydomo.broker.tokens import number_of
-from polydomo.limits import MAX_LISTED, WORK_PUBLISH, WORK_RECORD, WORK_SUBSCRIBE
+from polydomo.limits import MAX_LISTED, MAX_PROCESSES, PROCESS_NUMBERS, WORK_PUBLISH, WORK_RECORD, WORK_SUBSCRIBE
 from polydomo.protocols.model import Publication
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, flat, frame, head
@@ -45,6 +45,8 @@ class Publishing:
             if record is None:
                 return 0
             session.link.charge(WORK_RECORD + (record.size >> 6))
+            if not session.is_sibling and self._passed_on(topic, record, body):
+                return 0
             self._name_request(record)
             return self._announce_log_record(session, topic, record)
         if broker.records_messages:
@@ -52,6 +54,17 @@ class Publishing:
         reached = self.announce(topic, body)
         session.link.charge(WORK_PUBLISH + reached)
         return reached
+
+    def _passed_on(self, topic: bytes, record: LogRecord, body: Body) -> bool:
+        """Whether the record belongs to a request of another process of this broker, which gets it instead."""
+        siblings = self._broker.siblings
+        if siblings.count == 1 or not record.attempt or record.request_id:
+            return False
+        owner = siblings.owner_of(number_of(record.attempt.encode(), PROCESS_NUMBERS * MAX_PROCESSES))
+        if owner is None:
+            return False
+        owner.session.send_to_sibling(b"LOG", [topic, flat(body)])
+        return True
 
     def relay(self, session: Session, topic: bytes, body: Body, origin: bytes, number: int) -> None:
         """Handles a message that was published at another broker."""
@@ -110,7 +123,8 @@ class Publishing:
     ) -> int:
         """Log records are kept in a separate ring, not as last values."""
         self.log_records.add(record)
-        self._broker.recorder.log_record(session, record)
+        if via is None or not via.is_sibling:  # else the journal of the broker has it
+            self._broker.recorder.log_record(session, record)
         return self.announce(topic, frame(record.content, False), False, origin, number, via)
 
     def announce(
@@ -134,9 +148,9 @@ class Publishing:
             values.clear(topic)
         subscribers = self.subscriptions.match(topic)
         for subscriber in subscribers:
-            if subscriber is not via and not (
-                subscriber.catching_up and kept and values.catching_up[subscriber].expects(topic)
-            ):
+            if via is not None and (subscriber is via or (via.is_sibling and subscriber.is_sibling)):
+                continue  # the processes of a broker are all joined to each other: the publisher's own has sent it
+            if not (subscriber.catching_up and kept and values.catching_up[subscriber].expects(topic)):
                 subscriber.send_publication(publication)
         return len(subscribers)
 

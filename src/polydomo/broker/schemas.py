@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 class Schemas:
     """Schemas by service. A worker's schema is valid while a worker offers the service; one from settings is always valid."""
 
-    __slots__ = ("_broker", "_learned", "_sizes", "declared")
+    __slots__ = ("_broker", "_learned", "_said", "_sizes", "declared")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.declared: dict[bytes, ServiceSchema] = {}
         self._learned: dict[bytes, ServiceSchema] = {}
         self._sizes: dict[bytes, int] = {}
+        self._said: dict[bytes, bytes] = {}  # the message that a schema came in
 
     def declare(self, descriptions: "dict[str, str]") -> None:
         """Adds services described in the settings."""
@@ -65,10 +66,16 @@ class Schemas:
                     pass
         return found
 
+    def rows(self) -> "list[bytes]":
+        """What workers said, as they said it."""
+        self._forget_unused()
+        return list(self._said.values())
+
     def _forget_unused(self) -> None:
         for name in [name for name in self._learned if not self._broker.has_worker(name)]:
             del self._learned[name]
             del self._sizes[name]
+            self._said.pop(name, None)
 
     # --- polydomo.schema
 
@@ -89,6 +96,7 @@ class Schemas:
             if not self._broker.access.may(session, OFFER, name):
                 raise ValueError(self._broker.refusal)
             self.learn(name.encode(), row.get("schema"), len(asked))
+            self._said[name.encode()] = asked
             answer = {"service": name, "registered": True}
         except (ValueError, RecursionError) as error:
             answer = {"registered": False, "reason": str(error)}

@@ -37,6 +37,7 @@ def forget_unused(broker: "Broker", service: Service) -> None:
     ):
         deadlines.unwatch_service(broker, service)
         del broker.services[service.name]
+        broker.siblings.forget(service)
         broker.monitor.service_forgotten(service)
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.broker import catalog_changes, deadlines, liveness
+from polydomo.broker.siblings import Expiry, Siblings
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
@@ -67,5 +68,8 @@ def _timer_due(broker: "Broker", key: int, item: object) -> None:
     elif isinstance(item, Service):
         if item.timer == key:
             deadlines.service_due(broker, item)
-    elif isinstance(item, Alarm) and not item.session.disconnected:
-        item.session.on_timer(item.key)
+    elif isinstance(item, Alarm):
+        if not item.session.disconnected:
+            item.session.on_timer(item.key)
+    elif isinstance(item, Siblings | Expiry):
+        item.on_timer()

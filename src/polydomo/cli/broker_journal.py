@@ -19,6 +19,7 @@ from polydomo.errors import PolydomoError, SettingError
 from polydomo.limits import JOURNAL_BODY, JOURNAL_TICK, STORY_LOOK, STORY_TIME
 from polydomo.server import logs
 from polydomo.server.event_log import EventLog
+from polydomo.server.processes import Plan
 from polydomo.server.resources import REMEDIES
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import DEFAULT, Settings
@@ -120,10 +121,10 @@ class BrokerJournal:
 
 
 @contextmanager
-def open_journal(settings: Settings) -> Iterator[BrokerJournal]:
+def open_journal(settings: Settings, plan: Plan | None = None) -> Iterator[BrokerJournal]:
     """Opens the journal that the settings ask for. Raises SettingError if it was set explicitly and cannot be opened."""
     bodies = frozenset(encoded(name) for name in settings.journal.bodies)
-    kept = BrokerJournal(_open(settings, bodies), bodies)
+    kept = BrokerJournal(_open(settings, bodies, plan if plan is not None else Plan()), bodies)
     try:
         yield kept
     finally:
@@ -131,7 +132,7 @@ def open_journal(settings: Settings) -> Iterator[BrokerJournal]:
             kept.journal.stop("the broker ended early")
 
 
-def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | NoJournal | None":
+def _open(settings: Settings, bodies: frozenset[bytes], plan: Plan) -> "Journal | NoJournal | None":
     wanted = settings.journal
     if wanted.level == "off" and not any(level != "off" for level in wanted.services.values()):
         return None
@@ -150,7 +151,7 @@ def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | NoJournal 
         return Journal(
             Path(settings.data) / "journal",
             Levels(wanted.level, {encoded(name): level for name, level in wanted.services.items()}),
-            wanted.name or f"{socket.gethostname()}:{settings.listeners()[0].address.port}",
+            broker_name(settings, plan),
             time.time() - time.monotonic(),
             EventLog(),
             Bounds(
@@ -164,11 +165,19 @@ def _open(settings: Settings, bodies: frozenset[bytes]) -> "Journal | NoJournal 
             bodies,
             settings.attempts,
             wanted.trace_parts,
+            plan.index,
+            plan.count,
         )
     except SettingError as error:
         if asked != DEFAULT:
             raise
         return NoJournal(logging.WARNING, str(error))  # a second broker in the same directory runs without a journal
+
+
+def broker_name(settings: Settings, plan: Plan) -> str:
+    """In the journal. Each process of a broker has a name of its own, since each has its own runs."""
+    name = settings.journal.name or f"{socket.gethostname()}:{settings.listeners()[0].address.port}"
+    return f"{name}#{plan.index}" if plan.index else name
 
 
 def encoded(name: str) -> bytes:

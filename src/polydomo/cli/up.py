@@ -72,6 +72,10 @@ def up(
             metavar="[HOST:PORT]", help="Broadcast the broker's address over UDP every second, for `polydomo discover`."
         ),
     ] = None,
+    processes: Annotated[
+        str | None,
+        typer.Option(metavar="N|auto", help="Broker processes, each on its own core.  [default: 1]"),
+    ] = None,
     grace: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="On SIGTERM, time for requests in flight to finish.  [default: 10s]"),
@@ -92,6 +96,7 @@ def up(
     - `polydomo up --beacon`: broadcasts the address over UDP; `--beacon HOST:PORT` sends it to that address
     - `polydomo up --bridge tcp://other.example:5246`
     - `polydomo up --listen tcp://0.0.0.0:5246 --access access.toml`
+    - `polydomo up --processes auto`: one process for each core
     """
     from polydomo.server import resources
 
@@ -99,7 +104,8 @@ def up(
     resources.need_files()  # check before loading or creating anything, so that a failed start leaves nothing half done
     from polydomo.cli import broker_journal, flags
     from polydomo.server import logs
-    from polydomo.server.server import BrokerServer, prepare_data
+    from polydomo.server.server import BrokerServer
+    from polydomo.server.starting import prepare_data
 
     settings = flags.load(
         config,
@@ -112,6 +118,7 @@ def up(
             "log_json": log_json or None,
             "log_level": log_level,
             "grace": grace,
+            "processes": processes,
             "dbp.beacon": beacon,
             "journal.level": journal,
         },
@@ -120,6 +127,12 @@ def up(
     logs.setup(settings.log_json, settings.log_level)
     os.umask(0o077)  # files that the broker creates may contain request bodies: only its own user may read them
     prepare_data(settings.data)
+    count = process_count(settings)
+    if count > 1:
+        from polydomo.cli import supervisor
+
+        supervisor.run(settings, count)
+        return
     stage = Stage()
     try:
         with broker_journal.open_journal(settings) as kept:
@@ -134,6 +147,16 @@ def up(
                 memo.close()
     except (OSError, MemoryError) as error:
         raise SettingError(f"the broker cannot {stage.name}: {resources.remedy(error)}") from None
+
+
+def process_count(settings: "Settings") -> int:
+    """``auto`` is the number of cores that this process may use."""
+    from polydomo.limits import MAX_PROCESSES
+
+    if settings.processes:
+        return settings.processes
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MAX_PROCESSES)
 
 
 def open_memo(settings: "Settings") -> "MemoStore":

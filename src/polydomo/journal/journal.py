@@ -40,18 +40,23 @@ class Journal:
         bodies: frozenset[bytes] = frozenset(),
         attempts: int = limits.ATTEMPTS,
         trace_parts: bool = False,
+        process: int = 0,
+        processes: int = 1,
     ) -> None:
         self.directory = directory.absolute()
+        self._process = process  # of a broker that has several
         try:
-            self._lock = runs.lock(self.directory)
-            self._dead = runs.recover(self.directory)
+            self._lock = runs.lock(self.directory, process)
+            self._dead = runs.recover(self.directory, process, processes)
             run = secrets.randbits(RUN_BITS) or 1
-            self._file = runs.RunFile(self.directory, run)
+            self._file = runs.RunFile(self.directory, run, process)
         except OSError as error:
             raise SettingError(f"data: cannot keep a journal in {self.directory}: {error.strerror or error}") from None
         self.run = Run(name, run, wall, attempts, limits.JOURNAL_BODY if bodies else 0)
         self.recorder = JournalRecorder(self.run, levels, inner, self._file.mark, bodies, trace_parts)
         self.writer = Writer(self.directory, self.recorder, self._file, bounds if bounds is not None else Bounds())
+        self.writer.process = process
+        self.writer.processes = processes
         self._told_dropped = 0
         self._flushed = 0.0
         self._handed = 0.0
@@ -91,7 +96,7 @@ class Journal:
         now = time.monotonic()
         if now >= self._looked + limits.JOURNAL_LOOK:
             self._looked = now
-            if not runs.holds(self._lock, self.directory):
+            if not runs.holds(self._lock, self.directory, self._process):
                 self._make_again()
         if not self._file.kept and self._file.keep():
             recorder.count_in(self._file.mark)
@@ -127,7 +132,7 @@ class Journal:
         say(LOG, logging.ERROR, "the journal's directory has vanished and is made again", directory=str(self.directory))
         safe = self.writer.closed
         try:
-            lock = runs.lock(self.directory)
+            lock = runs.lock(self.directory, self._process)
             os.close(self._lock)
             self._lock = lock
             if self._file.keep():

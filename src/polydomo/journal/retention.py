@@ -74,11 +74,20 @@ class Kept:
     """The segments on disk, oldest first, and how much they are."""
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._batches: dict[Key, list[tuple[Segment, int]]] = {}  # files and their sizes
         self.bytes = 0
-        known = segments(directory)
-        modified = {segment.path: segment.path.stat().st_mtime_ns for segment in known}
-        self.add(sorted(known, key=lambda segment: (segment.hour, modified[segment.path])))
+        self.list_again()
+
+    def list_again(self) -> None:
+        """Reads the directory: other processes of the broker write there, too."""
+        self._batches = {}
+        self.bytes = 0
+        modified: dict[Segment, int] = {}
+        for segment in segments(self._directory):
+            with contextlib.suppress(FileNotFoundError):  # another process has merged it
+                modified[segment] = segment.path.stat().st_mtime_ns
+        self.add(sorted(modified, key=lambda segment: (segment.hour, modified[segment])))
 
     @property
     def newest(self) -> "float | None":
@@ -90,7 +99,10 @@ class Kept:
 
     def add(self, found: list[Segment]) -> None:
         for segment in found:
-            size = segment.path.stat().st_size
+            try:
+                size = segment.path.stat().st_size
+            except FileNotFoundError:  # another process has merged it
+                continue
             self._batches.setdefault((segment.hour, segment.run, segment.first), []).append((segment, size))
             self.bytes += size
 

@@ -1,5 +1,8 @@
 """Run files: for each run a small memory-mapped file with its last sequence number, and what the next start does with it.
 
+The processes of one broker (``polydomo up --processes``) write to one journal. Process 0 keeps its run file and its lock in ``.runs``, each
+other one in ``.runs/pN``. Each cleans up after its own earlier runs; process 0 also after processes that there are no longer.
+
 A killed process loses the rows that it had not written, but not what it stored in mapped memory. So the next start
 knows exactly which rows are lost: those after the last one in a closed segment, up to the last one that was counted. A
 run's file is removed only after a row that states the loss is on disk.
@@ -9,6 +12,7 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,8 +49,8 @@ class RunFile:
 
     kept = False  # it is on disk. Until then no segment is published, so that every loss can be stated
 
-    def __init__(self, directory: Path, run: int) -> None:
-        self.path = directory / RUNS / run_name(run)
+    def __init__(self, directory: Path, run: int, process: int = 0) -> None:
+        self.path = place(directory, process) / run_name(run)
         self._use(mmap.mmap(-1, _SIZE))
         self._view[_RUN] = run
         self._view[_MAGIC] = _VALUE
@@ -102,10 +106,15 @@ class Dead(NamedTuple):
         return self.last - self.first + 1
 
 
-def lock(directory: Path) -> int:
-    """Locks the journal for this process. Raises SettingError if another process has the lock."""
-    (directory / RUNS).mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(directory / RUNS / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+def place(directory: Path, process: int) -> Path:
+    """Where this process of the broker keeps its run file and its lock."""
+    return directory / RUNS / f"p{process}" if process else directory / RUNS
+
+
+def lock(directory: Path, process: int = 0) -> int:
+    """Locks the journal for this process of a broker. Raises SettingError if another program has the lock."""
+    place(directory, process).mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(place(directory, process) / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -116,10 +125,10 @@ def lock(directory: Path) -> int:
     return handle
 
 
-def holds(handle: int, directory: Path) -> bool:
+def holds(handle: int, directory: Path, process: int = 0) -> bool:
     """Whether the lock that this process holds is still the one in the directory: False once someone has removed that."""
     try:
-        there = os.stat(directory / RUNS / "lock")
+        there = os.stat(place(directory, process) / "lock")
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
@@ -128,11 +137,19 @@ def holds(handle: int, directory: Path) -> bool:
     return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
 
-def recover(directory: Path) -> list[Dead]:
-    """Cleans up after earlier runs: finishes publishing, removes torn files. Returns the runs, oldest first, with what each lost."""
+def recover(directory: Path, process: int = 0, processes: int = 1) -> list[Dead]:
+    """Cleans up after earlier runs of this process: finishes publishing, removes torn files. Returns the runs, oldest first, with what each
+    lost."""
     found = []
-    publish_rest(directory)
-    paths = [path for path in (directory / RUNS).iterdir() if path.name != "lock"]
+    paths = _run_files(place(directory, process))
+    others: list[Path] = []  # of processes that may run now
+    if not process:
+        for number, folder in _folders(directory):
+            (others if number < processes else paths).extend(_run_files(folder))
+    if process:
+        publish_rest(directory, only={path.name for path in paths})
+    else:
+        publish_rest(directory, without={path.name for path in others})
     for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns):
         content = path.read_bytes()
         words = [int.from_bytes(content[i : i + 8], "little") for i in range(0, len(content) - 7, 8)]
@@ -146,12 +163,29 @@ def recover(directory: Path) -> list[Dead]:
     return found
 
 
-def publish_rest(directory: Path) -> None:
+def _run_files(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name != "lock" and path.is_file()]
+
+
+def _folders(directory: Path) -> list[tuple[int, Path]]:
+    """Of processes other than 0, by number."""
+    found = (directory / RUNS).glob("p*")
+    return sorted((int(path.name[1:]), path) for path in found if path.name[1:].isdigit() and path.is_dir())
+
+
+def publish_rest(
+    directory: Path, only: "Collection[str] | None" = None, without: "Collection[str]" = frozenset()
+) -> None:
     """The files of a batch are all complete before the first of them is published: if one is published, the others follow.
 
-    This holds for a batch of new rows and for a batch of merged segments. Only the process that has the lock may call it.
+    This holds for a batch of new rows and for a batch of merged segments. Only the process that has the lock may call it. ``only`` and
+    ``without`` name runs: those of another process of the broker are left to that process.
     """
-    hidden = all_segments(directory, hidden=True)
+    hidden = [
+        segment
+        for segment in all_segments(directory, hidden=True)
+        if (name := run_name(segment.run)) not in without and (only is None or name in only)
+    ]
     published = {(segment.run, *segment.range) for segment in all_segments(directory)} if hidden else set()
     for segment in hidden:
         if (segment.run, *segment.range) in published:

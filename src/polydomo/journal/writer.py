@@ -42,6 +42,9 @@ class Writer(threading.Thread):
         self.trouble = ""  # why nothing can be written at present
         self.earlier: list[int] = []  # runs before this one, whose segments may be merged
         self.covered: list[Path] = []  # files of earlier runs, removed once the row that states their losses is on disk
+        self.process = 0  # of a broker that has several, which write to one directory ...
+        self.processes = 1
+        self._listed = time.monotonic()  # when the directory was last read
         self._batch: Batch | None = None  # rows for the next segment
         self._wake = threading.Event()
         self._flush = False
@@ -199,6 +202,11 @@ class Writer(threading.Thread):
 
     def _sweep(self) -> None:
         """Removes what is past the journal's bounds, and says so."""
+        if self.process:
+            return  # process 0 does it for all
+        if self.processes > 1 and time.monotonic() >= self._listed + limits.JOURNAL_LIST and not self._merger.pending:
+            self._listed = time.monotonic()
+            self._kept.list_again()
         now = self._clock.read(time.time(), time.monotonic())
         if self._clock.doubted and not self._doubted:
             say(

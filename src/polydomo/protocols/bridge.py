@@ -27,6 +27,7 @@ from polydomo.limits import (
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Path, Publication, Worker
 from polydomo.protocols.request import DONE, Request
+from polydomo.protocols.roles import SIBLING
 from polydomo.protocols.session import Session
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import MORE, Body, bounds, cut, frame, join, more
@@ -71,9 +72,12 @@ class BridgeSession(Session):
     windowed = True
     is_bridge = True
 
-    def __init__(self, broker: BrokerApi, link: Link, caller: bool = False) -> None:
+    def __init__(self, broker: BrokerApi, link: Link, caller: bool = False, sibling: bool = False) -> None:
         super().__init__(broker, link)
         self.caller = caller  # we made the connection: our HELLO comes first
+        if sibling:
+            self.is_sibling = True
+            self.counted_as = "process"
         self.peer_identity = b""  # the other broker's identity, once it has said HELLO
         self.worker: Worker | None = None
         self.open: dict[bytes, Request] = {}  # the other side's requests, by their ids
@@ -88,7 +92,7 @@ class BridgeSession(Session):
 
     def on_open(self) -> None:
         if self.caller:
-            self._hello(list(self.broker.tuning.bridge_topics))
+            self._hello(self._topics())
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         try:
@@ -142,12 +146,19 @@ class BridgeSession(Session):
                 broker.bridge_offers(worker, rest[0], path)
         elif word == b"RETRACT" and len(rest) == 1:
             broker.bridge_offers(worker, rest[0], ())
-        else:
+        elif not self.is_sibling or not broker.sibling_message(worker, word, rest):
             raise ProtocolViolation(f"{word[:MAX_WORD]!r} with {len(rest)} frames")
+
+    def _topics(self) -> "list[bytes]":
+        """Prefixes of topics that cross. Between the processes of one broker, all do."""
+        return [b""] if self.is_sibling else list(self.broker.tuning.bridge_topics)
 
     def _on_hello(self, rest: "list[bytes]") -> None:
         accept = self.broker.tuning.bridge_accept
-        if not self.caller and (accept == "none" or (accept == "local" and not self.link.local)):
+        if self.role is SIBLING:
+            self.is_sibling = True
+            self.counted_as = "process"
+        elif not self.caller and (accept == "none" or (accept == "local" and not self.link.local)):
             self.link.close(CloseCause.REFUSED, f"no bridges are accepted at this listener (bridge.accept is {accept})")
             return
         if len(rest) < 3 or not is_identity(rest[0]) or not _is_number(rest[1], 9) or not _is_number(rest[2], 18):
@@ -158,7 +169,7 @@ class BridgeSession(Session):
         self.peer_identity = rest[0]
         self.peer_bytes = int(rest[2])
         if not self.caller:  # what either side names crosses both ways
-            mine = [prefix for prefix in self.broker.tuning.bridge_topics if prefix not in wanted]
+            mine = [prefix for prefix in self._topics() if prefix not in wanted]
             wanted = wanted + mine
             self._hello(wanted)
         self.worker = self.broker.open_bridge(self, self.peer_identity, min(int(rest[1]), MAX_OUTSTANDING))
@@ -259,6 +270,9 @@ class BridgeSession(Session):
         journey = request.ref
         assert isinstance(journey, BridgedRequest)
         return journey.path
+
+    def send_to_sibling(self, word: bytes, rest: "list[bytes]") -> None:
+        self._say(word, rest)
 
     def has_room(self) -> bool:
         """Whether the other side takes one more request of ours, be it larger than what is left: else large ones might never go."""

@@ -216,6 +216,10 @@ class BrokerApi:
         """The other broker ended the request without a reply. If it only could not accept it, the request is requeued."""
         raise NotImplementedError
 
+    def sibling_message(self, worker: Worker, word: bytes, rest: "list[bytes]") -> bool:
+        """A message that only the processes of one broker exchange. False if there is no such message."""
+        return False
+
     def record_route(self, request: Request, route: "list[str]") -> None:
         """A reply came over a bridge: the brokers that the request passed, the nearest first, each with the request's name there."""
         raise NotImplementedError

@@ -1,5 +1,7 @@
 """Which protocol a peer speaks: decided by its socket type and its first message, never by the port."""
 
+from collections.abc import Callable
+
 from polydomo.errors import ProtocolViolation
 from polydomo.native import mypyc_attr
 from polydomo.protocols import registry
@@ -11,14 +13,29 @@ from polydomo.wire.frames import join, split
 from polydomo.wire.link import Handler, Link
 from polydomo.wire.zmtp import ZmtpLink
 
+SCHEDULES = (b"SCHEDULE", b"UNSCHEDULE")
+
+Divert = Callable[[Protocol, bytes], bool]  # True: the connection is taken elsewhere, with its first message
+
+
+def belongs_to_first(protocol: Protocol, message: bytes) -> bool:
+    """Whether a connection that begins with this message needs process 0."""
+    if protocol.name == "dbp":
+        return True
+    if protocol.name == "emqp":
+        frames = split(message)
+        return len(frames) > 2 and (frames[2] in SCHEDULES or (frames[2] == b"INFORM" and b"scheduler" in frames[3:]))
+    return False
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Detector(Handler):
     """The handler of a connection until its protocol is known."""
 
-    def __init__(self, broker: BrokerApi, role: Role = SHARED) -> None:
+    def __init__(self, broker: BrokerApi, role: Role = SHARED, divert: Divert | None = None) -> None:
         self.broker = broker
         self.role = role  # of the listener
+        self.divert = divert
         self.link: Link | None = None
 
     def attach(self, link: Link) -> None:
@@ -36,6 +53,8 @@ class Detector(Handler):
         assert link is not None
         protocol = registry.for_message(self.broker.tuning, data, start)
         if protocol is not None:
+            if self.divert is not None and self.divert(protocol, data[start:end]):
+                return
             if self._become(protocol):
                 link.handler.on_message(data, start, end)
             return

@@ -20,6 +20,7 @@ class Role:
 
 
 SHARED = Role("")
+SIBLING = Role("processes", ("bridge",))  # the internal listener for the other processes of the same broker
 
 ROLES = {
     role.name: role

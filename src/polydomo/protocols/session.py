@@ -37,6 +37,7 @@ class Session(Handler):
     is_internal = False  # the broker's own client, which runs jobs
     runs_memoised = False  # its requests for memoised services are run: they are those of the memoiser itself
     is_bridge = False  # the peer is another broker: the methods of the last group are implemented
+    is_sibling = False  # ... another process of this broker (``broker/siblings.py``)
 
     principal = ""  # who the peer proved to be; empty without access control, and then nothing is checked
 
@@ -178,6 +179,10 @@ class Session(Handler):
 
     def has_room(self) -> bool:
         """Whether the other broker accepts one more request."""
+        raise NotImplementedError
+
+    def send_to_sibling(self, word: bytes, rest: "list[bytes]") -> None:
+        """A message of ``broker/siblings.py``, if ``is_sibling``."""
         raise NotImplementedError
 
     def path_of(self, request: Request) -> Path:

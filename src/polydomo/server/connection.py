@@ -2,17 +2,19 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import CLOSE_TIME, UNSENT_NOTICE
-from polydomo.protocols.detect import Detector
+from polydomo.protocols.detect import Detector, belongs_to_first
 from polydomo.protocols.http_session import HttpSession
-from polydomo.protocols.roles import SHARED, Role
+from polydomo.protocols.registry import Protocol
+from polydomo.protocols.roles import SHARED, SIBLING, Role
 from polydomo.server import logs
-from polydomo.server.access import Identity
+from polydomo.server.access import Identity, peer_uid
 from polydomo.server.logs import say, trouble
 from polydomo.tls import TlsBytes
 from polydomo.wire.address import is_loopback, parse_url
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
 LOG = logs.get("server")
+
+NOT_HANDED_OVER = ProtocolViolation(
+    "with several processes, DBP and eMQP's schedules are served by process 0, and this connection was authenticated by another; "
+    "use dbp.listen, or run one process"
+)
 
 NO_TLS = b"\x15\x03\x03\x00\x02\x02\x46"  # a fatal alert: protocol_version
 
@@ -47,6 +54,7 @@ class Connection(asyncio.Protocol):
     principal = ""  # the principal whose connection count includes it
     watched = -1  # file descriptor, while the server watches it for closing
     _first = b""
+    _early: bytearray | None = None  # what came before the protocol was known, while that may mean another process
 
     def __init__(self, server: "BrokerServer", ipc: bool, role: Role = SHARED, local: bool = True) -> None:
         self.server = server
@@ -67,11 +75,20 @@ class Connection(asyncio.Protocol):
         # From here on the transport reports its buffer, so that unsent bytes are counted.
         self.transport.set_write_buffer_limits(high=UNSENT_NOTICE, low=UNSENT_NOTICE // 4)
         access = self.server.access
-        if access is not None and not self.outgoing:
+        if self.role is SIBLING:
+            self._check_sibling()
+        elif access is not None and not self.outgoing:
             private = self.ipc or is_private(self.peer)
             self.identity = Identity(access, private, self.server.bounds.max_frame)
             if self.ipc:
                 self.identity.by_socket(transport.get_extra_info("socket"))
+        if self._can_be_handed_over():
+            self._early = bytearray()
+
+    def _check_sibling(self) -> None:
+        """Only a process of the same user may be another process of this broker."""
+        if peer_uid(self.transport.get_extra_info("socket")) not in (None, os.getuid()):
+            self._turn_away("another user cannot join the processes of this broker", b"")
 
     def data_received(self, data: bytes) -> None:
         server = self.server
@@ -90,11 +107,16 @@ class Connection(asyncio.Protocol):
 
     def _shake(self, data: bytes) -> None:
         """Receives bytes until the handshake is complete."""
+        if self._early is not None:
+            self._early += data
         if self.link is None:
             self._sniff(self._first + data)
         else:
             self.link.receive(data)
         if self.link is not None and self.link.open:
+            if self._early is not None and isinstance(self.link.handler, Detector):
+                return  # its first message may show that it belongs to another process
+            self._early = None
             if self.tls is None:
                 self._take = self.link.receive
             else:
@@ -167,7 +189,7 @@ class Connection(asyncio.Protocol):
         if server.health.leaving and data[0] in (0xFF, 0x00):
             self._turn_away("the broker is shutting down", b"", logging.DEBUG)
         elif data[0] == 0xFF:
-            detector = Detector(server.broker, self.role)
+            detector = Detector(server.broker, self.role, self._divert if self._can_be_handed_over() else None)
             select = self.identity.select if self.identity is not None else None
             self._speak(ZmtpLink(server.hub, detector, self.peer, bounds=server.bounds, select=select), detector, data)
         elif data[:4] == b"\x00SP\x00":
@@ -177,6 +199,8 @@ class Connection(asyncio.Protocol):
                 self._speak(link, detector, data)
         elif len(data) < 4 and (data == b"\x00SP\x00"[: len(data)] or data[0] == 0x16 or data[:1].isalpha()):
             self._first = data
+        elif self.role is SHARED and self._can_be_handed_over() and (data[:4] in BEGINNINGS or data[:2] == b"\x16\x03"):
+            self._hand_over(data)
         elif data[:4] in BEGINNINGS and self.role is SHARED:
             self._speak_http(HttpLink(server.hub, self.peer, max_message=server.bounds.max_message), data)
         elif data[:2] == b"\x16\x03" and self.tls is None:
@@ -190,6 +214,33 @@ class Connection(asyncio.Protocol):
             self._decrypt(data)
         else:
             self._turn_away(f"unknown protocol (expected ZMTP, SP or HTTP): first bytes {data[:8].hex(' ')}", b"")
+
+    # --- to process 0 of a broker with several processes (``server/handover.py``)
+
+    def _can_be_handed_over(self) -> bool:
+        processes = self.server.processes
+        return processes is not None and processes.handover is not None and self.role is not SIBLING
+
+    def _divert(self, protocol: Protocol, message: bytes) -> bool:
+        """The protocol is known: whether the connection belongs to process 0."""
+        link = self.link
+        if self._early is None:
+            return True  # it has been handed over, with this message
+        if link is None or not belongs_to_first(protocol, message):
+            return False
+        if self.identity is not None or self.tls is not None:
+            link.violation(NOT_HANDED_OVER)
+        else:
+            self._hand_over(bytes(self._early), sum(map(len, link.out)))
+        return True
+
+    def _hand_over(self, data: bytes, unsent: int = -1) -> None:
+        processes = self.server.processes
+        assert processes is not None and processes.handover is not None
+        self._early = None
+        if self.link is not None:
+            self.link.out.clear()
+        processes.handover.give(self, data, unsent)
 
     def _identified(self, link: Link) -> bool:
         """Authenticates a peer whose protocol has no handshake: by TLS or by its socket; otherwise rejects it."""
@@ -249,7 +300,7 @@ class Connection(asyncio.Protocol):
         elif bool(link.pauses) == self.reading:
             self._set_reading(not link.pauses)
         elif link.pauses & ~PAUSE_SHARE_USED and self.watched < 0 and not transport.is_closing():
-            self.server.watch(self)
+            self._watch()
 
     def _close(self, link: Link, reason: CloseReason) -> None:
         if self in self.server.closing:
@@ -279,13 +330,17 @@ class Connection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if reading:
-            if self.watched >= 0:
-                self.server.unwatch(self)
+            if self.watched >= 0 and self.server.hang_ups is not None:
+                self.server.hang_ups.unwatch(self)
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
             if self.link is not None and self.link.pauses & ~PAUSE_SHARE_USED:
-                self.server.watch(self)  # one that only waits for its turn is read again soon, so do not watch it
+                self._watch()  # one that only waits for its turn is read again soon, so do not watch it
+
+    def _watch(self) -> None:
+        if self.server.hang_ups is not None:
+            self.server.hang_ups.watch(self)
 
     def pause_writing(self) -> None:
         """The peer reads more slowly than we write. From now on its unsent bytes are counted."""

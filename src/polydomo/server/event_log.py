@@ -26,7 +26,8 @@ class EventLog(Recorder):
     def registered(self, worker: Worker) -> None:
         session = worker.session
         if session.is_bridge:
-            say(LOG, logging.INFO, "bridge opened", **_bridge(worker, session))
+            level = logging.DEBUG if session.is_sibling else logging.INFO
+            say(LOG, level, "bridge opened", **_bridge(worker, session))
         else:
             say(LOG, logging.INFO, f"{_kind(worker)} registered", **_worker(worker))
 
@@ -36,7 +37,9 @@ class EventLog(Recorder):
         state = departure.state
         level = logging.INFO if departure is Departure.LEFT else logging.WARNING
         session = worker.session
-        if session.is_bridge:
+        if session.is_sibling:
+            say(LOG, logging.DEBUG, f"process {state}", why=why, held=len(held), **_bridge(worker, session))
+        elif session.is_bridge:
             say(LOG, level, f"bridge {state}", why=why, held=len(held), **_bridge(worker, session))
         else:
             say(LOG, level, f"{_kind(worker)} {state}", why=why, held=len(held), **_worker(worker))

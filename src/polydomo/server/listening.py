@@ -21,10 +21,10 @@ KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 class Listening:
     """The bound sockets of one address. ``address`` contains the port that the system chose."""
 
-    def __init__(self, address: Address, sockets: list[socket.socket]) -> None:
+    def __init__(self, address: Address, sockets: list[socket.socket], own_file: bool = True) -> None:
         self.address = address
         self.sockets = sockets
-        self._file = _identity(address.path) if address.kind == IPC else None
+        self._file = _identity(address.path) if address.kind == IPC and own_file else None
 
     def remove_file(self) -> None:
         """Removes the socket file, unless another process has replaced it."""
@@ -38,15 +38,16 @@ class Listening:
             sock.close()
 
 
-async def bind(address: Address) -> Listening:
-    """Binds, but does not listen yet. Raises SettingError."""
+async def bind(address: Address, shared: bool = False) -> Listening:
+    """Binds, but does not listen yet. ``shared``: other processes of this broker bind the same TCP port. Raises SettingError."""
     try:
         if address.kind == IPC:
             return Listening(address, [_bind_file(address.path)])
         host = None if address.host == "*" else address.host
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        sockets = _bind_all(list(dict.fromkeys((family, place) for family, _, _, _, place in found)), address.port)
+        places: list[Place] = list(dict.fromkeys((family, place) for family, _, _, _, place in found))
+        sockets = _bind_all(places, address.port, shared)
         return Listening(Address(address.kind, address.host, sockets[0].getsockname()[1]), sockets)
     except OSError as error:
         raise SettingError(f"cannot listen on {address}: {reason(error)}") from None
@@ -54,11 +55,11 @@ async def bind(address: Address) -> Listening:
         raise SettingError(f"cannot listen on {address}: {error}; {REMEDIES[errno.EAGAIN]}") from None
 
 
-def _bind_all(places: list[Place], port: int) -> list[socket.socket]:
+def _bind_all(places: list[Place], port: int, shared: bool) -> list[socket.socket]:
     """A name may have several addresses (``localhost`` often has two). All get the same port, even if the system chooses it."""
     for _ in range(PORT_TRIES):
         try:
-            return _bind_each(places, port)
+            return _bind_each(places, port, shared)
         except OSError as error:
             if port or error.errno != errno.EADDRINUSE:
                 raise
@@ -66,13 +67,13 @@ def _bind_all(places: list[Place], port: int) -> list[socket.socket]:
     raise taken
 
 
-def _bind_each(places: list[Place], port: int) -> list[socket.socket]:
+def _bind_each(places: list[Place], port: int, shared: bool) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     missing: OSError | None = None
     try:
         for family, place in places:
             try:
-                sockets.append(_bind_tcp(family, place, port))
+                sockets.append(_bind_tcp(family, place, port, shared))
             except OSError as error:
                 if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
                     raise
@@ -88,10 +89,12 @@ def _bind_each(places: list[Place], port: int) -> list[socket.socket]:
     return sockets
 
 
-def _bind_tcp(family: int, place: tuple[Any, ...], port: int) -> socket.socket:
+def _bind_tcp(family: int, place: tuple[Any, ...], port: int, shared: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         # TCP keepalive: the kernel detects a dead peer within about two minutes. Accepted sockets inherit this.

@@ -55,12 +55,14 @@ def uncaught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     get("server").error("%s", "internal error", extra={"fields": fields}, exc_info=context.get("exception"))
 
 
-def setup(json: bool = False, level: str = "info", stream: TextIO | None = None) -> None:
-    """Sends polydomo's logs to ``stream`` (standard error); a second call replaces the first."""
+def setup(json: bool = False, level: str = "info", stream: TextIO | None = None, process: int | None = None) -> None:
+    """Sends polydomo's logs to ``stream`` (standard error); a second call replaces the first. ``process`` is a field of every line."""
     quiet()
     handler = _LimitedHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter() if json else TextFormatter())
     root = logging.getLogger(ROOT)
+    if process is not None:
+        handler.addFilter(_Process(process))
     root.addHandler(handler)
     root.setLevel(LEVELS[level])
     root.propagate = False
@@ -167,6 +169,18 @@ class JsonFormatter(logging.Formatter):
 
 
 # --- rate limit -------------------------------------------------------------------------------------------------------
+
+
+class _Process(logging.Filter):
+    """Adds the process of a broker that has several."""
+
+    def __init__(self, process: int) -> None:
+        super().__init__()
+        self._process = process
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.fields = {"process": self._process, **getattr(record, "fields", {})}
+        return True
 
 
 class _Count:

@@ -122,12 +122,14 @@ class Call:
         what: str,
         make_session: MakeSession,
         security: "BridgeSecurity | None" = None,
+        quiet: bool = False,
     ) -> None:
         self.server = server
         self.security = security
         self.address = address
         self.socket_type = socket_type
         self.what = what  # for log messages
+        self._quiet = quiet  # its connections are logged at level debug
         self.make_session = make_session
         self._reported = False  # whether the failure has been logged; once is enough
         self._caller: Caller | None = None
@@ -140,7 +142,8 @@ class Call:
 
     def connected(self) -> None:
         self._reported = False
-        say(LOG, logging.INFO, f"connected to {self.what}", address=str(self.address))
+        level = logging.DEBUG if self._quiet else logging.INFO
+        say(LOG, level, f"connected to {self.what}", address=str(self.address))
 
     async def _keep(self) -> None:
         failures = 0
@@ -149,7 +152,8 @@ class Call:
             why = await self._once()
             if not self._reported:
                 self._reported = True
-                say(LOG, logging.WARNING, f"no connection to {self.what}", address=str(self.address), why=why)
+                level = logging.DEBUG if self._quiet else logging.WARNING
+                say(LOG, level, f"no connection to {self.what}", address=str(self.address), why=why)
             failures = 0 if time.monotonic() - began > SETTLED else failures + 1
             # random delay, so that peers that lost the same broker do not reconnect in lockstep
             await asyncio.sleep(min(BACKOFF_MOST, BACKOFF_FIRST * 2.0 ** min(failures, 16)) * random.uniform(0.5, 1.0))

@@ -3,12 +3,9 @@
 import asyncio
 import contextlib
 import logging
-import resource
+import os
 import secrets
-import select
-import socket
 import time
-from pathlib import Path
 
 from polydomo import limits
 from polydomo.broker.broker import Broker, Entropy
@@ -18,23 +15,25 @@ from polydomo.errors import SettingError
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.session import Session
-from polydomo.server import beacon, listening, logs
+from polydomo.server import beacon, listening, logs, starting
 from polydomo.server.access import AccessControl
 from polydomo.server.connection import Connection
 from polydomo.server.event_log import EventLog
 from polydomo.server.handshakes import HandshakePacer
+from polydomo.server.hang_ups import HangUps
 from polydomo.server.health import Health
 from polydomo.server.idle import IdleConnections
 from polydomo.server.job_store import JobStore, backend_of
 from polydomo.server.logs import say, trouble
 from polydomo.server.metrics import MetricsPage
 from polydomo.server.outgoing import Call, Publishers, bridge_to
-from polydomo.server.resources import MORE_FILES, open_files, remedy, shortage
+from polydomo.server.processes import Others, Plan, Processes
+from polydomo.server.resources import remedy, shortage
 from polydomo.server.settings import Settings
 from polydomo.server.site import build_site
 from polydomo.server.story import Find
 from polydomo.server.udp import Heartbeats
-from polydomo.wire.address import IPC, TCP, Address, is_loopback
+from polydomo.wire.address import IPC, is_loopback
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.extensions import Extensions
 from polydomo.wire.link import Hub, Link
@@ -60,9 +59,14 @@ class BrokerServer:
     """
 
     def __init__(
-        self, settings: Settings, recorder: Recorder | None = None, memo_store: MemoValues | None = None
+        self,
+        settings: Settings,
+        recorder: Recorder | None = None,
+        memo_store: MemoValues | None = None,
+        plan: Plan | None = None,
     ) -> None:
         self.settings = settings
+        self.plan = plan if plan is not None else Plan()  # which process of the broker this is
         self.memo_store = memo_store if memo_store is not None else MemoValues()  # in memory, unless a file is given
         bounds = settings.limits
         self.hub = Hub(Turns())
@@ -88,6 +92,7 @@ class BrokerServer:
             wall=time.time() - time.monotonic(),
         )
         self.broker.memory.hub = self.hub
+        self.broker.siblings.become(self.plan.index, self.plan.count, os.getpid())
         self.access: AccessControl | None = None
         self.pacer = HandshakePacer()
         if settings.access:
@@ -124,8 +129,8 @@ class BrokerServer:
         self._idle = asyncio.Event()  # no request is open
         self._empty = asyncio.Event()  # no connection is left
         self._short = False  # the last check found that no file can be opened
-        self._epoll: select.epoll | None = None
-        self._watched: dict[int, Connection] = {}
+        self.hang_ups: HangUps | None = None
+        self.processes: Processes | None = None  # the other processes of this broker
 
     def keep_jobs(self) -> None:
         """Opens the job store of the settings, if there is one. Called before ``start``. Raises SettingError."""
@@ -139,14 +144,12 @@ class BrokerServer:
         """Opens all listeners, or raises SettingError and opens none."""
         self.loop = asyncio.get_running_loop()
         self._memoise()
-        self._count_files()
+        starting.count_files(self)
         try:
-            if hasattr(select, "epoll"):  # opened now, because later there may be no free file descriptor
-                self._epoll = select.epoll()
-                self.loop.add_reader(self._epoll.fileno(), self._hung_up)
-            listeners = self.settings.listeners()
+            self.hang_ups = HangUps(self.loop)
+            listeners = self.plan.listeners(self.settings)
             for listener in listeners:
-                self._listening.append(await listening.bind(listener.address))
+                self._listening.append(await self.plan.bind(listener))
             for listener, bound in zip(listeners, self._listening, strict=True):
                 if listener.role is SHARED:
                     self.urls.append(str(bound.address))
@@ -158,49 +161,24 @@ class BrokerServer:
             for listener, bound in zip(listeners, self._listening, strict=True):
                 await self._listen(bound, listener.role)
             places = zip(listeners, self._listening, strict=True)
-            await self._open_datagrams([bound for listener, bound in places if listener.role.allows_protocol("dbp")])
-            self.bridges = [bridge_to(self, url) for url in self.settings.bridge.to]
+            if self.plan.index == 0:
+                routers = [bound for listener, bound in places if listener.role.allows_protocol("dbp")]
+                await starting.open_datagrams(self, routers)
+            if self.plan.index == 0:
+                self.bridges = [bridge_to(self, url) for url in self.settings.bridge.to]
+            if self.plan.count > 1:
+                self.processes = Processes(self)
+                await self.processes.start()
         except BaseException as error:
             if self.job_store is not None:
                 await self.job_store.stop()
             self._close_listeners()
-            self._close_epoll()
+            if self.hang_ups is not None:
+                self.hang_ups.close()
             if isinstance(error, (OSError, MemoryError)):
                 raise SettingError(f"the broker cannot start: {remedy(error)}") from None
             raise
         self._sweep()
-
-    async def _open_datagrams(self, routers: list[listening.Listening]) -> None:
-        """Starts the beacon, and UDP heartbeats for every listener that speaks DBP over TCP."""
-        dbp = self.settings.dbp
-        routers = [bound for bound in routers if bound.address.kind == TCP]
-        reached = [sock for bound in routers for sock in bound.sockets if sock.family == socket.AF_INET]
-        if dbp.beacon != "off" and not reached:
-            raise SettingError("dbp.beacon: needs a tcp:// listener on IPv4; add one with --listen")
-        near = all(is_loopback(bound.address) for bound in routers)
-        if dbp.udp and routers:
-            to = beacon.place(dbp.broadcast, limits.DBP_BROADCAST_LOCAL if near else limits.DBP_BROADCAST)
-            self.heartbeats = Heartbeats(self, to)
-            for bound in routers:
-                for sock in bound.sockets:
-                    await self.heartbeats.listen(sock)
-        place = beacon.place(dbp.beacon, limits.BEACON_LOCAL if near else limits.BEACON)
-        if place is not None:
-            host, port = reached[0].getsockname()
-            if near and not is_loopback(Address(TCP, place[0], place[1])):
-                say(
-                    LOG,
-                    logging.WARNING,
-                    "the beacon reaches other machines, but they cannot reach the broker",
-                    address=str(routers[0].address),
-                )
-            try:
-                self.beacon = beacon.Beacon(place, host, port, dbp.beacon_interval)
-            except OSError as error:
-                raise SettingError(
-                    f"dbp.beacon: cannot send to {place[0]}:{place[1]}: {listening.reason(error)}"
-                ) from None
-            self.beacon.start()
 
     def _memoise(self) -> None:
         memo = self.settings.memo
@@ -208,33 +186,12 @@ class BrokerServer:
             self.wake()
             self.broker.memoiser = Memoiser(self.broker, self.memo_store, memo.services, memo.versions)
 
-    def _count_files(self) -> None:
-        """Lowers the connection limit to the number of files that may be open. Raises SettingError if almost none would be left."""
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if files == resource.RLIM_INFINITY:
-            return
-        least = limits.SPARE_FILES + min(limits.LEAST_CONNECTIONS, self.max_connections)
-        if files < least:
-            raise SettingError(f"this process may open only {files} files, but a broker needs {least}: {MORE_FILES}")
-        spare = max(limits.SPARE_FILES, open_files())  # the parent process may have left files open
-        if files - spare < self.max_connections:
-            self.max_connections = max(1, files - spare)
-            asked = "limits.max_connections" in self.settings.sources or self.max_connections < limits.FEW_CONNECTIONS
-            level = logging.WARNING if asked else logging.DEBUG
-            say(
-                LOG,
-                level,
-                "the limit of open files allows fewer connections than limits.max_connections",
-                max_connections=self.max_connections,
-                open_files=files,
-            )
-
     async def _listen(self, bound: listening.Listening, role: Role) -> None:
         ipc = bound.address.kind == IPC
         local = ipc or is_loopback(bound.address)
 
         def make() -> Connection:
-            return Connection(self, ipc, role, local)
+            return self.make_connection(ipc, role, local)
 
         try:
             for sock in bound.sockets:
@@ -246,23 +203,30 @@ class BrokerServer:
         except OSError as error:  # two programs may bind a port, but only one can listen on it
             raise SettingError(f"cannot listen on {bound.address}: {listening.reason(error)}") from None
         more = {} if role is SHARED else {"role": role.name}
-        say(LOG, logging.INFO, "listening", address=str(bound.address), **more)
+        level = logging.INFO if self.plan.count == 1 else logging.DEBUG  # of several processes, the supervisor says it
+        say(LOG, level, "listening", address=str(bound.address), **more)
 
-    async def stop(self, grace: float = 0.0) -> None:
+    def make_connection(self, ipc: bool, role: Role, local: bool) -> Connection:
+        return Connection(self, ipc, role, local)
+
+    async def stop(self, grace: float = 0.0, others: Others | None = None) -> None:
         """Rejects new peers, lets requests in flight finish within ``grace`` seconds, sends DISCONNECT to workers, and closes everything.
 
         Until the requests have finished, the listeners still serve HTTP, so that a health checker sees the shutdown.
+        ``others`` are the other processes of the broker: this one serves them until all have finished.
         """
         self.health.leaving = True
-        self._close_datagrams()
+        starting.close_datagrams(self)
         self.publishers.stop()
         self.wake()
         self.broker.drain()
         end = time.monotonic() + grace
-        while self.broker.open_requests and time.monotonic() < end:
+        while self.broker.open_requests and time.monotonic() < end and others is None:
             self._idle.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), end - time.monotonic())
+        if others is not None:
+            await others.finished(lambda: not self.broker.open_requests, end)
         if self.broker.open_requests:
             say(
                 LOG,
@@ -276,6 +240,8 @@ class BrokerServer:
         self.broker.shutdown()
         for call in self.bridges:
             call.stop()
+        if self.processes is not None:
+            self.processes.stop()
         self.flush()
         if self.job_store is not None:
             await self.job_store.stop()
@@ -292,13 +258,8 @@ class BrokerServer:
             if timer is not None:
                 timer.cancel()
         self.pacer.stop()
-        self._close_epoll()
-
-    def _close_epoll(self) -> None:
-        if self._epoll is not None:
-            self.loop.remove_reader(self._epoll.fileno())
-            self._epoll.close()
-            self._epoll = None
+        if self.hang_ups is not None:
+            self.hang_ups.close()
 
     async def _emptied(self, seconds: float) -> bool:
         """Waits until every connection is closed."""
@@ -314,18 +275,10 @@ class BrokerServer:
         for server in self._servers:
             server.close()
         self._servers.clear()
-        self._close_datagrams()
+        starting.close_datagrams(self)
         for bound in self._listening:
             bound.close()
         self._listening.clear()
-
-    def _close_datagrams(self) -> None:
-        if self.beacon is not None:
-            self.beacon.stop()
-            self.beacon = None
-        if self.heartbeats is not None:
-            self.heartbeats.stop()
-            self.heartbeats = None
 
     # --- one turn of the loop -----------------------------------------------------------------------------------------------
 
@@ -546,34 +499,10 @@ class BrokerServer:
         self.shaking.pop(connection, None)
         self.closing.pop(connection, None)
         self.backed_up.pop(connection, None)
-        if connection.watched >= 0:
-            self.unwatch(connection)
+        if connection.watched >= 0 and self.hang_ups is not None:
+            self.hang_ups.unwatch(connection)
         if not self.connections:
             self._empty.set()
-
-    def watch(self, connection: Connection) -> None:
-        """Watches a paused connection for the peer closing it, with a separate epoll, since the loop does not read it."""
-        sock = connection.transport.get_extra_info("socket")
-        if sock is None or self._epoll is None or connection.watched >= 0:
-            return
-        connection.watched = sock.fileno()
-        self._epoll.register(connection.watched, select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR)
-        self._watched[connection.watched] = connection
-
-    def unwatch(self, connection: Connection) -> None:
-        number = connection.watched
-        connection.watched = -1
-        if self._watched.pop(number, None) is not None and self._epoll is not None:
-            with contextlib.suppress(OSError):
-                self._epoll.unregister(number)
-
-    def _hung_up(self) -> None:
-        assert self._epoll is not None
-        for number, _ in self._epoll.poll(0):
-            connection = self._watched.get(number)
-            if connection is not None:
-                connection.transport.abort()
-                self.unwatch(connection)
 
 
 def _due(deadlines: dict[Connection, float], now: float) -> list[Connection]:
@@ -586,16 +515,3 @@ def _due(deadlines: dict[Connection, float], now: float) -> list[Connection]:
     for connection in found:
         del deadlines[connection]
     return found
-
-
-def prepare_data(directory: str) -> Path:
-    """Creates the data directory. Raises SettingError if it is not writable."""
-    path = Path(directory)
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        probe = path / ".writable"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise SettingError(f"data: cannot write to {directory}: {listening.reason(error)}") from None
-    return path

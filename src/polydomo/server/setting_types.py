@@ -83,6 +83,21 @@ class Count(Kind[int]):
         return value
 
 
+class Processes(Count):
+    """A number of processes; ``auto``, shown for 0, is one for each core that this process may use."""
+
+    def read(self, value: object) -> int:
+        if isinstance(value, str) and value.strip().lower() == "auto":
+            return 0
+        try:
+            return super().read(value)
+        except ValueError:
+            raise ValueError(f"must be auto, or a whole number from {self.least} to {self.most}") from None
+
+    def show(self, value: int) -> str:
+        return str(value) if value else "auto"
+
+
 class Size(Kind[int]):
     """Bytes: a whole number, or a number with a unit."""
 

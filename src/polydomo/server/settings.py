@@ -39,7 +39,7 @@ from polydomo.server.setting_sections import (
     Values,
     setting,
 )
-from polydomo.server.setting_types import Choice, Count, Flag, Kind, Seconds, Size, Text, Urls
+from polydomo.server.setting_types import Choice, Count, Flag, Kind, Processes, Seconds, Size, Text, Urls
 from polydomo.wire.address import Address, is_loopback, parse_url
 
 PREFIX = "POLYDOMO_"
@@ -82,6 +82,11 @@ class Settings:
         "", Text(empty=True), "access file: which peers may connect, and their rights; empty: no access control"
     )
     insecure: bool = setting(False, Flag(), "allow listeners that other machines can reach without access control")
+    processes: int = setting(
+        1,
+        Processes(most=limits.MAX_PROCESSES),
+        "broker processes behind the one address, each on its own core; auto: one for each core",
+    )
     log_json: bool = setting(False, Flag(), "write logs as JSON lines")
     log_level: str = setting("info", Choice("debug", "info", "warning", "error"), "lowest level of messages to log")
     grace: float = setting(limits.GRACE, Seconds(least=0.0), "on SIGTERM, time for requests in flight to finish")

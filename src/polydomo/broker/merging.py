@@ -1,0 +1,195 @@
+"""Merging: the answers of several processes of one broker become one answer, of the same form.
+
+Counts add up. A service that several processes offer is one row. Times since a start are those of the process that has run longest.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+from polydomo.limits import MAX_LISTED, MONITOR_SHOWN
+
+Row = dict[str, object]
+
+MAX_OF: Final = frozenset(
+    ("uptime_us", "span_us", "oldest_wait_us", "p50_us", "p99_us", "max_us", "mean_us", "state_us", "queued_us")
+)
+FIRST_OF: Final = frozenset(("address", "time", "directory", "level"))  # process 0's, or of the one that was asked
+WORST: Final = (
+    "lost",
+    "left",
+    "late",
+    "registering",
+    "ready",
+    "busy",
+)  # a service is in the best state that it has anywhere
+
+
+def merge(name: bytes, answers: "list[bytes]") -> bytes:
+    """``answers``: of the process that was asked first. A part that cannot be read is left out."""
+    if len(answers) == 1:
+        return answers[0]
+    parts: list[object] = []
+    for answer in answers:
+        try:
+            parts.append(json.loads(answer))
+        except (ValueError, RecursionError):
+            continue
+    how = MERGED.get(name, first)
+    return json.dumps(how(parts)).encode() if parts else b"null"
+
+
+def first(parts: "list[object]") -> object:
+    return parts[0]
+
+
+def lists(parts: "list[object]") -> object:
+    return [row for part in parts if isinstance(part, list) for row in part]
+
+
+def limited(parts: "list[object]") -> object:
+    """Requests: at most as many as one process would list."""
+    found = lists(parts)
+    assert isinstance(found, list)
+    return found[:MAX_LISTED]
+
+
+def by_name(parts: "list[object]") -> object:
+    """Rows of services: one for each name."""
+    found: dict[object, list[Row]] = {}
+    for part in parts:
+        for row in part if isinstance(part, list) else ():
+            if isinstance(row, dict):
+                found.setdefault(row.get("name"), []).append(row)
+    return [rows[0] if len(rows) == 1 else service(rows) for rows in found.values()]
+
+
+def service(rows: "list[Row]") -> Row:
+    """One service as several processes see it."""
+    offered = [row for row in rows if row.get("workers")]
+    best = max(offered or rows, key=lambda row: WORST.index(str(row.get("state"))) if row.get("state") in WORST else 0)
+    merged = add(rows)
+    for key in ("state", "state_since", "cause"):
+        if key in best:
+            merged[key] = best[key]
+    own = {protocol for row in offered for protocol in _texts(row.get("protocols")) if protocol != "bridge"}
+    everything = {protocol for row in rows for protocol in _texts(row.get("protocols"))}
+    merged["protocols"] = sorted(own or everything)
+    return merged
+
+
+def _texts(value: object) -> "list[str]":
+    return [str(item) for item in value] if isinstance(value, list) else []
+
+
+def add(rows: "list[Row]") -> Row:
+    """Objects with the same keys: numbers add up, objects are merged, and of everything else the first counts."""
+    merged: Row = {}
+    for key in rows[0]:
+        values = [row[key] for row in rows if row.get(key) is not None]
+        merged[key] = _value(key, values) if values else None
+    return merged
+
+
+def _value(key: str, values: "list[object]") -> object:
+    value = values[0]
+    if key in FIRST_OF:
+        return value
+    if isinstance(value, bool):
+        return any(values)
+    if isinstance(value, (int, float)):
+        numbers = [number for number in values if isinstance(number, (int, float))]
+        return max(numbers) if key in MAX_OF else round(sum(numbers), 6)
+    if isinstance(value, dict):
+        rows = [row for row in values if isinstance(row, dict)]
+        keys = dict.fromkeys(name for row in rows for name in row)
+        return {name: _value(name, [row[name] for row in rows if row.get(name) is not None] or [None]) for name in keys}
+    if key == "started":
+        return min(str(text) for text in values)
+    return value
+
+
+def status(parts: "list[object]") -> object:
+    rows = [part for part in parts if isinstance(part, dict)]
+    merged = add(rows)
+    names: set[str] = set()
+    for row in rows:
+        names.update(_texts(row.pop("service_names", [])))
+    merged.pop("service_names", None)
+    if names:
+        merged["services"] = len(names)
+    shown = ("process", "pid", "uptime_us", "connections", "workers", "open_requests")
+    merged["processes"] = sorted(
+        ({key: row.get(key) for key in shown} for row in rows), key=lambda row: str(row["process"]).zfill(4)
+    )
+    for key in ("process", "pid"):
+        merged.pop(key, None)
+    return merged
+
+
+def figures(parts: "list[object]") -> object:
+    rows = [part for part in parts if isinstance(part, dict)]
+    merged = add(rows)
+    merged["services"] = by_name([row.get("services") for row in rows])
+    events = [event for row in rows for event in _rows(row.get("events"))]
+    merged["events"] = sorted(events, key=lambda event: str(event.get("time")))[-MONITOR_SHOWN:]
+    return merged
+
+
+def _rows(value: object) -> "list[Row]":
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def gone(parts: "list[object]") -> object:
+    rows = [part for part in parts if isinstance(part, dict)]
+    kinds = dict.fromkeys(kind for row in rows for kind in row)
+    return {kind: [item for row in rows for item in _rows(row.get(kind))] for kind in kinds}
+
+
+def journal(parts: "list[object]") -> object:
+    """Each process writes its own run; ``rows`` and ``safe`` are those of all."""
+    rows = [part for part in parts if isinstance(part, dict) and part]
+    if not rows:
+        return first(parts)
+    merged = add(rows)
+    merged["run"] = rows[0].get("run")
+    merged["runs"] = [row.get("run") for row in rows]
+    merged["trouble"] = next((row["trouble"] for row in rows if row.get("trouble")), rows[0].get("trouble"))
+    return merged
+
+
+def window(parts: "list[object]") -> object:
+    return sum(part for part in parts if isinstance(part, int))
+
+
+def orders(parts: "list[object]") -> object:
+    """Orders: what any process could do counts; the same error from all is that error."""
+    rows = [part for part in parts if isinstance(part, dict)]
+    done = [row for row in rows if "error" not in row]
+    if not done:
+        return rows[0] if rows else None
+    if "workers" in done[0]:
+        return {"workers": [worker for row in done for worker in _rows(row.get("workers"))]}
+    if "service" in done[0]:
+        merged = dict(done[0])
+        for key in ("queued", "running"):
+            merged[key] = sum(count for row in done if isinstance(count := row.get(key), int))
+        return merged
+    return done[0]
+
+
+MERGED: Final[dict[bytes, Callable[["list[object]"], object]]] = {
+    b"polydomo.status": status,
+    b"polydomo.services": by_name,
+    b"polydomo.workers": lists,
+    b"polydomo.requests": limited,
+    b"polydomo.clients": lists,
+    b"polydomo.gone": gone,
+    b"polydomo.figures": figures,
+    b"polydomo.journal": journal,
+    b"polydomo.window": window,
+    b"polydomo.pause": orders,
+    b"polydomo.resume": orders,
+    b"polydomo.drain": orders,
+    b"polydomo.withdraw": orders,
+}

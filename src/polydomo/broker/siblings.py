@@ -1,0 +1,355 @@
+"""Siblings: the other processes of one broker (``polydomo up --processes N``).
+
+Every process is a whole broker with its own connections. Each is joined to each other by a bridge (``bridging``), so services of one are
+offered to the others, and all topics cross. Three things are different between siblings, and use messages of their own:
+
+    PROCESS  index                      sent after HELLO: which process the sender is
+    SHORT    service                    requests wait here and all local workers are busy: tell me when you have room
+    ROOM     service count              that many workers of the service are free here
+    ASK      id name principal body     answer a reserved service for your own process
+    ANSWER   id content
+    LOG      topic body                 a log record that belongs to a request of the receiver
+
+**Load.** A request goes to a worker of its own process if one is free. If it has waited for ``SPILL_DELAY``, the process sends SHORT to the
+siblings that offer the service. A sibling with a free worker and an empty queue answers with ROOM, once, and as many requests cross.
+ROOM reserves nothing: a request that finds the worker busy waits in the sibling's queue like any other.
+
+**One answer.** ``polydomo.workers`` and its relatives are answered for the whole broker: the process that is asked asks the others and
+merges their parts (``merging``). What only process 0 has (jobs, the catalog) it offers to the others as services.
+
+**Shutdown.** A process that drains still accepts requests of its siblings, so that what waits in one can finish in another.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from polydomo.broker import builtin_services, dispatch, job_services, merging, queues
+from polydomo.limits import (
+    MAX_SIBLING_QUESTIONS,
+    PROCESS_NUMBERS,
+    PROCESS_WORKERS,
+    SIBLING_ANSWER,
+    SPILL_DELAY,
+    SPILL_TURN,
+)
+from polydomo.protocols.model import Service, Worker
+from polydomo.protocols.request import Request
+from polydomo.protocols.session import Session
+from polydomo.wire.frames import Body, flat, frame
+from polydomo.wire.link import PAUSE_LISTING
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+METRICS: Final = b"metrics"  # not a service: the page that the owner of the sockets renders
+LOGIN: Final = b"polydomo.login"
+SCHEMA: Final = b"polydomo.schema"
+
+Done = Callable[["list[bytes]"], None]  # is given the answers, those of this process first
+
+
+class Question:
+    """One question to other processes."""
+
+    def __init__(self, done: Done, waiting: "set[Worker]") -> None:
+        self.done = done
+        self.waiting = waiting  # bridges that have not answered yet
+        self.answers: list[bytes] = []
+        self.own = True  # this process' own part is still being built
+        self.expiry: Expiry | None = None
+        self.timer = 0
+
+
+class Siblings:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.index = 0  # of this process
+        self.count = 1  # of all
+        self.pid = 0  # of this process, for status
+        self.bridges: dict[Worker, int] = {}  # bridges to siblings, and which process is behind each; -1: not known yet
+        self.short: dict[Service, dict[Worker, None]] = {}  # requests wait; siblings that were asked for room
+        self.wanted: dict[Service, dict[Worker, None]] = {}  # siblings that asked for room here
+        self.questions: dict[int, Question] = {}
+        self.render_metrics: Callable[[], bytes] | None = None  # set by the owner of the sockets
+        self._timer = 0
+        self._newest = 0  # number of the last question
+
+    def become(self, index: int, count: int, pid: int = 0) -> None:
+        """Before the broker listens: it is process ``index`` of ``count``. Numbers of requests and workers tell the process."""
+        self.index = index
+        self.count = count
+        self.pid = pid
+        self._broker.newest_request = index * PROCESS_NUMBERS
+        self._broker.newest_worker = self._broker.newest_session = index * PROCESS_WORKERS
+
+    # --- bridges come and go
+
+    def opened(self, worker: Worker) -> None:
+        self.bridges[worker] = -1
+        session = worker.session
+        session.send_to_sibling(b"PROCESS", [b"%d" % self.index])
+        if self.index == 0:
+            for name in sorted(job_services.ONLY_FIRST):
+                if self._broker.durable is not None or name not in job_services.TITANIC:
+                    session.offer_service(name, (self._broker.identity(),))
+
+    def lost(self, worker: Worker) -> None:
+        self.bridges.pop(worker, None)
+        for waiting in (*self.short.values(), *self.wanted.values()):
+            waiting.pop(worker, None)
+        for number, question in list(self.questions.items()):
+            question.waiting.discard(worker)
+            self._check(number, question)
+
+    def message(self, worker: Worker, word: bytes, rest: "list[bytes]") -> bool:
+        """False if there is no such message."""
+        if worker not in self.bridges:
+            return False
+        if word == b"SHORT" and len(rest) == 1:
+            self._on_short(worker, rest[0])
+        elif word == b"ROOM" and len(rest) == 2 and rest[1].isdigit():
+            self._on_room(worker, rest[0], int(rest[1][:9]))
+        elif word == b"ASK" and len(rest) == 4 and rest[0].isdigit():
+            self._on_ask(worker, rest)
+        elif word == b"ANSWER" and len(rest) == 2 and rest[0].isdigit():
+            self._on_answer(worker, int(rest[0][:18]), rest[1])
+        elif word == b"LOG" and len(rest) == 2:
+            self._broker.publishing.publish(worker.session, rest[0], frame(rest[1], False))
+        elif word == b"PROCESS" and len(rest) == 1 and rest[0].isdigit():
+            self.bridges[worker] = int(rest[0][:4])
+            self._tell_orders(worker)
+        else:
+            return False
+        return True
+
+    def _tell_orders(self, worker: Worker) -> None:
+        """A sibling is new: it learns which services are paused or drained, and the schemas of services that are offered here."""
+        broker = self._broker
+        for name, body in [*broker.control.orders(), *((SCHEMA, row) for row in broker.schemas.rows())]:
+            worker.session.send_to_sibling(b"ASK", [b"0", name, b"", body])
+
+    # --- load: requests that wait here while workers of a sibling are free
+
+    def queued(self, service: Service) -> None:
+        """Requests wait, and all local workers are busy."""
+        if self.bridges and service not in self.short:
+            self.short[service] = {}
+            if not self._timer:
+                self._timer = self._broker.timers.add(self._broker.now, self._broker.now + SPILL_DELAY, self)
+
+    def on_timer(self) -> None:
+        self._timer = 0
+        for service, asked in list(self.short.items()):
+            if not self._is_short(service):
+                del self.short[service]
+            else:
+                self._ask_for_room(service, asked)
+
+    def _is_short(self, service: Service) -> bool:
+        known = self._broker.services.get(service.name) is service
+        return known and bool(service.queue_length and service.workers and service.remote)
+
+    def _ask_for_room(self, service: Service, asked: "dict[Worker, None]") -> None:
+        for worker in service.remote:
+            if worker in self.bridges and worker not in asked:
+                asked[worker] = None
+                worker.session.send_to_sibling(b"SHORT", [service.name])
+
+    def _on_short(self, worker: Worker, name: bytes) -> None:
+        service = self._broker.services.get(name)
+        if service is not None and service.workers:  # else a RETRACT is on its way there
+            self.wanted.setdefault(service, {})[worker] = None
+
+    def end_turn(self) -> None:
+        """Once per turn, if siblings wait for room: tells them where there is some."""
+        for service in list(self.wanted)[:SPILL_TURN]:
+            waiting = self.wanted.pop(service)
+            if not service.workers:
+                continue
+            room = len(service.idle) + len(service.partly_busy)
+            if not room or service.queue_length or service.paused:
+                self.wanted[service] = waiting  # at the end: others are looked at first in the next turn
+                continue
+            share = max(1, room // max(1, len(waiting)))
+            for worker in waiting:
+                if room <= 0:
+                    self.wanted.setdefault(service, {})[worker] = None
+                    continue
+                room -= share
+                worker.session.send_to_sibling(b"ROOM", [service.name, b"%d" % share])
+
+    def _on_room(self, worker: Worker, name: bytes, count: int) -> None:
+        broker = self._broker
+        service = broker.services.get(name)
+        asked = self.short.get(service) if service is not None else None
+        if service is None or asked is None:
+            return
+        asked.pop(worker, None)
+        session = worker.session
+        while count > 0 and self._is_short(service) and worker in service.remote:
+            request = queues.first(service)
+            if (
+                worker.credit <= 0
+                or not session.has_room()
+                or session.peer_identity in request.session.path_of(request)
+            ):
+                break
+            count -= 1
+            queues.pop(service)
+            worker.credit -= 1
+            dispatch.dispatch(broker, request, worker)
+        if self._is_short(service):
+            self._ask_for_room(service, asked)
+        else:
+            self.short.pop(service, None)
+
+    def forget(self, service: Service) -> None:
+        """The service is not in the table any more."""
+        self.short.pop(service, None)
+        self.wanted.pop(service, None)
+
+    # --- answers for the whole broker
+
+    def serve(self, request: Request) -> bool:
+        """A client asks for a reserved service. True if the answer needs other processes and comes later."""
+        session = request.session
+        name = request.service.name
+        if not self.bridges or session.is_bridge or session.is_internal:
+            return False
+        body = flat(request.body)
+        if name == LOGIN:
+            asked = self._first()
+            if asked is None:
+                return False
+            bridges = {asked}
+        elif name in merging.MERGED or (name == SCHEMA and body[:1] == b"{"):
+            bridges = set(self.bridges)
+        else:
+            return False
+        if len(self.questions) >= MAX_SIBLING_QUESTIONS:
+            return False
+
+        def done(answers: "list[bytes]") -> None:
+            session.link.resume(PAUSE_LISTING)
+            if not session.disconnected:
+                session.send_final(request, frame(merging.merge(name, answers), False))
+
+        session.link.pause(PAUSE_LISTING)
+        self._ask(name, body, session.principal, bridges, done, own=name != LOGIN, session=session)
+        return True
+
+    def _first(self) -> Worker | None:
+        """The bridge to process 0."""
+        for worker, index in self.bridges.items():
+            if index == 0:
+                return worker
+        return None
+
+    def gather_metrics(self, done: Done) -> None:
+        """The pages of all processes."""
+        self._ask(METRICS, b"", "", set(self.bridges), done)
+
+    def _ask(
+        self,
+        name: bytes,
+        body: bytes,
+        principal: str,
+        bridges: "set[Worker]",
+        done: Done,
+        own: bool = True,
+        session: Session | None = None,
+    ) -> None:
+        self._newest += 1
+        number = self._newest
+        broker = self._broker
+        question = self.questions[number] = Question(done, set(bridges))
+        question.expiry = Expiry(self, number)
+        question.timer = broker.timers.add(broker.now, broker.now + SIBLING_ANSWER, question.expiry)
+        for worker in bridges:
+            worker.session.send_to_sibling(b"ASK", [b"%d" % number, name, principal.encode(), body])
+        if own:
+
+            def take(content: bytes) -> None:
+                question.answers.insert(0, content)
+                question.own = False
+                self._check(number, question)
+
+            self._answer_here(name, body, session, principal, take)
+        else:
+            question.own = False
+            self._check(number, question)
+
+    def expired(self, number: int) -> None:
+        """Whoever has not answered by now is left out."""
+        question = self.questions.get(number)
+        if question is not None:
+            question.timer = 0
+            question.waiting.clear()
+            self._check(number, question)
+
+    def _check(self, number: int, question: Question) -> None:
+        if not question.waiting and not question.own and number in self.questions:
+            del self.questions[number]
+            if question.timer:
+                self._broker.timers.remove(question.timer, question.expiry)
+            question.done(question.answers)
+
+    def _on_ask(self, worker: Worker, rest: "list[bytes]") -> None:
+        number, name, principal, body = rest
+        session = worker.session
+
+        def answer(content: bytes) -> None:
+            if number != b"0" and worker in self.bridges:
+                session.send_to_sibling(b"ANSWER", [number, content])
+
+        self._answer_here(name, body, session, principal.decode(errors="replace"), answer)
+
+    def _on_answer(self, worker: Worker, number: int, content: bytes) -> None:
+        question = self.questions.get(number)
+        if question is not None and worker in question.waiting:
+            question.waiting.discard(worker)
+            question.answers.append(content)
+            self._check(number, question)
+
+    def _answer_here(
+        self, name: bytes, body: bytes, session: Session | None, principal: str, take: "Callable[[bytes], None]"
+    ) -> None:
+        """This process' own part of an answer, now or some turns later."""
+        broker = self._broker
+        if name == METRICS:
+            take(self.render_metrics() if self.render_metrics is not None else b"")
+        elif name == LOGIN:
+            take(builtin_services.login(broker, principal))
+        elif session is not None and not broker.listings.collect(name, take):
+            asked: Body = frame(body, False) if body else b""
+            take(flat(builtin_services.answer(broker, session, name, asked)))
+
+    # --- log records
+
+    def owner_of(self, number: int) -> Worker | None:
+        """The bridge to the process whose request has this number; None if it is this process, or is not there."""
+        index = number // PROCESS_NUMBERS
+        if index != self.index:
+            for worker, other in self.bridges.items():
+                if other == index:
+                    return worker
+        return None
+
+    def check_invariants(self) -> None:
+        for waiting in (*self.short.values(), *self.wanted.values()):
+            for worker in waiting:
+                assert worker in self.bridges, f"bridge w{worker.number} waits for room and is gone"
+        for question in self.questions.values():
+            for worker in question.waiting:
+                assert worker in self.bridges, f"bridge w{worker.number} is asked and is gone"
+
+
+class Expiry:
+    """The timer of a question."""
+
+    def __init__(self, siblings: Siblings, number: int) -> None:
+        self.siblings = siblings
+        self.number = number
+
+    def on_timer(self) -> None:
+        self.siblings.expired(self.number)
