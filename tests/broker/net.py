@@ -143,13 +143,13 @@ class Node:
 class Bridge:
     """A connection between two brokers, whose messages wait until they are carried."""
 
-    def __init__(self, near: Node, far: Node) -> None:
+    def __init__(self, near: Node, far: Node, sibling: bool = False) -> None:
         self.nodes = (near, far)
         self.ends: list[BridgeSession] = []
         self.up = True
         for node, caller in ((near, True), (far, False)):
             link = Link(node.net.hub, Handler(), f"bridge of {node.name}")
-            session = BridgeSession(node.broker, link, caller)
+            session = BridgeSession(node.broker, link, caller, sibling)
             link.handler = session
             node.broker.session_opened(session)
             self.ends.append(session)
@@ -195,9 +195,19 @@ class Net:
         self.nodes.append(Node(self, name, policy, tuning))
         return self.nodes[-1]
 
-    def bridge(self, near: Node, far: Node) -> Bridge:
-        self.bridges.append(Bridge(near, far))
+    def bridge(self, near: Node, far: Node, sibling: bool = False) -> Bridge:
+        self.bridges.append(Bridge(near, far, sibling))
         return self.bridges[-1]
+
+    def processes(self, *names: str) -> list[Node]:
+        """The processes of one broker."""
+        nodes = [self.node(name) for name in names]
+        for index, node in enumerate(nodes):
+            node.broker.siblings.become(index, len(nodes))
+            for other in nodes[:index]:
+                self.bridge(node, other, True)
+        self.settle()
+        return nodes
 
     def ring(self, *names: str) -> list[Node]:
         nodes = [self.node(name) for name in names]

@@ -184,7 +184,16 @@ class Monitor:
         if subscribers:
             message = _message(topic, row)
             for subscriber in subscribers:
-                subscriber.send_publication(message)
+                if not subscriber.is_sibling:
+                    subscriber.send_publication(message)
+                elif kind != CLIENT:
+                    self.broker.siblings.send_event(subscriber, topic, row)
+
+    def event_of_sibling(self, topic: bytes, content: bytes) -> None:
+        """A worker or a service changed at another process of this broker."""
+        for subscriber in self.broker.publishing.subscriptions.match(topic):
+            if not subscriber.is_sibling:
+                subscriber.send_publication(Publication(topic, join([topic, content])))
 
     def send_current(self, session: Session, prefix: bytes) -> None:
         """A new subscriber first gets the current states, up to ``MAX_LISTED`` of each kind and a few per turn of the loop, then changes. A
@@ -193,7 +202,7 @@ class Monitor:
             return
         kinds = (self._workers(prefix), self._services(prefix), self._catalog(prefix), self._clients(prefix))
         self.greeting[session, prefix] = [islice(kind, self.max_listed) for kind in kinds]
-        if FIGURES.startswith(prefix):
+        if FIGURES.startswith(prefix) and self.broker.siblings.count == 1:  # else all processes are asked at the next tick
             session.link.charge(limits.WORK_ROW * (8 + min(len(self.broker.services), limits.MAX_LISTED)))
             session.send_publication(_message(FIGURES, figures.figures(self.broker)))
         if len(self.greeting) == 1:
@@ -292,10 +301,20 @@ class Monitor:
         self.ticked = now
         for tally in self.tallies.values():
             tally.turn_over()
-        subscribers = self.broker.publishing.subscriptions.match(FIGURES)
-        if subscribers:
-            message = _message(FIGURES, figures.figures(self.broker))
-            for subscriber in subscribers:
+        subscribers = [
+            subscriber
+            for subscriber in self.broker.publishing.subscriptions.match(FIGURES)
+            if not subscriber.is_sibling
+        ]
+        if subscribers and self.broker.siblings.bridges:
+            self.broker.siblings.gather_figures(self._send_figures)
+        elif subscribers:
+            self._send_figures(json.dumps(figures.figures(self.broker)).encode())
+
+    def _send_figures(self, content: bytes) -> None:
+        message = Publication(FIGURES, join([FIGURES, content]))
+        for subscriber in self.broker.publishing.subscriptions.match(FIGURES):
+            if not subscriber.is_sibling:
                 subscriber.send_publication(message)
 
 

@@ -9,6 +9,7 @@ offered to the others, and all topics cross. Three things are different between 
     ASK      id name principal body     answer a reserved service for your own process
     ANSWER   id content
     LOG      topic body                 a log record that belongs to a request of the receiver
+    EVENT    topic content              a worker or a service changed (``monitor``)
 
 **Load.** A request goes to a worker of its own process if one is free. If it has waited for ``SPILL_DELAY``, the process sends SHORT to the
 siblings that offer the service. A sibling with a free worker and an empty queue answers with ROOM, once, and as many requests cross.
@@ -20,6 +21,7 @@ merges their parts (``merging``). What only process 0 has (jobs, the catalog) it
 **Shutdown.** A process that drains still accepts requests of its siblings, so that what waits in one can finish in another.
 """
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 METRICS: Final = b"metrics"  # not a service: the page that the owner of the sockets renders
 LOGIN: Final = b"polydomo.login"
+FIGURES: Final = b"polydomo.figures"
 SCHEMA: Final = b"polydomo.schema"
 
 Done = Callable[["list[bytes]"], None]  # is given the answers, those of this process first
@@ -113,6 +116,8 @@ class Siblings:
             self._on_ask(worker, rest)
         elif word == b"ANSWER" and len(rest) == 2 and rest[0].isdigit():
             self._on_answer(worker, int(rest[0][:18]), rest[1])
+        elif word == b"EVENT" and len(rest) == 2:
+            self._broker.monitor.event_of_sibling(rest[0], rest[1])
         elif word == b"LOG" and len(rest) == 2:
             self._broker.publishing.publish(worker.session, rest[0], frame(rest[1], False))
         elif word == b"PROCESS" and len(rest) == 1 and rest[0].isdigit():
@@ -248,6 +253,17 @@ class Siblings:
     def gather_metrics(self, done: Done) -> None:
         """The pages of all processes."""
         self._ask(METRICS, b"", "", set(self.bridges), done)
+
+    def gather_figures(self, done: "Callable[[bytes], None]") -> None:
+        own = next(iter(self.bridges)).session
+
+        def merged(answers: "list[bytes]") -> None:
+            done(merging.merge(FIGURES, answers))
+
+        self._ask(FIGURES, b"", "", set(self.bridges), merged, session=own)
+
+    def send_event(self, session: Session, topic: bytes, row: "dict[str, object]") -> None:
+        session.send_to_sibling(b"EVENT", [topic, json.dumps(row).encode()])
 
     def _ask(
         self,

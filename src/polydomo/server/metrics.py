@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from polydomo import __version__, limits, native
-from polydomo.broker import states
+from polydomo.broker import builtin_services, states
 from polydomo.broker.broker import Broker
+from polydomo.broker.figures import open_requests
 from polydomo.broker.histogram import Tally, cumulative
 from polydomo.broker.monitor import OTHERS, Key
 from polydomo.protocols.request import OK
@@ -135,7 +136,7 @@ def _broker(page: Page, server: "BrokerServer") -> None:
         "1 during shutdown, while the broker rejects new requests and lets open ones finish.",
         [({}, int(broker.draining))],
     )
-    page.family("polydomo_connections", GAUGE, "Current connections of all kinds.", [({}, len(server.connections))])
+    page.family("polydomo_connections", GAUGE, "Current connections of all kinds.", [({}, _peers(server))])
     by_protocol: dict[str, int] = {}
     for session in broker.sessions:
         if not session.worker_count:
@@ -143,7 +144,7 @@ def _broker(page: Page, server: "BrokerServer") -> None:
     clients = [({"protocol": protocol}, count) for protocol, count in sorted(by_protocol.items())]
     page.family("polydomo_clients", GAUGE, "Current connections without a worker.", clients)
     workers: dict[tuple[str, str], int] = {}
-    for worker in broker.workers:
+    for worker in builtin_services.workers(broker):
         key = (worker.session.protocol, states.of_worker(broker, worker).state)
         workers[key] = workers.get(key, 0) + 1
     shown = [({"protocol": protocol, "state": state}, count) for (protocol, state), count in sorted(workers.items())]
@@ -155,12 +156,17 @@ def _broker(page: Page, server: "BrokerServer") -> None:
     page.family("polydomo_catalog_services", GAUGE, "Services registered in the catalog (DBP), by state.", found)
 
 
+def _peers(server: "BrokerServer") -> int:
+    """Connections without those to the other processes of the broker."""
+    return len(server.connections) - len(server.broker.siblings.bridges)
+
+
 def _services(page: Page, server: "BrokerServer") -> None:
     workers: list[Sample] = []
     idle: list[Sample] = []
     queued: list[Sample] = []
     rest = [0, 0, 0]
-    for place, service in enumerate(server.broker.services.values()):
+    for place, service in enumerate(builtin_services.services(server.broker)):
         figures = len(service.workers), len(service.idle), service.queue_length
         if place < limits.METRICS_SERVICES:
             who = {"service": label(service.name)}
@@ -187,7 +193,7 @@ def _requests(page: Page, server: "BrokerServer") -> None:
         "polydomo_open_requests",
         GAUGE,
         "Accepted requests without an outcome yet.",
-        [({}, broker.open_requests)],
+        [({}, open_requests(broker))],
     )
     page.family("polydomo_held_bytes", GAUGE, "Size of the bodies of open requests.", [({}, broker.held_bytes)])
     memory = broker.memory

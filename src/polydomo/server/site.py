@@ -13,7 +13,7 @@ from polydomo.protocols.http_pages import FileEndpoint, RedirectEndpoint, Render
 from polydomo.protocols.http_session import HttpSession, Site
 from polydomo.protocols.service_schema import ServiceSchema
 from polydomo.server.access import digest_of
-from polydomo.server.metrics import CONTENT_TYPE
+from polydomo.server.metrics_endpoint import MetricsEndpoint
 from polydomo.server.story import StoryEndpoint
 from polydomo.wire.http import HttpError, RequestHead
 
@@ -49,7 +49,7 @@ def build_site(server: "BrokerServer") -> Site:
             site.mount("/" if path.name == "index.html" else f"/{name}", file)
     for shortcut in ("/try", "/docs"):
         site.mount(shortcut, RedirectEndpoint("/#/try"))
-    metrics = RenderedEndpoint(lambda query: (200, CONTENT_TYPE, server.metrics.get()))
+    metrics = MetricsEndpoint(server)
     metrics.right = (INSPECT, "metrics")
     site.mount("/metrics", metrics)
     healthz = RenderedEndpoint(lambda query: health(server, query))

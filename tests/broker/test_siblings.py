@@ -1,0 +1,272 @@
+"""The processes of one broker: requests go to free workers of other processes, and answers are about all of them."""
+
+import json
+
+import pytest
+
+from polydomo.broker import merging
+from polydomo.limits import PROCESS_NUMBERS, SIBLING_ANSWER, SPILL_DELAY
+from polydomo.wire.frames import join
+from tests.broker.net import Net, Peer
+
+
+def told(peer: Peer) -> object:
+    return json.loads(peer.answers.pop()[2])
+
+
+@pytest.fixture
+def net() -> Net:
+    return Net()
+
+
+def test_a_request_that_waits_goes_to_a_free_worker_of_another_process(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    near, far, client = a.worker(b"s"), b.worker(b"s"), a.peer()
+    net.settle()
+    client.ask(b"s", 1)
+    client.ask(b"s", 2)
+    net.settle()
+    assert len(near.jobs) == 1 and not far.jobs, "the worker of its own process comes first"
+    net.wait(SPILL_DELAY + 0.1)
+    assert len(near.jobs) == 1 and len(far.jobs) == 1
+    far.final(b"far")
+    near.final(b"near")
+    net.settle()
+    assert sorted(client.answers) == [(1, "ok", b"near"), (2, "ok", b"far")]
+    assert not a.broker.siblings.short and not b.broker.siblings.wanted
+
+
+def test_nothing_crosses_while_all_workers_are_busy_and_goes_on_where_one_is_free_first(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    near, far, client, other = a.worker(b"s"), b.worker(b"s"), a.peer(), b.peer()
+    net.settle()
+    other.ask(b"s", "other")
+    for number in range(4):
+        client.ask(b"s", number)
+    net.wait(1.0)
+    assert len(near.jobs) == 1 and len(far.jobs) == 1
+    assert not next(iter(a.broker.siblings.bridges)).held, "the worker there is busy: requests wait where they came"
+    for _ in range(2):
+        far.final()
+        b.broker.end_turn()
+        net.settle()
+        assert len(far.jobs) == 1
+    near.final()
+    net.settle()
+    far.final()
+    near.final()
+    net.wait(1.0)
+    far.jobs and far.final()
+    near.jobs and near.final()
+    net.settle()
+    assert len([answer for answer in client.answers if answer[1] == "ok"]) == 4
+
+
+def test_a_process_with_requests_of_its_own_gives_no_room(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    a.worker(b"s")
+    far = b.worker(b"s")
+    client, other = a.peer(), b.peer()
+    net.settle()
+    for number in range(3):
+        client.ask(b"s", number)
+        other.ask(b"s", number)
+    net.wait(1.0)
+    far.final()
+    net.settle()
+    assert far.jobs[0][1].session is other, "its own clients come first while requests of theirs wait"
+
+
+def test_a_process_that_dies_gives_its_requests_back(net: Net) -> None:
+    a, b, c = net.processes("a", "b", "c")
+    far, farther, client = b.worker(b"s"), c.worker(b"s"), a.peer()
+    net.settle()
+    client.ask(b"s", 1)
+    net.settle()
+    assert len(far.jobs) + len(farther.jobs) == 1
+    held = b if far.jobs else c
+    for bridge in net.bridges:
+        if held in bridge.nodes:
+            bridge.cut()
+    net.settle()
+    worker = farther if held is b else far
+    assert len(worker.jobs) == 1
+    worker.final()
+    net.settle()
+    assert client.answers == [(1, "ok", b"done")]
+
+
+def test_requests_cross_while_all_drain(net: Net) -> None:
+    """What waits in one process finishes in another, as it would in a broker of one process."""
+    a, b = net.processes("a", "b")
+    far, client = b.worker(b"s"), a.peer()
+    net.settle()
+    client.ask(b"s", 1)
+    client.ask(b"s", 2)
+    net.settle()
+    for node in (a, b):
+        node.broker.drain()
+    net.settle()
+    far.final()
+    net.settle()
+    far.final()
+    net.settle()
+    assert [answer[:2] for answer in client.answers] == [(1, "ok"), (2, "ok")]
+    assert client.ask(b"s", 3) is None, "new requests are refused"
+
+
+def test_one_list_of_workers_and_one_row_for_a_service(net: Net) -> None:
+    a, b, c = net.processes("a", "b", "c")
+    a.worker(b"s")
+    b.worker(b"s", b"t")
+    net.settle()
+    for node in (a, b, c):
+        client = node.peer()
+        client.ask(b"polydomo.workers")
+        net.settle()
+        rows = told(client)
+        assert isinstance(rows, list)
+        assert sorted(row["worker"] for row in rows) == ["w1000003", "w3"]
+        client.ask(b"polydomo.services")
+        net.settle()
+        services = told(client)
+        assert isinstance(services, list)
+        assert {row["name"]: row["workers"] for row in services} == {"s": 2, "t": 1}
+        client.ask(b"polydomo.status")
+        net.settle()
+        status = told(client)
+        assert isinstance(status, dict)
+        assert status["workers"] == 2 and status["services"] == 2
+        assert [row["process"] for row in status["processes"]] == [0, 1, 2]
+        client.close()
+
+
+def test_a_request_that_crossed_is_counted_and_listed_once(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    far, client, viewer = b.worker(b"s"), a.peer(), b.peer()
+    net.settle()
+    client.ask(b"s", 1)
+    net.settle()
+    viewer.ask(b"polydomo.requests")
+    net.settle()
+    rows = told(viewer)
+    assert isinstance(rows, list)
+    assert [(row["service"], row["state"], row["why"]) for row in rows] == [
+        ("s", "running", "a worker of another process has it")
+    ]
+    far.final()
+    net.settle()
+    viewer.ask(b"polydomo.status")
+    net.settle()
+    status = told(viewer)
+    assert isinstance(status, dict)
+    assert status["answered"] == 1 and status["open_requests"] == 0
+
+
+def test_a_process_that_does_not_answer_is_left_out(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    a.worker(b"s")
+    net.settle()
+    client = a.peer()
+    client.ask(b"polydomo.workers")
+    net.wait(SIBLING_ANSWER + 0.1, settle=False)
+    rows = told(client)
+    assert isinstance(rows, list) and len(rows) == 1
+    assert not a.broker.siblings.questions
+    net.settle()
+    assert b.broker.siblings.bridges
+
+
+def test_a_question_to_a_process_that_dies_is_answered(net: Net) -> None:
+    a, _ = net.processes("a", "b")
+    client = a.peer()
+    client.ask(b"polydomo.workers")
+    net.bridges[0].cut()
+    assert told(client) == []
+
+
+def test_a_service_is_paused_at_all_processes_and_at_one_that_comes_later(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    far, client = b.worker(b"s"), a.peer()
+    net.settle()
+    client.ask(b"polydomo.pause", body=b'{"service": "s"}')
+    net.settle()
+    answer = told(client)
+    assert isinstance(answer, dict) and answer["paused"]
+    assert b"s" in a.broker.control.paused and b"s" in b.broker.control.paused
+    c = net.node("c")
+    c.broker.siblings.become(2, 3)
+    net.bridge(c, a, True)
+    net.bridge(c, b, True)
+    net.settle()
+    assert b"s" in c.broker.control.paused
+    client.ask(b"polydomo.resume", body=b'{"service": "s"}')
+    client.ask(b"s", 7)
+    net.settle()
+    assert not c.broker.control.paused and len(far.jobs) == 1
+
+
+def test_an_order_that_no_process_can_carry_out(net: Net) -> None:
+    a, _ = net.processes("a", "b")
+    client = a.peer()
+    client.ask(b"polydomo.drain", body=b'{"worker": "w99"}')
+    net.settle()
+    answer = told(client)
+    assert isinstance(answer, dict) and answer["error"] == "not-found"
+
+
+def test_what_only_the_first_has_is_answered_by_it(net: Net) -> None:
+    _, b = net.processes("a", "b")
+    client = b.peer()
+    client.ask(b"polydomo.catalog")
+    net.settle()
+    assert told(client) == []
+    client.ask(b"polydomo.services")
+    net.settle()
+    assert told(client) == [], "the first process' own services are not shown"
+
+
+def test_a_publication_reaches_subscribers_of_every_process_once_and_late_ones_too(net: Net) -> None:
+    a, b, c = net.processes("a", "b", "c")
+    subscribers = [node.peer() for node in (a, b, c)]
+    for subscriber in subscribers:
+        subscriber.broker.subscribe(subscriber, b"t")
+    publisher = b.peer()
+    b.broker.publish(publisher, b"topic", join([b"1"]))
+    net.settle()
+    assert [subscriber.heard for subscriber in subscribers] == [[(b"topic", b"1")]] * 3
+    late = c.peer()
+    c.broker.subscribe(late, b"t")
+    c.broker.end_turn()
+    assert late.heard == [(b"topic", b"1")]
+
+
+def test_a_log_record_belongs_to_the_process_of_its_request(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    far, client, publisher = b.worker(b"s"), b.peer(), a.peer()
+    net.settle()
+    client.ask(b"s", 1)
+    token = far.jobs[0][2]
+    assert int(token[:9], 16) > PROCESS_NUMBERS
+    record = {"service": "s", "message": "at work", "request": token.decode()}
+    a.broker.publish(publisher, b"log.s", join([json.dumps(record).encode()]))
+    net.settle()
+    for node in (a, b):
+        (row,) = [record.row() for record in node.broker.publishing.log_records.records]
+        assert row["request"] == b.broker.request_name(far.jobs[0][1]), node.name
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "merged"),
+    [
+        ("window", ["3", "4"], 7),
+        ("requests", ["[1]", "[2]"], [1, 2]),
+        ("workers", ["[1]", "not JSON"], [1]),
+        ("gone", ['{"worker": [{"a": 1}]}', '{"worker": [], "client": []}'], {"worker": [{"a": 1}], "client": []}),
+        ("withdraw", ['{"error": "not-found"}', '{"request": 7, "state": "cancelled"}'], {"request": 7, "state": "cancelled"}),
+        ("journal", ['{"rows": 1, "safe": 1, "run": "A", "trouble": ""}', '{"rows": 2, "safe": 0, "run": "B", "trouble": "full"}'],
+         {"rows": 3, "safe": 1, "run": "A", "trouble": "full", "runs": ["A", "B"]}),
+    ],
+)  # fmt: skip
+def test_merging(name: str, parts: list[str], merged: object) -> None:
+    assert json.loads(merging.merge(b"polydomo." + name.encode(), [part.encode() for part in parts])) == merged

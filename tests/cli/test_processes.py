@@ -1,0 +1,216 @@
+"""``polydomo up --processes``: real processes behind one address."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from polydomo import Client
+from polydomo.client.catalog import AsyncCatalog
+from polydomo.journal.audit import audit
+from polydomo.journal.reader import Reader
+from polydomo.journal.schema import KINDS
+from tests.cli.shell import PATIENCE, Broker, Gate, Running, complaint, run, script
+from tests.server.harness import wait_for
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with Broker(tmp_path / "data", "--processes", "2") as broker:
+        yield broker
+
+
+async def look(url: str, times: int) -> "list[dict[str, object]]":
+    """The catalog over DBP, over a connection of its own each time."""
+    found = []
+    for _ in range(times):
+        async with AsyncCatalog(url) as catalog:
+            services, _ = await catalog.look()
+            found.append(services)
+    return found
+
+
+def pids(broker: Broker) -> dict[int, int]:
+    return {row["process"]: row["pid"] for row in broker.ask("status")["processes"]}
+
+
+def places(rows: "list[dict[str, Any]]") -> set[int]:
+    """The processes of these workers."""
+    return {int(row["worker"][1:]) // 1_000_000 for row in rows}
+
+
+def spread(broker: Broker, stack: ExitStack, service: str, *words: str) -> None:
+    """Workers of the service until both processes have one."""
+    for _ in range(20):
+        stack.enter_context(broker.worker(service, *words))
+        if len(places([row for row in broker.ask("workers") if service in row["services"]])) == 2:
+            return
+    raise AssertionError("no worker came to one of the processes")
+
+
+def test_calls_cross_in_several_protocols_and_answers_are_about_all(broker: Broker) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(broker.worker("echo", "--echo", "--protocol", "mdp1"))
+        for protocol in ("mdx", "mdp1", "mdp2", "dcp", "emqp", "memo"):
+            for number in range(6):  # of six connections some come to either process
+                with Client(broker.url, protocol, timeout=PATIENCE) as client:
+                    assert client.call("echo", f"{protocol} {number}").text == f"{protocol} {number}"
+        for _ in range(4):
+            status = broker.ask("status")
+            assert status["workers"] == 1 and status["answered"] == 36
+            assert [row["process"] for row in status["processes"]] == [0, 1]
+            assert [row["name"] for row in broker.ask("services")] == ["echo"]
+            with urllib.request.urlopen(broker.url.replace("tcp", "http") + "/metrics", timeout=PATIENCE) as response:
+                page = response.read().decode()
+            assert 'polydomo_processes{state="answered"} 2' in page
+            assert 'polydomo_service_workers{service="echo"} 1' in page
+            answered = [
+                float(line.rpartition(" ")[2])
+                for line in page.splitlines()
+                if line.startswith("polydomo_requests_total")
+                and 'outcome="ok"' in line
+                and 'protocol="process"' not in line
+            ]
+            assert sum(answered) == 36
+        watched = run("watch", "--once", "--json", "--to", broker.url)
+        assert json.loads(watched.stdout)["workers"]["ready"] == 1
+
+
+def test_http_dbp_jobs_and_topics_work_at_whichever_process_they_arrive(broker: Broker) -> None:
+    host, port = broker.url.removeprefix("tcp://").split(":")
+    with ExitStack() as stack:
+        stack.enter_context(broker.worker("upper", "--", "tr", "a-z", "A-Z"))
+        for number in range(8):
+            request = urllib.request.Request(f"http://{host}:{port}/v1/call/upper", data=b"abc %d" % number)
+            with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+                assert response.read() == b"ABC %d" % number
+        for number in range(8):
+            job = run("submit", "upper", f"job {number}", "--to", broker.url)
+            assert job.returncode == 0, job.stderr
+            result = run("result", job.stdout.decode().strip(), "--wait", "20", "--to", broker.url)
+            assert result.stdout.decode().strip() == f"JOB {number}"
+        context = stack.enter_context(zmq.Context())
+        context.linger = 0
+        subscribers = []
+        for _ in range(6):
+            subscriber = stack.enter_context(context.socket(zmq.SUB))
+            subscriber.subscribe(b"news")
+            subscriber.connect(broker.url)
+            subscriber.rcvtimeo = int(PATIENCE * 1000)
+            subscribers.append(subscriber)
+        publisher = stack.enter_context(context.socket(zmq.PUB))
+        publisher.connect(broker.url)
+        time.sleep(0.1)  # PUB sends nothing before it is connected
+        for _ in range(50):
+            publisher.send_multipart([b"news", b"1"])
+            if subscribers[0].poll(200):
+                break
+        for subscriber in subscribers:
+            assert subscriber.recv_multipart() == [b"news", b"1"]
+        assert all("upper" in services for services in asyncio.run(look(broker.url, 8)))
+
+
+def test_a_process_that_is_killed_is_started_again_and_the_other_serves_on(broker: Broker) -> None:
+    with ExitStack() as stack:
+        spread(broker, stack, "echo", "--echo", "--concurrency", "2")
+        before = pids(broker)
+        survivor = stack.enter_context(Client(broker.url, timeout=PATIENCE, retries=5))
+        assert survivor.call("echo", "1").text == "1"
+        os.kill(before[1], signal.SIGKILL)
+        broker.logged("a process died and is started again", process=1)
+        assert survivor.call("echo", "2").text == "2"
+        broker.logged("a process is back", process=1)
+        wait_for(lambda: len(pids(broker)) == 2, "both processes", PATIENCE)
+        after = pids(broker)
+        assert after[0] == before[0] and after[1] != before[1]
+        workers = 2 * len({entry["worker"] for entry in broker.entries if entry["message"] == "worker registered"})
+        assert workers
+        for number in range(8):
+            with Client(broker.url, timeout=PATIENCE) as client:
+                assert client.call("echo", str(number)).text == str(number)
+        os.kill(after[0], signal.SIGKILL)  # the one that has the catalog, jobs and HTTP
+        broker.logged("a process is back", process=0)
+        assert survivor.call("echo", "3").text == "3"
+
+
+def test_requests_in_flight_in_both_processes_finish_before_it_stops(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Broker(tmp_path / "data", "--processes", "2") as broker, ExitStack() as stack:
+        stack.enter_context(broker.worker("slow", *script(f"{gate.script}; echo done")))
+        calls = [stack.enter_context(Running("call", "slow", "--to", broker.url)) for _ in range(4)]
+        gate.wait()
+        wait_for(lambda: len(broker.ask("requests")) == 4, "four requests", PATIENCE)
+        broker.send(signal.SIGTERM)
+        broker.logged("stopping")
+        gate.open()
+        for _ in range(3):
+            gate.wait()
+            gate.open()
+        assert [call.line() for call in calls] == [b"done\n"] * 4
+        assert broker.status() == 0
+        assert broker.entries[-1]["message"] == "stopped"
+    reader = Reader([tmp_path / "data" / "journal"])
+    rows = [row for kind in KINDS for row in reader.rows(kind)]
+    assert audit(rows) == []
+    requests = [row for row in rows if row.get("service") == "slow" and row.get("outcome")]
+    assert len(requests) >= 4 and {row["outcome"] for row in requests} == {"ok"}
+    assert len({row["run"] for row in rows}) == 2, "each process has its own run"
+
+
+def test_the_supervisor_is_killed_and_nothing_is_left(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data", "--processes", "2") as broker:
+        children = pids(broker)
+        broker.process.kill()
+        broker.process.wait()
+
+        def gone() -> bool:
+            return not any(Path(f"/proc/{pid}").exists() for pid in children.values())
+
+        wait_for(gone, "the end of the processes", PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--memo-services", "a"], "memo.services (flag --memo-services)"),
+        (["--durable-services", "a"], "durable.services (flag --durable-services)"),
+        (["--processes", "many"], "processes (flag --processes): must be auto, or a whole number from 1 to 64"),
+    ],
+)
+def test_settings_that_need_one_process(tmp_path: Path, words: list[str], said: str) -> None:
+    result = run("up", "--listen", "tcp://127.0.0.1:0", "--data", str(tmp_path), "--processes", "2", *words)
+    assert result.returncode == 2
+    assert said in complaint(result)
+
+
+def test_a_port_that_another_broker_of_several_processes_has(broker: Broker, tmp_path: Path) -> None:
+    result = run("up", "--listen", broker.url, "--data", str(tmp_path / "other"), "--processes", "2")
+    assert result.returncode == 2
+    assert "in use" in complaint(result)
+
+
+def test_an_ipc_address_and_a_port(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    words = ["--listen", f"ipc://{path}", "--processes", "2"]
+    with Broker(tmp_path / "data", *words) as broker, broker.worker("echo", "--echo"):
+        for number in range(4):
+            with Client(f"ipc://{path}", timeout=PATIENCE) as client:
+                assert client.call("echo", str(number)).text == str(number)
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(path))
+            sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            sock.settimeout(PATIENCE)
+            assert sock.recv(100).startswith(b"HTTP/1.1 200")
+        broker.send(signal.SIGTERM)
+        assert broker.status() == 0
+        assert not path.exists()
