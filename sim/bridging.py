@@ -24,7 +24,7 @@ class HandshakeHandler(Handler):
         self.node = node
 
     def on_open(self) -> None:
-        session = BridgeSession(self.node.broker, self.link, caller=True)
+        session = BridgeSession(self.node.broker, self.link, caller=True, sibling=self.node.options.siblings)
         self.tap.listen(session)
         self.link.handler = session
         self.node.broker.session_opened(session)

@@ -127,7 +127,7 @@ class ServerConnection(Owner):
 
     def _sniff(self, data: bytes) -> None:
         node = self.node
-        detector = TappedDetector(node.broker)
+        detector = TappedDetector(node.broker, siblings=node.options.siblings)
         link: Link
         if data[0] == 0xFF:
             select = node.guard.select if node.guard is not None else None
@@ -263,6 +263,8 @@ class BrokerNode(Listener):
             self.wall,
             f"tcp://{self.name}:5246",
         )
+        if options.siblings:
+            self.broker.siblings.become(int(self.name[1:]), options.brokers)
         self.site = Site(self.broker)
         HttpApi(self.broker, MemoValues()).mount(self.site, self.broker.schemas.encoding_of, lambda session: {})
         keys = self.world.keys

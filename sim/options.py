@@ -19,6 +19,7 @@ class Options:
     # the cast
     brokers: int = 1
     bridged: bool = False  # each broker dials the next, and every service is at one of them alone
+    siblings: bool = False  # ... they are the processes of one broker: all are joined, and a service is at any of them
     services: int = 2
     clients: list[str] = field(default_factory=lambda: ["mdx"])  # one protocol for each
     workers: list[str] = field(default_factory=lambda: ["mdx"])
@@ -191,6 +192,8 @@ def draw(seed: int) -> Options:
             options.turn_work, options.turn_share, options.least_share = 400, 100, 20
         if rng.random() < 0.5:
             options.max_memory = 4 << 20
+    if options.bridged and rng.random() < 0.5:
+        options.siblings = True
     return options
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from polydomo import limits
-from polydomo.broker import queues
+from polydomo.broker import queues, service_table
 from polydomo.protocols.model import LOST, Service, Worker
 from polydomo.protocols.request import HELD, QUEUED, Request
 from polydomo.protocols.session import Session
@@ -69,6 +69,8 @@ class Watcher:
         tag = self.node.recorder.tags.get(request.number, "")
         waited = self._came.pop(request, None)
         if worker.session.protocol == "bridge":
+            if request.attempts == 1 and not request.history.forwards:
+                self._served[service, request.session] = self._dispatches
             return  # not every request may cross every bridge
         if request.attempts == 1 and not request.history.forwards:
             if service.retries:
@@ -192,7 +194,7 @@ class Watcher:
         for session in broker.sessions:
             if len(session.requests) > policy.max_outstanding:
                 self.breach("bound", f"client {session.number} has {len(session.requests)} open requests")
-        if len(broker.services) > policy.max_services:
+        if service_table.count(broker) > policy.max_services:
             self.breach("bound", f"{len(broker.services)} services")
         windowed = sum(
             len(request.body) for session in broker.sessions if session.windowed for request in session.requests

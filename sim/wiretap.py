@@ -7,6 +7,8 @@ in the order in which the broker took and gave them.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from polydomo.protocols.bridge import BridgeSession
+from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.registry import Protocol
 from polydomo.protocols.session import Session
@@ -182,7 +184,13 @@ class TappedDetector(Detector):
 
     tap: Tap
 
+    def __init__(self, broker: BrokerApi, siblings: bool = False) -> None:
+        super().__init__(broker)
+        self.siblings = siblings  # other brokers are processes of this one
+
     def make_session(self, protocol: Protocol, link: Link) -> Session:
         session = super().make_session(protocol, link)
+        if self.siblings and isinstance(session, BridgeSession):
+            session.is_sibling = True
         self.tap.listen(session)
         return session

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import combinations, pairwise
 from random import Random
 
 from polydomo.protocols import dbp, dbp_udp
@@ -52,7 +52,8 @@ class World:
             BrokerNode(self, f"b{i}", Random(f"broker {i} {options.seed}"), Bridge) for i in range(options.brokers)
         ]
         if options.bridged:
-            for one, other in pairwise(self.nodes):
+            joined = combinations(self.nodes, 2) if options.siblings else pairwise(self.nodes)
+            for one, other in joined:
                 one.bridge_to(other)
         self.clients: list[Client] = []
         self.workers: list[Worker] = []
@@ -80,6 +81,8 @@ class World:
                 if options.bridged:
                     services = [offered[i % len(offered)]]
                     node = self.nodes[zlib.crc32(services[0]) % len(self.nodes)]
+                    if options.siblings:
+                        node = rng.choice(self.nodes)
                     if number >= crew:
                         continue
                 self.workers.append(Worker(self, f"w{number}", node, protocol, services))

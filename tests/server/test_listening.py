@@ -127,15 +127,15 @@ def test_a_port_that_is_free_at_one_address_only_is_not_taken(monkeypatch: pytes
     taken: list[socket.socket] = []
     plain = listening._bind_tcp
 
-    def bind(family: int, place: tuple[str | int, ...], port: int) -> socket.socket:
-        found = plain(family, place, port)
+    def bind(family: int, place: tuple[str | int, ...], port: int, shared: bool) -> socket.socket:
+        found = plain(family, place, port, shared)
         if family == socket.AF_INET and len(taken) < 3:
-            taken.append(plain(socket.AF_INET6, ("::1", 0, 0, 0), found.getsockname()[1]))
+            taken.append(plain(socket.AF_INET6, ("::1", 0, 0, 0), found.getsockname()[1], False))
             taken[-1].listen()
         return found
 
     monkeypatch.setattr(listening, "_bind_tcp", bind)
-    sockets = listening._bind_all(places, 0)
+    sockets = listening._bind_all(places, 0, False)
     assert len(taken) == 3
     assert len({sock.getsockname()[1] for sock in sockets}) == 1
     for sock in [*sockets, *taken]:

@@ -8,6 +8,7 @@ offer, and a broker that lost a service does not accept it back from a broker th
 from typing import TYPE_CHECKING
 
 from polydomo.broker import builtin_services, deadlines, dispatch, outcomes, queues, replies, service_table, workers
+from polydomo.broker.job_services import ONLY_FIRST
 from polydomo.limits import MAX_CARRIERS, MAX_HOPS, MAX_RELAYED, MAX_SERVICE_NAME, RELAY_JUMP, WORK_OFFER
 from polydomo.protocols.model import Path, Service, Worker
 from polydomo.protocols.request import DONE, FAILED, NO_WORKER, OUTCOMES, REFUSED, SHUTDOWN, Request
@@ -93,7 +94,8 @@ class Bridging:
                 del known.remote[worker]
                 self._routes_changed(known)
             return
-        if name not in broker.services and not service_table.make_room(broker, [name], worker.session):
+        new = name not in broker.services and not (worker.session.is_sibling and name in ONLY_FIRST)
+        if new and not service_table.make_room(broker, [name], worker.session):
             if len(self.missed) < broker.policy.max_services:
                 self.missed[worker, name] = path
             return
@@ -104,7 +106,7 @@ class Bridging:
 
     def retry_missed(self) -> None:
         """Accepts offers that did not fit before, as far as there is room now."""
-        room = self._broker.policy.max_services - len(self._broker.services)
+        room = self._broker.policy.max_services - service_table.count(self._broker)
         if room > 0:
             for (worker, name), path in list(self.missed.items())[:room]:
                 self.bridge_offers(worker, name, path)

@@ -6,7 +6,7 @@ Each message names the service, the worker or the request.
 from typing import TYPE_CHECKING
 
 from polydomo import limits
-from polydomo.broker import queues
+from polydomo.broker import queues, service_table
 from polydomo.broker.outcomes import large
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, HELD, NO_HISTORY, OUTCOMES, PARKED, QUEUED, HeldPartials, Request
@@ -229,7 +229,7 @@ def _totals(broker: "Broker") -> None:
     for session in broker.sessions:
         size = sum(large(request.body) for request in session.requests)
         assert session.held_bytes == size, f"a client counts {session.held_bytes} held bytes but has {size}"
-    assert len(broker.services) <= broker.policy.max_services, f"{len(broker.services)} services"
+    assert service_table.count(broker) <= broker.policy.max_services, f"{len(broker.services)} services"
 
 
 def _timers(broker: "Broker") -> None:

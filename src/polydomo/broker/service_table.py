@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from polydomo.broker import deadlines, outcomes, queues
+from polydomo.broker.job_services import ONLY_FIRST
 from polydomo.protocols.model import Service
 from polydomo.protocols.request import NO_WORKER, Request
 from polydomo.protocols.session import Session
@@ -41,9 +42,16 @@ def forget_unused(broker: "Broker", service: Service) -> None:
         broker.monitor.service_forgotten(service)
 
 
+def count(broker: "Broker") -> int:
+    """Services of peers: those that process 0 of the broker offers to its siblings do not count."""
+    if broker.siblings.count == 1:
+        return len(broker.services)
+    return len(broker.services) - sum(name in broker.services for name in ONLY_FIRST)
+
+
 def shortage(broker: "Broker", wanted: int) -> int:
     """The number of ``wanted`` new names that do not fit into the table; sets ``refusal`` if any."""
-    missing = max(0, len(broker.services) + wanted - broker.policy.max_services)
+    missing = max(0, count(broker) + wanted - broker.policy.max_services)
     if missing:
         broker.refusal = f"there are already {len(broker.services)} services"
     return missing
