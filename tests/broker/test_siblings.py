@@ -56,8 +56,9 @@ def test_nothing_crosses_while_all_workers_are_busy_and_goes_on_where_one_is_fre
     far.final()
     near.final()
     net.wait(1.0)
-    far.jobs and far.final()
-    near.jobs and near.final()
+    for worker in (far, near):
+        if worker.jobs:
+            worker.final()
     net.settle()
     assert len([answer for answer in client.answers if answer[1] == "ok"]) == 4
 
