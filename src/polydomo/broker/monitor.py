@@ -202,7 +202,9 @@ class Monitor:
             return
         kinds = (self._workers(prefix), self._services(prefix), self._catalog(prefix), self._clients(prefix))
         self.greeting[session, prefix] = [islice(kind, self.max_listed) for kind in kinds]
-        if FIGURES.startswith(prefix) and self.broker.siblings.count == 1:  # else all processes are asked at the next tick
+        if (
+            FIGURES.startswith(prefix) and self.broker.siblings.count == 1
+        ):  # else all processes are asked at the next tick
             session.link.charge(limits.WORK_ROW * (8 + min(len(self.broker.services), limits.MAX_LISTED)))
             session.send_publication(_message(FIGURES, figures.figures(self.broker)))
         if len(self.greeting) == 1:
