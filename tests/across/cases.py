@@ -7,6 +7,7 @@ from polydomo.limits import MIB
 from polydomo.protocols.dcp_ends import DcpWorkerEnd
 from polydomo.protocols.ends import Frames
 from polydomo.protocols.request import CANCELLED, FAILED, GAVE_UP, NO_WORKER, OK, TIMEOUT
+from polydomo.stores.memory import MemoryBackend
 from tests.across.kinds import ClientKind, WorkerKind
 from tests.across.world import BUSY_TIMEOUT, Client, Worker, World
 
@@ -261,6 +262,28 @@ def chain(client: ClientKind, worker: WorkerKind) -> str:
     return "answered"
 
 
+def durable(client: ClientKind, worker: WorkerKind) -> str:
+    """The service is durable, and the broker crashes while a worker holds the request. The next broker gives it to a worker again;
+    the client repeats the request and gets the stored result."""
+    disk = MemoryBackend()
+    crashed = World(disk)
+    asking, first = Client(crashed, client.end), Worker(crashed, worker.end)
+    asking.ask(SERVICE, [b"precious"])
+    assert first.take().body == [b"precious"]
+    world = World(disk)
+    hand = Worker(world, worker.end)
+    world.wait(5.0)
+    job = hand.take()
+    assert job.body == [b"precious"]
+    hand.final(job, [b"done"])
+    world.wait(5.0)
+    again = Client(world, client.end)
+    again.ask(SERVICE, [b"precious"])
+    assert hand.idle()
+    assert again.wait_for_final() == [b"done"]
+    return "run again, and the repeat gets the stored result"
+
+
 CASES: dict[str, tuple[str, Case]] = {
     "call": ("A call", call),
     "partials": ("Partials", partials),
@@ -273,5 +296,6 @@ CASES: dict[str, tuple[str, Case]] = {
     "frames": ("A body of many frames", frames),
     "large": ("A body of 1 MiB", large),
     "failure": ("The worker's function fails", failure),
+    "durable": ("The broker crashes, and the service is durable", durable),
     "chain": ("Through a DCP worker that passes it on", chain),
 }

@@ -13,6 +13,7 @@ from polydomo.protocols.http_session import HttpSession, Site
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.tuning import Tuning
+from polydomo.stores.memory import MemoryBackend
 from polydomo.wire import frames, sp
 from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import Handler, Hub, Link
@@ -20,6 +21,7 @@ from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
 from sim.http_ends import HttpPeerLink
 from tests.entropy import Counting
+from tests.jobs.kept import keep_jobs
 from tests.protocols.mdx_dcp_rig import Notes
 from tests.wire.curve_rig import World as CurveWorld
 
@@ -31,11 +33,14 @@ PIECE = 65536  # bytes that arrive at once, as from a socket
 
 
 class World:
-    def __init__(self) -> None:
+    """``disk`` makes requests for ``work`` durable: a second world with the same disk is the broker after a crash."""
+
+    def __init__(self, disk: MemoryBackend | None = None) -> None:
         self.notes = Notes()
         self.broker = Broker(1000.0, Counting(), Policy(), Tuning(busy_timeout=BUSY_TIMEOUT), self.notes)
         self.site = Site(self.broker)
         HttpApi(self.broker, MemoValues()).mount(self.site, self.broker.schemas.encoding_of, lambda session: {})
+        self.store = keep_jobs(self.broker, [b"work"], disk) if disk is not None else None
         self.lines: list[Line] = []
         self.curve = CurveWorld() if CURVE_SIDES else None
         if CURVE_SIDES:
@@ -44,11 +49,20 @@ class World:
 
     def settle(self) -> None:
         """Everything that was said is heard, and everything said to that, until nobody says anything."""
-        while sum(line.pump() for line in self.lines):
+        while sum(line.pump() for line in self.lines) or self._stored():
             pass
         self.lines = [line for line in self.lines if line.open]
         self.broker.end_turn()
         self.broker.check_invariants()
+
+    def _stored(self) -> bool:
+        """The store writes what has gathered; False if there is nothing."""
+        self.broker.end_turn()
+        if self.store is None or not self.store.ops:
+            return False
+        self.store.sync()
+        self.broker.end_turn()
+        return True
 
     def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
         """Time passes, and everything due on the way, at the broker's and at the peers', happens when it is due."""

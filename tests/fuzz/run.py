@@ -13,7 +13,7 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.fuzz import fast_paths, security, web
+from tests.fuzz import fast_paths, jobs, security, web
 from tests.fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -23,6 +23,7 @@ KEEP = 400  # inputs that the mutator goes on from
 assert fast_paths.fast_path.__name__ in TARGETS  # its targets are there by being imported
 assert security.curve_server.__name__ in TARGETS
 assert web.mcp_message.__name__ in TARGETS
+assert jobs.job_requests.__name__ in TARGETS
 
 
 def mutate(rng: random.Random, data: bytes, other: bytes) -> bytes:

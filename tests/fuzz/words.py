@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from polydomo.protocols import dbp, registry
 from polydomo.wire import frames, sp
-from tests.fuzz import fast_paths, security, web
+from tests.fuzz import fast_paths, jobs, security, web
 from tests.fuzz.targets import GREETING, HELLO_REQ, ready
 
 HEADERS = [
@@ -89,6 +89,7 @@ def corpus() -> dict[str, list[bytes]]:
         "sp_traffic": nng,
         **security.honest(),
         **web.honest(),
+        **jobs.honest(),
         "fast_path": fast_paths.honest(),
         "memo_fast_path": fast_paths.honest_memo(),
         "broker_zmtp": [b"\x00" + one for one in [*spoken, *fast_paths.honest()]]
