@@ -377,10 +377,10 @@ class Broker(BrokerApi):
         """Enables durable jobs. Called before the broker listens."""
         self.durable = durable
 
-    def schedule(self, session: Session, service: bytes, message: bytes, when: str, add: bool) -> bool:
+    def schedule(self, session: Session, service: bytes, message: bytes, when: str, headers: str, add: bool) -> bool:
         if self.durable is None:
             return False
-        problem = self.durable.schedule_for(service, message, when, add)
+        problem = self.durable.schedule_for(service, message, when, headers, add)
         if problem:
             self.report_violation(session, problem)
         return True

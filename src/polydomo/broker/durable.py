@@ -296,13 +296,16 @@ class Durable:
         self.jobs.submit(job, stored)
         return request
 
-    def schedule_for(self, service: bytes, message: bytes, when: str, add: bool) -> str:
+    def schedule_for(self, service: bytes, message: bytes, when: str, headers: str, add: bool) -> str:
         """eMQP's SCHEDULE and UNSCHEDULE. The queue and the message identify the schedule. Returns an error text, or ""."""
         name = "emqp-" + hashlib.sha256(b"%b\0%b" % (service, message)).hexdigest()[:16]
         if not add:
             self.schedules.drop(name, lambda done, error: None)
             return ""
         row = ScheduleRow(name, service, frame(message, False), when, "UTC", self.now())
+        pattern = Job("", service, b"", 0.0)
+        pattern.headers = headers
+        row.settings = pattern.settings()
         try:
             job_services.put_schedule(self, row, None)
         except SettingError as error:

@@ -51,9 +51,9 @@ class BrokerApi:
         """
         raise NotImplementedError
 
-    def schedule(self, session: "Session", service: bytes, message: bytes, when: str, add: bool) -> bool:
+    def schedule(self, session: "Session", service: bytes, message: bytes, when: str, headers: str, add: bool) -> bool:
         """eMQP's SCHEDULE and UNSCHEDULE, where no scheduler is connected: a job with this body is submitted again and again, or no longer.
-        ``when`` is a cron expression or an interval. False: the broker keeps no jobs."""
+        ``when`` is a cron expression or an interval; ``headers`` are those that the worker gets. False: the broker keeps no jobs."""
         return False
 
     def request_batch(self, session: "Session", service: bytes, bodies: "list[bytes]", ref: object) -> int:

@@ -399,7 +399,9 @@ class EmqpSession(Session):
         schedulers = self.broker.schedulers
         if not schedulers:
             when = message[8].decode() if message[8] else f"every {interval}s"
-            done = self.broker.schedule(self, message[4] or DEFAULT_QUEUE, message[7], when, message[2] == b"SCHEDULE")
+            headers = emqp_headers.read(message[5]).text
+            add = message[2] == b"SCHEDULE"
+            done = self.broker.schedule(self, message[4] or DEFAULT_QUEUE, message[7], when, headers, add)
             if not done:
                 raise ProtocolViolation(
                     f"{message[2].decode()} while no scheduler is connected, and no job store is kept"
