@@ -245,6 +245,31 @@ def test_a_greeting_is_bounded() -> None:
     assert len(Watcher(world, b"monitor.client.c9").heard) == 1
 
 
+def test_fifty_thousand_requests_a_second_are_one_message() -> None:
+    """What a dashboard receives depends on the number of services, not on the rate: the broker sums up each second."""
+    world = World()
+    broker = world.broker
+    names = [b"service-%02d" % number for number in range(50)]
+    workers = [world.worker(name, beat=0.0, silence=0.0) for name in names]
+    watcher = Watcher(world, b"monitor.figures")
+    client = world.client()
+    broker.monitor.tick()
+    watcher.heard.clear()
+    for number in range(50_000):
+        broker.now += 1 / 50_000
+        broker.request(client, names[number % 50], frame(b"x", False), b"x")
+        worker = workers[number % 50]
+        broker.final(worker.me, worker.jobs.pop().token, frame(b"y", False))
+        worker.tokens.clear()
+    assert watcher.heard == []
+    broker.monitor.tick()
+    ((_, busy),) = watcher.heard
+    assert busy["rate"] == pytest.approx(50_000, rel=0.01)
+    world.wait(1.0)
+    broker.monitor.tick()
+    assert len(json.dumps(busy)) < 1.5 * len(json.dumps(watcher.heard[-1][1]))
+
+
 def test_figures_are_published_once_a_second_to_those_who_want_them() -> None:
     world = World()
     watcher = Watcher(world, b"monitor.figures")
