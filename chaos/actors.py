@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Generator
 
-from chaos import strangers
+from chaos import strangers, web
 from chaos.calls import ECHO, EVERYTHING, FAR, POISON, SLOW, SLOWEST, STREAM, Caller, Options, named, pieces
 from chaos.record import Record
+from chaos.security import proof
 from chaos.watching import watched
 from polydomo import AsyncClient, AsyncWorker, Call, CallError, Client
 from polydomo.protocols import registry
@@ -44,9 +45,18 @@ async def _library_client(caller: Caller, protocol: str) -> None:
             caller.record.ended(plan.call, outcome, loop.time() - began)
             await asyncio.sleep(caller.pause())
 
-    async with AsyncClient(options.url, protocol, connect_timeout=2.0, max_connections=options.lanes) as client:
+    url, security = proof(options.url, security_of(options))
+    async with AsyncClient(
+        url, protocol, connect_timeout=2.0, max_connections=options.lanes, security=security
+    ) as client:
         watch(client, options)
         await asyncio.gather(*(lane(client) for _ in range(options.lanes)))
+
+
+def security_of(options: Options) -> str:
+    """``curve``, ``tls``, or "" of an actor, by its name."""
+    kind = options.name.partition(".")[0].partition("-")[2]
+    return kind if kind in ("curve", "tls") else ""
 
 
 def watch(client: AsyncClient, options: Options) -> None:
@@ -88,7 +98,10 @@ def library_worker(options: Options, protocol: str) -> None:
 
 
 async def _library_worker(options: Options, protocol: str) -> None:
-    worker = AsyncWorker(options.url, protocol, concurrency=options.lanes, beat=options.beat, grace=options.timeout)
+    url, security = proof(options.url, security_of(options))
+    worker = AsyncWorker(
+        url, protocol, security=security, concurrency=options.lanes, beat=options.beat, grace=options.timeout
+    )
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     dice = random.Random(options.seed)
 
@@ -160,6 +173,12 @@ def main() -> None:
         ("client", "pyzmq-mdp1"): strangers.mdp1_client,
         ("client", "pyzmq-mdp2"): strangers.mdp2_client,
         ("client", "pynng-memo"): strangers.memo_client,
+        ("client", "http"): web.http_client,
+        ("client", "websocket"): web.websocket_client,
+        ("client", "pyzmq-curve"): strangers.mdp1_client,
+        ("worker", "http"): web.http_worker,
+        ("worker", "websocket"): web.websocket_worker,
+        ("worker", "pyzmq-curve"): strangers.mdp1_worker,
         ("worker", "far"): far_worker,
         ("worker", "pyzmq-mdp1"): strangers.mdp1_worker,
         ("worker", "pyzmq-mdp2"): strangers.mdp2_worker,
@@ -170,6 +189,9 @@ def main() -> None:
     for protocol in registry.names():
         runs["client", protocol] = lambda options, protocol=protocol: library_client(options, protocol)  # type: ignore[misc]
         runs["worker", protocol] = lambda options, protocol=protocol: library_worker(options, protocol)  # type: ignore[misc]
+    for security in ("curve", "tls"):
+        runs["client", security] = lambda options: library_client(options, "mdx")
+        runs["worker", security] = lambda options: library_worker(options, "mdx")
     runs[words.role, words.kind](options)
     options.record.quit()
 

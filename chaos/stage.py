@@ -21,13 +21,39 @@ from chaos.calls import FAR
 from chaos.proxy import Network
 from polydomo.client.catalog import AsyncCatalog
 from polydomo.errors import PolydomoError
+from polydomo.keys import write_pair
 from polydomo.protocols import registry
+from tests.certificates import Authority
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = tuple(registry.names())
-STRANGERS = ("pyzmq-mdp1", "pyzmq-mdp2", "pynng-memo")
-CLIENTS = (*LIBRARY, "blocking", *STRANGERS)
-WORKERS = (*LIBRARY, *STRANGERS)
+STRANGERS = ("pyzmq-mdp1", "pyzmq-mdp2", "pynng-memo", "http", "websocket")
+ENCRYPTED = ("curve", "tls", "pyzmq-curve")  # MDX of the library with CURVE and inside TLS; MDP/0.1 of pyzmq with CURVE
+CLIENTS = (*LIBRARY, "blocking", *STRANGERS, *ENCRYPTED)
+WORKERS = (*LIBRARY, *STRANGERS, *ENCRYPTED)
+ONE_CONNECTION = ("mdx", "dcp", "emqp")  # protocols whose workers hold several calls at a time
+KEYS = "CHAOS_KEYS"  # the environment variable that names the directory with keys and certificates
+ACCESS = """
+[server]
+curve = "server.key_secret"
+tls = { cert = "server.pem", key = "server.pem", ca = "ca.pem" }
+anonymous = true
+[principals.peer]
+curve = "peer.key"
+certificate = "CN=peer"
+[[allow]]
+who = ["anonymous"]
+call = true
+offer = true
+publish = true
+subscribe = true
+register = true
+inspect = true
+[[allow]]
+who = ["peer"]
+call = true
+offer = true
+"""
 OWN_SERVICES = 4  # that a worker of the library offers: echo, slow, stream, poison
 START_TIME = 30.0  # for a process that shares a busy machine
 # What a broker logs as errors that are not its own: its disk is full, or it may open no file.
@@ -82,7 +108,7 @@ class Actor:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": "src"},
+                env={**os.environ, "PYTHONPATH": "src", KEYS: str(self.stage.keys)},
             )
 
     def look(self) -> None:
@@ -247,7 +273,9 @@ class Stage:
         self.far.start()
         await self.far.ready()
         bridge = await self.network.route("bridge", self.far.address)
-        self.broker = Broker("broker", self.directory, self.data / "near", load, f"--bridge-to={bridge.url}")
+        access = self._make_keys()
+        words = (f"--bridge-to={bridge.url}", f"--access={access}")
+        self.broker = Broker("broker", self.directory, self.data / "near", load, *words)
         self.broker.start()
         await self.broker.ready()
         common = ["--timeout", f"{load.timeout:g}", "--beat", f"{load.beat:g}"]
@@ -261,6 +289,22 @@ class Stage:
         if load.crowd:  # it comes straight to the broker: the proxy would need as many files again
             self._add("crowd", "idle", f"tcp://127.0.0.1:{self.broker.port}", ["--lanes", str(load.crowd), *common])
         self._watching = asyncio.create_task(self._watch())
+
+    @property
+    def keys(self) -> Path:
+        return self.directory / "keys"
+
+    def _make_keys(self) -> Path:
+        """Keys and certificates of the broker and of the encrypted peers; returns the access file."""
+        self.keys.mkdir(parents=True, exist_ok=True)
+        for name in ("server", "peer"):
+            write_pair(self.keys, name)
+        authority = Authority(self.keys)
+        authority.certificate("server", "DNS:localhost", "IP:127.0.0.1")
+        authority.certificate("peer")
+        file = self.keys / "access.toml"
+        file.write_text(ACCESS)
+        return file
 
     @property
     def brokers(self) -> list[Broker]:
@@ -326,12 +370,16 @@ class Stage:
     @property
     def seats(self) -> dict[str, int]:
         """How many workers the broker must know of each protocol, when all are there."""
-        wanted = dict.fromkeys(LIBRARY, self.load.seats)
+        seats = self.load.seats
+        wanted = {name: 1 if name in ONE_CONNECTION else seats for name in LIBRARY}
         for protocol in ("mdx", "mdp1", "mdp2"):
             wanted[protocol] *= OWN_SERVICES
+        wanted["mdx"] *= 3  # NULL, CURVE and TLS
         for protocol in ("mdp1", "mdp2"):
-            wanted[protocol] += 2 * self.load.seats  # pyzmq's, for echo and slow
-        wanted["memo"] += self.load.seats  # pynng's
+            wanted[protocol] += 2 * seats  # pyzmq's, for echo and slow
+        wanted["mdp1"] += 2 * seats  # pyzmq's with CURVE
+        wanted["memo"] += seats  # pynng's
+        wanted["http"] = 2 * seats + 2  # long polls, and a WebSocket for each service
         return wanted
 
     async def missing(self) -> dict[str, tuple[int, int]]:

@@ -19,6 +19,7 @@ import zmq
 
 from chaos.calls import ECHO, PLAIN, SLOW, SLOWEST, STREAM, Caller, Options, Plan, named
 from chaos.raw import SP_REQ, greeting
+from chaos.security import encrypt
 from polydomo.client.catalog import AsyncCatalog
 from polydomo.client.retry import Backoff
 from polydomo.errors import PolydomoError
@@ -69,6 +70,7 @@ class MdpClient:
         self.socket.linger = 0
         self.socket.reconnect_ivl = 50
         self.socket.reconnect_ivl_max = 500
+        encrypt(self.socket, self.options.name)
         self.socket.connect(self.options.url)
         due = time.monotonic()
         while self.open or not self.caller.stopping.is_set():
@@ -152,6 +154,7 @@ def _serve_mdp(
     while not stopping.is_set():
         worker = context.socket(zmq.DEALER)
         worker.linger = 500
+        encrypt(worker, options.name)
         worker.connect(options.url)
         worker.send_multipart([*words.worker, READY, service.encode()])
         heard = spoke = time.monotonic()
