@@ -61,7 +61,7 @@ FULL = {
     "cannot write the journal",
     "journal rows dropped",
     "the journal's last rows could not be written",
-    "the job store cannot be used",
+    "the job store is not available",
 }
 BALLAST = "ballast"
 WATCH = 0.1  # seconds between two looks at who has died

@@ -29,6 +29,6 @@ def run(stage: Stage) -> None:
         show.event(f"Gus, over eMQP: {', '.join(tries)}")
         show.event(f"client: {told}")
         show.check("a request is tried three times, then given up", told.startswith("gave-up"), told.partition(":")[0])
-    show.say("And a service that nobody offers is no riddle either:")
+    show.say("A call to a service that no worker offers fails with a clear error:")
     status = stage.command("call", "prnit", "report.pdf")
     show.check("a misspelt service is told apart from a slow one", status == 4, f"exit status {status}")

@@ -78,7 +78,7 @@ def test_contexts(tmp_path: Path) -> None:
         run("services", XDG_CONFIG_HOME=config, POLYDOMO_CONTEXT="lab"),
     ):
         assert result.returncode == 5 and url in complaint(result)
-    assert "no context 'den'; there are lab" in complaint(call("services", "--context", "den"))
+    assert "unknown context 'den'; the contexts are lab" in complaint(call("services", "--context", "den"))
     assert call("context", "remove", "lab").returncode == 0
     assert call("context", "list", "--json").stdout.strip() == b"[]"
 

@@ -367,7 +367,10 @@ publisher.close()
     command = [sys.executable, "-W", "ignore", "-c", script, broker.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["polydomo-client was made before this process was forked; make one here"] * 3
+    assert (
+        done.stdout.splitlines()
+        == ["polydomo-client was created before this process was forked; create a new one in this process"] * 3
+    )
 
 
 def test_ipc(tmp_path: Path) -> None:
@@ -421,7 +424,7 @@ def test_bodies_that_no_broker_would_take(broker: testing.Broker) -> None:
             client.call("echo", *[b"x"] * (MAX_BODY_FRAMES + 1))
         with pytest.raises(TypeError, match=r"json\.dumps"):
             client.call("echo", {"a": 1})  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="the name of a service is str or bytes, not int"):
+        with pytest.raises(TypeError, match="the name of a service must be str or bytes, not int"):
             client.call(1)  # type: ignore[arg-type]
 
 

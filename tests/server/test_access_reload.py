@@ -178,7 +178,7 @@ def test_plain_only_where_nobody_listens(place: Place, broker: polydomo.testing.
     mechanism = far.select(b"PLAIN")
     with pytest.raises(AccessDenied, match="only from this machine and inside TLS"):
         mechanism.command(b"HELLO", b"\x02ci" + bytes((len(TOKEN),)) + TOKEN.encode())
-    with pytest.raises(SettingError, match="PLAIN would show the token"):
+    with pytest.raises(SettingError, match="PLAIN would send the token"):
         polydomo.Client("tcp://192.0.2.1:5246", security=Security(user="ci", token=TOKEN))
 
 

@@ -127,7 +127,9 @@ def test_what_a_function_gets_and_gives(broker: testing.Broker) -> None:
         assert client.call("give", "array") == [b"x"]
         assert client.call("give", "call", "2") == [b"call", b"2"]
         assert (seen[-1].service, seen[-1].frames, seen[-1].body) == ("give", [b"call", b"2"], b"call2")
-        with pytest.raises(CallFailed, match="a service gives bytes, str, a list of those, or None, not int"):
+        with pytest.raises(
+            CallFailed, match="a service function must return bytes, str, a list of those, or None, not int"
+        ):
             client.call("give", "something else")
 
 

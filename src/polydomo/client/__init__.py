@@ -1,4 +1,4 @@
-"""The client library: ``AsyncClient`` for asyncio, ``Client`` for everybody else."""
+"""The client library: ``AsyncClient`` for asyncio, ``Client`` for blocking code."""
 
 from polydomo.client.aio import DEFAULT_URL, AsyncClient
 from polydomo.client.blocking import Client

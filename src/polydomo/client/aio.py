@@ -20,14 +20,14 @@ from polydomo.protocols.request import GAVE_UP, INTERRUPTED, SHUTDOWN
 
 __all__ = ["DEFAULT_URL", "AsyncClient"]
 
-FOREVER = 1e8  # seconds: a deadline for calls that have none
+FOREVER = 1e8  # seconds: the deadline of calls without one
 
 REPEATABLE = (
     GAVE_UP,
     INTERRUPTED,
     SHUTDOWN,
     NOT_LEADER,
-)  # failures of the broker's making: another attempt may well succeed
+)  # failures caused by the broker: another attempt may succeed
 
 
 class AsyncClient:
@@ -44,17 +44,17 @@ class AsyncClient:
         results = await asyncio.gather(*(client.call("echo", str(n)) for n in range(1000)))
     ```
 
-    Every call ends in exactly one way: with its ``Result``, or with one of these, all of them ``PolydomoError``:
-    ``CallTimeout``, ``NoSuchService`` (where the protocol can tell), ``CallFailed``, ``ConnectionLost`` and its ``NotConnected``,
-    ``ProtocolViolation``.
+    Every call either returns a ``Result`` or raises a ``PolydomoError``: ``CallTimeout``, ``NoSuchService`` (if the protocol reports
+    it), ``CallFailed``, ``ConnectionLost`` or its subclass ``NotConnected``, or ``ProtocolViolation``.
 
-    The client connects by itself with the first call, and again after a connection was lost. ``timeout`` is for calls that name none;
-    ``retries`` likewise, and says that *all* calls are safe to repeat. Over a protocol with request ids (the default ``mdx``, ``dcp``,
-    ``memo``, ``emqp``) one connection carries any number of calls; over ``mdp1`` and ``mdp2`` there are up to ``max_connections``, and
-    further calls wait in a queue.
+    The client connects with the first call, and reconnects after a connection is lost. ``timeout`` and ``retries`` are defaults for
+    calls that do not set them; set ``retries`` only if *all* calls are safe to repeat. Over a protocol with request ids (the default
+    ``mdx``, ``dcp``, ``memo``, ``emqp``), one connection carries any number of calls. Over ``mdp1`` and ``mdp2``, there are up to
+    ``max_connections``, and further calls wait in a queue.
 
-    ``key`` and ``server_key`` are for a broker with access control: certificate files with one's own secret key and with the broker's
-    public one. ``security`` has what TLS and PLAIN need; ``context`` names what ``polydomo context save`` saved, the address included.
+    ``key`` and ``server_key`` are for a broker with access control: files with your secret key and with the broker's public key.
+    ``security`` has the settings for TLS and PLAIN. ``context`` is a name given to ``polydomo context save``, which also stores the
+    address.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class AsyncClient:
         **options: object,
     ) -> None:
         if max_connections < 1:
-            raise SettingError(f"max_connections: {max_connections} leaves no connection to call through; 1 or more")
+            raise SettingError(f"max_connections: must be 1 or more, not {max_connections}")
         addresses = targets(to, key, server_key, context, security)
         dialer = registry.find(protocol)
         self.url = ",".join(str(address) for address in addresses)
@@ -90,8 +90,8 @@ class AsyncClient:
 
         self._make_pool = new_pool
         self._pool = new_pool()
-        self._loop: asyncio.AbstractEventLoop | None = None  # whose connections they are
-        self.jobs = Jobs(self._ask, self._moved)  # durable jobs: lists, dead ones, schedules
+        self._loop: asyncio.AbstractEventLoop | None = None  # the event loop that owns the connections
+        self.jobs = Jobs(self._ask, self._moved)  # durable jobs: lists, dead jobs, schedules
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.protocol} {self.url}>"
@@ -121,12 +121,12 @@ class AsyncClient:
         check: bool = False,
         headers: Headers | None = None,
     ) -> Result:
-        """Calls ``service`` and returns its reply; partial replies stand in front of the final one, or for it if that is empty.
+        """Calls ``service`` and returns its reply. The frames of partial replies come before those of the final reply.
 
-        ``timeout`` bounds the call as a whole. ``retries`` says that the request is safe to repeat, and how often it may be sent again when
-        its connection broke or the broker gave it up; it is never sent twice otherwise. ``check`` asks first whether anybody offers the
-        service and raises NoSuchService if not, where otherwise the request would wait for a worker. ``headers`` go with the request over
-        eMQP, the one protocol that has any.
+        ``timeout`` limits the whole call. ``retries`` declares that the request is safe to repeat, and how often to send it again if
+        the connection breaks or the broker gives up; without it, a request is never sent twice. ``check`` first asks whether a worker
+        offers the service and raises NoSuchService if not; otherwise the request waits for a worker. ``headers`` are sent with the
+        request over eMQP, the only protocol that has headers.
         """
         name, frames, told = _name(service), encode(body), self._write(headers)
         seconds = self.timeout if timeout is None else timeout
@@ -141,9 +141,7 @@ class AsyncClient:
                 return await self._attempt(name, told, frames, deadline, seconds, retry)
             except CallError as error:
                 if isinstance(error, CallFailed) and error.code == NOT_LEADER and self._pool.move_on():
-                    await _before_next(
-                        error, backoff, deadline
-                    )  # it was not accepted, so it may be sent to another broker
+                    await _before_next(error, backoff, deadline)  # it was rejected, so it may be sent to another broker
                     continue
                 if attempt >= retry.attempts:
                     raise
@@ -159,10 +157,10 @@ class AsyncClient:
         check: bool = False,
         headers: Headers | None = None,
     ) -> AsyncGenerator[Result, None]:
-        """Calls ``service`` and yields its partial replies as they come, then the final one (``part.final``).
+        """Calls ``service`` and yields its partial replies as they arrive, then the final one (``part.final``).
 
-        A final reply that is empty after partials only says that the stream is over, and is not yielded. The arguments are those of
-        ``call``; a stream of which a part has been seen is not repeated. Leaving the loop early gives the call up.
+        An empty final reply after partial replies only ends the stream and is not yielded. The arguments are those of ``call``. A
+        stream is not repeated once a part has arrived. Leaving the loop early abandons the call.
         """
         name, frames, told = _name(service), encode(body), self._write(headers)
         seconds = self.timeout if timeout is None else timeout
@@ -211,12 +209,13 @@ class AsyncClient:
         run_timeout: float | None = None,
         timeout: float | None = None,
     ) -> str:
-        """Submits a durable job, and returns its id once the broker has stored it. The job then survives crashes of everybody involved.
+        """Submits a durable job and returns its id once the broker has stored it. From then on, the job survives crashes of the client,
+        the broker and the workers.
 
-        Submissions with the same ``key`` are the same job for as long as its result is kept. It does not start before ``delay`` seconds
-        have passed, or before ``at``. A higher ``priority`` runs first. After ``ttl`` seconds it is not started any more. ``retries``
-        says how often and when a failed attempt is repeated, ``run_timeout`` how many seconds one attempt may take. ``timeout`` bounds
-        the submission itself, which is repeated if the connection breaks: that never makes a second job.
+        Submissions with the same ``key`` return the same job as long as its result is kept. The job starts after ``delay`` seconds, or
+        not before ``at``. A higher ``priority`` runs first. After ``ttl`` seconds it is no longer started. ``retries`` sets the retry
+        policy, and ``run_timeout`` the timeout of one attempt in seconds. ``timeout`` limits the submission, which is repeated if the
+        connection breaks; that never creates a second job.
         """
         return await self.jobs.submit(
             service,
@@ -232,30 +231,30 @@ class AsyncClient:
         )
 
     async def job(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
-        """What the broker knows of a job: its state, attempts, times, and the story of failed attempts. Raises NoSuchJob."""
+        """Information about a job: its state, attempts, times, and failed attempts. Raises NoSuchJob."""
         return await self.jobs.info(id, self.timeout if timeout is None else timeout)
 
     async def result(self, id: str, wait: float = 0.0, timeout: float | None = None) -> Result:
-        """The result of a job, from any client at any time. ``wait``: seconds to wait for it.
+        """Returns the result of a job, from any client. ``wait``: seconds to wait for it.
 
         Raises CallTimeout if there is none yet, CallFailed if the job is dead or was cancelled, and NoSuchJob.
         """
         return await self.jobs.result(id, wait, self.timeout if timeout is None else timeout)
 
     async def cancel(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
-        """Cancels a job that has no outcome yet, or an open request, and returns what became of it. Raises NoSuchJob."""
+        """Cancels a job without an outcome, or an open request, and returns its new state. Raises NoSuchJob."""
         return await self.jobs.cancel(id, self.timeout if timeout is None else timeout)
 
     async def _ask(self, service: str, body: list[bytes], timeout: float) -> list[bytes]:
-        """One call of a service of the broker itself."""
+        """Calls a built-in service of the broker."""
         return list(await self._attempt(service.encode(), b"", body, _deadline(timeout), timeout, Retries(1)))
 
     def _moved(self, leader: str) -> None:
-        """Another broker leads: it is found by trying the other addresses."""
+        """Another broker is the leader. It is found by trying the other addresses."""
         self._pool.move_on()
 
     async def offered(self, service: str | bytes, timeout: float | None = None) -> bool:
-        """Whether a worker offers ``service`` now (MMI's ``mmi.service``)."""
+        """Whether a worker currently offers ``service`` (MMI's ``mmi.service``)."""
         result = await self.call("mmi.service", _name(service), timeout=timeout)
         if result.body not in (b"200", b"404"):
             raise CallFailed(result.body.decode(errors="replace"), "the broker does not answer mmi.service")
@@ -263,14 +262,14 @@ class AsyncClient:
 
     async def _check(self, name: bytes, seconds: float) -> None:
         if not await self.offered(name, seconds):
-            raise NoSuchService(f"nobody offers {name.decode(errors='replace')}")
+            raise NoSuchService(f"no worker offers {name.decode(errors='replace')}")
 
     def _write(self, headers: Headers | None) -> bytes:
         if not headers:
             return b""
         dialer = registry.find(self.protocol)
         if dialer.headers is None:
-            raise SettingError(f"headers: {dialer.title} has none; eMQP (protocol='emqp') has")
+            raise SettingError(f"headers: {dialer.title} has no headers; use eMQP (protocol='emqp')")
         return dialer.headers(headers)
 
     async def _attempt(
@@ -304,13 +303,13 @@ class AsyncClient:
         return connection, key, loop.call_at(deadline, pending.expire, patience)
 
     def _here(self) -> Pool:
-        """The connections of this event loop. Those of one that was closed have gone with it: the next ``asyncio.run`` makes new ones."""
+        """The connections of the current event loop. Those of a closed loop are gone; the next ``asyncio.run`` opens new ones."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None:
                 if not self._loop.is_closed():
                     raise RuntimeError(
-                        "an AsyncClient serves one event loop at a time; make one for each, or share a Client"
+                        "an AsyncClient can be used in one event loop at a time; create one per loop, or share a Client"
                     )
                 closed = self._pool.closed
                 self._pool = self._make_pool()
@@ -326,10 +325,10 @@ class AsyncClient:
 
 def _name(service: str | bytes) -> bytes:
     if not isinstance(service, str | bytes):
-        raise TypeError(f"the name of a service is str or bytes, not {type(service).__name__}")
+        raise TypeError(f"the name of a service must be str or bytes, not {type(service).__name__}")
     name = service.encode() if isinstance(service, str) else service
-    if len(name) > MAX_SERVICE_NAME:  # no worker can have it, and a broker only drops what asks for it
-        raise NoSuchService(f"nobody offers a service whose name has {len(name)} bytes: {MAX_SERVICE_NAME} is the most")
+    if len(name) > MAX_SERVICE_NAME:  # no worker can offer it, and a broker would drop the request
+        raise NoSuchService(f"service name of {len(name)} bytes; the limit is {MAX_SERVICE_NAME}")
     return name
 
 
@@ -338,7 +337,7 @@ def _deadline(seconds: float) -> float:
 
 
 async def _before_next(error: CallError, backoff: Backoff, deadline: float) -> None:
-    """Waits before the next attempt, or raises ``error`` again where there should be none."""
+    """Waits before the next attempt, or raises ``error`` again if there should be none."""
     if not isinstance(error, ConnectionLost | CallTimeout) and not (
         isinstance(error, CallFailed) and error.code in REPEATABLE
     ):

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for the blocking faces."""
+"""An event loop in a background thread, for the blocking classes."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed, asyncio's own otherwise."""
+    """uvloop's event loop if it is installed, otherwise asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -23,7 +23,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class Background:
-    """Runs coroutines for threads that cannot. The thread ends with ``stop``, or when ``owner`` is no longer used."""
+    """Runs coroutines for other threads. The thread ends with ``stop``, or when ``owner`` is garbage collected."""
 
     def __init__(self, owner: object, name: str) -> None:
         self.loop = new_event_loop()
@@ -37,16 +37,18 @@ class Background:
         if not self._finalizer.alive:
             coroutine.close()
             raise NotConnected(f"{self._thread.name} was closed")
-        if self.forked:  # a fork takes no threads along: nobody would ever run it, nor end it at its timeout
+        if self.forked:  # a forked process does not have the thread, so the call would wait forever
             coroutine.close()
-            raise RuntimeError(f"{self._thread.name} was made before this process was forked; make one here")
+            raise RuntimeError(
+                f"{self._thread.name} was created before this process was forked; create a new one in this process"
+            )
         if threading.current_thread() is self._thread:
             coroutine.close()
-            raise RuntimeError("a blocking call from the event loop's own thread would wait for itself")
+            raise RuntimeError("a blocking call from the event loop's own thread would deadlock")
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs it there and waits here; an interrupt here cancels it there."""
+        """Runs the coroutine in the background thread and waits for it. An interrupt cancels it."""
         future = self.submit(coroutine)
         try:
             return future.result()
@@ -55,11 +57,13 @@ class Background:
             raise
 
     def finish(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Runs what an abandoned object still has to do. The garbage collector may call from any thread, even the loop's own."""
+        """Runs the cleanup of a garbage-collected object. The garbage collector may call this in any thread, even the loop's own."""
         if not self._finalizer.alive or self.forked:
             coroutine.close()
         elif threading.current_thread() is self._thread:
-            self._last = self.loop.create_task(coroutine)  # a task nobody holds may vanish before it ends
+            self._last = self.loop.create_task(
+                coroutine
+            )  # keep a reference, or the task may be collected before it ends
         else:
             self.run(coroutine)
 
@@ -68,7 +72,7 @@ class Background:
 
     @property
     def forked(self) -> bool:
-        """This process is a copy of the one that has the thread."""
+        """Whether this process was forked from the one that has the thread."""
         return os.getpid() != self._process
 
 

@@ -1,4 +1,4 @@
-"""The blocking client: the asyncio one, on an event loop in a thread of its own."""
+"""The blocking client: the asyncio client on an event loop in a background thread."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -18,7 +18,7 @@ from polydomo.protocols.backoff import Backoff as JobBackoff
 
 
 class Client:
-    """Calls services through a broker, and waits for the replies. Arguments and errors are those of ``AsyncClient``.
+    """Calls services through a broker and waits for the replies. Arguments and errors are those of ``AsyncClient``.
 
     ```python
     with Client("tcp://127.0.0.1:5246") as client:
@@ -31,7 +31,7 @@ class Client:
         print([future.result().text for future in futures])
     ```
 
-    One client may be used by several threads at once.
+    A client can be used by several threads at once.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Client:
         self._background.run(self._client.connect())
 
     def close(self) -> None:
-        """Ends open calls with ConnectionLost, closes every connection, and ends the thread."""
+        """Ends open calls with ConnectionLost, closes all connections, and stops the thread."""
         if not self._closed:
             self._closed = True
-            if not self._background.forked:  # the connections are the first process's, and stay open there
+            if not self._background.forked:  # the connections belong to the parent process and stay open there
                 self._background.run(self._client.close())
             self._background.stop()
 
@@ -136,7 +136,7 @@ class Client:
         check: bool = False,
         headers: Headers | None = None,
     ) -> Iterator[Result]:
-        """Calls ``service`` and yields its partial replies as they come, then the final one; see ``AsyncClient.stream``."""
+        """Calls ``service`` and yields its partial replies as they arrive, then the final one; see ``AsyncClient.stream``."""
         stream = self._client.stream(service, *body, timeout=timeout, retries=retries, check=check, headers=headers)
         try:
             while True:
@@ -160,7 +160,7 @@ class Client:
         run_timeout: float | None = None,
         timeout: float | None = None,
     ) -> str:
-        """Submits a durable job, and returns its id once the broker has stored it; see ``AsyncClient.submit_job``."""
+        """Submits a durable job and returns its id once the broker has stored it; see ``AsyncClient.submit_job``."""
         return self._background.run(
             self._client.submit_job(
                 service,
@@ -177,11 +177,11 @@ class Client:
         )
 
     def job(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
-        """What the broker knows of a job; see ``AsyncClient.job``."""
+        """Information about a job; see ``AsyncClient.job``."""
         return self._background.run(self._client.job(id, timeout))
 
     def result(self, id: str, wait: float = 0.0, timeout: float | None = None) -> Result:
-        """The result of a job, waiting for it up to ``wait`` seconds; see ``AsyncClient.result``."""
+        """Returns the result of a job, after waiting at most ``wait`` seconds; see ``AsyncClient.result``."""
         return self._background.run(self._client.result(id, wait, timeout))
 
     def cancel(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
@@ -189,5 +189,5 @@ class Client:
         return self._background.run(self._client.cancel(id, timeout))
 
     def offered(self, service: str | bytes, timeout: float | None = None) -> bool:
-        """Whether a worker offers ``service`` now."""
+        """Whether a worker currently offers ``service``."""
         return self._background.run(self._client.offered(service, timeout))

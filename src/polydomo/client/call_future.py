@@ -7,7 +7,7 @@ from polydomo.client.message import Result
 
 
 class CallFuture(Future[Result]):
-    """Like the future of an executor; ``cancel`` returns True only if the request is cancelled at the broker, too."""
+    """Like the future of an executor, but ``cancel`` returns True only if the request is also cancelled at the broker."""
 
     def __init__(self, running: "Future[Result]", cancels: Callable[[], bool]) -> None:
         super().__init__()

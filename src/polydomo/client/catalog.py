@@ -1,4 +1,4 @@
-"""The catalog over DBP: asking it which services there are, and standing in it."""
+"""The catalog over DBP: looking up services, and registering a service."""
 
 import asyncio
 import time
@@ -15,19 +15,21 @@ from polydomo.protocols import dbp_ends, ends
 from polydomo.protocols.dbp_ends import Approved, DbpEnd, Denied, Disconnected, Info
 from polydomo.wire.address import Address
 
-Registration = dict[str, object]  # ``name`` at least; ``ip``, ``port``, ``function`` and ``heartbeat`` by the document
+Registration = dict[
+    str, object
+]  # at least ``name``; the specification also lists ``ip``, ``port``, ``function`` and ``heartbeat``
 
 
 class AsyncCatalog:
-    """One connection to the catalog of a broker, of ours or of another's that speaks DBP.
+    """A connection to the catalog of polydomo, or of another broker that speaks DBP.
 
     ```python
     async with AsyncCatalog("tcp://127.0.0.1:5246") as catalog:
         found, warning = await catalog.look("weather")
     ```
 
-    Raises NotConnected, ConnectionLost, CallTimeout where no answer comes in time, and CallFailed with the code ``denied`` and the broker's
-    reason.
+    Raises NotConnected, ConnectionLost, CallTimeout if no answer arrives in time, and CallFailed with the code ``denied`` and the
+    broker's reason.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class AsyncCatalog:
             await connection.gone
 
     async def look(self, *names: str) -> tuple[dict[str, object], str]:
-        """These services, or all, by name; and the broker's warning about names it does not know."""
+        """Looks up services by name, or all; also returns the broker's warning about unknown names."""
         self._said().info(list(names), time.time())
         info = await self._answer()
         if not isinstance(info, Info):
@@ -76,7 +78,7 @@ class AsyncCatalog:
         return info.services, info.error
 
     async def register(self, information: Registration) -> float:
-        """Registers, or registers anew. Returns the heartbeat interval that was agreed; 0 if none was."""
+        """Registers or re-registers. Returns the agreed heartbeat interval; 0 if there is none."""
         self._said().register(information, time.time())
         approved = await self._answer()
         if not isinstance(approved, Approved):
@@ -89,17 +91,17 @@ class AsyncCatalog:
         await self._answer()
 
     async def beat(self) -> None:
-        """One heartbeat, and its acknowledgement."""
+        """Sends a heartbeat and waits for the acknowledgement."""
         self._said().beat(time.time())
         await self._answer()
 
     def leave(self) -> None:
-        """ "DISCONNECT": there is no answer, and nothing more can be said on this connection."""
+        """Sends DISCONNECT. There is no answer, and the connection cannot be used afterwards."""
         if self._connection is not None:
             self._said().disconnect(time.time())
 
     async def lost(self) -> PolydomoError:
-        """Waits until the connection is lost or the broker says DISCONNECT."""
+        """Waits until the connection is lost or the broker sends DISCONNECT."""
         assert self._dialog is not None
         return await asyncio.shield(self._dialog.over)
 
@@ -126,7 +128,7 @@ class AsyncCatalog:
         return self._dialog.dbp
 
     async def _answer(self) -> dbp_ends.Event:
-        """On one connection answers come in the order of the questions."""
+        """Sends a question and waits for the answer. Answers arrive in the order of the questions."""
         assert self._dialog is not None
         try:
             async with asyncio.timeout(self.timeout):
@@ -139,7 +141,7 @@ class AsyncCatalog:
 
 
 class Dialog(ends.ClientEnd):
-    """DBP's end in the shape that a connection knows. It carries no requests, so its events are kept here."""
+    """Adapts DBP to the interface of a connection. DBP has no requests, so its events are queued here."""
 
     protocol = "dbp"
 
@@ -152,7 +154,7 @@ class Dialog(ends.ClientEnd):
     def receive(self, message: ends.Frames) -> list[ends.Event]:
         for event in self.dbp.receive(message, time.time()):
             if isinstance(event, Disconnected):
-                self.lost(ConnectionLost("the broker said DISCONNECT"))
+                self.lost(ConnectionLost("the broker sent DISCONNECT"))
             else:
                 self._heard.put_nowait(event)
         return []
@@ -174,7 +176,7 @@ class Dialog(ends.ClientEnd):
 
 
 class RegistrationObserver:
-    """Who wants to know how a registration fares."""
+    """Receives the events of a registration."""
 
     def registered(self, interval: float) -> None: ...
 

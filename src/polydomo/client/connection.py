@@ -1,7 +1,7 @@
-"""One connection to a broker: a socket, the wire's link, and a protocol's end.
+"""One connection to a broker: a socket, the wire protocol's link, and the client side ("end") of a messaging protocol.
 
-The pure parts do the thinking; this puts a transport under them. What the end has to say is gathered and written once per
-turn of the loop, so that a thousand calls made in one turn cost one write.
+The link and the end are pure; this module connects them to a transport. Output is collected and written once per turn of the event
+loop, so a thousand calls in one turn cost one write.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ BOUNDS = Bounds(max_frame=MAX_ANSWER, max_message=MAX_ANSWER, extensions=ANNOUNC
 
 
 class Connection(asyncio.Protocol, Handler):
-    """Made by ``connect``. ``on_event`` gets what the end understood of the broker's messages, ``on_lost`` the reason, once.
+    """Created by ``connect``. ``on_event`` receives the parsed messages of the broker; ``on_lost`` receives the reason, once.
 
     After a change of the end (``end.request(...)``, ``end.beat()``, ...) call ``flush_soon``.
     """
@@ -52,16 +52,16 @@ class Connection(asyncio.Protocol, Handler):
         self.on_event = on_event
         self.on_lost = on_lost
         self.loop = asyncio.get_running_loop()
-        self.opened: asyncio.Future[None] = self.loop.create_future()  # the wire's handshake is done
+        self.opened: asyncio.Future[None] = self.loop.create_future()  # the handshake is complete
         self.gone: asyncio.Future[None] = self.loop.create_future()  # the socket is closed
-        self.heard = self.loop.time()  # when the broker last said anything
+        self.heard = self.loop.time()  # time of the last message from the broker
         proof = proof_of(address)
         self._tls = proof.tls(address.host) if proof is not None else None
         self._hub = Hub()
         self._link = self._make_link()
         self._transport: asyncio.Transport | None = None
         self._scheduled = False
-        self._choked: asyncio.Future[None] | None = None  # the broker does not read: writers wait for this
+        self._choked: asyncio.Future[None] | None = None  # cleared while the broker does not read; writers wait for it
         self._violation: ProtocolViolation | None = None
         self.max_body = MAX_BODY  # bytes of a body that the broker accepts, as far as it says
 
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol, Handler):
 
     @property
     def alive(self) -> bool:
-        """Open, and not about to be closed from this side."""
+        """Open, and not being closed by this side."""
         return self._transport is not None and self._link.state == OPEN
 
     @property
@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol, Handler):
 
     @property
     def choked(self) -> bool:
-        """The broker reads more slowly than we write: wait for ``writable`` before adding to it."""
+        """Whether the broker reads more slowly than we write. Then wait for ``writable`` before sending more."""
         return self._choked is not None
 
     async def writable(self) -> None:
@@ -113,13 +113,13 @@ class Connection(asyncio.Protocol, Handler):
             await asyncio.shield(self._choked)
 
     def flush_soon(self) -> None:
-        """What the end has put into ``out`` leaves with this turn of the loop."""
+        """Sends the end's output at the end of this turn of the loop."""
         if not self._scheduled:
             self._scheduled = True
             self.loop.call_soon(self._flush)
 
     def close(self, reason: str, abort: bool = False) -> None:
-        """Closes the connection after what was said has been written; with ``abort``, at once."""
+        """Closes the connection after all output has been written; with ``abort``, at once."""
         self._hand_over()
         self._link.close(CloseCause.OTHER, reason, abort)
         self.flush_soon()
@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol, Handler):
         self._transport = cast(asyncio.Transport, transport)
         _keep_alive(transport.get_extra_info("socket"))
         if self.address.kind != IPC and transport.get_extra_info("sockname") == transport.get_extra_info("peername"):
-            # With nobody listening on a port of the ephemeral range, TCP can connect a socket to itself.
+            # If no program listens on a port of the ephemeral range, TCP can connect a socket to itself.
             self._link.close(CloseCause.OTHER, "no broker listens there", abort=True)
         self._flush()
 
@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol, Handler):
             self._choked = None
 
     def _hand_over(self) -> None:
-        """The end's messages to the link, in the wire's own form."""
+        """Passes the end's messages to the link, in the form of the wire protocol."""
         out = self.end.out
         if not out:
             return
@@ -253,8 +253,8 @@ async def connect(
     on_lost: Callable[[PolydomoError], None],
     timeout: float,
 ) -> Connection:
-    """Connects, and waits until the wire's handshake is done. Raises NotConnected, ProtocolViolation if what answers is no broker, or
-    AccessDenied if it does not accept our credentials."""
+    """Connects and waits until the handshake is complete. Raises NotConnected, ProtocolViolation if the peer is not a broker, or
+    AccessDenied if it rejects our credentials."""
     if address.kind != DISCOVER:
         return await _connect(address, end, on_event, on_lost, timeout)
     loop = asyncio.get_running_loop()
@@ -269,7 +269,7 @@ async def connect(
         except AccessDenied:
             raise
         except (NotConnected, ProtocolViolation):
-            # Anybody can send a beacon. Only a broker that has the secret key can answer us: another one may still be heard.
+            # Any program can send a beacon, but only a broker with the secret key can complete the handshake. Keep listening for others.
             proof = proof_of(address)
             if proof is None or not proof.server_key or loop.time() >= deadline:
                 raise
@@ -305,7 +305,7 @@ async def _connect(
 
 
 def _keep_alive(sock: socket.socket | None) -> None:
-    """A broker whose machine vanished says nothing, not even goodbye: the kernel finds out for us."""
+    """Enables TCP keepalive, which detects a broker whose machine has vanished."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""Contexts: a broker's address and the files to be let in with, saved under a name.
+"""Contexts: a broker's address and key files, saved under a name.
 
 Each is a file in ``$XDG_CONFIG_HOME/polydomo/contexts`` (``~/.config`` unless set) that only its owner can read.
 """
@@ -32,7 +32,7 @@ def directory() -> Path:
 
 
 def save(name: str, context: Context) -> Path:
-    """Writes the context, in place of one that was there. Raises SettingError."""
+    """Writes the context, replacing an existing one. Raises SettingError."""
     path = _path(name)
     lines = [f"{key} = {json.dumps(value)}" for key, value in asdict(context).items() if value]
     hidden = path.with_name(f".{name}.new")
@@ -56,8 +56,8 @@ def load(name: str) -> Context:
         return Context(**table)
     except FileNotFoundError:
         known = ", ".join(names())
-        hint = f"there are {known}" if known else "`polydomo context save NAME --to URL` makes one"
-        raise SettingError(f"context: there is no context {name!r}; {hint}") from None
+        hint = f"the contexts are {known}" if known else "create one with `polydomo context save NAME --to URL`"
+        raise SettingError(f"context: unknown context {name!r}; {hint}") from None
     except (OSError, ValueError, TypeError) as error:
         raise SettingError(f"context: cannot read {path}: {error}") from None
 

@@ -1,7 +1,7 @@
 """Finding brokers by their beacons.
 
-A beacon is a broadcast that anybody can send. A client that has the broker's public key connects only to a broker that has the secret
-one; a client that has none trusts its network.
+A beacon is a broadcast that any program can send. A client with the broker's public key connects only to a broker with the matching
+secret key; a client without one trusts its network.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ ANYWHERE = Address(DISCOVER, "*", BEACON_PORT)
 
 @dataclass
 class FoundBroker:
-    """A broker, and how often its beacon came."""
+    """A broker, and how many of its beacons arrived."""
 
     address: Address
     count: int = 0
 
 
 class BeaconReceiver(asyncio.DatagramProtocol):
-    """Gathers beacons; anything else on the port is ignored."""
+    """Collects beacons; all other datagrams on the port are ignored."""
 
     def __init__(self, without: "Container[Address]" = ()) -> None:
         self.without = without
@@ -44,7 +44,7 @@ class BeaconReceiver(asyncio.DatagramProtocol):
 
 
 async def find(at: Address = ANYWHERE, timeout: float = 5.0, without: "Container[Address]" = ()) -> Address:
-    """The broker whose beacon is heard first, of those that are not in ``without``. Raises NotConnected if there is none in time.
+    """The broker whose beacon arrives first, except those in ``without``. Raises NotConnected if none arrives in time.
 
     ``at`` is the address to listen at; on Linux it may be the broadcast address itself, such as 127.255.255.255.
     """
@@ -53,11 +53,11 @@ async def find(at: Address = ANYWHERE, timeout: float = 5.0, without: "Container
             async with asyncio.timeout(timeout):
                 return await ear.first
         except TimeoutError:
-            raise NotConnected(f"{at}: no broker's beacon was heard within {timeout:g} s") from None
+            raise NotConnected(f"{at}: no beacon arrived within {timeout:g} s") from None
 
 
 async def listen(seconds: float, at: Address = ANYWHERE) -> list[FoundBroker]:
-    """Every broker that is heard within that time."""
+    """All brokers whose beacons arrive within that time."""
     async with _listening(at) as ear:
         await asyncio.sleep(seconds)
         return list(ear.brokers.values())
@@ -79,7 +79,7 @@ async def _listening(at: Address, without: "Container[Address]" = ()) -> AsyncIt
 
 
 def open_beacon_socket(at: Address) -> socket.socket:
-    """Bound so that several programs may listen there at once, as every published one does."""
+    """Binds with address reuse, so that several programs can listen on the port."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sock.setblocking(False)

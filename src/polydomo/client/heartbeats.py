@@ -1,4 +1,4 @@
-"""A service's heartbeats by UDP, as DBP has them: beats go to the broker's port, and its broadcasts are listened for."""
+"""DBP heartbeats of a service over UDP: sends them to the broker's port, and listens for its broadcasts."""
 
 import asyncio
 import socket
@@ -11,7 +11,7 @@ from polydomo.wire.address import Address
 
 
 class UdpBeats(asyncio.DatagramProtocol):
-    """Made by ``open_beats``. Broadcasts that come from another machine than the broker's are ignored."""
+    """Created by ``open_beats``. Broadcasts from machines other than the broker's are ignored."""
 
     transport: asyncio.DatagramTransport
 
@@ -28,7 +28,7 @@ class UdpBeats(asyncio.DatagramProtocol):
             self.beats.receive(time.monotonic(), data)
 
     def beat(self) -> bool:
-        """Beats. False if the broker was not heard lately: then the beat has to go over the connection."""
+        """Sends a heartbeat. Returns False if no broadcast arrived recently; then the heartbeat must be sent over the connection."""
         datagram = self.beats.beat(time.monotonic(), time.time())
         if datagram is not None:
             self.transport.sendto(datagram, self.broker)
@@ -40,7 +40,7 @@ class UdpBeats(asyncio.DatagramProtocol):
 
 
 async def open_beats(name: str, interval: float, broker: tuple[str, int], at: Address) -> UdpBeats:
-    """``broker`` is its IPv4 address and router port, ``at`` where its broadcasts are heard. Raises OSError."""
+    """``broker`` is its IPv4 address and port; ``at`` is the address to listen on for its broadcasts. Raises OSError."""
     beats = ServiceBeats(name, interval, broker[1], time.monotonic())
     sock = open_beacon_socket(at)
     try:

@@ -1,6 +1,6 @@
-"""Durable jobs, from a client: submit, look up, wait for the result, cancel; dead jobs and schedules.
+"""Durable jobs for clients: submit, look up, wait for the result, cancel; dead jobs and schedules.
 
-Everything goes through reserved services of the broker (``protocols.job_messages``), so it works over every protocol.
+All operations call built-in services of the broker (``protocols.job_messages``), so they work over every protocol.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ AGAIN = (
     NOT_LEADER,
     "store-unavailable",
     "shutdown",
-)  # the broker could not do it; another one, or the same one later, can
+)  # this broker cannot do it now, but another one can, or the same one later
 
 
 def microseconds(name: str, seconds: float | None) -> int | None:
     if seconds is None:
         return None
     if not seconds >= 0:
-        raise SettingError(f"{name}: {seconds!r} must be a number of seconds that is not negative")
+        raise SettingError(f"{name}: must be a non-negative number of seconds, not {seconds!r}")
     return round(seconds * 1e6)
 
 
@@ -45,7 +45,7 @@ def retries_of(retries: int | Backoff | None) -> object:
 
 
 class Jobs:
-    """``ask`` calls a service of the broker; ``moved`` is called when another broker leads, with its address if it is known."""
+    """``ask`` calls a service of the broker. ``moved`` is called when another broker is the leader, with its address if known."""
 
     def __init__(self, ask: Ask, moved: Callable[[str], None]) -> None:
         self._ask = ask
@@ -65,7 +65,7 @@ class Jobs:
         timeout: float | None = None,
         patience: float,
     ) -> str:
-        """The id is made here, so that repeating the submission after a lost connection cannot make a second job."""
+        """The id is created here, so that repeating the submission after a lost connection cannot create a second job."""
         if at is not None and at.tzinfo is None:
             raise SettingError("at: a datetime must have a time zone, such as datetime.UTC")
         header: Row = {
@@ -85,7 +85,7 @@ class Jobs:
     async def ask(
         self, what: str, header: Row, body: list[bytes] | None = None, patience: float = 30.0
     ) -> tuple[Row, list[bytes]]:
-        """Asks until a broker that leads has answered. Only for what may be repeated."""
+        """Repeats the question until the leader has answered. Only for idempotent operations."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
         message = write_message({name: value for name, value in header.items() if value is not None}, body)
@@ -131,7 +131,7 @@ class Jobs:
         return (await self.ask("job", {"job": id}, None, patience))[0]
 
     async def result(self, id: str, wait: float, patience: float) -> Result:
-        """Waits in pieces: a broker that goes away meanwhile is asked again when one is back."""
+        """Waits in short polls, so that the wait survives a restart of the broker."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         while True:
@@ -147,7 +147,7 @@ class Jobs:
             raise CallFailed(str(row["outcome"] or row["state"]), str(row["reason"]))
 
     async def cancel(self, id: str, patience: float) -> Row:
-        """A job; if there is none of this id, or the broker keeps none, an open request."""
+        """Cancels a job or, if there is no such job or no job store, an open request."""
         try:
             return (await self.ask("cancel", {"job": id}, None, patience))[0]
         except (NoSuchJob, CallFailed) as error:
@@ -156,7 +156,7 @@ class Jobs:
             try:
                 return await self.order("withdraw", {"request": id}, patience)
             except NoSuchJob:
-                raise NoSuchJob(f"there is no job and no open request {id}") from None
+                raise NoSuchJob(f"no job and no open request has the id {id}") from None
 
     async def list(self, state: str = "", service: str = "", limit: int = 100, patience: float = 30.0) -> Row:
         header = {"state": state or None, "service": service or None, "limit": limit}

@@ -1,4 +1,4 @@
-"""Bodies as programs see them: a list of frames with the usual shortcuts."""
+"""Message bodies: a list of frames with shortcuts for text and JSON."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES
 from polydomo.protocols.request import TOO_LARGE
 
 Frame: TypeAlias = bytes | bytearray | memoryview | str
-Headers: TypeAlias = Mapping[str, str | float | None]  # True is one without a value, False and None are none
+Headers: TypeAlias = Mapping[str, str | float | None]  # True: a header without a value; False and None: no header
 
 
 class Message(list[bytes]):
@@ -26,7 +26,7 @@ class Message(list[bytes]):
 
     @property
     def frames(self) -> list[bytes]:
-        """The frames as a plain list."""
+        """The frames as a list."""
         return list(self)
 
     @property
@@ -45,7 +45,7 @@ class Message(list[bytes]):
 
 
 class Result(Message):
-    """A reply: the final one, or with ``final`` false one part of a stream."""
+    """A reply: the final one, or one part of a stream if ``final`` is false."""
 
     __slots__ = ("final",)
 
@@ -70,7 +70,7 @@ def encode(body: Iterable[Frame]) -> list[bytes]:
             content = bytes(frame)
         else:
             raise TypeError(
-                f"a frame is bytes or str, not {type(frame).__name__}; json.dumps() makes one of most things"
+                f"a frame must be bytes or str, not {type(frame).__name__}; use json.dumps() for other values"
             )
         frames.append(content)
     if len(frames) > MAX_BODY_FRAMES:

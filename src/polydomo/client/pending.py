@@ -1,4 +1,4 @@
-"""Open calls: what is kept of each until its one outcome."""
+"""The state of open calls until their outcome."""
 
 import asyncio
 from collections import deque
@@ -11,14 +11,14 @@ from polydomo.protocols.request import NO_WORKER, TIMEOUT, TOO_LARGE
 
 
 class Pending:
-    """One open call. Its outcome is set once; whatever comes later is nothing."""
+    """One open call. Its outcome is set once; later events are ignored."""
 
     done = False
     expired = False  # its timeout passed
 
     def __init__(self, service: bytes, headers: bytes) -> None:
         self.service = service
-        self.headers = headers  # the caller's own, as the protocol writes them
+        self.headers = headers  # the caller's headers, as encoded by the protocol
 
     def on_reply(self, reply: Reply) -> None:
         raise NotImplementedError
@@ -29,7 +29,7 @@ class Pending:
     def on_failure(self, failure: Failure) -> None:
         name = self.service.decode(errors="replace")
         if failure.code == NO_WORKER:
-            self.end(NoSuchService(f"{name}: {failure.text}" if failure.text else f"nobody offers {name}"))
+            self.end(NoSuchService(f"{name}: {failure.text}" if failure.text else f"no worker offers {name}"))
         elif failure.code == TIMEOUT:
             self.end(CallTimeout(f"{name}: {failure.text or 'the broker gave up waiting'}"))
         else:
@@ -41,7 +41,8 @@ class Pending:
 
 
 class Single(Pending):
-    """Wants one result. Partials are joined in front of the final, as a broker does for protocols that have none."""
+    """A call with one result. Partial replies are joined in front of the final one, as a broker does for protocols without partial
+    replies."""
 
     def __init__(self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(service, headers)
@@ -54,7 +55,7 @@ class Single(Pending):
             return
         if reply.final:
             self.done = True
-            if self.parts:  # after them, an empty final says only that they were all
+            if self.parts:  # an empty final reply after partial replies only ends the stream
                 self.future.set_result(Result(self.parts + reply.body if any(reply.body) else self.parts))
             else:
                 self.future.set_result(Result(reply.body))
@@ -63,18 +64,21 @@ class Single(Pending):
         self.size += sum(map(len, reply.body))
         if self.size > MAX_MESSAGE:
             self.end(
-                CallFailed(TOO_LARGE, f"partial replies of over {MAX_MESSAGE} bytes; stream() takes them one by one")
+                CallFailed(
+                    TOO_LARGE,
+                    f"the partial replies exceed {MAX_MESSAGE} bytes; use stream() to receive them one by one",
+                )
             )
 
     def end(self, error: PolydomoError) -> None:
         if not self.done:
             self.done = True
-            if not self.future.done():  # it may have been cancelled
+            if not self.future.done():  # the future may have been cancelled
                 self.future.set_exception(error)
 
 
 class Stream(Pending):
-    """Wants every part as it comes. What the reader has not taken yet is kept, within a bound."""
+    """A call that yields each part. Unread parts are buffered, up to a limit."""
 
     def __init__(self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(service, headers)
@@ -91,7 +95,7 @@ class Stream(Pending):
         self.parts.append(Result(reply.body, reply.final))
         self.size += sum(map(len, reply.body))
         if self.size > STREAM_BACKLOG and not self.done:
-            self.end(CallFailed(TOO_LARGE, f"the reader of the stream is over {STREAM_BACKLOG} bytes behind"))
+            self.end(CallFailed(TOO_LARGE, f"the reader of the stream is more than {STREAM_BACKLOG} bytes behind"))
         self._wake()
 
     def end(self, error: PolydomoError) -> None:
@@ -105,7 +109,7 @@ class Stream(Pending):
             self.waiter.set_result(None)
 
     async def next(self) -> Result:
-        """The next part, or the error that ended the stream, after the parts that came before it."""
+        """The next part. The error that ended the stream is raised after all parts."""
         while not self.parts:
             if self.error is not None:
                 raise self.error

@@ -1,7 +1,7 @@
 """The connections of one client to a broker.
 
-If the protocol has request ids, one connection carries all calls (``SharedPool``). If it has none, each call needs a connection to itself
-while it is open, so there is a bounded pool of connections and a queue of calls (``ExclusivePool``).
+If the protocol has request ids, one connection carries all calls (``SharedPool``). Otherwise each open call needs its own connection, so
+there is a bounded pool of connections and a queue of calls (``ExclusivePool``).
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class PooledConnection:
         self.connection.flush_soon()
 
     def finish(self, key: int) -> None:
-        """The caller has its outcome, or does not wait for one any more."""
+        """Called when the caller has its outcome or has stopped waiting."""
         pending = self.calls.pop(key, None)
         if pending is not None:
             self.end.cancel(key, pending.expired)
@@ -43,7 +43,7 @@ class PooledConnection:
                 self.connection.flush_soon()
             else:
                 # Without ids a late reply would be taken for the reply to the next request: the connection is closed, which cancels it.
-                self.connection.close("a request on it was given up", abort=True)
+                self.connection.close("a request on this connection was abandoned", abort=True)
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, Reply):
@@ -58,7 +58,7 @@ class PooledConnection:
             if pending is not None:
                 pending.on_failure(event)
         elif isinstance(event, Dismissed):
-            self.connection.close(f"the broker said {event.why}")
+            self.connection.close(f"the broker sent {event.why}")
 
     def on_lost(self, error: PolydomoError) -> None:
         calls, self.calls = self.calls, {}
@@ -68,13 +68,11 @@ class PooledConnection:
 
 
 class Pool:
-    """What both kinds of pool share: connecting, one attempt at a time, with backoff."""
+    """The base of both pools: connecting with backoff, one attempt at a time."""
 
     def __init__(self, addresses: list[Address], make_end: Callable[[], ClientEnd], connect_timeout: float) -> None:
         self.addresses = addresses
-        self.address = addresses[
-            0
-        ]  # the one in use; where there are several, each broker that cannot be reached is passed over
+        self.address = addresses[0]  # the address in use; with several, brokers that cannot be reached are skipped
         self.make_end = make_end
         self.connect_timeout = connect_timeout
         self.closed = False
@@ -83,7 +81,7 @@ class Pool:
         self._trouble = ""  # why the last attempt to connect failed
 
     async def acquire(self, deadline: float) -> PooledConnection:
-        """A connection that is up. Raises NotConnected, or CallTimeout if the deadline passes in the queue."""
+        """Returns an open connection. Raises NotConnected, or CallTimeout if the deadline passes in the queue."""
         raise NotImplementedError
 
     def cancels(self) -> bool:
@@ -91,10 +89,10 @@ class Pool:
         return True
 
     def release(self, pooled: PooledConnection) -> None:
-        """The call for which the connection was acquired has ended."""
+        """Called when the call that acquired the connection has ended."""
 
     def dropped(self, pooled: PooledConnection) -> None:
-        """The connection is gone."""
+        """Called when the connection is lost."""
 
     async def close(self) -> None:
         self.closed = True
@@ -108,7 +106,7 @@ class Pool:
             pooled.connection.close("the client was closed", abort=True)
 
     async def dial(self, deadline: float) -> PooledConnection:
-        """Connects, again and again until it works or ``connect_timeout`` or the deadline has passed."""
+        """Connects, retrying until it succeeds or ``connect_timeout`` or the deadline has passed."""
         loop = asyncio.get_running_loop()
         limit = min(deadline, loop.time() + self.connect_timeout)
         while True:
@@ -131,7 +129,7 @@ class Pool:
         self.address = self.addresses[(place + 1) % len(self.addresses)]
 
     def move_on(self) -> bool:
-        """The broker in use does not lead: the next call goes to the next address. False if there is only one."""
+        """The current broker is not the leader: switches to the next address. Returns False if there is only one."""
         if len(self.addresses) == 1:
             return False
         self._next_address()
@@ -155,7 +153,7 @@ class Pool:
 
 
 class SharedPool(Pool):
-    """One connection for all calls. The first call that finds it gone connects again, and the others wait for that."""
+    """One connection for all calls. The first call after a loss reconnects, and the others wait for it."""
 
     _shared: PooledConnection | None = None
     _dialing: "asyncio.Task[PooledConnection] | None" = None
@@ -173,7 +171,7 @@ class SharedPool(Pool):
                 async with asyncio.timeout_at(deadline):
                     await pooled.connection.writable()
             except TimeoutError:
-                raise CallTimeout(f"{self.address}: the broker took no further request in time") from None
+                raise CallTimeout(f"{self.address}: the broker accepted no further request in time") from None
 
     async def _redial(self, deadline: float) -> PooledConnection:
         loop = asyncio.get_running_loop()
@@ -183,10 +181,10 @@ class SharedPool(Pool):
                 self._dialing = loop.create_task(self.dial(loop.time() + self.connect_timeout))
                 self._dialing.add_done_callback(self._dialed)
             dialing = self._dialing
-            # Not wait_for: one caller's cancellation or deadline must not end the dialing for the others.
+            # Not wait_for, because one caller's cancellation or deadline must not stop the attempt for the others.
             await asyncio.wait([dialing], timeout=max(limit - loop.time(), 0))
             if not dialing.done():
-                missing = "no broker's beacon was heard" if self.address.kind == DISCOVER else "no answer"
+                missing = "no beacon arrived" if self.address.kind == DISCOVER else "no answer"
                 raise NotConnected(self._trouble or f"{self.address}: {missing} in time")
             if dialing.cancelled():
                 raise NotConnected("the client was closed")
@@ -204,12 +202,12 @@ class SharedPool(Pool):
             return False
         pooled, self._shared = self._shared, None
         if pooled is not None and not pooled.calls:
-            pooled.connection.close("another broker leads")
+            pooled.connection.close("another broker is the leader")
         return True
 
     def release(self, pooled: PooledConnection) -> None:
         if pooled is not self._shared and not pooled.calls and pooled.connection.alive and self._shared is not None:
-            pooled.connection.close("another broker leads")
+            pooled.connection.close("another broker is the leader")
 
     def _dialed(self, task: "asyncio.Task[PooledConnection]") -> None:
         self._dialing = None
@@ -235,7 +233,7 @@ class ExclusivePool(Pool):
     ) -> None:
         super().__init__(addresses, make_end, connect_timeout)
         self.most = most
-        self.places = 0  # connections in use, idle or being made
+        self.places = 0  # connections in use, idle or being opened
         self.idle: list[PooledConnection] = []
         self.waiters: deque[asyncio.Future[PooledConnection | None]] = deque()
 
@@ -258,7 +256,7 @@ class ExclusivePool(Pool):
             raise
 
     async def _wait(self, deadline: float) -> PooledConnection | None:
-        """Waits in the queue for a connection that another call releases, or for its place in the pool (None)."""
+        """Waits in the queue for a connection that another call releases, or for a free slot in the pool (None)."""
         waiter: asyncio.Future[PooledConnection | None] = asyncio.get_running_loop().create_future()
         self.waiters.append(waiter)
         try:
@@ -267,7 +265,7 @@ class ExclusivePool(Pool):
         except BaseException as error:
             if (
                 waiter.done() and not waiter.cancelled() and waiter.exception() is None
-            ):  # it came at the same moment: the next call in the queue gets it
+            ):  # it was assigned at the same moment; the next call in the queue gets it
                 self._pass_on(waiter.result())
             elif waiter in self.waiters:
                 self.waiters.remove(waiter)
@@ -275,7 +273,7 @@ class ExclusivePool(Pool):
                 raise CallTimeout(f"{self.address}: all {self.most} connections were busy until the deadline") from None
             raise
         if pooled is not None and not pooled.connection.alive:
-            return None  # it broke meanwhile; this call has its place
+            return None  # it broke in the meantime; this call keeps the slot
         return pooled
 
     def release(self, pooled: PooledConnection) -> None:
@@ -293,7 +291,7 @@ class ExclusivePool(Pool):
         if not super().move_on():
             return False
         while self.idle:
-            self.idle.pop().connection.close("another broker leads")
+            self.idle.pop().connection.close("another broker is the leader")
             self._free_place()
         return True
 
@@ -301,7 +299,7 @@ class ExclusivePool(Pool):
         self._pass_on(None)
 
     def _pass_on(self, pooled: PooledConnection | None) -> None:
-        """Gives a connection, or a free place in the pool, to the first call in the queue."""
+        """Assigns a connection, or a free slot in the pool, to the first call in the queue."""
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():

@@ -1,4 +1,4 @@
-"""A publisher that never makes its caller wait: messages go to a bounded queue, and a background thread sends them."""
+"""A publisher that never blocks its caller: messages go to a bounded queue, and a background thread sends them."""
 
 import asyncio
 import atexit
@@ -22,7 +22,7 @@ from polydomo.wire.address import Address
 
 log = logging.getLogger("polydomo.publisher")
 
-PIECE = 256  # messages handed to the connection before it is asked whether it can take more
+PIECE = 256  # messages passed to the connection before checking whether it can take more
 
 
 class Publisher:
@@ -33,9 +33,9 @@ class Publisher:
         publisher.publish("weather.oslo", "snow")
     ```
 
-    ``publish`` does not wait, whatever the network does. Messages that the queue cannot hold are dropped and counted in ``dropped``. While
-    the broker cannot be reached, messages stay in the queue, and the publisher goes on trying to connect. When the program exits, every
-    publisher that is still open sends what is queued, for at most ``CLOSE_TIME`` seconds.
+    ``publish`` never blocks. If the queue is full, messages are dropped and counted in ``dropped``. While the broker cannot be reached,
+    messages stay in the queue, and the publisher keeps trying to connect. When the program exits, every open publisher sends its
+    queued messages, for at most ``CLOSE_TIME`` seconds.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class Publisher:
 
     @property
     def dropped(self) -> int:
-        """Messages that were not sent: the queue was full, or they were still there when the publisher was closed."""
+        """The number of messages that were not sent: the queue was full, or they were still queued when the publisher was closed."""
         return self._queue.dropped
 
     def publish(self, topic: str | bytes, *body: Frame) -> bool:
-        """Queues a message. False if it was dropped: the queue is full, or the publisher closed."""
+        """Queues a message. Returns False if it was dropped, because the queue is full or the publisher is closed."""
         name = topic.encode() if isinstance(topic, str) else topic
         frames = encode(body)
         check_size(frames)
@@ -80,20 +80,20 @@ class Publisher:
         return length > 0
 
     def flush(self, timeout: float = CLOSE_TIME) -> bool:
-        """Waits until all queued messages are on their way. False if that took longer than ``timeout`` seconds."""
+        """Waits until all queued messages are sent. Returns False if that took longer than ``timeout`` seconds."""
         if self._background.forked:
             return False
         return self._background.run(self._sender.drained(timeout))
 
     def close(self, timeout: float = CLOSE_TIME) -> None:
-        """Sends what is queued, within ``timeout`` seconds, and ends. What could not be sent is counted in ``dropped``."""
+        """Sends queued messages for at most ``timeout`` seconds, then closes. Unsent messages are counted in ``dropped``."""
         if not self._queue.closed:
             self._queue.closed = True
             if not self._background.forked:
                 self._background.run(self._sender.finish(timeout))
                 lost = self._queue.give_up()
                 if lost:
-                    log.warning("messages that were not published, since no broker took them: %d (%s)", lost, self.url)
+                    log.warning("%d messages were not published, because no broker accepted them (%s)", lost, self.url)
             self._background.stop()
 
     def __enter__(self) -> Self:
@@ -120,14 +120,14 @@ def _close_at_exit(publisher: Publisher) -> None:
 
 
 def _close_all() -> None:
-    """At exit. Within ``CLOSE_TIME`` in all, so that publishers whose broker is gone do not add up."""
+    """Closes all publishers at exit, within ``CLOSE_TIME`` in total, so that the waits for lost brokers do not add up."""
     end = time.monotonic() + CLOSE_TIME
     for publisher in [publisher for publisher in _open if not publisher.closed]:
         publisher.close(max(0.0, end - time.monotonic()))
 
 
 class Queue:
-    """Messages that wait to be sent; filled by any thread, emptied by one."""
+    """The queue of messages, filled by any thread and emptied by one."""
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self.max_messages = max_messages
@@ -139,7 +139,7 @@ class Queue:
         self._lock = threading.Lock()
 
     def put(self, message: list[bytes]) -> int:
-        """How many messages are queued now; 0 if this one was dropped."""
+        """Returns the number of queued messages; 0 if this one was dropped."""
         size = sum(map(len, message))
         with self._lock:
             if self.closed or len(self._messages) >= self.max_messages or self._bytes + size > self.max_bytes:
@@ -156,7 +156,7 @@ class Queue:
         return taken
 
     def give_up(self) -> int:
-        """What is left will not be sent: it counts as dropped. Returns how many messages."""
+        """Drops and counts the remaining messages. Returns their number."""
         lost = len(self.take(len(self._messages)))
         self.dropped += lost
         return lost
@@ -166,8 +166,8 @@ class Queue:
 
 
 class Sender:
-    """Empties the queue into a connection, which it makes again whenever it is lost. It has no reference to the publisher, so that a
-    publisher that is forgotten without being closed is collected."""
+    """Sends the queue over a connection, reconnecting whenever it is lost. It has no reference to the publisher, so that a publisher that
+    was never closed can be garbage collected."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -192,7 +192,7 @@ class Sender:
         self.news.set()
 
     async def _send(self, connection: Connection, end: PublisherEnd) -> bool:
-        """Until the connection is lost. Returns whether it sent anything."""
+        """Sends until the connection is lost. Returns whether anything was sent."""
         useful = False
         while connection.alive:
             await connection.writable()

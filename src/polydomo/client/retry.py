@@ -1,4 +1,4 @@
-"""Waiting before trying again."""
+"""Backoff and retry policies."""
 
 import random
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ from polydomo.limits import BACKOFF_FIRST, BACKOFF_MOST
 
 
 class Backoff:
-    """Waits that double from the first to the longest, each shortened at random by up to half so that peers do not march in step."""
+    """Exponential backoff with jitter: delays double up to the longest, each randomly shortened by up to half, so that peers do not retry
+    in lockstep."""
 
     def __init__(self, first: float = BACKOFF_FIRST, most: float = BACKOFF_MOST) -> None:
         self.first = first
@@ -18,7 +19,7 @@ class Backoff:
         self.failures = 0
 
     def next(self) -> float:
-        """Seconds to wait before the next try; grows with every call until ``reset``."""
+        """Seconds to wait before the next attempt; grows with every call until ``reset``."""
         wait = min(self.most, self.first * 2.0 ** min(self.failures, 32))
         self.failures += 1
         return wait * random.uniform(0.5, 1.0)
@@ -26,17 +27,17 @@ class Backoff:
 
 @dataclass(frozen=True)
 class Retries:
-    """How a call that is safe to repeat is sent again after its connection broke or its broker gave it up.
+    """The retry policy of a call that is safe to repeat, for broken connections and failures of the broker.
 
-    ``attempt_timeout``, where set, also sends it again when one attempt has waited that long for its final reply.
+    If ``attempt_timeout`` is set, the call is also sent again when an attempt has waited that long for its final reply.
     """
 
-    attempts: int = 3  # in all, the first one included
+    attempts: int = 3  # total number, including the first
     first: float = BACKOFF_FIRST
     most: float = BACKOFF_MOST
     attempt_timeout: float | None = None
 
     @classmethod
     def of(cls, retries: "int | Retries") -> "Retries":
-        """``3`` means three times again after the first."""
+        """``3`` means three retries after the first attempt."""
         return retries if isinstance(retries, Retries) else cls(attempts=retries + 1)

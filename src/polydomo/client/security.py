@@ -1,7 +1,8 @@
-"""How clients and workers prove who they are, and how they know the broker.
+"""Authentication of clients and workers to the broker, and of the broker to them.
 
-CURVE needs two keys: one's own, and the broker's public one. TLS needs the authority that signed the broker's certificate, unless this
-machine trusts it anyway, and perhaps a certificate of one's own. PLAIN needs a name and a token; it is used only where nobody can listen.
+CURVE needs your secret key and the broker's public key. TLS needs the authority that signed the broker's certificate, unless this machine
+already trusts it, and optionally a client certificate. PLAIN needs a name and a token; it is used only on connections that cannot be
+eavesdropped.
 """
 
 import os
@@ -13,7 +14,7 @@ from polydomo.errors import SettingError
 from polydomo.wire.address import Address, is_loopback, parse_url
 from polydomo.wire.mechanism import Mechanism
 
-if TYPE_CHECKING:  # libsodium and OpenSSL are loaded only where they are used
+if TYPE_CHECKING:  # libsodium and OpenSSL are loaded only when needed
     import ssl
 
     from polydomo.tls import TlsBytes
@@ -24,7 +25,7 @@ DEFAULT_URL = "tcp://127.0.0.1:5246"
 
 @dataclass(frozen=True)
 class Security:
-    """What a client needs to connect to a broker with access control; names of files, or keys.
+    """The credentials for a broker with access control, as file names or keys.
 
     ```python
     Client("tcp://broker.example:5246", key="alice.key_secret", server_key="server.key")
@@ -32,17 +33,17 @@ class Security:
     ```
     """
 
-    key: str = ""  # a certificate file with our secret key
-    server_key: str = ""  # the broker's public key, or a certificate file with it
-    ca: str = ""  # PEM file: who signs the broker's TLS certificate
-    cert: str = ""  # PEM file: our TLS certificate and its key
+    key: str = ""  # a file with your secret key
+    server_key: str = ""  # the broker's public key, or a file with it
+    ca: str = ""  # PEM file: the authority that signs the broker's TLS certificate
+    cert: str = ""  # PEM file: your TLS certificate and its key
     user: str = ""  # with ``token``: PLAIN
     token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
 class Proof:
-    """A ``Security`` whose files have been read."""
+    """The loaded contents of a ``Security``."""
 
     keys: "KeyPair | None" = None
     server_key: bytes = b""
@@ -76,13 +77,13 @@ _default: Security | None = None
 
 
 def use(security: Security | None) -> None:
-    """What connections of this process use that name nothing themselves: the command line's ``--key``, ``--context`` and so on."""
+    """Sets the default credentials of this process, from the command line's ``--key``, ``--context`` and so on."""
     global _default
     _default = security
 
 
 def default() -> Security | None:
-    """What ``use`` was given: for a program that starts other processes."""
+    """The default credentials, for a program that starts other processes."""
     return _default
 
 
@@ -93,7 +94,7 @@ def target(
     context: str = "",
     security: Security | None = None,
 ) -> Address:
-    """The address to connect to, with what is needed to be let in. Raises SettingError."""
+    """The address to connect to and the credentials. Raises SettingError."""
     if context:
         saved = contexts.load(context)
         to = to or saved.to
@@ -114,17 +115,17 @@ def targets(
     context: str = "",
     security: Security | None = None,
 ) -> list[Address]:
-    """Several addresses with commas between them: brokers that share one job store, of which one leads. Raises SettingError."""
+    """Parses comma-separated addresses of brokers that share a job store; one of them is the leader. Raises SettingError."""
     if context and not to:
         to = contexts.load(context).to
     if to is not None and not isinstance(to, str):
-        return [target(to, key, server_key, context, security)]  # which says what is wrong with it
+        return [target(to, key, server_key, context, security)]  # raises an error with the reason
     urls = [url.strip() for url in (to or DEFAULT_URL).split(",")]
     return [target(url, key, server_key, context, security) for url in urls]
 
 
 def read(security: Security, address: Address) -> Proof | None:
-    """Reads the files, so that a mistake is told at once. None if nothing is needed."""
+    """Reads the files, so that errors are reported at once. Returns None if no credentials are set."""
     if security == Security() and not address.tls:
         return None
     from polydomo import keys as files
@@ -133,14 +134,14 @@ def read(security: Security, address: Address) -> Proof | None:
     keys, server_key = None, b""
     if bool(security.key) != bool(security.server_key):
         missing = "server_key" if security.key else "key"
-        raise SettingError(f"{missing}: is missing; CURVE needs both one's own key and the broker's server_key")
+        raise SettingError(f"{missing}: is missing; CURVE needs both your key and the broker's server_key")
     if security.key:
         keys = files.read_pair(security.key, "key")
         server_key = files.read_public(security.server_key, "server_key")
     if security.user and not security.token:
         raise SettingError("token: is missing; PLAIN needs a user and a token")
     if security.user and not security.key and not address.tls and not is_loopback(address):
-        raise SettingError(f"user: PLAIN would show the token to everybody between here and {address}; use tls+tcp://")
+        raise SettingError(f"user: PLAIN would send the token unencrypted to {address}; use tls+tcp://")
     context = client_context(security.ca, security.cert) if address.tls else None
     return Proof(keys, server_key, context, security.user, security.token)
 

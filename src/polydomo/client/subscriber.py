@@ -1,4 +1,4 @@
-"""A subscriber for asyncio: last values first, then what is published."""
+"""A subscriber for asyncio: receives last values first, then new messages."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from polydomo.protocols.pubsub_ends import SubscriberEnd
 
 
 class AsyncSubscriber:
-    """Hears what is published under some prefixes, until its connection is lost.
+    """Receives the messages under some topic prefixes, until its connection is lost.
 
     ```python
     async with AsyncSubscriber("tcp://127.0.0.1:5246", "weather.") as subscriber:
@@ -39,7 +39,7 @@ class AsyncSubscriber:
         self._prefixes = [prefix.encode() if isinstance(prefix, str) else prefix for prefix in prefixes]
         self._connect_timeout = connect_timeout
         self._heard: asyncio.Queue[Published | PolydomoError] = asyncio.Queue()
-        self._waiting = 0  # bytes of what was heard and not taken
+        self._waiting = 0  # bytes of received messages that were not read yet
         self._connection: Connection | None = None
 
     async def __aenter__(self) -> Self:
@@ -57,7 +57,7 @@ class AsyncSubscriber:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._connection is not None:
-            self._connection.close("the subscriber leaves")
+            self._connection.close("the subscriber was closed")
             await self._connection.gone
 
     def _on_event(self, event: Event) -> None:
@@ -65,7 +65,7 @@ class AsyncSubscriber:
             self._waiting += sum(map(len, event.body))
             self._heard.put_nowait(event)
             if self._waiting > STREAM_BACKLOG and self._connection is not None:
-                self._connection.close("the subscriber does not keep up", abort=True)
+                self._connection.close("the subscriber reads too slowly", abort=True)
 
     async def next(self) -> tuple[str, Message]:
         """The next message. Raises ConnectionLost."""

@@ -1,1 +1,1 @@
-"""Stores of durable jobs: SQLite in one file, PostgreSQL for several brokers, and one in memory that the others are tested against."""
+"""Stores of durable jobs: SQLite in one file, PostgreSQL shared by several brokers, and an in-memory reference for tests."""

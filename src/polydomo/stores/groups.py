@@ -1,7 +1,6 @@
-"""A group of writes, sorted by what a store can do in one statement.
+"""A group of writes, sorted into batches that a store can execute in one statement.
 
-One statement for many rows matters: every statement of a driver gives up Python's lock, and getting it back from a busy event loop can take
-milliseconds.
+Few statements matter, because every statement releases Python's GIL, and getting it back from a busy event loop can take milliseconds.
 """
 
 from polydomo.broker.jobs.job import DONE, Job, story_text
@@ -9,7 +8,7 @@ from polydomo.broker.jobs.ops import Collected, Finish, Insert, Op, Progress
 
 
 class Group:
-    """Within one group no operation depends on another, but that what ends a job supersedes its progress."""
+    """Within a group, no operation depends on another, except that an outcome supersedes earlier updates of the same job."""
 
     def __init__(self, ops: list[Op]) -> None:
         self.inserts: list[Insert] = []

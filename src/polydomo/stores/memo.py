@@ -1,8 +1,8 @@
 """The memo store: MemoDB's Nodes, heads and calls, and the replies of memoised services, in one SQLite file.
 
-It is read and written by the event loop's thread: a lookup takes some 10 us. With a write-ahead log a commit writes but does not wait for
-the disk, so a killed process loses nothing and a power failure at most the last moments; the file is never corrupted. What waits for the
-disk, moving the log into the file, is done by a thread.
+The event loop's thread reads and writes it; a lookup takes about 10 us. With a write-ahead log, a commit does not wait for the disk, so a
+killed process loses nothing and a power failure loses at most the last moments; the file is never corrupted. Checkpoints, which wait for
+the disk, run in a thread.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ CREATE INDEX reply_used ON reply (used);
 
 
 class MemoStore(MemoValues):
-    """See the module's text. ``clock`` gives seconds since the epoch."""
+    """See the module docstring. ``clock`` returns seconds since the epoch."""
 
     def __init__(
         self,
@@ -52,11 +52,9 @@ class MemoStore(MemoValues):
         self._written = 0  # commits since the last checkpoint
         self._recent: dict[
             bytes, tuple[bytes, float]
-        ] = {}  # key -> reply and when it was made, the least recently used first
+        ] = {}  # key -> reply and creation time, the least recently used first
         self._recent_bytes = 0
-        self._used: dict[
-            bytes, tuple[float, int]
-        ] = {}  # key -> when it was used last, and hits that are not written yet
+        self._used: dict[bytes, tuple[float, int]] = {}  # key -> time of last use, and hits that are not written yet
 
     def memory(self) -> int:
         return self._recent_bytes
@@ -125,7 +123,7 @@ class MemoStore(MemoValues):
             self._recent_bytes -= len(body)
             self._drop("key = ?", (key,))
             return None
-        self._recent[key] = recent  # the most recently used stands last
+        self._recent[key] = recent  # the most recently used is last
         while self._recent_bytes > MEMO_RECENT_BYTES:
             oldest = next(iter(self._recent))
             self._recent_bytes -= len(self._recent.pop(oldest)[0])
@@ -136,7 +134,7 @@ class MemoStore(MemoValues):
         return body
 
     def _note_used(self) -> None:
-        """Writes down when replies were used and how often: not at once for each, since a write costs more than the lookup."""
+        """Writes the usage of replies in batches, because a write costs more than a lookup."""
         used, self._used = self._used, {}
         with self._writing() as db:
             rows = [(when, hits, key) for key, (when, hits) in used.items()]
@@ -144,7 +142,7 @@ class MemoStore(MemoValues):
 
     def put_reply(self, key: bytes, service: str, version: str, body: bytes) -> None:
         if len(body) > self.keep_bytes // 10:
-            return  # one large reply must not push out everything else
+            return  # one large reply must not evict everything else
         now = self.clock()
         recent = self._recent.pop(key, None)
         if recent is not None:
@@ -159,7 +157,7 @@ class MemoStore(MemoValues):
             self.trim()
 
     def trim(self) -> int:
-        """Removes replies that are too old, and the least recently used ones beyond the size; returns how many."""
+        """Removes expired replies, and the least recently used ones beyond the size limit; returns their number."""
         self._note_used()
         removed = self._drop("created < ?", (self.clock() - self.keep_age,))
         over = self._bytes - int(self.keep_bytes * MEMO_TRIM)
@@ -178,13 +176,13 @@ class MemoStore(MemoValues):
         return removed
 
     def remove_replies(self, service: str) -> int:
-        """Of one service, or of all whose name begins with what stands before a ``*`` at the end."""
+        """Removes the replies of one service, or of all with a prefix if the name ends with ``*``."""
         if service.endswith("*"):
             return self._drop("substr(service, 1, ?) = ?", (len(service) - 1, service[:-1]))
         return self._drop("service = ?", (service,))
 
     def replies(self) -> list[dict[str, object]]:
-        """What is kept, service by service."""
+        """The stored replies by service."""
         self._note_used()
         rows = self._db.execute(
             "SELECT service, version, count(*), sum(size), sum(hits), min(created), max(used) FROM reply "
@@ -247,10 +245,12 @@ def _open(path: Path) -> sqlite3.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        db = sqlite3.connect(path, timeout=0.1)  # another process must not hold up the loop
+        db = sqlite3.connect(
+            path, timeout=0.1
+        )  # do not wait for locks of other processes, because that would block the loop
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
-        db.execute("PRAGMA wal_autocheckpoint = 0")  # a thread does it
+        db.execute("PRAGMA wal_autocheckpoint = 0")  # a thread runs checkpoints
         db.execute("PRAGMA mmap_size = 268435456")
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version == 0:
@@ -258,11 +258,11 @@ def _open(path: Path) -> sqlite3.Connection:
                 db.executescript(TABLES + f"PRAGMA user_version = {VERSION};")
         elif version != VERSION:
             raise SettingError(
-                f"memo: {path} has version {version}; this polydomo reads version {VERSION}. Move the file away"
+                f"memo: {path} has version {version}; this polydomo needs version {VERSION}; move the file away"
             )
         return db
     except sqlite3.DatabaseError as error:
-        raise SettingError(f"memo: cannot open {path}: {error}. If it is damaged, move it away") from None
+        raise SettingError(f"memo: cannot open {path}: {error}; if it is damaged, move it away") from None
     except OSError as error:
         raise SettingError(f"memo: cannot open {path}: {error.strerror}") from None
 

@@ -1,6 +1,6 @@
-"""A store in memory: the reference that SQLite and PostgreSQL are compared with, and the disk of the simulator.
+"""A store in memory: the reference for tests of SQLite and PostgreSQL, and the disk of the simulator.
 
-``apply`` changes nothing unless the whole group succeeds, and ``snapshot`` and ``restore`` stand for what a disk keeps.
+``apply`` changes nothing unless the whole group succeeds. ``snapshot`` and ``restore`` simulate the contents of a disk.
 """
 
 import copy
@@ -99,7 +99,9 @@ class MemoryBackend(Backend):
 
     def apply(self, ops: list[Op], epoch: int) -> None:
         if epoch != self.tables.epoch:
-            raise StoreError(NOT_LEADER, f"epoch {epoch} is over: another broker leads under epoch {self.tables.epoch}")
+            raise StoreError(
+                NOT_LEADER, f"epoch {epoch} is over: another broker is the leader under epoch {self.tables.epoch}"
+            )
         for op in ops:
             self._apply(op)
 
@@ -115,7 +117,7 @@ class MemoryBackend(Backend):
                 tables.fired.add((op.name, op.fired))
                 if op.job is not None:
                     self._insert(op.job)
-            elif op.job is not None:  # this very operation, applied again
+            elif op.job is not None:  # the same operation, applied again
                 op.done = op.job.id in tables.jobs
         elif isinstance(op, Progress):
             job = tables.jobs.get(op.id)

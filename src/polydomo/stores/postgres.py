@@ -1,5 +1,5 @@
-"""Jobs in PostgreSQL 15 or newer, which several brokers may share. One of them leads: it holds the lease, and every transaction checks
-the lease's epoch under a row lock, so that a leader that lost it can write nothing more.
+"""Jobs in PostgreSQL 15 or newer, which several brokers may share. The leader holds the lease, and every transaction checks the lease's
+epoch under a row lock, so that a broker that lost the lease cannot write.
 
 All tables are in the schema ``polydomo``.
 """
@@ -28,7 +28,7 @@ from polydomo.stores.groups import Group, finish_values, insert_values, progress
 from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps, job_of, schedule_of
 
 LEAST_VERSION = 150_000
-CREATION_LOCK = 5_246_520_246  # two brokers that start at once create the tables one after the other
+CREATION_LOCK = 5_246_520_246  # lock for creating the tables, in case two brokers start at once
 
 TABLES = """
 CREATE SCHEMA IF NOT EXISTS polydomo;
@@ -90,7 +90,7 @@ def without_password(url: str) -> str:
 
 
 class PostgresBackend(Backend):
-    """Jobs in the database at ``url``; a connection that was lost is made again by the next ``open``."""
+    """Jobs in the database at ``url``. The next ``open`` reconnects after a lost connection."""
 
     shared = True
 
@@ -141,7 +141,7 @@ class PostgresBackend(Backend):
                 if version is not None and version[0] != SCHEMA:
                     raise StoreError(
                         UNAVAILABLE,
-                        f"the job store {self.url} has schema version {version[0]}, and this polydomo needs version {SCHEMA}; "
+                        f"the job store {self.url} has schema version {version[0]}, but this polydomo needs version {SCHEMA}; "
                         "use the polydomo that wrote it, or another database",
                     )
                 return
@@ -163,10 +163,10 @@ class PostgresBackend(Backend):
     def _error(self, error: psycopg.Error) -> StoreError:
         if isinstance(error, errors.DiskFull):
             return StoreError(FULL, f"the disk of the job store {self.url} is full")
-        self.close()  # a connection in doubt is made again
+        self.close()  # the state of the connection is unknown, so reconnect
         return StoreError(UNAVAILABLE, f"cannot use the job store {self.url}: {_text(error)}")
 
-    # --- leading ------------------------------------------------------------------------------------------------------------
+    # --- leadership ---------------------------------------------------------------------------------------------------------
 
     def acquire(self, owner: str, address: str, seconds: float) -> Lease:
         connection = self._here()
@@ -176,9 +176,7 @@ class PostgresBackend(Backend):
                     "SELECT epoch, owner, address, expires > clock_timestamp() FROM polydomo.lease FOR UPDATE"
                 ).fetchone()
                 if row is None:
-                    raise StoreError(
-                        UNAVAILABLE, f"the job store {self.url} has lost its lease row; create the tables anew"
-                    )
+                    raise StoreError(UNAVAILABLE, f"the job store {self.url} has no lease row; create the tables again")
                 epoch, holder, place, valid = row
                 if valid and holder not in ("", owner):
                     return Lease(epoch, place, False)
@@ -215,7 +213,7 @@ class PostgresBackend(Backend):
         connection = self._here()
         try:
             with connection.transaction():
-                connection.execute("SET LOCAL statement_timeout = 0")  # a million open jobs take a while
+                connection.execute("SET LOCAL statement_timeout = 0")  # loading a million open jobs takes a while
                 run = connection.execute
                 rows = run(f"SELECT {COLUMNS} FROM polydomo.jobs WHERE state = 'open' ORDER BY created, id")
                 loaded.jobs = [job_of(row) for row in rows]
@@ -275,8 +273,10 @@ class PostgresBackend(Backend):
                 found = connection.execute("SELECT epoch FROM polydomo.lease FOR UPDATE").fetchone()
                 if found is None or found[0] != epoch:
                     newer = found[0] if found is not None else "?"
-                    raise StoreError(NOT_LEADER, f"epoch {epoch} is over: another broker leads under epoch {newer}")
-                if not ops:  # only to see whether it can be written again
+                    raise StoreError(
+                        NOT_LEADER, f"epoch {epoch} is over: another broker is the leader under epoch {newer}"
+                    )
+                if not ops:  # only tests whether the store can be written to
                     connection.execute("UPDATE polydomo.lease SET epoch = epoch")
                 group = Group(ops)
                 self._insert(connection, group.inserts)
@@ -330,5 +330,5 @@ class PostgresBackend(Backend):
 
 
 def _text(error: psycopg.Error) -> str:
-    """The first line of what PostgreSQL says."""
+    """The first line of PostgreSQL's message."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,4 +1,4 @@
-"""The operations that SQLite and PostgreSQL run one by one, in the SQL that both understand.
+"""The operations that SQLite and PostgreSQL run one by one, in SQL that both support.
 
 Inserts, progress, outcomes and collected results come by the hundred and have statements of their own in each backend. Everything else
 is here: one function per operation, found by its type.
@@ -80,11 +80,11 @@ class SqlOps:
             return
         if op.done:
             self._insert(op.job)
-        else:  # this very operation, applied again
+        else:  # the same operation, applied again
             op.done = self._run("SELECT 1 FROM @jobs WHERE id = ?", (op.job.id,)).fetchone() is not None
 
     def reopen(self, op: Reopen) -> None:
-        """The story keeps the failed attempts, and says when the job was reopened."""
+        """Keeps the failed attempts in the story, and adds when the job was reopened."""
         self._run(
             "UPDATE @jobs SET state = 'open', outcome = '', reason = '', ended = 0, keep = 0, attempts = 0, due = ?, expires = 0 "
             "WHERE id = ? AND state = 'dead'",

@@ -60,7 +60,7 @@ PROGRESS = (
     "FROM (VALUES %s) AS v WHERE jobs.id = v.column1 AND jobs.state = 'open'"
 )
 COLLECTED = "UPDATE jobs SET collected = 1 WHERE id IN (VALUES %s)"
-MOST_ROWS = 512  # of one statement: SQLite takes 32,766 variables
+MOST_ROWS = 512  # rows per statement; SQLite allows 32,766 variables
 
 
 def _chunks(count: int) -> Iterator[tuple[int, int]]:
@@ -123,13 +123,13 @@ class SqliteBackend(Backend):
             os.close(lock)
             raise StoreError(
                 UNAVAILABLE,
-                f"another broker uses the job store {self.path}; give this one its own data directory, "
+                f"another broker uses the job store {self.path}; give this broker its own data directory, "
                 'or let both share PostgreSQL (store = "postgresql://...")',
             ) from None
         self._lock = lock
 
     def _check(self, connection: sqlite3.Connection) -> None:
-        """Prepares the file, or says why it cannot be used."""
+        """Prepares the file. Raises StoreError with the reason if it cannot be used."""
         run = connection.execute
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
@@ -148,7 +148,7 @@ class SqliteBackend(Backend):
             if version is not None and version[0] != SCHEMA:
                 raise StoreError(
                     UNAVAILABLE,
-                    f"the job store {self.path} has schema version {version[0]}, and this polydomo needs version {SCHEMA}; "
+                    f"the job store {self.path} has schema version {version[0]}, but this polydomo needs version {SCHEMA}; "
                     "use the polydomo that wrote it, or another data directory",
                 )
         connection.executescript("BEGIN;" + TABLES + "COMMIT;")
@@ -177,10 +177,10 @@ class SqliteBackend(Backend):
             return StoreError(UNAVAILABLE, f"{text}`sqlite3 {self.path} .recover`")
         return StoreError(UNAVAILABLE, f"cannot use the job store {self.path}: {error}")
 
-    # --- leading ------------------------------------------------------------------------------------------------------------
+    # --- leadership ---------------------------------------------------------------------------------------------------------
 
     def acquire(self, owner: str, address: str, seconds: float) -> Lease:
-        """The lock on the file decides; the epoch counts the starts."""
+        """The file lock decides which broker is the leader; the epoch counts the starts."""
         connection = self._here()
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -249,8 +249,8 @@ class SqliteBackend(Backend):
             connection.execute("BEGIN IMMEDIATE")
             found = connection.execute("SELECT epoch FROM lease").fetchone()[0]
             if found != epoch:
-                raise StoreError(NOT_LEADER, f"epoch {epoch} is over: another broker leads under epoch {found}")
-            if not ops:  # only to see whether it can be written again
+                raise StoreError(NOT_LEADER, f"epoch {epoch} is over: another broker is the leader under epoch {found}")
+            if not ops:  # only tests whether the store can be written to
                 connection.execute("UPDATE lease SET epoch = epoch")
             group = Group(ops)
             self._insert(connection, group.inserts)
@@ -274,7 +274,7 @@ class SqliteBackend(Backend):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         except sqlite3.Error:
-            pass  # SQLite rolled back by itself
+            pass  # SQLite has already rolled back
 
     def _insert(self, connection: sqlite3.Connection, inserts: list[Insert]) -> None:
         for start, end in _chunks(len(inserts)):
@@ -285,7 +285,7 @@ class SqliteBackend(Backend):
                 self._find_existing(connection, some)
 
     def _find_existing(self, connection: sqlite3.Connection, inserts: list[Insert]) -> None:
-        """Some of them were not inserted: their id or key was taken."""
+        """Finds the existing jobs for those that were not inserted because their id or key exists."""
         for op in inserts:
             text = f"SELECT {COLUMNS} FROM jobs WHERE id = ? OR key = ?"
             op.existing = job_of(connection.execute(text, (op.job.id, op.job.key or None)).fetchone())

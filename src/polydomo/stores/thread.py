@@ -1,14 +1,14 @@
-"""A store on a thread of its own: group commit, retries, and the lease.
+"""Runs a store in its own thread: group commit, retries, and the lease.
 
-The event loop hands operations over with ``put``. The thread writes everything that has gathered in one transaction, and hands the
-operations back to the loop once they are on disk; what arrives meanwhile is the next group. So with many jobs at a time one sync of the
-disk serves them all, and with few each waits for one sync only.
+The event loop passes operations with ``put``. The thread writes all pending operations in one transaction and returns them to the loop
+once they are on disk; operations that arrive in the meantime form the next group. So under load many jobs share one disk sync, and
+otherwise each job waits for only one sync.
 
 Clients that keep a number of submissions outstanding would fall into two halves, one on its way to the disk while the other waits for it,
 and every submission would take two syncs. So a group that follows another one waits for a fraction of a sync (``STORE_GATHER``) until
 as many new operations have come as were just finished.
 
-While the store cannot be written, new jobs are refused and everything else is kept in memory and tried again.
+While the store cannot be written to, new jobs are rejected, and all other writes are kept in memory and retried.
 """
 
 import logging
@@ -36,25 +36,25 @@ LEAST_GATHER = 0.0001  # seconds: a shorter sleep costs more than it gains
 
 
 class Owner:
-    """Who uses the store: all of these are called on the owner's thread, through ``post``."""
+    """The owner of the store. All methods are called on the owner's thread, through ``post``."""
 
     def lead(self, epoch: int, loaded: Loaded) -> None:
-        """This broker leads now; ``loaded`` is everything the store has open."""
+        """This broker is now the leader; ``loaded`` has the open jobs and schedules of the store."""
 
     def follow(self, leader: str, why: str) -> None:
-        """Another broker leads, or none: nothing may be dispatched or acknowledged. ``leader`` is its address, if known."""
+        """Another broker is the leader, or none: nothing may be dispatched or acknowledged. ``leader`` is its address, if known."""
 
     def suspend(self, suspended: bool) -> None:
-        """The lease could not be renewed in time: nothing may be dispatched until it was."""
+        """The lease could not be renewed in time: nothing may be dispatched until it is renewed."""
 
 
 def awake_time() -> float:
-    """Seconds that also count while the machine is suspended: a lease expires meanwhile."""
+    """A clock that keeps running while the machine is suspended, because a lease also expires then."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class StoreThread(Store):
-    """``post`` runs a function on the owner's thread; it must be callable from any thread."""
+    """``post`` runs a function on the owner's thread and must be callable from any thread."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class StoreThread(Store):
     ) -> None:
         self.backend = backend
         self.owner = owner
-        self.name = name  # of this broker: after a restart it takes its own lease back at once
+        self.name = name  # identity of this broker, with which it takes back its own lease after a restart
         self.address = address
-        self.repeat = repeat  # seconds for which uncollected results of plain requests are loaded
+        self.repeat = repeat  # age in seconds up to which unsent results of ordinary requests are loaded
         self.lease_time = lease_time
         self.lease_renew = lease_renew
         self.groups = 0  # transactions so far, and the operations in them
@@ -84,7 +84,7 @@ class StoreThread(Store):
         self._taken_bytes = 0  # ... and by the store's only
         self._expected = 0  # operations that are there once everyone who was just answered has come again
         self._commit_time = 0.0  # seconds of the last commit
-        self._kept: list[Op] = []  # taken, and to be tried again; the thread's own
+        self._kept: list[Op] = []  # taken by the thread, to be retried; used only by the thread
         self._trouble: StoreError | None = None
         self._stopping = False
         self._open = False
@@ -102,22 +102,22 @@ class StoreThread(Store):
         self._thread.start()
 
     def stop(self) -> None:
-        """Writes what is there, gives the lease up, and ends the thread."""
+        """Writes pending operations, releases the lease, and stops the thread."""
         self.ask_to_stop()
         self._thread.join()
 
     def ask_to_stop(self) -> None:
-        """The same without waiting; ``running`` tells when it has ended."""
+        """The same without waiting; ``running`` becomes false when it has ended."""
         with self._condition:
             self._stopping = True
             self._condition.notify()
 
     def abandon(self) -> None:
-        """For tests: ends the thread as a crash would. What is not on disk is gone."""
+        """For tests: stops the thread as a crash would. Operations that are not on disk are lost."""
         with self._condition:
             self._stopping = True
             self._pending.clear()
-            self._leads = False  # the lease is not given up either
+            self._leads = False  # the lease is not released either
             self._condition.notify()
         self._thread.join()
 
@@ -137,16 +137,16 @@ class StoreThread(Store):
         if trouble is not None:
             return trouble
         if len(self._pending) >= STORE_PENDING or self._put_bytes - self._taken_bytes >= STORE_PENDING_BYTES:
-            return StoreError(FULL, f"{len(self._pending)} writes wait for the job store; try again later")
+            return StoreError(FULL, f"{len(self._pending)} writes are waiting for the job store; try again later")
         return None
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the store; "" if nothing is."""
+        """The current error of the store; "" if there is none."""
         trouble = self._trouble
         return trouble.text if trouble is not None else ""
 
-    # --- on its own thread ----------------------------------------------------------------------------------------------------
+    # --- on the thread --------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
@@ -155,18 +155,20 @@ class StoreThread(Store):
                     break
             except StoreError as error:
                 self._failed(error)
-            except Exception as error:  # a fault of ours must not end the thread: nothing would ever be written again
+            except (
+                Exception
+            ) as error:  # an internal error must not end the thread, because then nothing would be written again
                 LOG.exception("internal error in the job store")
                 self._failed(StoreError(UNAVAILABLE, f"internal error: {error!r}"))
         try:
             if self._leads:
                 self.backend.release(self._epoch)
         except StoreError:
-            pass  # it expires by itself
+            pass  # the lease expires
         self.backend.close()
 
     def _step(self) -> bool:
-        """Does what there is to do, or waits for it. True: it is time to end."""
+        """Processes pending operations, or waits for them. Returns True when it is time to end."""
         if not self._open:
             self.backend.open()
             self._open = True
@@ -212,7 +214,7 @@ class StoreThread(Store):
         return self.lease_renew if not self._leads else max(0.01, self._renew_at - awake_time())
 
     def _take(self) -> tuple[list[Op], list[Op]]:
-        """What is to be read, and the next group of writes, those first that were tried before."""
+        """The pending reads, and the next group of writes, starting with those to retry."""
         reads: list[Op] = []
         writes, self._kept = self._kept, []
         pending = self._pending
@@ -233,7 +235,7 @@ class StoreThread(Store):
 
     def _write(self, writes: list[Op]) -> None:
         stale = [op for op in writes if op.epoch != self._epoch]
-        if stale:  # asked for before this broker lost the lease and got it back: what it knew then is void
+        if stale:  # queued before this broker lost and regained the lease, so it is based on outdated state
             self._refuse(stale)
             writes = [op for op in writes if op.epoch == self._epoch]
         began = time.monotonic()
@@ -244,7 +246,7 @@ class StoreThread(Store):
                 self._refuse(writes, error)
                 self._step_down(error.text)
                 return
-            if error.code == FULL:  # nothing of it was written: what need not be kept is refused
+            if error.code == FULL:  # nothing of the group was written; operations that are not retained fail
                 refused = [op for op in writes if not op.retained and not op.in_doubt]
                 self._refuse(refused, error)
                 writes = [op for op in writes if op.retained or op.in_doubt]
@@ -267,7 +269,11 @@ class StoreThread(Store):
         self._finish(ops)
 
     def _not_leading(self) -> StoreError:
-        text = f"another broker leads, at {self._leader}" if self._leader else "no broker leads at the moment"
+        text = (
+            f"another broker is the leader, at {self._leader}"
+            if self._leader
+            else "the job store has no leader at the moment"
+        )
         return StoreError(NOT_LEADER, text)
 
     def _finish(self, ops: list[Op]) -> None:
@@ -278,13 +284,13 @@ class StoreThread(Store):
         if ops:
             self._post(finish)
 
-    # --- trouble --------------------------------------------------------------------------------------------------------------
+    # --- errors ---------------------------------------------------------------------------------------------------------------
 
     def _failed(self, error: StoreError) -> None:
         first = self._trouble is None
         self._trouble = error
         if first:
-            LOG.error("the job store cannot be used: %s", error.text)
+            LOG.error("the job store is not available: %s", error.text)
         if error.code != FULL:
             self._reopen()
         if self.backend.shared and self._leads and not self._suspended and awake_time() >= self._lease_until:
@@ -293,7 +299,7 @@ class StoreThread(Store):
         with self._condition:
             if not self._stopping:
                 self._condition.wait(STORE_RETRY)
-            else:  # whoever waits for these is told that they failed
+            else:  # fail the operations that callers wait for
                 lost = [*self._kept, *self._pending]
                 self._kept = []
                 self._pending.clear()
@@ -302,13 +308,13 @@ class StoreThread(Store):
                 self._finish(lost)
 
     def _reopen(self) -> None:
-        """A connection, or a file, in doubt is opened anew."""
+        """Reopens the connection or file after an error."""
         if self.backend.shared:
             self._open = False
             self.backend.close()
 
     def _recovered(self) -> None:
-        LOG.warning("the job store can be used again")
+        LOG.warning("the job store is available again")
         self._trouble = None
 
     # --- the lease --------------------------------------------------------------------------------------------------------------
@@ -321,8 +327,8 @@ class StoreThread(Store):
         if not lease.mine:
             if lease.address != self._leader:
                 leader = self._leader = lease.address
-                LOG.info("another broker leads: %s", leader)
-                self._post(lambda: self.owner.follow(leader, "another broker leads"))
+                LOG.info("another broker is the leader: %s", leader)
+                self._post(lambda: self.owner.follow(leader, "another broker is the leader"))
             return
         loaded = self.backend.load(time.time() - self.repeat)
         self._epoch = lease.epoch
@@ -330,13 +336,13 @@ class StoreThread(Store):
         self._leader = self.address
         self._lease_until = asked + self.lease_time
         self._renew_at = asked + self.lease_renew
-        LOG.debug("this broker leads under epoch %d: %d open jobs", lease.epoch, len(loaded.jobs))
+        LOG.debug("this broker is the leader under epoch %d: %d open jobs", lease.epoch, len(loaded.jobs))
         self._post(lambda: self.owner.lead(lease.epoch, loaded))
 
     def _renew(self) -> None:
         asked = awake_time()
         if not self.backend.renew(self._epoch, self.lease_time):
-            self._step_down("another broker took the lease over")
+            self._step_down("another broker took over the lease")
             return
         self._lease_until = asked + self.lease_time
         self._renew_at = asked + self.lease_renew
@@ -347,7 +353,7 @@ class StoreThread(Store):
             self._post(lambda: self.owner.suspend(False))
 
     def _step_down(self, why: str) -> None:
-        LOG.warning("this broker no longer leads: %s", why)
+        LOG.warning("this broker is no longer the leader: %s", why)
         self._leads = False
         self._suspended = False
         self._leader = ""

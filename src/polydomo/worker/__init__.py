@@ -1,4 +1,4 @@
-"""The worker library: ``AsyncWorker`` for asyncio, ``Worker`` for everybody else."""
+"""The worker library: ``AsyncWorker`` for asyncio, ``Worker`` for blocking code."""
 
 from polydomo.worker.aio import AsyncWorker
 from polydomo.worker.blocking import Worker

@@ -20,7 +20,7 @@ from polydomo.worker.typed import Typed, is_typed
 
 log = logging.getLogger("polydomo.worker")
 
-F = TypeVar("F", bound=Callable[..., Any])  # of one Call, or typed
+F = TypeVar("F", bound=Callable[..., Any])  # takes one Call, or typed arguments
 
 
 class AsyncWorker:
@@ -42,32 +42,32 @@ class AsyncWorker:
     ```
 
     A function gets one argument, a ``Call``: a list of the request's frames with ``body``, ``text``, ``json()``, ``service``, ``headers``
-    and ``timeout``. It gives ``bytes``, ``str``, a list of those (one frame each), or ``None`` (an empty reply). It may be
+    and ``timeout``. It returns ``bytes``, ``str``, a list of those (one frame each), or ``None`` (an empty reply). It may be
 
     - ``async def``: runs on the event loop;
-    - plain: runs in a thread, so that heartbeats go on meanwhile;
-    - a generator of either kind: what it yields are partial replies, and what a plain one returns is the final reply.
+    - a normal function: runs in a thread, so that it does not block heartbeats;
+    - a generator of either kind: each yielded value is a partial reply; the return value of a normal generator is the final reply.
 
     A function with annotated parameters is typed: it gets its arguments by name from a JSON object, and its result is sent as JSON
     (see ``polydomo.worker.typed``).
 
-    A function that raises has failed. Over a protocol with a word for failure (``mdx``) the caller is told, with ``CallFailed``'s own code
-    and text if that is what was raised; over the others the worker leaves and registers again, and the broker tries the request
-    elsewhere.
+    If the function raises an exception, the call fails. Over a protocol that can report failures (``mdx``), the caller gets the failure,
+    with the code and text of a ``CallFailed``. Over the others, the worker disconnects and registers again, and the broker tries
+    another worker.
 
-    ``concurrency`` calls run at once: of each service where a worker of the protocol has one service (``mdx``, ``mdp1``, ``mdp2``), of all
-    of them together elsewhere. They share one connection, except over MDP, which allows one call per connection, and where the broker
-    does not know polydomo's extensions. ``connections`` asks for more connections than needed. ``prefetch`` calls are held beyond those
-    that run: that saves a round trip per call, and is worth it for calls that take less than a few milliseconds.
+    ``concurrency`` calls run at once: per service if a worker of the protocol has one service (``mdx``, ``mdp1``, ``mdp2``), otherwise
+    for all services together. They share one connection, except over MDP, which allows one call per connection, and with brokers that
+    do not support polydomo's extensions. ``connections`` opens more connections than needed. ``prefetch`` is the number of calls held in
+    addition to the running ones. It saves a round trip per call, which pays off for calls of a few milliseconds or less.
 
-    A lost connection is made again; functions that were running may finish (a generator until its next ``yield``), but their results are
-    discarded. A call whose caller has given up is cancelled: ``call.cancelled`` becomes True, and an ``async`` function is cancelled.
+    The worker reconnects after a lost connection. Running functions may finish (a generator until its next ``yield``), but their results
+    are discarded. If the caller gives up, the call is cancelled: ``call.cancelled`` becomes True, and an ``async`` function is cancelled.
 
-    ``beat`` is the heartbeat interval in seconds, for a broker whose own was set to something else than the protocol's default; the silence
-    after which the broker is taken for gone grows and shrinks with it.
+    ``beat`` is the heartbeat interval in seconds, for a broker with an interval other than the protocol's default. The silence after
+    which the broker is considered gone scales with it.
 
-    ``name`` is what people know the worker by: `polydomo workers` and logs show it (not over memo01). ``to`` may be several addresses with
-    commas between them: brokers that share a job store. The worker registers at each of them, and runs ``concurrency`` calls in all.
+    ``name`` is shown by `polydomo workers` and in logs (not over memo01). ``to`` may be several comma-separated addresses of brokers that
+    share a job store. The worker registers at each of them, and runs ``concurrency`` calls in total.
 
     ``key``, ``server_key``, ``context`` and ``security`` are those of ``AsyncClient``.
     """
@@ -92,19 +92,19 @@ class AsyncWorker:
         if len(name.encode()) > MAX_WORKER_NAME or not name.isprintable() or not name.isascii():
             raise SettingError(f"name: {name!r} must be up to {MAX_WORKER_NAME} printable ASCII characters")
         if concurrency < 1:
-            raise SettingError(f"concurrency: {concurrency} is no work at all; 1 or more")
+            raise SettingError(f"concurrency: must be 1 or more, not {concurrency}")
         if prefetch < 0:
-            raise SettingError(f"prefetch: {prefetch} calls; 0 or more")
+            raise SettingError(f"prefetch: must be 0 or more, not {prefetch}")
         if connections < 1:
-            raise SettingError(f"connections: {connections}; 1 or more")
+            raise SettingError(f"connections: must be 1 or more, not {connections}")
         if beat is not None and not beat > 0:
-            raise SettingError(f"beat: {beat} s is no interval; more than 0")
+            raise SettingError(f"beat: must be more than 0 seconds, not {beat}")
         self.beat = beat
         self._addresses = targets(to, key, server_key, context, security)
         self.name = name
         self._dialer = registry.find(protocol)
         self._options = options
-        self._make_end()  # wrong options are told here, not in the background
+        self._make_end()  # report invalid options here, not in the background
         self.concurrency = concurrency
         self.prefetch = prefetch
         self.connections = connections
@@ -133,8 +133,8 @@ class AsyncWorker:
         return self._dialer.name
 
     def service(self, name: str | bytes) -> Callable[[F], F]:
-        """Decorates the function that serves ``name``."""
-        self._key(name)  # a decorator without its name would otherwise swallow the function without a word
+        """Decorator for the function that serves ``name``."""
+        self._key(name)  # catches ``@worker.service`` without a name
 
         def register(function: F) -> F:
             self.add(name, function)
@@ -147,9 +147,9 @@ class AsyncWorker:
         shows it: description, input, output, encoding, streams, and media if it may be called with GET."""
         key = self._key(name)
         if not callable(function):
-            raise SettingError(f"service: {name!r} is served by a function, not by {type(function).__name__}")
+            raise SettingError(f"service: {name!r} must be served by a function, not by {type(function).__name__}")
         if key in self._functions:
-            raise SettingError(f"service: {name!r} has a function already")
+            raise SettingError(f"service: {name!r} already has a function")
         if is_typed(function):
             typed = Typed(key.decode(errors="replace"), function)
             self._schemas.add(key, typed.schema())
@@ -161,30 +161,32 @@ class AsyncWorker:
     @staticmethod
     def _key(name: str | bytes) -> bytes:
         if not isinstance(name, str | bytes):
-            raise SettingError(f'service: a name is str or bytes, as in service("echo"), not {type(name).__name__}')
+            raise SettingError(
+                f'service: the name must be str or bytes, as in service("echo"), not {type(name).__name__}'
+            )
         key = name.encode() if isinstance(name, str) else name
         if not key or len(key) > MAX_SERVICE_NAME:
-            raise SettingError(f"service: a name has 1 to {MAX_SERVICE_NAME} bytes, not {len(key)}")
+            raise SettingError(f"service: the name must have 1 to {MAX_SERVICE_NAME} bytes, not {len(key)}")
         if key.startswith((b"mmi.", b"polydomo.")):
             shown = key.decode(errors="backslashreplace")
             raise SettingError(
-                f"service: {shown!r} is not a name that a worker may offer; mmi. and polydomo. are the broker's own"
+                f"service: the name {shown!r} is reserved; names that begin with mmi. and polydomo. belong to the broker"
             )
         return key
 
     async def run(self) -> None:
-        """Serves until ``stop``; then finishes what runs, within ``grace`` seconds, and leaves."""
+        """Serves until ``stop``, then lets running calls finish within ``grace`` seconds and disconnects."""
         if not self._functions:
-            raise SettingError("service: a worker offers at least one; add() a function first")
+            raise SettingError("service: the worker has no services; add one with add() or @worker.service")
         if self._connections:
-            raise RuntimeError("the worker is running already")
+            raise RuntimeError("the worker is already running")
         self._connections = self._make_connections()
         tasks = [connection.start() for connection in self._connections]
         stop = asyncio.ensure_future(self._stop.wait())
         self._started.set()
         announcing = asyncio.ensure_future(self._announce())
         try:
-            # A connection ends by being stopped; one that ends earlier has hit a bug, which is raised below.
+            # A connection ends when it is stopped. One that ends earlier has hit a bug, which is raised below.
             await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.gather(*(connection.stop(self.grace) for connection in self._connections))
         finally:
@@ -196,7 +198,7 @@ class AsyncWorker:
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             self._threads.stop()
             self._connections = []
-            # New ones: an event belongs to the loop it was first awaited on, and the next run may have another.
+            # New events, because an event belongs to the loop it was first awaited on, and the next run may use another loop.
             self._started = asyncio.Event()
             self._stop = asyncio.Event()
         for end in ends:
@@ -208,10 +210,11 @@ class AsyncWorker:
         self._stop.set()
 
     async def ready(self) -> None:
-        """Waits until every connection has registered once. MDP, MDX and eMQP brokers do not confirm it: READY has been sent."""
+        """Waits until every connection has registered once. MDP, MDX and eMQP brokers do not confirm this, so there it means READY was
+        sent."""
         await self._started.wait()
         waits = [asyncio.ensure_future(connection.registered()) for connection in self._connections]
-        needed = len(waits) // len(self._addresses)  # of several brokers one is enough
+        needed = len(waits) // len(self._addresses)  # with several brokers, one is enough
         try:
             while sum(wait.done() for wait in waits) < needed:
                 await asyncio.wait([wait for wait in waits if not wait.done()], return_when=asyncio.FIRST_COMPLETED)
@@ -220,14 +223,14 @@ class AsyncWorker:
                 wait.cancel()
 
     async def _announce(self) -> None:
-        """One line, once it has registered: what it offers, and where."""
+        """Logs the services and the address, once it has registered."""
         await self.ready()
         names = ", ".join(name.decode(errors="backslashreplace") for name in self._functions)
         several = f", {self.concurrency} calls at once" if self.concurrency > 1 else ""
         log.info("offering %s at %s over %s%s", names, self.url, self.protocol, several)
 
     async def __aenter__(self) -> Self:
-        """Runs in the background. Waits until it has registered, or for a few seconds: it goes on trying."""
+        """Runs in the background. Waits for the registration, at most a few seconds; it keeps trying after that."""
         self._running = asyncio.get_running_loop().create_task(self.run())
         ready = asyncio.ensure_future(self.ready())
         await asyncio.wait([self._running, ready], timeout=CONNECT_TIME, return_when=asyncio.FIRST_COMPLETED)
@@ -263,7 +266,7 @@ class AsyncWorker:
             )  # raises here, not in the background, if the protocol cannot express the name
         connections: list[ServiceConnection] = []
         for functions in offers:
-            turns = asyncio.Semaphore(self.concurrency)  # of all connections, also to several brokers
+            turns = asyncio.Semaphore(self.concurrency)  # for all connections, including those to several brokers
             for slots, prefetch in shares(self.concurrency, self.prefetch, end.slots, self.connections):
                 connections += [
                     ServiceConnection(

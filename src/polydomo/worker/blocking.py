@@ -1,4 +1,4 @@
-"""The blocking worker: the asyncio one, on an event loop of its own."""
+"""The blocking worker: the asyncio worker on its own event loop."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Worker:
-    """Offers services at a broker. Arguments, and what a function gets and gives, are those of ``AsyncWorker``.
+    """Offers services at a broker. Arguments and service functions are those of ``AsyncWorker``.
 
     ```python
     from polydomo import Worker
@@ -33,9 +33,8 @@ class Worker:
     worker.run()
     ```
 
-    ``run`` serves until SIGTERM or SIGINT, which lets the calls that run finish within ``grace`` seconds, says goodbye to the broker, and
-    returns; a second signal returns at once. In a program that has other things to do, ``with worker:`` (or ``start`` and
-    ``stop``) serves from a thread instead.
+    ``run`` serves until SIGTERM or SIGINT. Then it lets running calls finish within ``grace`` seconds, disconnects, and returns. A second
+    signal makes it return at once. Use ``with worker:`` (or ``start`` and ``stop``) to serve from a thread instead.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Worker:
         return self._worker.protocol
 
     def service(self, name: str | bytes) -> Callable[[F], F]:
-        """Decorates the function that serves ``name``."""
+        """Decorator for the function that serves ``name``."""
         return self._worker.service(name)
 
     def add(self, name: str | bytes, function: Callable[..., Any], *, schema: "dict[str, Any] | None" = None) -> None:
@@ -95,8 +94,7 @@ class Worker:
     def run(self) -> None:
         """Serves until SIGTERM, SIGINT (in the main thread), or ``stop`` from another thread.
 
-        What the worker logs is shown on standard error unless the program has configured logging itself: one line says what is
-        offered and where.
+        If the program has not configured logging, the worker logs to standard error, for example its services and the address.
         """
         with _logs_shown(), asyncio.Runner(loop_factory=new_event_loop) as runner:
             self._loop = runner.get_loop()
@@ -124,9 +122,9 @@ class Worker:
             await self._worker.run()
 
     def start(self) -> None:
-        """Serves from a thread of its own; returns when it has registered, or while it goes on trying to."""
+        """Serves from a background thread. Returns when it has registered, or after a few seconds; it keeps trying after that."""
         if self._background is not None:
-            raise RuntimeError("the worker has been started already")
+            raise RuntimeError("the worker has already been started")
         background = Background(self, "polydomo-worker")
         try:
             background.run(self._worker.__aenter__())
@@ -136,7 +134,7 @@ class Worker:
         self._background = background
 
     def stop(self) -> None:
-        """Ends ``run`` in another thread, or what ``start`` started, politely."""
+        """Stops ``run`` in another thread, or the thread of ``start``; running calls may finish."""
         if self._background is not None:
             background, self._background = self._background, None
             try:
@@ -158,7 +156,7 @@ class Worker:
 
 @contextlib.contextmanager
 def _logs_shown() -> Iterator[None]:
-    """For a program without logging of its own: the worker's lines on standard error, as long as it runs."""
+    """Logs the worker's messages to standard error while it runs, if the program has not configured logging."""
     log = logging.getLogger("polydomo.worker")
     if log.hasHandlers():
         yield
@@ -177,7 +175,7 @@ def _logs_shown() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handled(leave: Callable[[], None]) -> Iterator[None]:
-    """``leave`` is called on SIGTERM and SIGINT, where signals can be had at all; afterwards everything is as it was."""
+    """Calls ``leave`` on SIGTERM and SIGINT, if signals can be handled in this thread, and restores the handlers afterwards."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,11 +1,11 @@
-"""What a service function gets, and what it may give back."""
+"""The argument and the return values of a service function."""
 
 from polydomo.client.message import Message, encode
 from polydomo.protocols.ends import Job
 
 
 class Call(Message):
-    """One request: its frames (it is a list of them), and what else the protocol tells.
+    """One request: a list of its frames, with attributes.
 
     >>> call = Call(Job(b"echo", [b"one", b"two"]))
     >>> call.service, call.body, call.text, call[1]
@@ -17,19 +17,19 @@ class Call(Message):
     def __init__(self, job: Job) -> None:
         super().__init__(job.body)
         self.service = job.service.decode(errors="replace")
-        self.request = job.attempt.decode(errors="replace")  # what the broker knows the request by
+        self.request = job.attempt.decode(errors="replace")  # the broker's token of this attempt
         self.attempt = attempt_number(
             job.attempt
-        )  # 1 is the first; more: it may have run before. 0: the protocol does not tell
-        self.job = job.job  # the id of the durable job, "" if it is none or the protocol does not tell
-        self.key = job.key  # its idempotency key, likewise
-        self.headers = job.headers  # where the protocol has them (eMQP); one without a value has ""
+        )  # 1 is the first; if higher, it may have run before; 0: the protocol does not say
+        self.job = job.job  # the id of the durable job; "" if it is not a job or the protocol does not say
+        self.key = job.key  # its idempotency key, or ""
+        self.headers = job.headers  # headers, if the protocol has them (eMQP); a header without a value is ""
         self.cancelled = False  # its caller does not wait any more: the result is not sent
-        self.timeout = job.timeout  # seconds the broker will wait, where the protocol tells; 0 otherwise
+        self.timeout = job.timeout  # seconds the broker will wait, if the protocol says; otherwise 0
 
 
 def attempt_number(token: bytes) -> int:
-    """The number of an attempt, from what the broker calls it: 12 hexadecimal digits, of which the last three are the number.
+    """The number of an attempt, from the last three of the 12 hexadecimal digits of its token.
 
     >>> attempt_number(b"00000002a003"), attempt_number(b"another broker's")
     (3, 0)
@@ -41,7 +41,7 @@ def attempt_number(token: bytes) -> int:
 
 
 def body_of(value: object) -> list[bytes]:
-    """The body that a function's return value, or a value it yielded, stands for.
+    """Encodes a returned or yielded value as a body.
 
     >>> body_of("text"), body_of([b"two", "frames"]), body_of(None)
     ([b'text'], [b'two', b'frames'], [])
@@ -52,4 +52,4 @@ def body_of(value: object) -> list[bytes]:
         return encode((value,))
     if isinstance(value, list | tuple):
         return encode(value)
-    raise TypeError(f"a service gives bytes, str, a list of those, or None, not {type(value).__name__}")
+    raise TypeError(f"a service function must return bytes, str, a list of those, or None, not {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""Which request the code that runs right now belongs to: set by the worker around each call of a function, in its thread or task."""
+"""The request that the current thread or task is serving. The worker sets it around each call of a function."""
 
 from contextvars import ContextVar
 
@@ -10,12 +10,12 @@ class Running:
 
     def __init__(self, service: str, request: str) -> None:
         self.service = service
-        self.request = request  # what the broker knows it by; ``polydomo logs --request`` finds it
+        self.request = request  # the broker's token of the attempt; ``polydomo logs --request`` finds it
 
 
 RUNNING: ContextVar[Running | None] = ContextVar("polydomo_running", default=None)
 
 
 def running() -> Running | None:
-    """The call that is being served here, None outside of any."""
+    """The call that is being served, None outside a call."""
     return RUNNING.get()

@@ -1,7 +1,7 @@
-"""Running a service function of any kind: plain, async, generator, async generator.
+"""Runs service functions of any kind: normal, async, generator, async generator.
 
-Plain functions and generators run in threads, so that heartbeats go on while they do. The threads are daemons: a function
-that does not end in time must not keep the process from leaving.
+Normal functions and generators run in threads, so that they do not block heartbeats. The threads are daemons, so that a function that
+does not end in time cannot keep the process from exiting.
 """
 
 import asyncio
@@ -15,24 +15,26 @@ from typing import Any, TypeVar
 from polydomo.worker.call import Call, body_of
 
 Function = Callable[[Call], Any]
-Send = Callable[[list[bytes]], Awaitable[None]]  # sends a partial; raises Abandoned if nobody can get it any more
+Send = Callable[
+    [list[bytes]], Awaitable[None]
+]  # sends a partial reply; raises Abandoned if it can no longer be delivered
 
 
-OURS = (__name__, "polydomo.worker.service_connection")  # modules between the event loop and a function
+OURS = (__name__, "polydomo.worker.service_connection")  # modules whose frames are removed from tracebacks
 
 
 class Abandoned(Exception):
-    """The request's connection is gone: a generator need not go on."""
+    """The request's connection is gone, so a generator can stop."""
 
 
 def runs_on_loop(function: Function) -> bool:
-    """Whether calling the function does not block: coroutine functions and async generators, also as an object's ``__call__``."""
+    """Whether the function is a coroutine function or an async generator, also as an object's ``__call__``."""
     call = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in (function, call))
 
 
 async def execute(function: Function, call: Call, send: Send, threads: "Threads") -> list[bytes]:
-    """Runs the function to its end and returns the final body. What it yields goes to ``send``; what it raises comes out."""
+    """Runs the function and returns the final body. Yielded values go to ``send``; exceptions propagate."""
     if runs_on_loop(function):
         outcome = function(call)
     else:
@@ -51,7 +53,7 @@ async def execute(function: Function, call: Call, send: Send, threads: "Threads"
 
 
 def _run_here(function: Function, call: Call, send: Send, loop: asyncio.AbstractEventLoop) -> object:
-    """In a thread: the function's return value; a generator's parts are sent one by one, each when the last is on its way."""
+    """Runs in a thread. Returns the function's return value; the parts of a generator are sent one by one, each after the previous one."""
     outcome = function(call)
     if not inspect.isgenerator(outcome):
         return outcome
@@ -70,7 +72,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 def from_the_function(error: E) -> E:
-    """The error, with a traceback that begins in the function: how it came to be called is of no help to its author."""
+    """The error with a traceback that begins in the service function, without the library's frames."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None and trace.tb_frame.f_globals.get("__name__") in OURS:
         trace = trace.tb_next
@@ -91,7 +93,7 @@ async def _sent(send: Send, body: list[bytes]) -> None:
 
 
 class Threads:
-    """Daemon threads that are started when needed and then kept. There are at most as many as functions run at once."""
+    """Daemon threads that are started on demand and then kept. There are at most as many as functions run at once."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -101,13 +103,13 @@ class Threads:
 
     async def run(self, loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> object:
         future: asyncio.Future[object] = loop.create_future()
-        context = contextvars.copy_context()  # what the caller's task knows, the thread knows, too
+        context = contextvars.copy_context()  # run in the context of the caller's task
 
         def task() -> None:
             try:
                 result, error = context.run(function), None
             except BaseException as problem:
-                # A coroutine cannot raise StopIteration, and a function's SystemExit is its own failure, not the worker's end.
+                # A coroutine cannot raise StopIteration, and a function's SystemExit fails its call instead of ending the worker.
                 error = problem if isinstance(problem, Exception) else RuntimeError(error_text(problem))
                 if isinstance(error, StopIteration):
                     error = RuntimeError("StopIteration")
@@ -129,7 +131,7 @@ class Threads:
             self._busy -= 1
 
     def stop(self) -> None:
-        """Ends the threads once they are free."""
+        """Stops the threads once they are free."""
         for _ in range(self._count):
             self._tasks.put(None)
         self._count = 0

@@ -11,7 +11,7 @@ from polydomo.protocols.ends import Cancelled, Dismissed, Event, Job, Revoked, W
 
 class Registration:
     connection: Connection
-    worked = False  # it was given a job
+    worked = False  # it got a job
     failed = False  # it left because a job failed; the broker is not at fault
     _timer: asyncio.TimerHandle | None = None
 
@@ -35,7 +35,7 @@ class Registration:
         self._timer = self.loop.call_later(self.end.interval, self._beat)
 
     def leave(self, reason: str) -> None:
-        """Sends the protocol's goodbye and closes the connection."""
+        """Sends the protocol's DISCONNECT and closes the connection."""
         if self.connection.alive:
             self.end.close()
             self.connection.close(reason)
@@ -48,7 +48,7 @@ class Registration:
             self.connection.flush_soon()
 
     def grow(self, count: int) -> None:
-        """Jobs of an earlier connection have ended: as many more can be taken here."""
+        """Jobs of an earlier connection have ended, so this connection can take as many more."""
         if not self.ended.done():
             self.end.grow(count)
             self.connection.flush_soon()
@@ -72,7 +72,7 @@ class Registration:
             self._answered()
 
     def release(self, job: Job) -> bool:
-        """The job is not run. False if the broker could not be told."""
+        """Returns a job that will not run. False if the protocol cannot do that."""
         if self.ended.done() or not self.end.release(job):
             return False
         self._answered()
@@ -90,8 +90,8 @@ class Registration:
         elif isinstance(event, Cancelled | Revoked):
             self.on_unwanted(self, event)
         elif isinstance(event, Dismissed):
-            self.connection.close(f"the broker said {event.why}")
-            self._over(f"the broker said {event.why}")
+            self.connection.close(f"the broker sent {event.why}")
+            self._over(f"the broker sent {event.why}")
 
     def on_lost(self, error: PolydomoError) -> None:
         self._over(str(error))

@@ -1,4 +1,4 @@
-"""Tells the broker what typed services take and give, each time they were registered."""
+"""Sends the schemas of typed services to the broker after each registration."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ log = logging.getLogger("polydomo.worker")
 
 
 class SchemaSender:
-    """Over a connection of its own, since most protocols' workers cannot make requests. A broker that is not ours does not know the
-    service; that is no trouble."""
+    """Uses a separate connection, because in most protocols workers cannot send requests. Errors of brokers that do not have the service
+    ``polydomo.schema`` are ignored."""
 
     def __init__(self, connect: Callable[[], AsyncClient]) -> None:
         self._connect = connect
@@ -26,7 +26,7 @@ class SchemaSender:
         self._schemas[service] = schema
 
     def send(self, services: list[bytes]) -> None:
-        """The services were registered just now."""
+        """Called after the services were registered."""
         named = {name: self._schemas[name] for name in services if name in self._schemas}
         if named:
             task = asyncio.get_running_loop().create_task(self._send(named))
@@ -43,7 +43,7 @@ class SchemaSender:
                 for service, schema in schemas.items():
                     await self._describe(client, service, schema)
         except (PolydomoError, OSError) as error:
-            log.debug("the broker was not told of schemas: %s", error)
+            log.debug("cannot send schemas to the broker: %s", error)
 
     async def _describe(self, client: AsyncClient, service: bytes, schema: dict[str, Any]) -> None:
         body = json.dumps({"service": service.decode(errors="replace"), "schema": schema})
@@ -52,10 +52,10 @@ class SchemaSender:
             try:
                 answer = (await client.call("polydomo.schema", body)).json()
             except ValueError:
-                return  # another broker's own service of that name
+                return  # another broker that has a service of this name
             if not isinstance(answer, dict) or answer.get("registered"):
                 return
-            await asyncio.sleep(SCHEMA_WAIT)  # the worker's READY, on another connection, may not have been read yet
-        log.warning(
-            "the broker does not take the schema of %s: %s", service.decode(errors="replace"), answer.get("reason")
-        )
+            await asyncio.sleep(
+                SCHEMA_WAIT
+            )  # the broker may not have read the worker's READY on the other connection yet
+        log.warning("the broker rejected the schema of %s: %s", service.decode(errors="replace"), answer.get("reason"))

@@ -1,7 +1,7 @@
-"""A connection over which a worker offers services. It holds several jobs at a time and is made again whenever it is lost.
+"""A connection over which a worker offers services. It holds several jobs at a time and reconnects whenever it is lost.
 
-A worker of concurrency N has one of these per offer, if its protocol and the broker allow N jobs on one connection. Otherwise the first one
-opens as many more as are needed (``siblings``).
+A worker with concurrency N has one connection per offer, if the protocol and the broker allow N jobs on one connection. Otherwise the
+first connection opens as many more as needed (``siblings``).
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from polydomo.worker.registration import Registration
 
 log = logging.getLogger("polydomo.worker")
 
-GOODBYE = "the worker leaves"
+GOODBYE = "the worker disconnects"
 CALL_FAILED = "a call of %s failed: %s"
 
 
 class Work:
-    """One job that the worker was given."""
+    """One job of the worker."""
 
     __slots__ = ("call", "job", "registration", "released", "stoppable", "task")
 
@@ -38,7 +38,7 @@ class Work:
         self.job = job
         self.call: Call | None = None  # set once it runs
         self.stoppable = False  # it runs on the event loop, where it can be cancelled
-        self.released = False  # the broker was told that it does not run: the outcome does not matter
+        self.released = False  # it was returned to the broker, so the outcome is ignored
         self.task: asyncio.Task[None] | None = None
 
 
@@ -56,16 +56,16 @@ class ServiceConnection:
         prefetch: int = 0,
         on_registered: Callable[[list[bytes]], None] = lambda names: None,
     ) -> None:
-        self.on_registered = on_registered  # called with the names each time they were registered
+        self.on_registered = on_registered  # called with the names after each registration
         self.address = address
-        self.turns = turns  # one for each function that runs; shared with the connections of the same offer
-        self.slots = slots  # jobs that run at once
-        self.prefetch = prefetch  # jobs that it holds beyond those
+        self.turns = turns  # limits running functions; shared with the other connections of the same offer
+        self.slots = slots  # maximum number of running jobs
+        self.prefetch = prefetch  # maximum number of jobs held in addition
         self.make_end = make_end
         self.functions = functions
         self.threads = threads
         self.name = ", ".join(name.decode(errors="replace") for name in functions)
-        self.ready = asyncio.Event()  # registered once
+        self.ready = asyncio.Event()  # set after the first registration
         self.stopping = False
         self.siblings: list[ServiceConnection] = []  # for jobs that do not fit on this connection
         self._registration: Registration | None = None
@@ -85,7 +85,7 @@ class ServiceConnection:
             await sibling.registered()
 
     async def stop(self, grace: float) -> None:
-        """Lets functions that run finish within ``grace`` seconds, releases jobs that were not started, says goodbye, and ends."""
+        """Lets running functions finish within ``grace`` seconds, returns jobs that were not started, disconnects, and ends."""
         self.stopping = True
         await asyncio.gather(self._stop(grace), *(sibling.stop(grace) for sibling in self.siblings))
 
@@ -109,7 +109,7 @@ class ServiceConnection:
         self.drop()
 
     def drop(self) -> None:
-        """Ends without waiting for anything; after ``stop``, does nothing."""
+        """Ends at once, without waiting. Does nothing after ``stop``."""
         self.stopping = True
         if self._registration is not None:
             self._registration.leave(GOODBYE)
@@ -125,7 +125,7 @@ class ServiceConnection:
         complained = False
         while not self.stopping:
             while len(self._work) >= self.slots:
-                # Functions of the last connection still run: a worker that registers must be able to start a job.
+                # Functions of the last connection may still run, and a worker that registers must be able to start a job.
                 tasks = [work.task for work in self._work.values() if work.task is not None]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             try:
@@ -145,7 +145,7 @@ class ServiceConnection:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for sibling in self._sibling_tasks:
                 if sibling.done():
-                    await sibling  # raises: it ends by being stopped, or by a bug
+                    await sibling  # raises if it ended because of a bug
                     return
             self._registration = None
             for work in list(self._work.values()):
@@ -177,7 +177,7 @@ class ServiceConnection:
         return registration
 
     def _fit(self, capacity: int) -> None:
-        """The broker allows ``capacity`` jobs on one connection: what does not fit gets connections of its own."""
+        """The broker allows ``capacity`` jobs on one connection. Opens more connections for the rest."""
         if self.slots + self.prefetch <= capacity:
             return
         if self.slots <= capacity:
@@ -288,7 +288,7 @@ class ServiceConnection:
             RUNNING.reset(mark)
 
     def _abandoned(self, work: Work, name: str) -> None:
-        """The result is not wanted, or there is no connection for it."""
+        """Logs that a result is discarded: it is not wanted, or its connection is gone."""
         if work.registration.ended.done():
             log.warning("the result of a call of %s was discarded: its connection is gone", name)
         else:

@@ -8,9 +8,9 @@ def add(a: int, b: int = 1) -> int:
 ```
 
 The request is a JSON object of arguments by name, the reply is the result as JSON. Annotations may be builtins, ``Annotated`` with
-``msgspec.Meta``, dataclasses, TypedDicts, msgspec structs, enums, dates, and pydantic models where pydantic is installed. A parameter
-annotated with ``Call`` gets the call itself. A function of one parameter without an annotation (or with ``Call``) is not typed: it gets
-the frames as they are.
+``msgspec.Meta``, dataclasses, TypedDicts, msgspec structs, enums, dates, and pydantic models if pydantic is installed. A parameter
+annotated with ``Call`` gets the call itself. A function with one parameter without an annotation (or with ``Call``) is not typed: it gets
+the frames unchanged.
 """
 
 import inspect
@@ -78,7 +78,7 @@ class Typed:
             annotation = hints.get(parameter.name, parameter.annotation)
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise SettingError(
-                    f"service: {name!r} has the positional-only parameter {parameter.name!r}; arguments go by name"
+                    f"service: {name!r} has the positional-only parameter {parameter.name!r}, but arguments are passed by name"
                 )
             if _is_call(annotation):
                 self.call_parameters.append(parameter.name)
@@ -128,7 +128,7 @@ class Typed:
         return msgspec.json.encode(value, enc_hook=_encode_other)
 
     def plain(self) -> Callable[[Call], Any]:
-        """A function of one Call, of the same kind as the typed one."""
+        """A function that takes one Call, of the same kind as the typed function."""
         function, read, write = self.function, self.read, self.write
         target = function if inspect.isroutine(function) else type(function).__call__
         if inspect.isasyncgenfunction(target):
@@ -160,7 +160,7 @@ class Typed:
 
 
 def _written(parts: Generator[Any, None, Any], write: Callable[[object], bytes]) -> Generator[bytes, None, Any]:
-    """The parts of a generator, encoded; returns what it returns."""
+    """Encodes the parts of a generator; returns its return value."""
     try:
         while True:
             try:
@@ -191,13 +191,13 @@ def _identifier(name: str) -> str:
 
 
 def schema_of(annotation: Any) -> Row:
-    """The JSON Schema of an annotation. Raises TypeError where there is none."""
+    """The JSON Schema of an annotation. Raises TypeError if there is none."""
     schema: Row = msgspec.json.schema(annotation, schema_hook=_schema_of_other)
     return schema
 
 
 def _root(schema: Row) -> Row:
-    """The schema with its outermost reference replaced by what it refers to: MCP wants "type": "object" at the top."""
+    """Resolves the outermost reference of a schema, because MCP needs "type": "object" at the top."""
     definitions = schema.get("$defs", {})
     found = dict(schema)
     reference = schema.get("$ref", "")
@@ -212,7 +212,7 @@ def _root(schema: Row) -> Row:
 
 
 def _refers(schema: Row, definitions: Row, name: str) -> bool:
-    """Whether anything refers to this definition (a type that contains itself)."""
+    """Whether the schema still refers to this definition, as in a recursive type."""
     mark = f"'#/$defs/{name}'"
     others = {key: value for key, value in definitions.items() if key != name}
     return mark in repr(schema) or mark in repr(others) or mark in repr(definitions.get(name))
@@ -235,7 +235,7 @@ def _hoist(value: object, definitions: Row) -> None:
 
 
 def _is_model(annotation: object) -> bool:
-    """A pydantic model; pydantic is not imported for it."""
+    """Whether it is a pydantic model. Does not import pydantic."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel)
 
@@ -259,7 +259,7 @@ def _decode_other(annotation: Any, value: Any) -> Any:
 def _encode_other(value: Any) -> Any:
     if _is_model(type(value)):
         return value.model_dump(mode="json")
-    raise NotImplementedError(f"the result has a {type(value).__name__}, which has no JSON form")
+    raise NotImplementedError(f"the result contains a {type(value).__name__}, which cannot be encoded as JSON")
 
 
 def _first_line(error: Exception) -> str:
