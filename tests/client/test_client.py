@@ -166,7 +166,10 @@ def test_the_header_retry_count_bounds_the_attempts(broker: testing.Broker) -> N
 
 @pytest.mark.parametrize("protocol", ["mdx", "mdp1", "mdp2", "dcp", "memo"])
 def test_headers_over_a_protocol_without_them_are_refused(protocol: str) -> None:
-    with Client("tcp://127.0.0.1:1", protocol) as client, pytest.raises(SettingError, match=r"has no headers; use eMQP"):
+    with (
+        Client("tcp://127.0.0.1:1", protocol) as client,
+        pytest.raises(SettingError, match=r"has no headers; use eMQP"),
+    ):
         client.call("echo", headers={"x": "y"})
 
 
