@@ -21,6 +21,7 @@ from polydomo.protocols.http_session import HttpSession, Site
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.closing import CloseCause
+from polydomo.wire.extensions import Extensions
 from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Hub, Link
 from polydomo.wire.sp import SpLink
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from sim.world import World
 
 MAX_MESSAGE = 1 << 20  # a simulated broker's bound on one message
+MAX_CREDIT = 16
+EXTENSIONS = Extensions(MAX_CREDIT, cancel=True, deadline=True, give_back=True, max_message=MAX_MESSAGE).encode()
 SYNC = 1.5  # seconds between two times that the journal reaches the disk
 GRACE = 2.0  # seconds that a broker which leaves gives to requests in flight
 
@@ -78,6 +81,7 @@ def tuning_of(options: Options) -> Tuning:
         bridge_topics=[b"topic."],
         memo_idle=4 * beat,
         busy_timeout=options.busy_timeout,
+        mdx_max_credit=MAX_CREDIT,
     )
 
 
@@ -220,7 +224,7 @@ class BrokerNode(Listener):
         self.runs = 0
         self.bridged: list[BrokerNode] = []  # brokers that this one dials
         self.bridges: list[object] = []
-        self.bounds = Bounds(MAX_MESSAGE, 1024, MAX_MESSAGE)
+        self.bounds = Bounds(MAX_MESSAGE, 1024, MAX_MESSAGE, extensions=EXTENSIONS)
         self.connections: dict[ServerConnection, None] = {}
         self.inbox: list[tuple[ServerConnection, bytes | None]] = []
         self.outbox: dict[ServerConnection, bytearray] = {}

@@ -109,9 +109,15 @@ def _journal(world: "World", found: list[Breach]) -> None:
             crashed.add(run)
         elif what == "opened" and row[5] == "memo":
             memo.add(str(row[6]))
-        if what not in ("accepted", "dispatched", "partial", "requeued", "forwarded", "ended") or not run.startswith(
-            "b"
-        ):
+        if what not in (
+            "accepted",
+            "dispatched",
+            "partial",
+            "requeued",
+            "released",
+            "forwarded",
+            "ended",
+        ) or not run.startswith("b"):
             continue
         key = (run, row[4])
         life = lives.get(key)
@@ -171,7 +177,7 @@ class Life:
         self.tag = tag
         self.worker: object = 0  # who holds it
         self.attempts = 0
-        self.spent = 0  # before it was passed on
+        self.spent = 0  # before it was passed on, or without having been started
         self.outcome = ""
         self.partials = 0
 
@@ -196,6 +202,11 @@ class Life:
             if row[6] != self.worker:
                 return f"was given back by {row[6]}, and {self.worker or 'nobody'} had it"
             self.worker = 0
+        elif what == "released":
+            if row[5] != self.worker:
+                return f"was released by {row[5]}, and {self.worker or 'nobody'} had it"
+            self.worker = 0
+            self.spent += 1
         elif what == "forwarded":
             if row[5] != self.worker:
                 return f"was passed on by {row[5]}, and {self.worker or 'nobody'} had it"

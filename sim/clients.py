@@ -99,11 +99,19 @@ class Client(Peer):
         self.note("submitted", call.tag, service.decode(), round(timeout, 6))
         self.world.submitted += 1
         call.timers.append(self.later(timeout, lambda: self._expire(call)))
+        if self.world.troubled and self.options.cancelling and self.rng.random() < self.options.cancelling:
+            call.timers.append(self.later(self.rng.expovariate(5.0), lambda: self._cancel(call)))
         self._ask(call)
         return call
 
     def _expire(self, call: Call) -> None:
         self._end(call, "timeout")
+        self.flush()
+
+    def _cancel(self, call: Call) -> None:
+        self.world.count("call cancelled")
+        self._end(call, "cancelled")
+        self.flush()
 
     def _ask(self, call: Call) -> None:
         """Asks on a connection, or waits for one."""
@@ -244,7 +252,7 @@ class Client(Peer):
 
     def _end(self, call: Call, outcome: str, detail: str = "") -> None:
         if call.outcome:
-            if outcome != "timeout":
+            if outcome not in ("timeout", "cancelled"):
                 self.world.breach("one-outcome", f"{call.tag} ended as {call.outcome} and then as {outcome}", call.tag)
             return
         call.outcome = outcome
@@ -267,7 +275,10 @@ class Client(Peer):
         assert isinstance(end, ClientEnd)
         if isinstance(line, NngSocket) and isinstance(end, MemoClientEnd):
             line.forget(end.ids.get(call.key, b""))
-        end.forget(call.key)
+        if isinstance(line, Line) and self.extended and end.cancels:
+            end.cancel(call.key, call.outcome == "timeout")
+        else:
+            end.forget(call.key)
         if isinstance(line, Line) and not self.concurrent and line in self.lines:
             self.lines[line] = None
             if getattr(end, "spent", False):

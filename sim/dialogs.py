@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.limits import BEAT_CROSSES, MEMO_ANSWER_TIME
 from polydomo.wire.link import Link
+from sim.record import TAG
 
 if TYPE_CHECKING:
     from sim.watch import Watcher
@@ -64,6 +65,17 @@ class Dialog:
         self.asked = 0  # requests a worker may still be given
         self.jobs: dict[bytes, float] = {}  # by client address: given, and not answered, and since when
         self.beat_busy = False  # the worker has beaten while it had a job
+        self.tags: dict[bytes, bytes] = {}  # request id -> what the simulator calls the call
+
+    def asks(self, identity: bytes, body: Message) -> None:
+        found = TAG.search(b"".join(body)[:256])
+        if found is not None:
+            self.tags[identity] = found[1]
+
+    def cancelled(self, identity: bytes, is_open: bool) -> None:
+        """The client does not want it any more, and it had not been answered."""
+        if is_open and identity in self.tags and not self.garbled:
+            self.watcher.cancelled.add(self.tags[identity].decode())
 
     def breach(self, rule: str, text: str) -> None:
         if not self.garbled:
@@ -84,7 +96,7 @@ class Dialog:
 
     # workers
 
-    def give(self, address: bytes, several: bool = False) -> None:
+    def give(self, address: bytes) -> None:
         """ "A worker gets no more than it asked for." """
         if address in self.jobs:
             self.breach("token", f"was given two jobs under {address!r}")
@@ -225,10 +237,21 @@ class MdxDialog(Dialog):
         )  # ids that came again: of two in one read, the first may be refused before the second is taken
         self.ready = False
         self.pings = 0
+        self.window = 1  # requests that the worker may hold
+
+    def answered(self, address: bytes) -> None:
+        if self.jobs.pop(address, None) is not None:
+            self.asked = max(self.asked, self.window - len(self.jobs))
 
     def heard(self, frames: Message) -> None:
         super().heard(frames)
-        if frames[0] == b"MDXC01" and frames[1] == b"\x01" and len(frames) > 4:
+        if frames[0] == b"MDXC01" and frames[1] == b"WITHIN" and len(frames) > 5:
+            frames = [frames[0], b"\x01", *frames[3:]]
+        if frames[0] == b"MDXC01" and frames[1] == b"CANCEL":
+            self.cancelled(frames[2], frames[2] in self.open)
+            self.open.pop(frames[2], None)
+        elif frames[0] == b"MDXC01" and frames[1] == b"\x01" and len(frames) > 4:
+            self.asks(frames[3], frames[4:])
             if frames[3] in self.open:
                 self.repeated.add(frames[3])
             self.open.setdefault(frames[3], frames[2])
@@ -236,8 +259,11 @@ class MdxDialog(Dialog):
             if frames[1] == b"\x01" and not self.ready:
                 self.ready = True
                 self.asked = 1
-            elif frames[1] == b"\x04":
+            elif frames[1] in (b"\x04", b"RELEASED"):
                 self.answered(frames[2])
+            elif frames[1] == b"CREDIT":
+                self.window = min(int(frames[2]), self.watcher.node.broker.tuning.mdx_max_credit)
+                self.asked = max(0, self.window - len(self.jobs))
             elif frames[1] == b"PING":
                 self.beaten()
                 self.pings += 1
@@ -258,6 +284,8 @@ class MdxDialog(Dialog):
             self.pings -= 1
         elif frames[1] == b"\x02":
             self.give(frames[2])
+        elif frames[1] in (b"CANCEL", b"REVOKE") and frames[2] not in self.jobs:
+            self.breach("unasked", f"{frames[1].decode()} of {frames[2]!r}, which it does not hold")
 
     def settled(self) -> None:
         if self.pings > 0 and not self.parted:
@@ -290,6 +318,12 @@ class DcpDialog(Dialog):
         elif kind == b"\x04" and frames[4:5] == [b""]:
             metadata = b"|".join(frames[5 : frames.index(b"", 5)])
             self.open[metadata] = self.open.get(metadata, 0) + 1
+            self.asks(metadata, frames[frames.index(b"", 5) :])
+        elif kind == b"\x07":
+            self.answered(frames[3])
+        elif kind == b"\x08":
+            self.cancelled(frames[3], self.open.get(frames[3], 0) == 1)
+            self.open[frames[3]] = max(0, self.open.get(frames[3], 0) - 1)
         elif kind in (b"\x04", b"\x05"):
             self.answered(frames[4] if kind == b"\x04" else frames[3])
 
@@ -349,6 +383,12 @@ class EmqpDialog(Dialog):
         if command == b"REQUEST":
             if b"reply-requested" in frames[5]:
                 self.open[frames[3]] = None
+                self.asks(frames[3], frames[6:])
+        elif command == b"CANCEL":
+            self.cancelled(frames[4], frames[4] in self.open)
+            self.open.pop(frames[4], None)
+        elif command == b"RETURN":
+            self.jobs.pop(frames[4], None)
         elif command == b"INFORM":
             self.informed.append(frames[3])
         elif command == b"READY":

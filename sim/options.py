@@ -73,6 +73,10 @@ class Options:
     rights: float = 0.0  # a right is given or taken away by a reload; a rate
     unknown: float = 0.0  # part of the calls for a service that nobody offers
     slots: int = 1  # jobs one worker connection asks for, where its protocol lets it
+    extended: float = 0.0  # part of the ZMTP peers that announce polydomo's extensions
+    credit: int = 1  # jobs that an MDX worker with extensions runs at once
+    prefetch: int = 0  # ... and that it holds beyond those
+    cancelling: float = 0.0  # part of the calls that their caller cancels
     resend: float = 3.0  # seconds after which NNG repeats a request that has no answer
 
     # the broker's settings
@@ -194,6 +198,11 @@ def draw(seed: int) -> Options:
             options.max_memory = 4 << 20
     if options.bridged and rng.random() < 0.5:
         options.siblings = True
+    if rng.random() < 0.5:  # drawn last, likewise
+        options.extended = rng.choice((0.5, 1.0))
+        options.credit = rng.choice((1, 2, 4, 16))
+        options.prefetch = rng.choice((0, 1, 4))
+        options.cancelling = rng.choice((0.0, 0.1, 0.5))
     return options
 
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import CONNECT_TIME
+from polydomo.protocols.ends import ANNOUNCED, ClientEnd, WorkerEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.mechanism import Mechanism
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp import DEFAULT_BOUNDS, Bounds, ZmtpLink
 from sim import clock
 from sim.http_ends import HttpPeerLink, read_message
 from sim.network import Dialing, Endpoint, Owner
@@ -24,6 +25,9 @@ from sim.network import Dialing, Endpoint, Owner
 if TYPE_CHECKING:
     from sim.brokers import BrokerNode
     from sim.world import World
+
+
+EXTENDED = Bounds(extensions=ANNOUNCED)
 
 
 class End(typing.Protocol):
@@ -46,6 +50,7 @@ class Peer(clock.Process):
         self.options = world.options
         self.rng = world.rng
         self.node = node
+        self.extended = Random(f"extended {self.options.seed} {name}").random() < self.options.extended
 
     def note(self, what: str, tag: str = "", *more: object) -> None:
         self.world.record.add(self.now, self.name, what, tag, *more)
@@ -113,7 +118,8 @@ class Line(Owner, Handler):
             return SpLink(self._hub, self, "broker", listener=False)
         kind = self.end.socket_type
         mechanism = self.peer.mechanism(kind)
-        return ZmtpLink(self._hub, self, "broker", listener=False, socket_type=kind, mechanism=mechanism)
+        bounds = EXTENDED if self.peer.extended else DEFAULT_BOUNDS
+        return ZmtpLink(self._hub, self, "broker", listener=False, socket_type=kind, bounds=bounds, mechanism=mechanism)
 
     def _made(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -197,6 +203,8 @@ class Line(Owner, Handler):
     # --- from the link
 
     def on_open(self) -> None:
+        if isinstance(self.end, ClientEnd | WorkerEnd):
+            self.end.agreed = self._link.extensions
         self.opened = True
         self._timer.cancel()
         self.on_opened()

@@ -169,6 +169,10 @@ class SimRecorder(JournalRecorder):
             "requeued", self._tag(request), request.number, _name(request.service.name), worker.number, request.attempts
         )
 
+    def released(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
+        super().released(request, worker, why, queue_length, workers)
+        self._row("released", self._tag(request), request.number, worker.number)
+
     def forwarded(self, request: Request, worker: Worker, service: bytes, queue_length: int, workers: int) -> None:
         super().forwarded(request, worker, service, queue_length, workers)
         self._row("forwarded", self._tag(request), request.number, worker.number, _name(service))

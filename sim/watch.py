@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 from polydomo import limits
 from polydomo.broker import queues, service_table
 from polydomo.protocols.model import LOST, Service, Worker
-from polydomo.protocols.request import HELD, QUEUED, Request
+from polydomo.protocols.request import ASKED, HELD, NOT_ASKED, QUEUED, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.link import PAUSE_SHARE_USED, Link
 from polydomo.wire.sp import SpLink
@@ -33,6 +33,7 @@ class Watcher:
         self.dialogs: dict[str, Dialog] = {}  # by connection
         self.tokens: set[bytes] = set()  # every client address that was given to a worker
         self.memo_ids: set[bytes] = set()
+        self.cancelled: set[str] = set()  # calls that were open when their clients cancelled them
         self.steps = 0
         self.fresh = (
             False  # the clock has just jumped, or the process was frozen: what is late is looked at after this turn
@@ -68,6 +69,8 @@ class Watcher:
         service = request.service
         tag = self.node.recorder.tags.get(request.number, "")
         waited = self._came.pop(request, None)
+        if tag in self.cancelled and not request.session.is_bridge:
+            self.breach("cancelled", f"request {request.number} was dispatched after its client had cancelled it", tag)
         if worker.session.protocol == "bridge":
             if request.attempts == 1 and not request.history.forwards:
                 self._served[service, request.session] = self._dispatches
@@ -77,6 +80,12 @@ class Watcher:
                 first = service.retries[0].number
                 self.breach("head", f"request {request.number} went before {first}, which had been given back", tag)
             self._in_turn(request, waited, tag)
+        if worker.runs and len(worker.held) > worker.runs:
+            for other in service.workers:
+                if other is not worker and _starts_now(other) and _fits(service, other, worker, request):
+                    self.breach(
+                        "prefetch", f"worker {worker.number} prefetches, and {other.number} could start it now", tag
+                    )
         since = self._idle.pop(worker, None)
         if since is not None:
             for other in service.workers:
@@ -135,11 +144,35 @@ class Watcher:
         for dialog in self.dialogs.values():
             dialog.settled()
         self._stalled()
+        self._unmoved()
         self._in_turn_again()
         if timers:
             self._workers_heard()
             self._services_heard()
             self._requests_in_time()
+
+    def _unmoved(self) -> None:
+        """A request that a worker has not started moves to one that can start it."""
+        broker = self.node.broker
+        for service in broker.services.values():
+            if broker.draining or service.paused or not service.backlogged:
+                continue
+            free = sum(
+                min(worker.credit, worker.runs - len(worker.held)) if worker.runs else worker.credit
+                for worker in service.workers
+                if _starts_now(worker)
+            )
+            waiting = []
+            for worker in service.workers:
+                free -= sum(request.history.revoked == ASKED for request in worker.held.values())
+                if worker.runs:
+                    waiting += [
+                        request
+                        for request in list(worker.held.values())[worker.runs :]
+                        if request.state == HELD and request.history.revoked == NOT_ASKED and request.service is service
+                    ]
+            if waiting and free > 0:
+                self.breach("unmoved", f"request {waiting[0].number} waits at a worker, and another one could start it")
 
     def worked(self, before: int, received: int) -> None:
         """What arrived in this turn has been handled: it must not have taken more than a turn may. ``before``: what was left of it."""
@@ -366,6 +399,15 @@ def _unfinished(link: Link | None) -> int:
     if not isinstance(link, ZmtpLink | SpLink):
         return 0
     return len(link._rest) + (link._gather.tell() if link._gather is not None else 0)
+
+
+def _starts_now(worker: Worker) -> bool:
+    return worker.credit > 0 and (not worker.runs or len(worker.held) < worker.runs)
+
+
+def _fits(service: Service, other: Worker, chosen: Worker, request: Request) -> bool:
+    """Whether ``other`` is not avoided, and of no lesser weight."""
+    return other.session is not request.history.lost_by and service.workers[other] >= service.workers.get(chosen, 0)
 
 
 def _could(service: Service, other: Worker, chosen: Worker, request: Request) -> bool:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from polydomo.protocols.dcp_ends import DcpWorkerEnd
-from polydomo.protocols.ends import Dismissed, Event, Job, WorkerEnd
+from polydomo.protocols.ends import Cancelled, Dismissed, Event, Job, Revoked, WorkerEnd
 from polydomo.protocols.mdp_ends import Mdp1WorkerEnd
 from sim.http_ends import worker_end
 from sim.options import FORWARD_TO
@@ -50,6 +50,10 @@ class Worker(Peer):
         # by its name, not by chance: a draw would change what all the seeds before it stand for
         self.guide_php = protocol == "mdp1" and crc32(name.encode()) % 3 == 0
         self.slots = world.options.slots if protocol in SEVERAL else 1
+        self.prefetch = 0
+        if protocol == "mdx" and self.extended:
+            self.slots, self.prefetch = world.options.credit, world.options.prefetch
+        self.unstarted: list[Job] = []  # prefetched
         self.line: Line | NngSocket | None = None
         self.running: dict[Execution, None] = {}
         self.failures = 0
@@ -89,7 +93,7 @@ class Worker(Peer):
         self.failures = 0
         end = line.end
         assert isinstance(end, WorkerEnd)
-        end.open(self.services, self.slots)
+        end.open(self.services, self.slots, self.prefetch)
         line.flush()
         self.later(end.interval, lambda: self._beat(line))
 
@@ -119,6 +123,7 @@ class Worker(Peer):
         for execution in self.running:
             execution.over = True
         self.running = {}
+        self.unstarted = []
 
     # --- working
 
@@ -126,11 +131,43 @@ class Worker(Peer):
         if line is not self.line:
             return
         if isinstance(event, Job):
-            self._start(line, event)
+            if self.prefetch and len(self.running) >= self.slots:
+                self.unstarted.append(event)
+            else:
+                self._start(line, event)
+        elif isinstance(event, Cancelled | Revoked):
+            self._unwanted(line, event)
         elif isinstance(event, Dismissed):
             self.note("dismissed", "", event.why)
             line.close()
             self._lost(line, "dismissed")
+
+    def _unwanted(self, line: Line | NngSocket, event: Cancelled | Revoked) -> None:
+        """Another worker could start the job, or nobody waits for it any more."""
+        end = line.end
+        assert isinstance(end, WorkerEnd)
+        job = event.job
+        waiting = [one for one in self.unstarted if one is job]
+        if waiting:
+            self.unstarted = [one for one in self.unstarted if one is not job]
+            self.world.count("job released")
+            end.release(job)
+        elif isinstance(event, Revoked):
+            self.world.count("job kept")
+            end.keep(job)
+        else:
+            for execution in list(self.running):
+                if execution.job is job and self.rng.random() < 0.5:
+                    self.world.count("job stopped")
+                    execution.over = True
+                    del self.running[execution]
+                    end.release(job)
+                    self._next(line)
+        line.flush()
+
+    def _next(self, line: Line | NngSocket) -> None:
+        if self.unstarted and self.line is line and len(self.running) < self.slots:
+            self._start(line, self.unstarted.pop(0))
 
     def _start(self, line: Line | NngSocket, job: Job) -> None:
         rng = self.rng
@@ -175,6 +212,8 @@ class Worker(Peer):
         execution.over = True
         del self.running[execution]
         job = execution.job
+        if self.unstarted:
+            self.later(0.0, lambda: self._next(line))
         if trouble and rng.random() < options.failing:
             self.note("fail", execution.tag, execution.number)
             self.world.count("job failed")

@@ -390,6 +390,7 @@ MDX_MAX_CREDIT: Final = (
 MAX_RELEASES: Final = (
     100  # Times that a request may come back unstarted without that counting as an attempt: an idle worker starts it.
 )
+REBALANCE_LOOK: Final = 64  # Free workers that are counted when requests move to them; more move when those are busy.
 DCP_MAX_HELD: Final = 8  # Requests that a DCP worker can collect by pinging while busy.
 EMQP_MAX_SLOTS: Final = 1_000  # Outstanding READYs of one EventMQ worker.
 EMQP_MAX_HEADERS: Final = 16 * KIB  # Headers of one REQUEST, or queues of one INFORM; EventMQ's are under 100 bytes.

@@ -61,6 +61,8 @@ class Control:
         if service is not None:
             self.mark(service)
             dispatch.serve_queue(broker, service)
+            if service.backlogged:
+                dispatch.rebalance(broker, service)
         if broker.durable is not None:
             broker.durable.offered[name] = None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from polydomo.broker import dispatch, replies, workers
 from polydomo.limits import WORK_REQUEST
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import DONE, QUEUED, Request
+from polydomo.protocols.request import ASKED, DONE, KEPT, QUEUED, Request
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -19,20 +19,26 @@ if TYPE_CHECKING:
 def set_window(broker: "Broker", worker: Worker, window: int, runs: int) -> None:
     if not worker.alive:
         return
-    dispatch.mark_unavailable(worker)
-    worker.runs = runs if runs < window else 0
     before = worker.drained_auto if worker.draining else worker.auto_credit
     if broker.records_messages:
         broker.recorder.window_set(worker, window - before, runs)
     if worker.draining:
+        worker.runs = runs if runs < window else 0
         worker.drained_auto = window
         return
+    credit = max(0, window - len(worker.held))
+    if not credit:
+        dispatch.mark_unavailable(worker)
+    elif worker.runs:
+        for service in worker.services:
+            service.prefetching.pop(worker, None)
+    worker.runs = runs if runs < window else 0
     worker.auto_credit = window
-    worker.credit = max(0, window - len(worker.held))
+    worker.credit = credit
     if not worker.runs:
         for service in worker.services:
             service.backlogged.pop(worker, None)
-    if worker.credit:
+    if credit:
         dispatch.serve_worker(broker, worker)
 
 
@@ -57,10 +63,10 @@ def released(broker: "Broker", worker: Worker, token: bytes) -> bool:
 def kept(broker: "Broker", worker: Worker, token: bytes) -> None:
     """The worker has started the request: another one may still wait behind it."""
     request = worker.held.get(token)
-    if request is not None and request.history.revoked:
-        service = request.service
-        if service.backlogged and service.idle:
-            dispatch.rebalance(broker, service, next(iter(service.idle)))
+    if request is not None and request.history.revoked == ASKED:
+        request.own_history().revoked = KEPT
+        if request.service.backlogged:
+            dispatch.rebalance(broker, request.service)
 
 
 def given_back(broker: "Broker", worker: Worker, token: bytes, why: str) -> bool:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import deadlines, queues
 from polydomo.broker.tokens import BLOCK, FIRST_ATTEMPTS, IN_BLOCK
+from polydomo.limits import REBALANCE_LOOK
 from polydomo.protocols.model import Service, Worker
-from polydomo.protocols.request import HELD, Request
+from polydomo.protocols.request import ASKED, HELD, NOT_ASKED, Request
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -119,9 +120,9 @@ def serve_worker(broker: "Broker", worker: Worker) -> None:
         if only is None:
             for service in worker.services:
                 if service.backlogged:
-                    rebalance(broker, service, worker)
+                    rebalance(broker, service)
         elif only.backlogged:
-            rebalance(broker, only, worker)
+            rebalance(broker, only)
 
 
 def serve_queue(broker: "Broker", service: Service) -> None:
@@ -181,25 +182,32 @@ def note_backlog(worker: Worker) -> None:
             service.backlogged[worker] = None
 
 
-def rebalance(broker: "Broker", service: Service, worker: Worker) -> None:
-    """The worker can start requests, and none is queued: asks other workers to release requests that they have not started."""
-    free = worker.credit
-    if worker.runs:
-        free = min(free, worker.runs - len(worker.held))
-    if free <= 0 or broker.draining or service.paused:
+def rebalance(broker: "Broker", service: Service) -> None:
+    """No request is queued. Asks workers to release requests that they have not started, if other workers can start them now."""
+    if broker.draining or service.paused:
         return
+    free = 0
+    for pool in (service.idle, service.partly_busy):
+        for worker in islice(pool, REBALANCE_LOOK):
+            free += min(worker.credit, worker.runs - len(worker.held)) if worker.runs else worker.credit
     for holder in list(service.backlogged):
         if len(holder.held) <= holder.runs:
             del service.backlogged[holder]
-        elif holder is not worker:
-            # It starts requests in the order in which it got them.
-            for request in islice(holder.held.values(), holder.runs, None):
-                if request.service is service and request.state == HELD and not request.history.revoked:
-                    request.own_history().revoked = True
-                    holder.session.revoke_request(holder, request)
-                    free -= 1
-                    if not free:
-                        return
+            continue
+        for request in holder.held.values():
+            if request.history.revoked == ASKED:  # its worker will answer, even if it has ended meanwhile
+                free -= 1
+    if free <= 0:
+        return
+    for holder in list(service.backlogged):
+        # It starts requests in the order in which it got them.
+        for request in islice(list(holder.held.values()), holder.runs, None):
+            if request.service is service and request.state == HELD and request.history.revoked == NOT_ASKED:
+                request.own_history().revoked = ASKED
+                holder.session.revoke_request(holder, request)
+                free -= 1
+                if not free:
+                    return
 
 
 def add_credit(broker: "Broker", worker: Worker, count: int = 1) -> None:

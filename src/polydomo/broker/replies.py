@@ -6,7 +6,7 @@ from polydomo import limits
 from polydomo.broker import deadlines, dispatch, outcomes, queues, service_table, workers
 from polydomo.broker.access import CALL
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import DONE, FAILED, QUEUED, REFUSED, TOO_LARGE, HeldPartials, Request
+from polydomo.protocols.request import DONE, FAILED, NOT_ASKED, QUEUED, REFUSED, TOO_LARGE, HeldPartials, Request
 from polydomo.wire.frames import Body, count
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ def _move_to(broker: "Broker", request: Request, name: bytes, body: Body, ref: o
     history.forwards += 1
     history.attempts_before_forward = request.attempts
     history.releases = 0
+    history.revoked = NOT_ASKED
     request.state = QUEUED
     queues.push(service, request)
     if request.time_limits is not None:

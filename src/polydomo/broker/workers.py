@@ -6,7 +6,7 @@ from polydomo import limits
 from polydomo.broker import builtin_services, deadlines, dispatch, liveness, outcomes, queues, service_table
 from polydomo.broker.access import OFFER
 from polydomo.protocols.model import Departure, Service, Worker
-from polydomo.protocols.request import DONE, GAVE_UP, INTERRUPTED, QUEUED, SHUTDOWN, Request
+from polydomo.protocols.request import DONE, GAVE_UP, INTERRUPTED, NOT_ASKED, QUEUED, SHUTDOWN, Request
 from polydomo.protocols.session import Session
 
 if TYPE_CHECKING:
@@ -148,6 +148,8 @@ def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> No
             broker.bridging.offer_changed(service)
     broker.monitor.left(worker)
     for service in list(worker.services):
+        if service.backlogged:
+            dispatch.rebalance(broker, service)
         if broker.draining:
             end_unserved(broker, service)
         if service.queue_length:
@@ -173,7 +175,6 @@ def requeue(broker: "Broker", request: Request, worker: Worker, why: str) -> Non
 def take_back(broker: "Broker", request: Request, worker: Worker) -> None:
     """The worker released the request without having started it, which does not count as an attempt."""
     history = request.own_history()
-    history.revoked = False
     # A worker that releases everything must not keep a request for ever.
     counts = history.partials > 0 or history.releases >= limits.MAX_RELEASES
     if not counts:
@@ -182,10 +183,12 @@ def take_back(broker: "Broker", request: Request, worker: Worker) -> None:
 
 
 def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved: bool = False) -> None:
-    request.worker = None
+    if not worker.alive:
+        request.worker = None  # otherwise its end frees the worker, and is recorded as such
     outcomes.drop_held_partials(broker, request)  # they belong to the lost attempt
     policy = broker.policy
     history = request.own_history()
+    history.revoked = NOT_ASKED
     allowed = (request.max_attempts or policy.attempts) + history.releases
     tried = request.attempts - history.attempts_before_forward
     if history.partials and not policy.requeue_after_partial:
@@ -196,6 +199,7 @@ def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved
     elif broker.draining and not moved:
         outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
     else:
+        request.worker = None
         service = request.service
         others = len(service.workers) - (worker in service.workers)
         history.lost_by = worker.session

@@ -39,6 +39,11 @@ HELD: Final = 1
 DONE: Final = 2
 PARKED: Final = 3  # it waits for the job store, or for a paused service
 
+# History.revoked
+NOT_ASKED: Final = 0
+ASKED: Final = 1
+KEPT: Final = 2  # the worker has started it
+
 
 class Request:
     """One request of one client, from acceptance to its outcome. Written by the broker, read by sessions.
@@ -192,7 +197,7 @@ class History:
         self.first_dispatched = 0.0  # when the first attempt began, if there was a second one
         self.attempts_before_forward = 0  # these, and ``releases``, do not count against the limit of attempts
         self.releases = 0  # times that a worker released it without having started it
-        self.revoked = False  # its worker was asked to release it
+        self.revoked: int = NOT_ASKED  # whether its worker was asked to release it
         self.forwards = 0  # how often it was forwarded to another service (DCP chains)
         self.lost_by: Session | None = None  # the session that lost it last; another one is preferred
         self.first_partial = 0.0
