@@ -1,0 +1,368 @@
+"""Extensions between polydomo peers: how they are agreed on, and what MDX, DCP and eMQP do with them, without I/O."""
+
+import pytest
+
+from polydomo.protocols.dcp import DcpSession
+from polydomo.protocols.dcp_ends import DcpClientEnd, DcpWorkerEnd
+from polydomo.protocols.emqp import EmqpSession
+from polydomo.protocols.emqp_ends import EmqpClientEnd, EmqpWorkerEnd
+from polydomo.protocols.ends import ANNOUNCED, Cancelled, ClientEnd, Dismissed, Job, Reply, Revoked, WorkerEnd
+from polydomo.protocols.mdx import MdxSession
+from polydomo.protocols.mdx_ends import MdxClientEnd, MdxWorkerEnd
+from polydomo.protocols.session import Session
+from polydomo.wire.extensions import NO_EXTENSIONS, Extensions, parse
+from polydomo.wire.frames import join
+from polydomo.wire.link import Handler, Hub
+from polydomo.wire.zmtp import Bounds, ZmtpLink
+from tests.protocols.mdx_dcp_rig import Peer, Rig
+from tests.protocols.mdx_peers import C, W
+
+BROKER = Extensions(credit=100, cancel=True, deadline=True, give_back=True, max_message=5_000_000)
+SESSIONS: dict[str, type[Session]] = {"mdx": MdxSession, "dcp": DcpSession, "emqp": EmqpSession}
+CLIENTS: dict[str, type[ClientEnd]] = {"mdx": MdxClientEnd, "dcp": DcpClientEnd, "emqp": EmqpClientEnd}
+WORKERS: dict[str, type[WorkerEnd]] = {"mdx": MdxWorkerEnd, "dcp": DcpWorkerEnd, "emqp": EmqpWorkerEnd}
+each = pytest.mark.parametrize("protocol", list(SESSIONS))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def peer_of(rig: Rig, kind: type[Session], extensions: Extensions | None = None) -> Peer:
+    peer = rig.peer(kind)
+    peer.link.extensions = extensions if extensions is not None else parse(ANNOUNCED)
+    if isinstance(peer.session, MdxSession):
+        peer.session.extended = peer.link.extensions
+    return peer
+
+
+def client_of(rig: Rig, protocol: str) -> "tuple[ClientEnd, Peer]":
+    end = CLIENTS[protocol]()
+    end.agreed = BROKER
+    return end, peer_of(rig, SESSIONS[protocol])
+
+
+def worker_of(rig: Rig, protocol: str, slots: int = 1, prefetch: int = 0) -> "tuple[WorkerEnd, Peer]":
+    end = WORKERS[protocol]()
+    end.agreed = BROKER
+    peer = peer_of(rig, SESSIONS[protocol])
+    end.open([b"echo"], slots, prefetch)
+    for message in end.out:
+        peer.say(*message)
+    end.out.clear()
+    return end, peer
+
+
+def jobs_of(end: WorkerEnd, peer: Peer) -> list[Job]:
+    """Everything it is given, with what it asks for on the way."""
+    found: list[Job] = []
+    while True:
+        events = peer.exchange(end)
+        found += [event for event in events if isinstance(event, Job)]
+        if not events and not end.out:
+            return found
+
+
+# --- how they are agreed on
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"credit=", b"credit=x", b"credit=-1", b"=", b"credit=" + b"9" * 20, b"\xff\x00"]
+)
+def test_words_that_cannot_be_read_are_ignored(value: bytes) -> None:
+    assert parse(value).encode() == b""
+    assert parse(value + b" cancel").encode() == b"cancel"
+
+
+def test_words_are_read_as_they_were_written() -> None:
+    assert parse(BROKER.encode()).encode() == BROKER.encode()
+
+
+def connected(ours: bytes, theirs: bytes) -> "tuple[ZmtpLink, ZmtpLink]":
+    """A dialing link and a listening one that have shaken hands."""
+    dialer = ZmtpLink(Hub(), Handler(), "b", listener=False, socket_type=b"DEALER", bounds=Bounds(extensions=ours))
+    listener = ZmtpLink(Hub(), Handler(), "a", bounds=Bounds(extensions=theirs))
+    for _ in range(4):
+        listener.receive(b"".join(dialer.take()))
+        dialer.receive(b"".join(listener.take()))
+    assert dialer.open and listener.open
+    return dialer, listener
+
+
+def test_both_sides_learn_what_the_other_understands() -> None:
+    dialer, listener = connected(ANNOUNCED, BROKER.encode())
+    assert dialer.extensions.encode() == BROKER.encode()
+    assert listener.extensions.encode() == ANNOUNCED
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(b"", BROKER.encode()), (ANNOUNCED, b"")])
+def test_a_side_that_announces_nothing_hears_nothing(ours: bytes, theirs: bytes) -> None:
+    dialer, listener = connected(ours, theirs)
+    assert dialer.extensions is NO_EXTENSIONS
+    assert (listener.extensions is NO_EXTENSIONS) == (not ours)
+
+
+# --- credit
+
+
+@each
+def test_one_connection_holds_several_jobs(rig: Rig, protocol: str) -> None:
+    worker, peer = worker_of(rig, protocol, slots=3)
+    client, asker = client_of(rig, "mdx")
+    for key in range(5):
+        client.request(key, b"echo", [b"%d" % key])
+    asker.exchange(client)
+    jobs = jobs_of(worker, peer)
+    assert [job.body for job in jobs] == [[b"0"], [b"1"], [b"2"]]
+    worker.final(jobs[1], [b"done"])
+    (more,) = jobs_of(worker, peer)
+    assert more.body == [b"3"]
+    for job in (jobs[2], more, jobs[0]):
+        worker.final(job, [b"done"])
+    (last,) = jobs_of(worker, peer)
+    worker.final(last, [b"done"])
+    peer.exchange(worker)
+    replies = asker.exchange(client)
+    assert sorted(event.key for event in replies if isinstance(event, Reply)) == [0, 1, 2, 3, 4]
+    rig.broker.check_invariants()
+
+
+@each
+def test_a_failure_does_not_take_the_other_jobs_down(rig: Rig, protocol: str) -> None:
+    worker, peer = worker_of(rig, protocol, slots=2)
+    client, asker = client_of(rig, "mdx")
+    client.request(1, b"echo", [b"1"])
+    client.request(2, b"echo", [b"2"])
+    asker.exchange(client)
+    first, second = jobs_of(worker, peer)
+    assert worker.fail(first, "broken", "as asked") is False
+    again = jobs_of(worker, peer)
+    assert [job.body for job in again] == ([] if protocol == "mdx" else [[b"1"]])  # MDX reports it to the client
+    worker.final(second, [b"2"])
+    peer.exchange(worker)
+    assert Reply(2, [b"2"]) in asker.exchange(client)
+    assert not rig.notes.lefts and not rig.notes.violations
+    rig.broker.check_invariants()
+
+
+@each
+def test_without_the_extensions_a_connection_holds_one_job(protocol: str) -> None:
+    assert WORKERS[protocol]().capacity() == 1
+
+
+def test_the_credit_of_a_worker_is_bounded(rig: Rig) -> None:
+    rig.broker.tuning.mdx_max_credit = 2
+    worker, peer = worker_of(rig, "mdx", slots=50)
+    client, asker = client_of(rig, "mdx")
+    for key in range(5):
+        client.request(key, b"echo", [b"x"])
+    asker.exchange(client)
+    assert len(jobs_of(worker, peer)) == 2
+
+
+def test_finals_of_one_read_in_any_order_take_the_fast_path(rig: Rig) -> None:
+    worker, peer = worker_of(rig, "mdx", slots=3)
+    client, asker = client_of(rig, "mdx")
+    for key in range(3):
+        client.request(key, b"echo", [b"x"])
+    asker.exchange(client)
+    jobs = jobs_of(worker, peer)
+    for job in reversed(jobs):
+        worker.final(job, [b"y" * 300])
+    data = b"".join(join(message) for message in worker.out)
+    worker.out.clear()
+    peer.link.fast_path_size = 1000
+    assert peer.session.fast_path(data, 0, len(data)) == len(data)
+    assert [event.key for event in asker.exchange(client) if isinstance(event, Reply)] == [2, 1, 0]
+    rig.broker.check_invariants()
+
+
+def test_a_job_that_was_not_started_is_released(rig: Rig) -> None:
+    worker, peer = worker_of(rig, "mdx", slots=1, prefetch=2)
+    client, asker = client_of(rig, "mdx")
+    for key in range(3):
+        client.request(key, b"echo", [b"%d" % key])
+    asker.exchange(client)
+    jobs = jobs_of(worker, peer)
+    assert len(jobs) == 3
+    other, place = worker_of(rig, "mdx")
+    (revoked,) = peer.exchange(worker)
+    assert isinstance(revoked, Revoked) and revoked.job is jobs[1]
+    worker.release(jobs[1])
+    peer.exchange(worker)
+    (moved,) = jobs_of(other, place)
+    assert moved.body == [b"1"] and moved.attempt != jobs[1].attempt
+    with pytest.raises(ValueError):
+        worker.final(jobs[1], [b"late"])
+    rig.broker.check_invariants()
+
+
+def test_a_job_that_was_started_is_kept(rig: Rig) -> None:
+    worker, peer = worker_of(rig, "mdx", slots=1, prefetch=1)
+    client, asker = client_of(rig, "mdx")
+    client.request(1, b"echo", [b"1"])
+    client.request(2, b"echo", [b"2"])
+    asker.exchange(client)
+    first, second = jobs_of(worker, peer)
+    worker_of(rig, "mdx")
+    worker.final(first, [b"done"])
+    (revoked,) = [event for event in peer.exchange(worker) if isinstance(event, Revoked)]
+    worker.keep(revoked.job)
+    worker.final(second, [b"done"])
+    assert peer.exchange(worker) == []
+    assert rig.notes.outcomes == ["ok", "ok"] and not rig.notes.stales
+
+
+# --- cancellation and deadlines
+
+
+@each
+def test_a_cancelled_request_is_not_given_to_a_worker(rig: Rig, protocol: str) -> None:
+    client, asker = client_of(rig, protocol)
+    client.request(1, b"echo", [b"1"])
+    client.request(2, b"echo", [b"2"])
+    asker.exchange(client)
+    assert client.cancels
+    client.cancel(1, expired=False)
+    client.cancel(1, expired=False)  # a second time it is nothing
+    asker.exchange(client)
+    assert rig.notes.outcomes == ["cancelled"]
+    worker, peer = worker_of(rig, "mdx")
+    (job,) = jobs_of(worker, peer)
+    assert b"".join(job.body) == b"2"
+    rig.broker.check_invariants()
+
+
+@each
+def test_a_request_that_timed_out_ends_as_timeout(rig: Rig, protocol: str) -> None:
+    client, asker = client_of(rig, protocol)
+    client.request(1, b"echo", [b"1"])
+    asker.exchange(client)
+    client.cancel(1, expired=True)
+    assert asker.exchange(client) == []
+    assert rig.notes.outcomes == ["timeout"]
+
+
+@each
+def test_a_cancel_that_crosses_the_reply_is_nothing(rig: Rig, protocol: str) -> None:
+    client, asker = client_of(rig, protocol)
+    worker, peer = worker_of(rig, "mdx")
+    client.request(1, b"echo", [b"1"])
+    asker.exchange(client)
+    (job,) = jobs_of(worker, peer)
+    worker.final(job, [b"done"])
+    peer.exchange(worker)
+    client.cancel(1, expired=False)
+    assert asker.exchange(client) == []
+    assert rig.notes.outcomes == ["ok"] and not rig.notes.violations
+
+
+def test_a_worker_is_told_and_answers_when_it_has_stopped(rig: Rig) -> None:
+    client, asker = client_of(rig, "mdx")
+    worker, peer = worker_of(rig, "mdx")
+    client.request(1, b"echo", [b"1"])
+    client.request(2, b"echo", [b"2"])
+    asker.exchange(client)
+    (job,) = jobs_of(worker, peer)
+    client.cancel(1, expired=False)
+    asker.exchange(client)
+    (event,) = peer.exchange(worker)
+    assert isinstance(event, Cancelled) and event.job is job
+    assert jobs_of(worker, peer) == []  # it is still busy
+    worker.release(job)
+    (following,) = jobs_of(worker, peer)
+    assert following.body == [b"2"]
+    rig.broker.check_invariants()
+
+
+def test_a_worker_is_told_when_the_deadline_passes(rig: Rig) -> None:
+    client, asker = client_of(rig, "mdx")
+    worker, peer = worker_of(rig, "mdx")
+    client.request(1, b"echo", [b"1"], timeout=2.0)
+    assert client.out[-1][:3] == [C, b"WITHIN", b"2000"]
+    client.request(2, b"echo", [b"2"], timeout=0.5)
+    asker.exchange(client)
+    (job,) = jobs_of(worker, peer)
+    rig.wait(1.0)
+    assert rig.notes.outcomes == ["timeout"]  # the queued one, without its client's doing anything
+    rig.wait(1.5)
+    assert rig.notes.outcomes == ["timeout", "timeout"]
+    events = [event for event in peer.exchange(worker) if isinstance(event, Cancelled)]
+    assert [event.job for event in events] == [job]
+    rig.broker.check_invariants()
+
+
+def test_requests_with_a_deadline_take_the_fast_path(rig: Rig) -> None:
+    client, asker = client_of(rig, "mdx")
+    for key in range(4):
+        client.request(key, b"echo", [b"%d" % key], timeout=30.0)
+    first, *rest = [join(message) for message in client.out]
+    asker.say_raw(first)
+    data = b"".join(rest)
+    asker.link.fast_path_size = 1000
+    assert asker.session.fast_path(data, 0, len(data)) == len(data)
+    assert [round(request.deadline - rig.broker.now) for request in asker.session.requests] == [30] * 4
+    client.cancel(2, expired=False)
+    client.out = client.out[-1:]
+    asker.exchange(client)
+    assert rig.notes.outcomes == ["cancelled"]
+
+
+# --- what is not allowed
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        [W, b"CREDIT", b"3"],
+        [W, b"CREDIT", b"3", b"x"],
+        [W, b"CREDIT", b"-3", b"1"],
+        [W, b"CREDIT", b"3", b"1", b"1"],
+        [W, b"RELEASED"],
+        [W, b"KEPT", b"a", b"b"],
+        [C, b"WITHIN", b"", b"echo", b"id", b"body"],
+        [C, b"WITHIN", b"1.5", b"echo", b"id", b"body"],
+        [C, b"WITHIN", b"10", b"echo", b"id"],
+        [C, b"WITHIN", b"10", b"", b"id", b"body"],
+        [C, b"WITHIN", b"1" * 11, b"echo", b"id", b"body"],
+        [C, b"CANCEL"],
+        [C, b"CANCEL", b"id", b"timeout", b"more"],
+    ],
+)
+def test_malformed_messages_are_violations(rig: Rig, message: list[bytes]) -> None:
+    worker, peer = worker_of(rig, "mdx")
+    peer.say(*message)
+    assert rig.notes.violations
+    assert [type(event) for event in peer.exchange(worker)] == [Dismissed]
+    rig.broker.check_invariants()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        [W, b"CREDIT", b"3", b"3"],
+        [W, b"RELEASED", b"t"],
+        [C, b"WITHIN", b"9", b"echo", b"i", b"b"],
+        [C, b"CANCEL", b"i"],
+    ],
+)
+def test_a_peer_that_did_not_announce_them_may_not_use_them(rig: Rig, message: list[bytes]) -> None:
+    peer = peer_of(rig, MdxSession, NO_EXTENSIONS)
+    peer.say(*message)
+    assert rig.notes.violations
+
+
+@pytest.mark.parametrize("command", [b"RELEASED", b"KEPT"])
+def test_a_token_that_the_worker_does_not_hold(rig: Rig, command: bytes) -> None:
+    worker, peer = worker_of(rig, "mdx", slots=2)
+    peer.say(W, command, b"00000000a001")
+    assert rig.notes.stales == (["release"] if command == b"RELEASED" else [])
+    assert not rig.notes.violations and peer.exchange(worker) == []
+
+
+def test_cancelling_an_unknown_request_is_nothing(rig: Rig) -> None:
+    _, asker = client_of(rig, "mdx")
+    asker.say(C, b"CANCEL", b"unknown")
+    asker.say(C, b"CANCEL", b"")
+    assert not rig.notes.violations and asker.heard() == []

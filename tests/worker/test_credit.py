@@ -1,0 +1,380 @@
+"""Workers that hold several calls on one connection, and calls that nobody waits for, over real sockets."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from polydomo import AsyncClient, AsyncWorker, Call, CallFailed, CallTimeout, Client, SettingError, Worker, testing
+from polydomo.client import connection as client_connection
+from polydomo.protocols import registry
+from polydomo.wire.zmtp import Bounds
+
+WAIT = 30.0  # seconds: far more than anything here takes
+SHARING = [name for name in registry.names() if registry.worker_end(name).slots > 1]
+sharing = pytest.mark.parametrize("protocol", SHARING)
+every_protocol = pytest.mark.parametrize("protocol", registry.names())
+
+
+def sessions_of(broker: testing.Broker, service: bytes) -> int:
+    """Connections over which the service is offered."""
+    count = 0
+
+    def look(server: object) -> bool:
+        nonlocal count
+        known = server.broker.services.get(service)  # type: ignore[attr-defined]
+        count = len({worker.session for worker in known.workers}) if known is not None else 0
+        return True
+
+    broker.wait_until(look)
+    return count
+
+
+@sharing
+def test_one_connection_runs_all_calls_at_once(broker: testing.Broker, protocol: str) -> None:
+    worker = Worker(broker.url, protocol, concurrency=6)
+    together = threading.Barrier(6)
+
+    @worker.service("meet")
+    def meet(call: Call) -> str:
+        together.wait(WAIT)
+        return call.text
+
+    with worker, Client(broker.url, timeout=WAIT) as client:
+        futures = [client.submit("meet", str(n)) for n in range(18)]
+        assert [future.result().text for future in futures] == [str(n) for n in range(18)]
+        assert sessions_of(broker, b"meet") == 1
+
+
+def test_a_thousand_calls_at_once_on_one_connection(broker: testing.Broker) -> None:
+    async def main() -> None:
+        worker = AsyncWorker(broker.url, concurrency=1000)
+        arrived = 0
+        all_here = asyncio.Event()
+
+        @worker.service("crowd")
+        async def crowd(call: Call) -> bytes:
+            nonlocal arrived
+            arrived += 1
+            if arrived == 1000:
+                all_here.set()
+            await all_here.wait()
+            return call.body
+
+        async with worker, AsyncClient(broker.url, timeout=WAIT) as client:
+            results = await asyncio.gather(*(client.call("crowd", str(n)) for n in range(1000)))
+        assert [result.text for result in results] == [str(n) for n in range(1000)]
+
+    asyncio.run(main())
+
+
+@sharing
+def test_a_failure_does_not_disturb_other_calls(broker: testing.Broker, protocol: str) -> None:
+    worker = Worker(broker.url, protocol, concurrency=2)
+    broken, go_on = threading.Event(), threading.Event()
+    runs = 0
+
+    @worker.service("mixed")
+    def mixed(call: Call) -> str:
+        nonlocal runs
+        if call.text == "fail":
+            runs += 1
+            broken.set()
+            raise KeyError("as asked")
+        assert go_on.wait(WAIT)
+        return call.text
+
+    with worker, Client(broker.url, timeout=WAIT) as client:
+        slow = client.submit("mixed", "slow")
+        failing = client.submit("mixed", "fail")
+        assert broken.wait(WAIT)
+        with pytest.raises(CallFailed) as caught:
+            failing.result()
+        assert caught.value.code == ("failed" if protocol == "mdx" else "gave-up")
+        assert runs == (1 if protocol == "mdx" else 3)
+        go_on.set()
+        assert slow.result().text == "slow"
+        assert sessions_of(broker, b"mixed") == 1
+
+
+def test_a_broker_without_the_extensions_gets_one_connection_for_each_call(
+    broker: testing.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_connection, "BOUNDS", Bounds())
+    worker = Worker(broker.url, concurrency=4)
+    together = threading.Barrier(4)
+
+    @worker.service("meet")
+    def meet(call: Call) -> str:
+        together.wait(WAIT)
+        return call.text
+
+    with worker, Client(broker.url, timeout=WAIT) as client:
+        broker.wait_for("meet", 4)
+        assert sessions_of(broker, b"meet") == 4
+        futures = [client.submit("meet", str(n)) for n in range(8)]
+        assert [future.result().text for future in futures] == [str(n) for n in range(8)]
+
+
+def test_functions_that_outlive_their_connection_count_on_the_next_one(broker: testing.Broker) -> None:
+    worker = Worker(broker.url, concurrency=2)
+    started, go_on = threading.Semaphore(0), threading.Event()
+
+    @worker.service("slow")
+    def slow(call: Call) -> str:
+        started.release()
+        if call.text == "first":
+            assert go_on.wait(WAIT)
+        return call.text
+
+    with worker, Client(broker.url, timeout=WAIT, retries=0) as client:
+        lost = client.submit("slow", "first")
+        assert started.acquire(timeout=WAIT)
+        broker.kill()
+        broker.start()
+        broker.wait_for("slow", 1)  # one of the two is busy with a call of the broker that is gone
+        assert client.call("slow", "second").text == "second"
+        go_on.set()
+        broker.wait_for("slow", 2)
+        assert lost.exception() is not None
+
+
+def test_a_prefetched_call_moves_to_an_idle_worker(broker: testing.Broker) -> None:
+    slow, quick = Worker(broker.url, prefetch=4, name="slow"), Worker(broker.url, name="quick")
+    started, go_on = threading.Event(), threading.Event()
+
+    def wait(call: Call) -> str:
+        if call.text == "0":
+            started.set()
+            assert go_on.wait(WAIT)
+        return "slow"
+
+    slow.add("mix", wait)
+    quick.add("mix", lambda call: "quick")
+    with slow, Client(broker.url, timeout=WAIT) as client:
+        broker.wait_for("mix")
+        first = client.submit("mix", "0")
+        assert started.wait(WAIT)
+        behind = [client.submit("mix", str(n)) for n in range(1, 4)]
+        broker.wait_until(lambda server: any(len(worker.held) == 4 for worker in server.broker.workers))
+        with quick:
+            assert [future.result().text for future in behind] == ["quick"] * 3  # while the slow one still runs
+            assert not first.done()
+            go_on.set()
+            assert first.result().text == "slow"
+
+
+def test_stopping_releases_what_was_not_started(broker: testing.Broker) -> None:
+    leaving, staying = Worker(broker.url, prefetch=3, grace=WAIT), Worker(broker.url)
+    started, go_on = threading.Event(), threading.Event()
+
+    def wait(call: Call) -> str:
+        started.set()
+        assert go_on.wait(WAIT)
+        return "leaving"
+
+    leaving.add("work", wait)
+    staying.add("work", lambda call: "staying")
+    with Client(broker.url, timeout=WAIT) as client:
+        leaving.start()
+        first = client.submit("work")
+        assert started.wait(WAIT)
+        others = [client.submit("work") for _ in range(3)]
+        broker.wait_until(lambda server: any(len(worker.held) == 4 for worker in server.broker.workers))
+        stopping = threading.Thread(target=leaving.stop)
+        stopping.start()
+        with staying:
+            assert [future.result().text for future in others] == ["staying"] * 3
+        go_on.set()
+        assert first.result().text == "leaving"
+        stopping.join(WAIT)
+
+
+def test_settings_that_make_no_sense() -> None:
+    with pytest.raises(SettingError, match="prefetch"):
+        Worker(prefetch=-1)
+    with pytest.raises(SettingError, match="connections"):
+        Worker(connections=0)
+
+
+# --- calls that nobody waits for
+
+
+@every_protocol
+def test_calls_that_time_out_in_the_queue_never_run(broker: testing.Broker, protocol: str) -> None:
+    """Issue 17: one worker that needs 0.5 s, and eight calls with a timeout of 1.2 s."""
+    worker = Worker(broker.url)
+    ran: list[str] = []
+
+    @worker.service("slow")
+    def slow(call: Call) -> str:
+        ran.append(call.text)
+        time.sleep(0.5)
+        return call.text
+
+    with worker, Client(broker.url, protocol) as client:
+        broker.wait_for("slow")
+        futures = [client.submit("slow", str(n), timeout=1.2) for n in range(8)]
+        answered = [future.result().text for future in futures if not isinstance(future.exception(), CallTimeout)]
+        assert client.call("slow", "after", timeout=WAIT).text == "after"
+        # Whatever had begun by then is all that ran: the broker dropped the others from its queue.
+        assert ran[-1] == "after" and len(ran) <= len(answered) + 2
+
+
+@every_protocol
+def test_cancelling_a_queued_call(broker: testing.Broker, protocol: str) -> None:
+    worker = Worker(broker.url)
+    ran: list[str] = []
+    go_on = threading.Event()
+
+    @worker.service("slow")
+    def slow(call: Call) -> str:
+        ran.append(call.text)
+        assert go_on.wait(WAIT)
+        return call.text
+
+    with worker, Client(broker.url, protocol, timeout=WAIT) as client:
+        first = client.submit("slow", "first")
+        broker.wait_until(lambda server: any(worker.held for worker in server.broker.workers))
+        second = client.submit("slow", "second")
+        broker.wait_until(lambda server: server.broker.open_requests == 2)
+        assert second.cancel() and second.cancelled()
+        broker.wait_until(lambda server: server.broker.open_requests == 1)
+        go_on.set()
+        assert first.result().text == "first"
+        assert not first.cancel()
+        assert client.call("slow", "third").text == "third"
+        assert ran == ["first", "third"]
+
+
+def test_a_client_that_cannot_cancel_says_so(broker: testing.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_connection, "BOUNDS", Bounds())
+    worker = Worker(broker.url)
+    go_on = threading.Event()
+
+    @worker.service("slow")
+    def slow(call: Call) -> str:
+        assert go_on.wait(WAIT)
+        return call.text
+
+    with worker, Client(broker.url, timeout=WAIT) as client:
+        running = client.submit("slow", "x")
+        broker.wait_until(lambda server: server.broker.open_requests == 1)
+        assert not running.cancel()
+        go_on.set()
+        assert running.result().text == "x"
+
+
+def test_a_running_function_learns_that_nobody_waits(broker: testing.Broker) -> None:
+    worker = Worker(broker.url)
+    started, seen = threading.Event(), threading.Event()
+
+    @worker.service("long")
+    def long(call: Call) -> str:
+        started.set()
+        end = time.monotonic() + WAIT
+        while not call.cancelled and time.monotonic() < end:
+            time.sleep(0.005)
+        if call.cancelled:
+            seen.set()
+        return "unheard"
+
+    with worker, Client(broker.url, timeout=WAIT) as client:
+        future = client.submit("long")
+        assert started.wait(WAIT)
+        assert future.cancel()
+        assert seen.wait(WAIT)
+        broker.wait_until(lambda server: not any(worker.held for worker in server.broker.workers))
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "async generator"])
+def test_an_async_function_is_cancelled(broker: testing.Broker, kind: str) -> None:
+    async def main() -> None:
+        worker = AsyncWorker(broker.url)
+        started, stopped = asyncio.Event(), asyncio.Event()
+
+        async def wait_for_ever() -> None:
+            started.set()
+            try:
+                await asyncio.sleep(WAIT * 10)
+            finally:
+                stopped.set()
+
+        @worker.service("coroutine")
+        async def coroutine(call: Call) -> None:
+            await wait_for_ever()
+
+        @worker.service("async generator")
+        async def generator(call: Call):  # type: ignore[no-untyped-def]
+            yield "one"
+            await wait_for_ever()
+
+        @worker.service("echo")
+        async def echo(call: Call) -> str:
+            return call.text
+
+        async with worker, AsyncClient(broker.url, timeout=WAIT) as client:
+            call = asyncio.ensure_future(client.call(kind))
+            await asyncio.wait_for(started.wait(), WAIT)
+            call.cancel()
+            await asyncio.wait_for(stopped.wait(), WAIT)
+            again = asyncio.ensure_future(client.call(kind))  # the worker is free
+            started.clear()
+            await asyncio.wait_for(started.wait(), WAIT)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(again), 0.01)
+            again.cancel()
+            assert (await client.call("echo", "still here")).text == "still here"
+
+    asyncio.run(main())
+
+
+def test_leaving_a_stream_early_cancels_it(broker: testing.Broker) -> None:
+    worker = Worker(broker.url)
+    sent = 0
+
+    @worker.service("count")
+    def count(call: Call):  # type: ignore[no-untyped-def]
+        nonlocal sent
+        for n in range(1_000_000):
+            sent = n
+            yield str(n)
+
+    with worker, Client(broker.url, timeout=WAIT) as client:
+        for part in client.stream("count"):
+            if part.text == "3":
+                break
+        broker.wait_until(lambda server: not any(worker.held for worker in server.broker.workers))
+        assert sent < 999_999
+
+
+# --- the largest message
+
+
+def test_the_libraries_follow_the_brokers_limit() -> None:
+    small = {"limits.max_message": "1MiB"}
+    with testing.broker(settings=small) as broker:
+        worker = Worker(broker.url)
+        worker.add("echo", lambda call: call.body)
+        worker.add("grow", lambda call: bytes(2 << 20))
+        with worker, Client(broker.url, timeout=WAIT) as client:
+            assert len(client.call("echo", bytes(900_000)).body) == 900_000
+            with pytest.raises(CallFailed, match="the limit is") as caught:
+                client.call("echo", bytes(2 << 20))
+            assert caught.value.code == "too-large"
+            with pytest.raises(CallFailed, match="the limit is"):
+                client.call("grow")
+            assert client.call("echo", "still here").text == "still here"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["mdx", "mdp2", "dcp"])
+def test_a_limit_above_the_default(protocol: str) -> None:
+    size = 80 << 20
+    large = {"limits.max_message": "100MiB", "limits.max_frame": "100MiB", "limits.max_unsent": "400MiB"}
+    with testing.broker(settings=large) as broker:
+        worker = Worker(broker.url, protocol)
+        worker.add("echo", lambda call: call.body)
+        with worker, Client(broker.url, protocol, timeout=WAIT * 4) as client:
+            assert len(client.call("echo", bytes(size)).body) == size
