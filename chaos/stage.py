@@ -56,13 +56,13 @@ offer = true
 """
 OWN_SERVICES = 4  # that a worker of the library offers: echo, slow, stream, poison
 START_TIME = 30.0  # for a process that shares a busy machine
-# What a broker logs as errors that are not its own: its disk is full, or it may open no file.
-FULL = {
+# How the errors begin that a broker logs because its disk is full, or it may open no file.
+FULL = (
     "cannot write the journal",
     "journal rows dropped",
     "the journal's last rows could not be written",
     "the job store is not available",
-}
+)
 BALLAST = "ballast"
 WATCH = 0.1  # seconds between two looks at who has died
 
@@ -252,7 +252,7 @@ class Broker:
                 except ValueError:
                     found.append(f"{self.name} {run}: {line}")  # a traceback that bypassed the log
                     continue
-                if entry["level"] == "error" and entry["message"] not in FULL:
+                if entry["level"] == "error" and not entry["message"].startswith(FULL):
                     found.append(f"{self.name} {run}: {line}")
         return found
 
