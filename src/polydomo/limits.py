@@ -244,6 +244,7 @@ MEMORY_PATIENCE: Final = 5.0  # Seconds that memory may stay tight before the la
 MEMORY_SHARE: Final = 1 / 64  # Fraction from which a peer counts as one of the largest consumers.
 MEMORY_INTERVAL: Final = 0.01  # Seconds between measurements; only a few MiB arrive in between.
 SMALL_PEER: Final = 256 * KIB  # A peer that holds no more than this is never throttled or disconnected for memory.
+LARGEST_PEERS: Final = 10  # Peers that `polydomo status` and /metrics name, of those that hold most.
 SCAN_SESSIONS: Final = 500  # Up to this many sessions, each measurement checks all of them.
 HELD_INPUT: Final = (
     4 * KIB

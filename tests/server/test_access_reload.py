@@ -101,11 +101,11 @@ def test_a_file_with_a_mistake_changes_nothing(
     right = place.text
     with caplog.at_level(logging.INFO):
         place.write(right + "\n[nonsense]\n")
-        broker.wait_until(lambda server: "not taken" in caplog.text)
+        broker.wait_until(lambda server: "is invalid" in caplog.text)
         assert rules(broker) is before
         place.write(right)
         reloaded(broker, before)
-    assert caplog.text.count("not taken") == 1
+    assert caplog.text.count("is invalid") == 1
 
 
 def test_a_broker_does_not_start_with_a_wrong_file(place: Place) -> None:
@@ -125,6 +125,19 @@ def test_an_open_listener_is_refused_with_the_commands_to_run() -> None:
     ):
         assert words in str(error.value)
     assert load(flags={"listen": ["tcp://0.0.0.0:5246"], "access": "access.toml"}).access == "access.toml"
+
+
+def test_a_principal_is_one_source_whatever_its_address(broker: polydomo.testing.Broker, place: Place) -> None:
+    with Clients(broker, place, 2) as clients:
+        for client in clients:
+            client.submit("echo", "x" * 400_000, timeout=PATIENCE)
+        broker.wait_until(lambda server: server.broker.open_requests == 2)
+        assert broker._server is not None
+        sources = [(found.source, found.link.source) for found in broker._server.connections if found.link is not None]
+        assert sources == [("principal alice", "principal alice")] * 2
+        largest = broker._server.broker.memory.largest()
+        assert [(row["principal"], int(str(row["held_bytes"])) > 400_000) for row in largest] == [("alice", True)] * 2
+        assert b'polydomo_peer_memory_bytes{peer="tcp://127.0.0.1:' in broker._server.metrics.get()
 
 
 def test_quotas(place: Place) -> None:

@@ -50,3 +50,18 @@ def test_a_connection_that_closed_is_forgotten() -> None:
     turns.check_invariants()
     assert turns.next_turn() == [stays] and not turns.waiting
     assert turns.next_turn() == []
+
+
+def test_a_link_that_waits_keeps_waiting_under_its_new_source() -> None:
+    hub = Hub(Turns(work=600, share=100, least=10))
+    assert hub.turns is not None
+    crowd = [Link(hub, Handler(), "tcp://10.0.0.1:1") for _ in range(3)]
+    for each in crowd:
+        each.source = "10.0.0.1"
+        each.use_up()
+    crowd[2].set_source("principal alice")
+    hub.turns.check_invariants()
+    assert hub.turns.waiting == 3
+    assert hub.turns.next_turn()[:2] == [crowd[0], crowd[2]]
+    crowd[1].set_source("principal bob")  # it does not wait, and does not begin to
+    hub.turns.check_invariants()

@@ -170,6 +170,7 @@ def status(broker: "Broker") -> Row:
         "open_requests": figures.open_requests(broker),
         "held_bytes": broker.held_bytes,
         "memory": {"limit": broker.memory.limit, "total": broker.memory.measure(), **broker.memory.by_kind()},
+        "largest_peers": broker.memory.largest(),
         "draining": broker.draining,
         "workers_by_state": figures.workers(broker),
         "jobs": broker.durable.figures() if broker.durable is not None else None,

@@ -14,6 +14,7 @@ from polydomo.limits import (
     COST_REQUEST,
     COST_SERVICE,
     COST_SUBSCRIPTION,
+    LARGEST_PEERS,
     MEMORY_CUT,
     MEMORY_CUT_TO,
     MEMORY_EASY,
@@ -115,6 +116,14 @@ class MemoryAccount:
             if size > SMALL_PEER and not link.closed:
                 found.append((link, size))
         return found
+
+    def largest(self) -> "list[dict[str, object]]":
+        """The peers that hold most, the largest first, of those that hold more than SMALL_PEER."""
+        peers = sorted(self.peers(), key=lambda peer: peer[1], reverse=True)[:LARGEST_PEERS]
+        return [
+            {"peer": link.peer, "principal": link.principal or None, "held_bytes": size, "paused": bool(link.pauses)}
+            for link, size in peers
+        ]
 
     # --- when memory is short
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from polydomo.limits import MAX_LISTED, MONITOR_SHOWN
+from polydomo.limits import LARGEST_PEERS, MAX_LISTED, MONITOR_SHOWN
 
 Row = dict[str, object]
 
@@ -118,6 +118,8 @@ def status(parts: "list[object]") -> object:
     merged.pop("service_names", None)
     if names:
         merged["services"] = len(names)
+    largest = [peer for row in rows for peer in _rows(row.get("largest_peers"))]
+    merged["largest_peers"] = sorted(largest, key=_held_bytes, reverse=True)[:LARGEST_PEERS]
     shown = ("process", "pid", "uptime_us", "connections", "workers", "open_requests")
     merged["processes"] = sorted(
         ({key: row.get(key) for key in shown} for row in rows), key=lambda row: str(row["process"]).zfill(4)
@@ -125,6 +127,11 @@ def status(parts: "list[object]") -> object:
     for key in ("process", "pid"):
         merged.pop(key, None)
     return merged
+
+
+def _held_bytes(row: Row) -> int:
+    held = row.get("held_bytes")
+    return held if isinstance(held, int) else 0
 
 
 def figures(parts: "list[object]") -> object:

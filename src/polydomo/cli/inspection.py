@@ -141,6 +141,7 @@ def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         "open requests": str(answer["open_requests"]),
         "bytes held": size(answer["held_bytes"]),
         "memory": memory_text(answer.get("memory", {})),
+        "largest peers": peers_text(answer.get("largest_peers", [])),
         "answered": str(answer["answered"]),
         "failed": with_parts(sum(answer["failed"].values()), answer["failed"]),
         "refused": str(answer["refused"]),
@@ -163,6 +164,15 @@ def memory_text(memory: Row) -> str:
     largest = sorted(kinds, key=lambda kind: -kinds[kind])[:3]
     parts = f" ({', '.join(f'{size(kinds[kind])} {kind}' for kind in largest)})" if largest else ""
     return f"{size(memory['total'])} of {size(memory['limit']) if memory['limit'] else 'no limit'}{parts}"
+
+
+def peers_text(peers: list[Row]) -> str:
+    """The peers that hold most memory."""
+    shown = [
+        f"{row['peer']}{' (' + row['principal'] + ')' if row['principal'] else ''} {size(row['held_bytes'])}"
+        for row in peers[:3]
+    ]
+    return ", ".join(shown) or "-"
 
 
 def listing(
@@ -396,6 +406,7 @@ CLIENTS = [
     Column("state"),
     Column("for", right=True, spare=1),
     Column("open requests", right=True),
+    Column("held", right=True, spare=3),
     Column("paused"),
     Column("peer"),
 ]
@@ -409,6 +420,7 @@ def client_cells(row: Row) -> list[str]:
         row["state"],
         span_us(row["state_us"]),
         str(row["open_requests"]),
+        size(row["held_bytes"]),
         "yes" if row["paused"] else "no",
         row["peer"],
     ]

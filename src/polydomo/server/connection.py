@@ -15,6 +15,7 @@ from polydomo.protocols.registry import Protocol
 from polydomo.protocols.roles import SHARED, SIBLING, Role
 from polydomo.server import logs
 from polydomo.server.access import Identity, peer_uid
+from polydomo.server.access_file import ANONYMOUS
 from polydomo.server.logs import say, trouble
 from polydomo.tls import TlsBytes
 from polydomo.wire.address import is_loopback, parse_url
@@ -126,10 +127,15 @@ class Connection(asyncio.Protocol):
                 self.known_as(self.link.principal)
 
     def known_as(self, principal: str) -> None:
-        """The peer authenticated as this principal; counts the connection against its quota."""
+        """The peer authenticated as this principal: the connection counts against the principal's quota, and the principal replaces its
+        address as the source by which turns, memory and connections are shared."""
         if self.identity is not None and not self.principal:
             self.principal = principal
             self.identity.access.connections[principal] += 1
+            if principal != ANONYMOUS:
+                self.source = f"principal {principal}"
+                if self.link is not None:
+                    self.link.set_source(self.source)
 
     def _decrypt(self, data: bytes) -> None:
         """Receives bytes from the socket and decrypts TLS."""
@@ -270,6 +276,7 @@ class Connection(asyncio.Protocol):
         if self.tls is not None:
             link.needs_full_flush = True
         self.link = link
+        link.source = self.source
         link.owner = self
         self._first = b""
         link.receive(data)

@@ -200,6 +200,11 @@ def _requests(page: Page, server: "BrokerServer") -> None:
     memory.measure()
     kinds: list[Sample] = [({"kind": kind}, size) for kind, size in memory.by_kind().items()]
     page.family("polydomo_memory_bytes", GAUGE, "Memory held for peers, by purpose.", kinds)
+    largest: list[Sample] = [
+        ({"peer": str(row["peer"]), "principal": str(row["principal"] or "")}, float(str(row["held_bytes"])))
+        for row in memory.largest()
+    ]
+    page.family("polydomo_peer_memory_bytes", GAUGE, "Memory held for each of the largest peers.", largest)
     page.family(
         "polydomo_memory_limit_bytes",
         GAUGE,

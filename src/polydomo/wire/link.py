@@ -232,6 +232,16 @@ class Link:
             turns.wait(self)
             self.pause(PAUSE_SHARE_USED)
 
+    def set_source(self, source: str) -> None:
+        """From now on the peer takes its turns with this source."""
+        turns = self.hub.turns
+        waiting = 0 if turns is None else turns.waiting
+        if turns is not None:
+            turns.forget(self)
+        self.source = source
+        if turns is not None and turns.waiting != waiting:
+            turns.wait(self)
+
     def book_input(self, size: int) -> None:
         """So many bytes of input are unfinished, or wait to be handled."""
         if size < HELD_INPUT:
