@@ -527,7 +527,7 @@ SQL_LEAST_ROWS: Final = 1_000  # Minimum rows of one, except at the end of a res
 SQL_MAX_ROWS: Final = 10_000_000  # Default maximum of rows per result.
 SQL_MAX_BYTES: Final = 4096 * MIB  # Default maximum of bytes per result.
 SQL_MAX_TIME: Final = 600.0  # Default timeout of a query.
-SQL_LOOK: Final = 0.4  # Seconds between checks whether the client of a query is still connected, so that it is cancelled within a second.
+SQL_LOOK: Final = 0.1  # Seconds between checks whether the client of a query is still connected, so that it is cancelled within a second.
 
 # --- tables ---------------------------------------------------------------------------------------------------------------
 

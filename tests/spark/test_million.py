@@ -32,7 +32,7 @@ PATIENCE = 400.0
 def served(spark: "SparkSession") -> Iterator[tuple[str, int]]:
     """The address and the process of a broker, with the service."""
     with broker_process() as (url, process):
-        service = SqlService(spark, url, Limits(seconds=PATIENCE), concurrency=2)
+        service = SqlService(spark, Limits(seconds=PATIENCE), concurrency=2)
         worker = polydomo.Worker(url, concurrency=2)
         worker.add("spark.sql", service.__call__, schema=service.schema)
         with worker, polydomo.Client(url) as client:
@@ -40,7 +40,6 @@ def served(spark: "SparkSession") -> Iterator[tuple[str, int]]:
                 time.sleep(0.1)
             list(client.stream("spark.sql", SQL.replace(str(ROWS), "50000"), timeout=PATIENCE))  # warm
             yield url, process.pid
-        service.close()
 
 
 def memory(pid: int) -> tuple[int, int]:

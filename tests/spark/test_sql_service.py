@@ -28,13 +28,12 @@ PATIENCE = 240.0
 @pytest.fixture(scope="module")
 def served(spark: "SparkSession", broker: polydomo.testing.Broker) -> Iterator[polydomo.testing.Broker]:
     spark.range(100_000, numPartitions=4).createOrReplaceTempView("numbers")
-    service = SqlService(spark, broker.url, Limits(rows=1_000_000, seconds=200.0), concurrency=2)
+    service = SqlService(spark, Limits(rows=1_000_000, seconds=200.0), concurrency=2)
     worker = polydomo.Worker(broker.url, concurrency=2)
     worker.add("spark.sql", service.__call__, schema=service.schema)
     with worker:
         broker.wait_for("spark.sql", 2)
         yield broker
-    service.close()
 
 
 def ask(url: str, body: str, protocol: str = "mdx") -> tuple[list[bytes], dict[str, Any]]:

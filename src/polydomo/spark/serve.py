@@ -19,10 +19,7 @@ def serve(
     writable: bool = False,
 ) -> None:
     """Until SIGTERM or SIGINT."""
-    function = SqlService(spark, to, limits, writable, concurrency)
+    function = SqlService(spark, limits, writable, concurrency)
     worker = Worker(to, concurrency=concurrency)
     worker.add(service, function.__call__, schema=function.schema)
-    try:
-        worker.run()
-    finally:
-        function.close()
+    worker.run()

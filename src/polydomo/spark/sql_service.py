@@ -12,9 +12,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from polydomo.client.blocking import Client
-from polydomo.errors import CallFailed, PolydomoError
-from polydomo.journal.ids import NUMBER_CHARACTERS, decode
+from polydomo.errors import CallFailed
 from polydomo.limits import SQL_BATCH_ROWS, SQL_LEAST_ROWS, SQL_LOOK
 from polydomo.spark import sql_formats
 from polydomo.spark.bodies import to_json
@@ -49,25 +47,19 @@ class SqlService:
     def __init__(
         self,
         spark: "SparkSession",
-        to: str,
         limits: Limits | None = None,
         writable: bool = False,
         concurrency: int = 4,
-        **client: Any,
     ) -> None:
         self._spark = spark
         self._limits = limits or Limits()
         self._writable = writable
-        self._client = Client(to, **client)
         self._pools: queue.SimpleQueue[str] = queue.SimpleQueue()
         for n in range(concurrency):
             self._pools.put(
                 f"polydomo-{n}"
             )  # pools share the cores fairly; jobs of one pool would run one after the other
         logging.getLogger("SQLQueryContextLogger").disabled = True  # it would print every mistake as a page of JSON
-
-    def close(self) -> None:
-        self._client.close()
 
     @property
     def schema(self) -> "dict[str, Any]":
@@ -89,7 +81,7 @@ class SqlService:
     def _run(self, query: Query, call: Call, pool: str) -> Generator[bytes, None, bytes]:
         began = time.monotonic()
         group = f"polydomo-{call.request or id(call)}"
-        watch = Watch(self._spark, group, self._client, str(call.request or ""), self._limits.seconds)
+        watch = Watch(self._spark, group, call, self._limits.seconds)
         watch.start()
         rows = size = 0
         schema: Any = None
@@ -113,6 +105,8 @@ class SqlService:
             raise CallFailed(*watch.reason or ("bad-query", said(error))) from None
         finally:
             watch.stop()
+            # ends what still runs: the rest of a result that was cut, or all of it if the client has gone
+            cancel(self._spark, group)
         cut = rows > query.max_rows
         rows, seconds = min(rows, query.max_rows), time.monotonic() - began
         last = sql_formats.tail(query.format, rows, cut, seconds)
@@ -177,11 +171,11 @@ class SqlService:
 
 
 class Watch(threading.Thread):
-    """Cancels a query whose time is over, or whose client has gone: the broker lists its request as abandoned then."""
+    """Cancels a query whose time is over, or whose client has gone."""
 
-    def __init__(self, spark: "SparkSession", group: str, client: Client, request: str, seconds: float) -> None:
+    def __init__(self, spark: "SparkSession", group: str, call: Call, seconds: float) -> None:
         super().__init__(name="polydomo-sql-watch", daemon=True)
-        self._spark, self._group, self._client, self._request, self._seconds = spark, group, client, request, seconds
+        self._spark, self._group, self._call, self._seconds = spark, group, call, seconds
         self._over = threading.Event()
         self.reason: tuple[str, str] | None = None
 
@@ -193,29 +187,20 @@ class Watch(threading.Thread):
         while not self._over.wait(SQL_LOOK):
             if time.monotonic() >= end:
                 self._cancel("timeout", f"the query took longer than {self._seconds:g} s")
-            elif self._request and self._abandoned():
+            elif self._call.cancelled:
                 self._cancel("cancelled", "the client has gone")
-
-    def _abandoned(self) -> bool:
-        try:
-            listed = self._client.call("polydomo.requests", timeout=5.0).json()
-        except (PolydomoError, ValueError):
-            return False
-        return any(row["state"] == "abandoned" and _same(row["request"], self._request) for row in listed)
 
     def _cancel(self, code: str, text: str) -> None:
         if self.reason is None:
             log.info("query cancelled: %s (%s)", text, self._group)
         self.reason = (code, text)
-        self._spark.sparkContext.cancelJobGroup(self._group)
+        cancel(self._spark, self._group)
 
 
-def _same(request: str, attempt: str) -> bool:
-    """Whether an attempt, by which a worker knows its request, is one at the request with this id: both have the request's number."""
-    try:
-        return decode(request[-NUMBER_CHARACTERS:]) & 0xFFFFFFFFF == int(attempt[:9], 16)
-    except (ValueError, KeyError, PolydomoError):
-        return False
+def cancel(spark: "SparkSession", group: str) -> None:
+    """Ends the jobs of a query, and those that it would start next: every partition that the driver reads is a job."""
+    context: Any = spark.sparkContext
+    context._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
 
 def said(error: Exception) -> str:
