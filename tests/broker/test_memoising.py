@@ -105,7 +105,36 @@ def test_a_client_that_leaves_and_the_last_one() -> None:
     assert len(worker.jobs) == 1
     two.close()
     world.check()
-    assert not worker.jobs and not memo.open and world.notes.how == [CANCELLED] * 3
+    assert len(worker.jobs) == 1  # a worker runs it: it goes on, for a client that asks again
+    again = world.client()
+    again.ask(b"x")
+    worker.answer(b"X")
+    world.check()
+    assert again.finals == [[b"X"]] and not memo.open and memo.misses == 1
+
+
+def test_what_no_worker_runs_ends_with_its_last_client() -> None:
+    world, memo = start()
+    one, two = world.client(), world.client()
+    one.ask(b"x")
+    two.ask(b"x")
+    one.close()
+    assert memo.open
+    two.close()
+    world.check()
+    assert not memo.open and world.notes.how == [CANCELLED] * 3
+
+
+def test_a_reply_that_no_client_waits_for_is_kept() -> None:
+    world, memo = start()
+    worker, client = world.worker(), world.client()
+    client.ask(b"x")
+    client.close()
+    worker.answer(b"X")
+    world.check()
+    again = world.client()
+    again.ask(b"x")
+    assert again.finals == [[b"X"]] and memo.hits == 1 and not worker.jobs
 
 
 def test_a_deadline_ends_one_request_and_not_the_others() -> None:

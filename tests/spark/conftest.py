@@ -92,6 +92,7 @@ SMALL = (  # in every run; the others are long forms
     "test_feeds.py",
     "test_sql_formats.py",
     "test_sql_service.py",
+    "test_examples.py",
 )
 
 

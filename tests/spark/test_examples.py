@@ -1,8 +1,10 @@
-"""Every program in examples/spark runs, and prints what its docstring says."""
+"""Every program in examples/spark runs, and prints what its docstring says; the notebook's cells run one after the other."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,23 +13,51 @@ pytest.importorskip("pyspark")
 from polydomo import testing
 from tests.test_examples import ROOT, expected
 
-PATHS = sorted((ROOT / "examples" / "spark").glob("*.py"))
+FOLDER = ROOT / "examples" / "spark"
+WITHOUT_JAVA = ("model",)
+PATHS = [
+    pytest.param(path, id=path.stem, marks=() if path.stem in WITHOUT_JAVA else pytest.mark.long)
+    for path in sorted(FOLDER.glob("*.py"))
+]
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_the_example_prints_what_it_says(path: "os.PathLike[str]") -> None:
+def run(*words: str) -> str:
     with testing.broker() as broker:
-        run = subprocess.run(
-            [sys.executable, str(path)],
-            env={**os.environ, "POLYDOMO_TO": broker.url},
+        done = subprocess.run(
+            [sys.executable, *words],
+            env={**os.environ, "POLYDOMO_TO": broker.url, "PYTHONPATH": os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
-        )
-    from pathlib import Path
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
-    assert run.returncode == 0, run.stderr
-    assert [line.split() for line in run.stdout.split("\n") if line.strip()] == [
-        line.split() for line in expected(Path(path)).split("\n") if line.strip()
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_example_prints_what_it_says(path: Path) -> None:
+    found = run(str(path))
+    assert [line.split() for line in found.split("\n") if line.strip()] == [
+        line.split() for line in expected(path).split("\n") if line.strip()
     ]
+
+
+@pytest.mark.long
+def test_the_cells_of_the_notebook_run(tmp_path: Path) -> None:
+    notebook = json.loads((FOLDER / "scoring.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    (tmp_path / "cells.py").write_text("\n".join(cells), encoding="utf-8")
+    found = run(str(tmp_path / "cells.py"))
+    assert [line.split() for line in found.splitlines() if line.startswith("|")][1:] == [
+        ["|", f"{n}|", "200|"] for n in range(1, 6)
+    ]
+    assert "3 rows failed" in found
+    assert not any(cell.get("outputs") for cell in notebook["cells"])
+
+
+def test_the_list_names_every_example() -> None:
+    page = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    for path in FOLDER.glob("*.*"):
+        if path.suffix in (".py", ".ipynb"):
+            assert f"[spark/{path.name}](spark/{path.name})" in page

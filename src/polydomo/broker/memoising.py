@@ -16,7 +16,7 @@ from polydomo.limits import MAX_MEMO_NAMES, MEMO_PRUNE
 from polydomo.protocols.detached import DetachedLink
 from polydomo.protocols.memo_values import MemoValues, StoreFault
 from polydomo.protocols.model import Service, Worker
-from polydomo.protocols.request import DONE, FAILED, OUTCOMES, Request
+from polydomo.protocols.request import DONE, FAILED, HELD, OUTCOMES, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import Body
@@ -153,14 +153,19 @@ class Memoiser(Session):
         """Not used: ``serve`` takes the requests."""
 
     def cancel_request(self, worker: Worker, request: Request) -> bool:
-        """Called when a client disconnected. An internal request without waiting clients is cancelled."""
+        """Called when a client disconnected. An internal request without waiting clients is cancelled if it is still queued.
+
+        If a worker runs it, it goes on: its reply is kept, and a client that repeats the request gets it without a second run.
+        """
         shared = self._holds.pop(request, None)
         if shared is not None:
             shared.waiting.pop(request.token, None)
-            if not shared.waiting and self.open.get(shared.key) is shared:
+            own = shared.request
+            runs = own is not None and own.state == HELD
+            if not shared.waiting and self.open.get(shared.key) is shared and not runs:
                 del self.open[shared.key]
-                if shared.request is not None and shared.request.state != DONE:
-                    outcomes.cancel(self.core, shared.request, "no client is waiting for it")
+                if own is not None and own.state != DONE:
+                    outcomes.cancel(self.core, own, "no client is waiting for it")
         return True
 
     # --- replies of workers
