@@ -16,6 +16,7 @@ import ssl
 import struct
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -139,9 +140,13 @@ class Peer(asyncio.Protocol):
         self.sent += max(0, count)
         return out
 
-    def replied(self) -> None:
+    def replied(self, data: bytes, end: int) -> None:
+        """A reply whose body ends there."""
         self.got += 1
-        self.load.count()
+        if self.load.on_reply is None:
+            self.load.count()
+        else:
+            self.load.on_reply(data[end - len(self.load.body) : end])
 
     def opening(self) -> bytes:
         raise NotImplementedError
@@ -201,7 +206,7 @@ class ZmtpPeer(Peer):
             if self.worker:
                 out.append(self.dialog.answer(split(data[start:end])))
             else:
-                self.replied()
+                self.replied(data, end)
             start = end
         return start, b"".join(out)
 
@@ -292,7 +297,7 @@ class MemoPeer(Peer):
             if end > len(data):
                 break
             if not self.worker:
-                self.replied()
+                self.replied(data, end)
             else:
                 # header: 85 or 83, "memo01", type, id of 16 bytes; a JOB goes on with service and timeout
                 kind, worker_id = data[at + 20], data[at + 22 : at + 38]
@@ -328,7 +333,7 @@ class NatsPeer(Peer):
                 if self.worker:
                     out.append(b"PUB %b %b\r\n%b" % (words[3], words[-1], data[line + 2 : end]))
                 else:
-                    self.replied()
+                    self.replied(data, end - 2)
                 at = end
             else:
                 if data.startswith(b"PING", at):
@@ -357,7 +362,7 @@ class GearmanPeer(Peer):
             if end > len(data):
                 break
             if kind == 13 and not self.worker:
-                self.replied()
+                self.replied(data, end)
             elif kind == 6:  # NOOP: there is work
                 out.append(self.packet(9))
             elif kind == 10:  # NO_JOB
@@ -392,6 +397,7 @@ class Load:
         self.share = max(1, requests // clients)
         self.body = b"x" * size
         self.running = False
+        self.on_reply: Callable[[bytes], None] | None = None  # is given the body of each reply, in an open loop
         self.done = asyncio.Event()
         self.ready = asyncio.Event()
         self._left = self.share * clients

@@ -1,14 +1,17 @@
+import asyncio
 import csv
 import io
 import json
 import os
 import signal
+import time
 from array import array
 from pathlib import Path
 
 import pytest
 
 from polydomo.cli.bench_load import Load, Outcome
+from polydomo.cli.bench_pace import Pacer
 from tests.cli.shell import Broker, Running, complaint, run
 from tests.server.harness import wait_for
 
@@ -98,3 +101,40 @@ def test_percentiles_are_the_nearest_ranks() -> None:
     assert outcome.rate == 2.0
     [nothing] = Outcome(Load("mdx", 1, 1, 1, 1, 2.0)).percentiles(0.5)
     assert nothing != nothing
+
+
+def test_an_open_loop_with_several_processes_and_a_plot(tmp_path: Path) -> None:
+    plot = tmp_path / "latency.svg"
+    words = ["--rate", "200", "--duration", "1", "--processes", "2", "--plot", str(plot)]
+    result = run("bench", *words, TMPDIR=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.decode().splitlines()
+    assert lines[0] == "4 clients with 200 calls/s in all, 8 workers, 1 s"
+    assert lines[2].split()[3] == "200"
+    assert any(line.startswith("  50.00 %") for line in lines)
+    assert "<polyline" in plot.read_text()
+
+
+def test_processes_of_a_broker_that_is_not_ours() -> None:
+    result = run("bench", "--to", "tcp://127.0.0.1:1", "--processes", "2")
+    assert result.returncode == 2
+    assert "--processes" in complaint(result)
+
+
+def test_calls_are_due_at_fixed_times_even_if_the_loop_stops() -> None:
+    """The time at which a call was due counts, not the time at which it was made: no coordinated omission."""
+    due: list[tuple[float, int]] = []
+
+    async def play() -> tuple[float, int]:
+        begin = time.perf_counter() + 0.01
+
+        def made(when: float, count: int) -> None:
+            due.append((when, count))
+            if len(due) == 5:
+                time.sleep(0.1)
+
+        return begin, await Pacer(2000.0, begin, begin + 0.25, made).run()
+
+    begin, count = asyncio.run(play())
+    assert count == 500 and sum(number for _, number in due) == 500
+    assert [when for when, _ in due] == pytest.approx([begin + 0.001 * step for step in range(250)])

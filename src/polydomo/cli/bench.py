@@ -53,6 +53,18 @@ def bench(
         int, typer.Option(metavar="N", min=1, help="Calls that each worker holds at a time; over MDP always 1.")
     ] = 1,
     outstanding: Annotated[int, typer.Option(metavar="N", min=1, help="Calls that each client keeps open.")] = 16,
+    rate: Annotated[
+        float,
+        typer.Option(
+            metavar="N", min=0.0, help="Send N calls per second, whatever the broker does, instead of --outstanding."
+        ),
+    ] = 0.0,
+    processes: Annotated[
+        str | None, typer.Option(metavar="N|auto", help="Processes of the broker that it starts.  [default: 1]")
+    ] = None,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write latencies by percentile to this file, as SVG.")
+    ] = None,
     duration: Annotated[float, options.time_option("How long to measure, for each row.", least=0.05)] = 5.0,
     csv: Annotated[
         bool, typer.Option("--csv", help="Print comma-separated values; times are in microseconds.")
@@ -69,6 +81,8 @@ def bench(
     - `polydomo bench -p mdp1 -p mdp2 -p mdx --size 64 --size 4096 --duration 3 --csv`
     - `polydomo bench --to tcp://127.0.0.1:5246 --clients 8 --workers 32 --outstanding 64`
     - `polydomo bench --workers 4 --credit 16`
+    - `polydomo bench --processes 2`
+    - `polydomo bench --rate 5000 --plot latency.svg`: latencies count from the time at which each call was due
     """
     from polydomo.cli.bench_load import Load
     from polydomo.cli.exits import FAILED, needs_broker
@@ -78,32 +92,36 @@ def bench(
     if csv and json:
         raise SettingError("--csv and --json: choose one")
     url = options.address(to) if to else None
+    if url and processes:
+        raise SettingError("--processes: only for the broker that this command starts; leave out --to")
     loads = [
-        Load(options.protocol_name(name), clients, workers, outstanding, count, duration, credit)
+        Load(options.protocol_name(name), clients, workers, outstanding, count, duration, credit, rate)
         for name in protocol or [""]
         for count in size or [64]
     ]
     raise_file_limit()
     with asyncio.Runner(loop_factory=fast_loop()) as runner, needs_broker(url or "its own address"):
-        outcomes = runner.run(measure(url, loads))
+        outcomes = runner.run(measure(url, loads, processes))
     if csv:
         typer.echo(as_csv(outcomes), nl=False)
     elif json:
         show_json([record(outcome) for outcome in outcomes])
     else:
         report(outcomes)
+    if plot:
+        write_plot(plot, outcomes)
     if not all(outcome.latencies for outcome in outcomes):
         raise typer.Exit(FAILED)
 
 
-async def measure(url: str | None, loads: "list[Load]") -> "list[Outcome]":
+async def measure(url: str | None, loads: "list[Load]", processes: str | None = None) -> "list[Outcome]":
     from polydomo.cli import bench_load
     from polydomo.cli.guard import Guard
 
     async with contextlib.AsyncExitStack() as stack:
         guard = stack.enter_context(contextlib.closing(Guard()))
         target: Target = (
-            bench_load.Target(url) if url else await stack.enter_async_context(bench_load.own_broker(guard))
+            bench_load.Target(url) if url else await stack.enter_async_context(bench_load.own_broker(guard, processes))
         )
         outcomes = []
         for one in loads:
@@ -137,8 +155,9 @@ def progress_bar(load: "Load") -> "Iterator[Progress]":
 
 def report(outcomes: "list[Outcome]") -> None:
     load = outcomes[0].load
+    sent = f"{load.rate:g} calls/s in all" if load.rate else f"{load.outstanding} calls outstanding each"
     typer.echo(
-        f"{load.clients} clients with {load.outstanding} calls outstanding each, {load.workers} workers"
+        f"{load.clients} clients with {sent}, {load.workers} workers"
         f"{f' that hold {load.credit} calls each' if load.credit > 1 else ''}, {load.duration:g} s"
     )
     titles = ("size", "requests/s", *PARTS, "failed")
@@ -156,11 +175,35 @@ def report(outcomes: "list[Outcome]") -> None:
             row.append("" if cpu is None else f"{cpu:.1f} us")
         rows.append(row)
     show(columns, rows)
+    if load.rate:
+        from polydomo.cli.bench_plot import text_plot
+
+        for title, ordered in titles_of(outcomes):
+            typer.echo("\n".join(["", *text_plot(title, ordered)]))
     if any(outcome.own_cpu > SATURATED for outcome in outcomes):
         typer.echo(
             "The benchmark's clients used up their CPU core, so the broker may be faster than shown.",
             err=True,
         )
+
+
+def titles_of(outcomes: "list[Outcome]") -> "list[tuple[str, list[float]]]":
+    return [(f"{outcome.load.protocol}, {outcome.load.size} B", sorted(outcome.latencies)) for outcome in outcomes]
+
+
+def write_plot(file: str, outcomes: "list[Outcome]") -> None:
+    """Raises SettingError."""
+    from pathlib import Path
+
+    from polydomo.cli.bench_plot import svg_plot
+    from polydomo.errors import SettingError
+
+    load = outcomes[0].load
+    what = f"{load.rate:g} calls/s" if load.rate else f"{load.clients} x {load.outstanding} calls outstanding"
+    try:
+        Path(file).write_text(svg_plot(f"Latency by percentile, {what}", titles_of(outcomes)), encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"--plot: cannot write {file}: {error.strerror or error}") from None
 
 
 def as_csv(outcomes: "list[Outcome]") -> str:
@@ -184,7 +227,8 @@ def record(outcome: "Outcome") -> dict[str, object]:
         "clients": load.clients,
         "workers": load.workers,
         "credit": load.credit,
-        "outstanding": load.outstanding,
+        "outstanding": None if load.rate else load.outstanding,
+        "rate": load.rate or None,
         "duration_us": round(load.duration * 1e6),
         "requests": len(outcome.latencies),
         "failed": sum(outcome.errors.values()),

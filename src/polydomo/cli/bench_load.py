@@ -1,11 +1,13 @@
 """The load of ``polydomo bench``: clients in this process, workers in a second, and a broker in a third unless ``--to`` names one.
 
 Each client keeps a fixed number of calls outstanding and starts the next when one ends (a closed loop). So a slow broker receives
-fewer requests, and the latencies are those of a loaded broker. A ``Guard`` ends the other processes if this one is killed.
+fewer requests, and the latencies are those of a loaded broker. With ``rate``, calls are due at fixed times instead (an open loop,
+``bench_pace``). A ``Guard`` ends the other processes if this one is killed.
 """
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from polydomo.cli import inspection
+from polydomo.cli.bench_pace import Pacer
 from polydomo.cli.guard import Guard
 from polydomo.client.aio import AsyncClient
 from polydomo.errors import CallError, ConnectionLost, PolydomoError
@@ -40,6 +43,7 @@ class Load:
     size: int
     duration: float
     credit: int = 1  # calls that each worker holds
+    rate: float = 0.0  # calls per second of all clients; 0: each keeps ``outstanding`` calls open
 
     @property
     def warm_up(self) -> float:
@@ -79,18 +83,29 @@ class Target:
         """CPU seconds used so far, if the system reports them."""
         if self.pid is None:
             return None
-        try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        total = 0.0
+        todo = [self.pid]  # a broker may have several processes
+        while todo:
+            pid = todo.pop()
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    todo += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+            except OSError:
+                if pid == self.pid:
+                    return None
+                continue
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return total
 
 
 @contextlib.asynccontextmanager
-async def own_broker(guard: Guard) -> AsyncIterator[Target]:
+async def own_broker(guard: Guard, processes: str | None = None) -> AsyncIterator[Target]:
     """Starts a broker for this measurement in a separate process, on a port that the system chooses."""
     with tempfile.TemporaryDirectory(prefix="polydomo-bench-") as data:
         words = ["up", "--listen", "tcp://127.0.0.1:0", "--data", data, "--log-json", "--log-level", "info"]
+        if processes:
+            words += ["--processes", processes]
         async with program(guard, *words) as process:
             assert process.stderr is not None
             url = await asyncio.wait_for(_listening(process.stderr), SETUP_TIME)
@@ -195,6 +210,18 @@ async def _measure(
             elif start >= begin and done <= end:
                 outcome.latencies.append(done - start)
 
+    async def call_due(client: AsyncClient, due: float) -> None:
+        """One call of an open loop: its latency counts from the time at which it was due."""
+        try:
+            reply = await client.call(service, payload)
+        except CallError as error:
+            outcome.errors[type(error).__name__] += 1
+            return
+        if reply.body != payload:
+            outcome.errors["wrong reply"] += 1
+        elif due >= begin:
+            outcome.latencies.append(time.perf_counter() - due)
+
     async def watch() -> None:
         told = time.perf_counter()
         while (now := time.perf_counter()) < end:
@@ -215,6 +242,15 @@ async def _measure(
     async with asyncio.TaskGroup() as group:
         group.create_task(watch())
         group.create_task(account())
-        for client in clients:
-            for _ in range(load.outstanding):
-                group.create_task(lane(client))
+        if load.rate:
+            turn = itertools.cycle(clients)
+
+            def due(when: float, count: int) -> None:
+                for _ in range(count):
+                    group.create_task(call_due(next(turn), when))
+
+            await Pacer(load.rate, begin - load.warm_up, end, due).run()
+        else:
+            for client in clients:
+                for _ in range(load.outstanding):
+                    group.create_task(lane(client))
