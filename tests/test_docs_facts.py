@@ -90,7 +90,7 @@ def test_every_setting_is_told_somewhere() -> None:
 
 
 def test_the_settings_that_are_listed_have_their_defaults() -> None:
-    found = list(rows(OPERATIONS, "The settings that matter first"))
+    found = list(rows(OPERATIONS, "Important settings"))
     assert len(found) > 10
     for key, default, _ in found:
         assert SETTINGS[key.strip("`")] == default.strip("`"), key

@@ -45,7 +45,7 @@ def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
             assert lines[0] == "hello"
             assert lines[1:5] == ["0 False", "1 False", "2 False", "that was all True"]
             assert lines[5] == "CALL 999"
-            assert lines[6] == "no reply from nobody-home within 0.1 s"
+            assert lines[6] == "no reply from missing within 0.1 s"
             exec(compile(example("async-client", broker.url), "async-client", "exec"), {})
             assert capsys.readouterr().out.splitlines() == ["CALL 999", "0", "1", "that was all"]
             exec(compile(example("headers", broker.url), "headers", "exec"), {})
