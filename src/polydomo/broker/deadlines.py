@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker import outcomes, queues, workers
+from polydomo.broker import dispatch, outcomes, queues, workers
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.protocols.model import Departure, Service
 from polydomo.protocols.request import DONE, HELD, NO_WORKER, PARKED, QUEUED, TIMEOUT, Request, TimeLimits
@@ -55,7 +55,11 @@ def request_due(broker: "Broker", request: Request, limits: TimeLimits) -> None:
         elif request.state == PARKED and outcomes.unpark(broker, request):
             return
         elif worker is not None and not worker.session.is_bridge:  # another broker knows the deadline
-            outcomes.taken_back(worker, request)  # False: the worker holds it until it answers
+            if outcomes.taken_back(worker, request):  # otherwise the worker holds it until it answers
+                del worker.held[request.token]
+                outcomes.fail(broker, request, TIMEOUT, "the deadline passed")
+                dispatch.request_released(broker, worker)
+                return
         outcomes.fail(broker, request, TIMEOUT, "the deadline passed")
     elif request.state == QUEUED and limits.queue_deadline and now >= limits.queue_deadline:
         queues.remove(request.service, request)
