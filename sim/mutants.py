@@ -201,17 +201,17 @@ def lost_connection_ignored(stack: ExitStack) -> None:
 
 @mutant("a client that has gone leaves its requests behind", "client_crash=0.5", "slow=0.3", *BUSY)
 def client_not_cleaned(stack: ExitStack) -> None:
-    swap(stack, outcomes, "cancel", lambda abandon: lambda self, request, why: None)
+    swap(stack, outcomes, "cancel", lambda abandon: lambda self, request, why, outcome="": None)
 
 
 @mutant("a request that was taken back stays in the line", *both("mdp2,mdp2"), "give_up=0.5", "slow=0.5", *BUSY)
 def cancelled_still_queued(stack: ExitStack) -> None:
     def make(abandon: Any) -> Any:
-        def mutated(self: Broker, request: Request, why: str) -> None:
+        def mutated(self: Broker, request: Request, why: str, outcome: str = "cancelled") -> None:
             if request.state == QUEUED:
-                outcomes.end(self, request, "cancelled", why)
+                outcomes.end(self, request, outcome, why)
             else:
-                abandon(self, request, why)
+                abandon(self, request, why, outcome)
 
         return mutated
 
@@ -265,7 +265,7 @@ def no_turns(stack: ExitStack) -> None:
 def credit_not_returned(stack: ExitStack) -> None:
     def make(final: Any) -> Any:
         def mutated(self: Broker, worker: Worker, token: bytes, body: Any) -> bool:
-            worker.auto_credit = False
+            worker.auto_credit = 0
             return bool(final(self, worker, token, body))
 
         return mutated
@@ -277,9 +277,9 @@ def credit_not_returned(stack: ExitStack) -> None:
 def forward_keeps_busy(stack: ExitStack) -> None:
     def make(forward: Any) -> Any:
         def mutated(self: Broker, worker: Worker, token: bytes, service: bytes, body: Any, ref: object) -> bool:
-            worker.auto_credit = False
+            worker.auto_credit = 0
             done = bool(forward(self, worker, token, service, body, ref))
-            worker.auto_credit = True
+            worker.auto_credit = 1
             return done
 
         return mutated

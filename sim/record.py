@@ -172,6 +172,7 @@ class SimRecorder(JournalRecorder):
     def released(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
         super().released(request, worker, why, queue_length, workers)
         self._row("released", self._tag(request), request.number, worker.number)
+        self.node.watcher.released(request, worker)
 
     def forwarded(self, request: Request, worker: Worker, service: bytes, queue_length: int, workers: int) -> None:
         super().forwarded(request, worker, service, queue_length, workers)

@@ -95,6 +95,15 @@ class Watcher:
                         "lru", f"worker {worker.number} was chosen while {other.number} had been idle for longer", tag
                     )
 
+    def released(self, request: Request, worker: Worker) -> None:
+        """A request is taken from a worker only after that has said that it will not run it."""
+        dialog = self.dialogs.get(worker.session.link.peer)
+        if dialog is not None and request.token in dialog.jobs:
+            tag = self.node.recorder.tags.get(request.number, "")
+            self.breach(
+                "taken", f"request {request.number} was taken from worker {worker.number}, which may run it", tag
+            )
+
     def _in_turn(self, request: Request, waited: int | None, tag: str) -> None:
         """ "clients of one service are served in turn" """
         service = request.service

@@ -1,0 +1,155 @@
+"""Small deliberate breakages of credit, prefetching and cancellation."""
+
+from contextlib import ExitStack
+from typing import Any
+
+from polydomo.broker import credit, dispatch, outcomes, workers
+from polydomo.broker.broker import Broker
+from polydomo.protocols.mdx import MdxSession
+from polydomo.protocols.model import Departure, Service, Worker
+from polydomo.protocols.request import DONE, Request
+from sim.breaking import both, mutant, swap
+
+CREDIT = (*both("mdx,mdx,mdx"), "services=1", "extended=1", "credit=2", "prefetch=3", "pace=0.2", "burst=6", "slow=0.2")
+CANCELLING = (*CREDIT, "cancelling=0.5")
+
+
+@mutant("a reply of a worker with credit does not make room for the next request", *CREDIT)
+def credit_leaked(stack: ExitStack) -> None:
+    def make(answered: Any) -> Any:
+        def mutated(broker: Broker, worker: Worker) -> None:
+            if worker.auto_credit > 1 and worker.done % 3 == 0:
+                return
+            answered(broker, worker)
+
+        return mutated
+
+    swap(stack, dispatch, "request_answered", make)
+
+
+@mutant("a worker with credit gets one more than it asked for", *CREDIT)
+def credit_exceeded(stack: ExitStack) -> None:
+    def make(set_window: Any) -> Any:
+        def mutated(broker: Broker, worker: Worker, window: int, runs: int) -> None:
+            set_window(broker, worker, window + 1, runs)
+
+        return mutated
+
+    swap(stack, credit, "set_window", make)
+
+
+@mutant("prefetched requests are lost with their worker", *CREDIT, "worker_crash=0.5")
+def prefetched_lost(stack: ExitStack) -> None:
+    def make(lose: Any) -> Any:
+        def mutated(broker: Broker, worker: Worker, departure: Departure, why: str) -> None:
+            if worker.runs:
+                for token in list(worker.held)[worker.runs :]:
+                    del worker.held[token]
+            lose(broker, worker, departure, why)
+
+        return mutated
+
+    swap(stack, workers, "lose", make)
+
+
+@mutant("a cancelled request is dispatched", *CANCELLING)
+def cancel_ignored(stack: ExitStack) -> None:
+    swap(stack, MdxSession, "_cancel", lambda cancel: lambda self, identity, expired: None)
+
+
+@mutant("a client hears of a request that it has cancelled", *CANCELLING)
+def cancel_answered(stack: ExitStack) -> None:
+    def make(cancel: Any) -> Any:
+        def mutated(broker: Broker, request: Request, why: str, outcome: str = "cancelled") -> None:
+            cancel(broker, request, why, outcome)
+            if not request.session.disconnected:
+                request.session.send_failure(request, outcome, why)
+
+        return mutated
+
+    swap(stack, outcomes, "cancel", make)
+
+
+@mutant("a worker whose request was cancelled counts as free while it works on it", *CANCELLING)
+def cancelled_is_free(stack: ExitStack) -> None:
+    def make(cancel: Any) -> Any:
+        def mutated(self: MdxSession, worker: Worker, request: Request) -> bool:
+            cancel(self, worker, request)
+            return True
+
+        return mutated
+
+    swap(stack, MdxSession, "cancel_request", make)
+
+
+@mutant("a worker that only prefetches comes before one that could start the request", *CREDIT)
+def prefetch_first(stack: ExitStack) -> None:
+    def make(pick: Any) -> Any:
+        def mutated(service: Service, request: Request) -> Worker:
+            return next(iter(service.prefetching)) if service.prefetching else pick(service, request)
+
+        return mutated
+
+    swap(stack, dispatch, "pick_worker", make)
+
+
+@mutant("a request that waits at a worker does not move to an idle one", *CREDIT)
+def nothing_moves(stack: ExitStack) -> None:
+    swap(stack, dispatch, "rebalance", lambda rebalance: lambda broker, service: None)
+
+
+@mutant("a request is taken from its worker without waiting for the release", *CREDIT)
+def taken_unasked(stack: ExitStack) -> None:
+    def make(revoke: Any) -> Any:
+        def mutated(self: MdxSession, worker: Worker, request: Request) -> None:
+            revoke(self, worker, request)
+            del worker.held[request.token]
+            workers.take_back(self.broker, request, worker)  # type: ignore[arg-type]
+            dispatch.serve_queue(self.broker, request.service)  # type: ignore[arg-type]
+            dispatch.request_answered(self.broker, worker)  # type: ignore[arg-type]
+
+        return mutated
+
+    swap(stack, MdxSession, "revoke_request", make)
+
+
+@mutant("a release uses up an attempt", *CREDIT, "attempts=1")
+def release_counts(stack: ExitStack) -> None:
+    def make(take_back: Any) -> Any:
+        def mutated(broker: Broker, request: Request, worker: Worker) -> None:
+            workers.requeue(broker, request, worker, "released")
+
+        return mutated
+
+    swap(stack, workers, "take_back", make)
+
+
+@mutant("a released request is forgotten", *CREDIT)
+def release_forgets(stack: ExitStack) -> None:
+    def make(released: Any) -> Any:
+        def mutated(broker: Broker, worker: Worker, token: bytes) -> bool:
+            request = worker.held.get(token)
+            if request is None or request.state == DONE:
+                return bool(released(broker, worker, token))
+            del worker.held[token]
+            dispatch.request_answered(broker, worker)
+            return True
+
+        return mutated
+
+    swap(stack, credit, "released", make)
+
+
+@mutant(
+    "a request that a failed job gives back goes to nobody", *both("emqp,dcp"), "extended=1", "failing=0.5", "slots=2"
+)
+def given_back_lost(stack: ExitStack) -> None:
+    def make(given_back: Any) -> Any:
+        def mutated(broker: Broker, worker: Worker, token: bytes, why: str) -> bool:
+            worker.held.pop(token, None)
+            dispatch.request_answered(broker, worker)
+            return True
+
+        return mutated
+
+    swap(stack, credit, "given_back", make)
