@@ -260,6 +260,8 @@ class MdxDialog(Dialog):
                 self.ready = True
                 self.asked = 1
             elif frames[1] in (b"\x04", b"RELEASED"):
+                if frames[1] == b"RELEASED" and frames[2] in self.jobs:
+                    self.watcher.released_tokens.add(frames[2])
                 self.answered(frames[2])
             elif frames[1] == b"CREDIT":
                 self.window = min(int(frames[2]), self.watcher.node.broker.tuning.mdx_max_credit)

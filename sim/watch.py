@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 from polydomo import limits
 from polydomo.broker import queues, service_table
 from polydomo.protocols.model import LOST, Service, Worker
-from polydomo.protocols.request import ASKED, HELD, NOT_ASKED, QUEUED, Request
+from polydomo.protocols.request import ASKED, GAVE_UP, HELD, NOT_ASKED, QUEUED, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.link import PAUSE_SHARE_USED, Link
 from polydomo.wire.sp import SpLink
@@ -33,6 +33,7 @@ class Watcher:
         self.dialogs: dict[str, Dialog] = {}  # by connection
         self.tokens: set[bytes] = set()  # every client address that was given to a worker
         self.memo_ids: set[bytes] = set()
+        self.released_tokens: set[bytes] = set()  # attempts that workers released
         self.cancelled: set[str] = set()  # calls that were open when their clients cancelled them
         self.steps = 0
         self.fresh = (
@@ -58,6 +59,9 @@ class Watcher:
         self._came[request] = self._dispatches
 
     def ended(self, request: Request) -> None:
+        if request.outcome == GAVE_UP and request.token in self.released_tokens:
+            tag = self.node.recorder.tags.get(request.number, "")
+            self.breach("release", f"request {request.number} was given up although it had not been started", tag)
         self._came.pop(request, None)
 
     def registered(self, worker: Worker) -> None:
