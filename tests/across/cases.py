@@ -109,7 +109,8 @@ def timeout(client: ClientKind, worker: WorkerKind) -> str:
         assert world.notes.outcomes == [CANCELLED]
     hand.final(job, [b"late"])
     world.wait(5.0)
-    assert asking.heard == []
+    told = [("failure", [TIMEOUT.encode()])] if client.timed and client.told else []
+    assert asking.heard == told
     hand.look()
     world.settle()
     works(world, client, hand)
@@ -126,7 +127,7 @@ def expiry(client: ClientKind, worker: WorkerKind) -> str:
     hand = Worker(world, worker.end)
     world.wait(5.0)
     assert hand.idle()
-    told = [("failure", [NO_WORKER.encode()])] if client.told else []
+    told = [("failure", [world.notes.outcomes[0].encode()])] if client.told else []
     assert asking.heard == told
     works(world, client, hand)
     return "failure: no-worker" if told else "no answer"

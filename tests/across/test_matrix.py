@@ -1,5 +1,7 @@
 """Every client with every worker: the whole matrix on the pure core, with a clock set by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from polydomo.protocols import registry
@@ -42,3 +44,44 @@ def test_pair_with_curve(client: str, worker: str, sides: str, monkeypatch: pyte
     for case in CASES:
         _, check = CASES[case]
         assert check(CLIENTS[client], WORKERS[worker]), case
+
+
+EXTENDED = ("mdx", "dcp", "emqp")  # protocols with extensions
+
+
+@pytest.mark.parametrize("worker", EXTENDED)
+@pytest.mark.parametrize("client", EXTENDED)
+def test_pair_with_extensions(client: str, worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peers that announce polydomo's extensions behave as without them, whatever the other side does."""
+    for sides in ("client", "worker", "client worker"):
+        monkeypatch.setattr(world, "EXTENDED_SIDES", frozenset(sides.split()))
+        for case in CASES:
+            _, check = CASES[case]
+            asker = CLIENTS[client]
+            if client == "mdx" and "client" in sides:
+                asker = replace(asker, timed=True)  # its deadline is sent
+            assert check(asker, WORKERS[worker]), (sides, case)
+
+
+@pytest.mark.parametrize("worker", [*EXTENDED, "memo"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_one_worker_connection_serves_several_clients_at_once(
+    client: str, worker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "EXTENDED_SIDES", frozenset(["client", "worker"]))
+    monkeypatch.setattr(world, "CREDIT", 4)
+    scene = world.World()
+    hand = world.Worker(scene, WORKERS[worker].end)
+    clients = [world.Client(scene, CLIENTS[client].end) for _ in range(6)]
+    for number, one in enumerate(clients):
+        one.ask(b"work", [b"%d" % number])
+    scene.settle()
+    hand.look()
+    assert [job.body for job in hand.jobs] == [[b"0"], [b"1"], [b"2"], [b"3"]]
+    for _ in range(len(clients)):
+        job = hand.jobs.pop()  # the newest first
+        hand.end.final(job, [b"to " + job.body[0]])
+        scene.settle()
+        hand.look()
+    assert [one.wait_for_final() for one in clients] == [[b"to %d" % number] for number in range(6)]
+    scene.broker.check_invariants()

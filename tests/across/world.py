@@ -7,7 +7,7 @@ from polydomo.broker.access_rules import AccessRules, Rule
 from polydomo.broker.broker import Broker
 from polydomo.broker.policy import Policy
 from polydomo.protocols.detect import Detector
-from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
+from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
 from polydomo.protocols.http_api import HttpApi
 from polydomo.protocols.http_session import HttpSession, Site
 from polydomo.protocols.memo_values import MemoValues
@@ -15,10 +15,11 @@ from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.tuning import Tuning
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire import frames, sp
+from polydomo.wire.extensions import Extensions
 from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp import DEFAULT_BOUNDS, Bounds, ZmtpLink
 from sim.http_ends import HttpPeerLink
 from tests.entropy import Counting
 from tests.jobs.kept import keep_jobs
@@ -29,6 +30,12 @@ BUSY_TIMEOUT = 30.0  # silence allowed to a busy worker; the default would only 
 CURVE_SIDES: frozenset[str] = (
     frozenset()
 )  # "client", "worker": whose ZMTP connections are encrypted, and known to the broker
+EXTENDED_SIDES: frozenset[str] = (
+    frozenset()
+)  # "client", "worker": whose ZMTP connections announce polydomo's extensions
+CREDIT = 1  # jobs that a worker with extensions holds
+EXTENDED = Bounds(extensions=ANNOUNCED)
+BROKER_EXTENSIONS = Extensions(100, cancel=True, deadline=True, give_back=True)
 PIECE = 65536  # bytes that arrive at once, as from a socket
 
 
@@ -108,8 +115,12 @@ class Line(Handler):
             curve = world.curve if side in CURVE_SIDES else None
             near = curve.client(socket_type=end.socket_type) if curve is not None else None
             select = (lambda name: curve.server()) if curve is not None else None
-            self.near = ZmtpLink(hub, self, "broker", listener=False, socket_type=end.socket_type, mechanism=near)
-            self.far = ZmtpLink(hub, detector, "tcp://127.0.0.1:1", select=select)
+            bounds = EXTENDED if side in EXTENDED_SIDES else DEFAULT_BOUNDS
+            self.near = ZmtpLink(
+                hub, self, "broker", listener=False, socket_type=end.socket_type, bounds=bounds, mechanism=near
+            )
+            ours = Bounds(extensions=BROKER_EXTENSIONS.encode())
+            self.far = ZmtpLink(hub, detector, "tcp://127.0.0.1:1", bounds=ours, select=select)
         if end.wire != "http":
             detector.attach(self.far)
         world.lines.append(self)
@@ -141,6 +152,9 @@ class Line(Handler):
             else:
                 self.near.send(frames.join(message))
         self.end.out.clear()
+
+    def on_open(self) -> None:
+        self.end.agreed = self.near.extensions
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         if self.end.wire == "http":
@@ -218,8 +232,13 @@ class Worker:
 
     def open(self) -> None:
         self.end = self.make()
-        self.end.open([self.service])
-        self.line = Line(self.world, self.end)
+        if CREDIT == 1 and "worker" not in EXTENDED_SIDES:
+            self.end.open([self.service])
+            self.line = Line(self.world, self.end)
+        else:
+            self.line = Line(self.world, self.end)
+            self.end.open([self.service], CREDIT)
+            self.world.settle()
 
     def look(self) -> None:
         """Takes what has arrived."""
