@@ -58,12 +58,12 @@ class Room:
         self.broker = Broker(1000.0, Counting(), policy)
         self.links: list[Link] = []
 
-    def zmtp(self, socket_type: bytes = b"DEALER") -> ZmtpLink:
+    def zmtp(self, socket_type: bytes = b"DEALER", bounds: Bounds = BOUNDS, said: bytes = b"") -> ZmtpLink:
         detector = Detector(self.broker)
-        link = ZmtpLink(self.hub, detector, "tcp://192.0.2.1:1", bounds=BOUNDS)
+        link = ZmtpLink(self.hub, detector, "tcp://192.0.2.1:1", bounds=bounds)
         detector.attach(link)
         self.links.append(link)
-        link.receive(GREETING + ready(socket_type))
+        link.receive(GREETING + (said or ready(socket_type)))
         return link
 
     def sp(self) -> SpLink:

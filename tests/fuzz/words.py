@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from polydomo.protocols import dbp, registry
 from polydomo.wire import frames, sp
-from tests.fuzz import fast_paths, jobs, security, web
+from tests.fuzz import extensions, fast_paths, jobs, security, web
 from tests.fuzz.targets import GREETING, HELLO_REQ, ready
 
 HEADERS = [
@@ -23,6 +23,7 @@ COMMANDS = [
     *(bytes((code,)) for code in range(8)),
     *(bytes((code, 0, 0, 0)) for code in range(1, 7)),
     *(b"1", b"2", b"3", b"4", b"5", b"6", b"PING", b"PONG"),
+    *(b"WITHIN", b"CANCEL", b"CREDIT", b"RELEASED", b"KEPT", b"RETURN"),
     *(b"REQUEST", b"REPLY", b"READY", b"INFORM", b"HEARTBEAT", b"DISCONNECT", b"KBYE", b"ACK", b"PUBLISH", b"SCHEDULE"),
     *sorted(dbp.COMMANDS),
 ]
@@ -90,6 +91,7 @@ def corpus() -> dict[str, list[bytes]]:
         **security.honest(),
         **web.honest(),
         **jobs.honest(),
+        **extensions.honest(),
         "fast_path": fast_paths.honest(),
         "memo_fast_path": fast_paths.honest_memo(),
         "broker_zmtp": [b"\x00" + one for one in [*spoken, *fast_paths.honest()]]

@@ -1,0 +1,67 @@
+"""Peers that announce polydomo's extensions: what they send, and the list itself."""
+
+from unittest.mock import patch
+
+from polydomo.protocols.ends import ANNOUNCED
+from polydomo.wire import frames
+from polydomo.wire.extensions import PROPERTY, Extensions, parse
+from polydomo.wire.link import Hub
+from polydomo.wire.mechanism import properties
+from polydomo.wire.zmtp import Bounds, ZmtpLink
+from tests.fuzz.fast_paths import TOKENS, WITH_FAST_PATH, compare
+from tests.fuzz.targets import GREETING, Messages, Room, target
+
+OURS = Extensions(4, cancel=True, deadline=True, give_back=True, max_message=8192).encode()
+BOUNDS = Bounds(max_frame=4096, max_frames=64, max_message=8192, max_handshake=1024, extensions=OURS)
+DCP = [b"", b"DGBX\x01"]
+EMQP = [b"", b"eMQP/1.0"]
+
+
+def extended(room: Room) -> ZmtpLink:
+    """A peer that understands everything."""
+    link = room.zmtp(bounds=BOUNDS, said=ready(b"DEALER"))
+    assert link.extensions.cancel
+    return link
+
+
+def ready(socket_type: bytes) -> bytes:
+    content = b"\x05READY" + properties([(b"Socket-Type", socket_type), (PROPERTY, ANNOUNCED)])
+    return b"\x04" + bytes((len(content),)) + content
+
+
+@target
+def extended_peer(data: bytes) -> None:
+    """What a peer with extensions sends is understood or refused, by the fast path as by the general one."""
+    compare(data, extended, [patch.object(kind, "has_fast_path", False) for kind in WITH_FAST_PATH])
+
+
+@target
+def extension_list(data: bytes) -> None:
+    found = parse(data)
+    assert parse(found.encode()).encode() == found.encode()
+    link = ZmtpLink(Hub(), Messages(), "peer", bounds=BOUNDS)
+    content = b"\x05READY" + properties([(b"Socket-Type", b"DEALER"), (PROPERTY, data[:150])])
+    link.receive(GREETING + b"\x04" + bytes((len(content),)) + content)
+    assert link.open and link.extensions.encode() == parse(data[:150]).encode()
+
+
+def honest() -> dict[str, list[bytes]]:
+    mdx = [[b"MDXC01", b"WITHIN", b"30000", b"echo", b"%d" % (number % 7), b"x" * number] for number in range(6)]
+    mdx += [[b"MDXC01", b"CANCEL", b"3"], [b"MDXC01", b"CANCEL", b"4", b"timeout"], [b"MDXC01", b"CANCEL", b"none"]]
+    mdx += [[b"MDXC01", b"WITHIN", b"1", b"echo", b"9", b"x"], [b"MDXC01", b"\x01", b"echo", b"8", b"x"]]
+    worker = [[b"MDXW01", b"\x01", b"echo"], [b"MDXW01", b"CREDIT", b"3", b"1"]]
+    worker += [[b"MDXW01", b"\x04", token, b"", token, b"body"] for token in reversed(TOKENS)]
+    worker += [[b"MDXW01", b"RELEASED", TOKENS[0]], [b"MDXW01", b"KEPT", TOKENS[1]], [b"MDXW01", b"CREDIT", b"0", b"0"]]
+    releasing = [[b"MDXW01", b"\x01", b"echo"], [b"MDXW01", b"CREDIT", b"4", b"2"]]
+    releasing += [[b"MDXW01", b"RELEASED", token] for token in TOKENS]
+    dcp = [
+        [*DCP, b"\x04", b"echo", b"", b"id", b"", b"body"],
+        [*DCP, b"\x08", b"id"],
+        [*DCP, b"\x08", b"x", b"timeout"],
+    ]
+    dcp += [[*DCP, b"\x01", b"echo"], [*DCP, b"\x07", TOKENS[0]], [*DCP, b"\x02"]]
+    emqp = [[*EMQP, b"REQUEST", b"m", b"echo", b"reply-requested", b"x"], [*EMQP, b"CANCEL", b"n", b"m"]]
+    emqp += [[*EMQP, b"INFORM", b"i", b'[[1, "echo"]]', b"worker"], [*EMQP, b"READY", b"r"]]
+    emqp += [[*EMQP, b"RETURN", b"t", TOKENS[0]], [*EMQP, b"CANCEL", b"n", b"m", b"timeout"]]
+    said = [b"".join(map(frames.join, messages)) for messages in (mdx, worker, releasing, dcp, emqp)]
+    return {"extended_peer": said, "extension_list": [ANNOUNCED, OURS, b"credit=1 unknown=2 cancel=x"]}
