@@ -39,7 +39,7 @@ def test_a_request_in_flight_is_finished_before_it_stops(tmp_path: Path) -> None
 
 
 def test_stopped_is_the_last_line_also_where_many_workers_left(tmp_path: Path) -> None:
-    with Broker(tmp_path) as broker, broker.worker("echo", "--echo", "--concurrency", "9"):
+    with Broker(tmp_path) as broker, broker.worker("echo", "--echo", "--concurrency", "9", "--connections", "9"):
         wait_for(lambda: len(broker.ask("workers")) == 9, "nine workers")
         broker.send(signal.SIGTERM)
         assert broker.status() == 0
