@@ -37,6 +37,7 @@ from polydomo.client.aio import AsyncClient
 from polydomo.wire.frames import join
 from polydomo.wire.mechanism import command, properties
 
+HERE = Path(__file__).resolve().parents[1]
 BEAT = 2.5  # seconds between two heartbeats of a worker
 HEARTBEAT = join([b"", b"MDPW01", b"\x04"])
 PATIENCE = 300.0  # seconds for anything, on a machine that is busy
@@ -214,20 +215,32 @@ class Passer(asyncio.Protocol):
             self.done.set_exception(ConnectionResetError("refused before the handshake was done"))
 
 
-async def churn(broker: Broker, rate: float, seconds: float) -> "tuple[int, int]":
-    """Peers that come and go; returns how many did, and how many were refused."""
+async def churn(broker: Broker, asked: argparse.Namespace) -> Row:
+    """Runs ``come_and_go`` in a process of its own: it must not delay the heartbeats of this one."""
+    words = ["-m", "bench.crowd", "come-and-go", "--port", str(broker.port), "--churn", str(asked.churn)]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, *words, "--seconds", str(asked.seconds)), stdout=subprocess.PIPE, cwd=HERE
+    )
+    out, _ = await process.communicate()
+    return cast(Row, json.loads(out.partition(b" ")[2]))
+
+
+async def come_and_go(asked: argparse.Namespace) -> Row:
+    """Peers that come and go."""
     from polydomo.cli.bench_pace import Pacer
 
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[None]] = set()
+    gate = asyncio.Semaphore(AT_ONCE)
     refused = 0
 
     async def one() -> None:
         nonlocal refused
         done: asyncio.Future[None] = loop.create_future()
         try:
-            await loop.create_connection(lambda: Passer(done), "127.0.0.1", broker.port, local_addr=source())
-            await asyncio.wait_for(done, 60.0)
+            async with gate:
+                await loop.create_connection(lambda: Passer(done), "127.0.0.1", asked.port, local_addr=source())
+                await asyncio.wait_for(done, 60.0)
         except (OSError, TimeoutError):
             refused += 1
 
@@ -238,10 +251,11 @@ async def churn(broker: Broker, rate: float, seconds: float) -> "tuple[int, int]
             task.add_done_callback(tasks.discard)
 
     begin = time.perf_counter()
-    count = await Pacer(rate, begin, begin + seconds, due).run()
+    count = await Pacer(asked.churn, begin, begin + asked.seconds, due).run()
     while tasks:
         await asyncio.wait(tasks)
-    return count, refused
+    took = time.perf_counter() - begin
+    return {"passed": count, "refused": refused, "per_second": round(count / took), "held": not refused}
 
 
 async def peers(asked: argparse.Namespace) -> Row:
@@ -259,7 +273,8 @@ async def peers(asked: argparse.Namespace) -> Row:
         await asyncio.sleep(asked.seconds / 2)
         idle = (broker.cpu - used) / (time.monotonic() - began)
         used, began = broker.cpu, time.monotonic()
-        passed, refused = await churn(broker, asked.churn, asked.seconds)
+        passers = await churn(broker, asked)
+        passed, refused = cast(int, passers["passed"]), cast(int, passers["refused"])
         took = time.monotonic() - began
         busy = broker.cpu - used
         known = await crowd.counted()
@@ -273,7 +288,7 @@ async def peers(asked: argparse.Namespace) -> Row:
             "cpu_percent_with_heartbeats": round(100 * idle, 1),
             "passed": passed,
             "refused": refused,
-            "connects_per_second": round(passed / took),
+            "connects_per_second": passers["per_second"],
             "cpu_us_per_connect_and_disconnect": round((busy - idle * took) * 1e6 / passed, 1),
             "held": crowd.lost == 0 and known == asked.peers and refused == 0,
         }
@@ -499,12 +514,14 @@ SCENES: dict[str, Callable[[argparse.Namespace], Awaitable[Row]]] = {
     "topics": topics,
     "services": services,
 }
+PARTS: dict[str, Callable[[argparse.Namespace], Awaitable[Row]]] = {**SCENES, "come-and-go": come_and_go}
 
 
 def arguments(words: "list[str] | None" = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenes", nargs="*", metavar="SCENE", help=", ".join(SCENES))
     parser.add_argument("--peers", type=int, default=20_000)
+    parser.add_argument("--port", type=int, help="come-and-go: of the broker")
     parser.add_argument("--churn", type=float, default=2_000.0, help="connects and disconnects per second")
     parser.add_argument("--seconds", type=float, default=10.0, help="of churn")
     parser.add_argument(
@@ -520,7 +537,7 @@ def arguments(words: "list[str] | None" = None) -> argparse.Namespace:
     parser.add_argument("--services", type=int, default=10_000)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args(words)
-    wrong = [scene for scene in asked.scenes if scene not in SCENES]
+    wrong = [scene for scene in asked.scenes if scene not in PARTS]
     if wrong:
         parser.error(f"no scene {wrong[0]!r}; there are {', '.join(SCENES)}")
     return asked
@@ -548,7 +565,7 @@ def play(asked: argparse.Namespace) -> "dict[str, Row]":
         with asyncio.Runner(loop_factory=factory) as runner:
 
             async def one(scene: str = scene) -> Row:
-                return await SCENES[scene](asked)
+                return await PARTS[scene](asked)
 
             rows[scene] = runner.run(one())
         print(scene, json.dumps(rows[scene]), flush=True)
