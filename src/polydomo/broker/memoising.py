@@ -110,6 +110,8 @@ class Memoiser(Session):
         broker = self.core
         body = request.body
         key = self.key_of(service.name, body)
+        if broker.records_messages:
+            broker.recorder.credit_added(self.worker, 1)  # it takes every request that comes
         dispatch.dispatch(broker, request, self.worker)
         shared = self.open.get(key)
         if shared is None:
@@ -119,9 +121,11 @@ class Memoiser(Session):
                 kept = None  # an error of the store must not fail the request
             if kept is not None:
                 self.hits += 1
+                broker.recorder.memoised(request, "hit")
                 broker.final(self.worker, request.token, kept)
                 return
             self.misses += 1
+            broker.recorder.memoised(request, "miss")
             shared = self.open[key] = Shared(key, service)
             shared.waiting[request.token] = request
             self._holds[request] = shared
@@ -130,6 +134,7 @@ class Memoiser(Session):
                 shared.request = own
             return
         self.joined += 1
+        broker.recorder.memoised(request, "joined")
         shared.waiting[request.token] = request
         self._holds[request] = shared
 

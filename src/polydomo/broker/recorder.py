@@ -33,6 +33,9 @@ class Recorder:
     def reply_ignored(self, request: Request, worker: Worker) -> None:
         """The worker has finished a request that already had its outcome."""
 
+    def memoised(self, request: Request, how: str) -> None:
+        """A request for a memoised service: ``how`` is a ``hit``, a ``miss``, or ``joined`` to an identical request that runs."""
+
     def credit_added(self, worker: Worker, count: int) -> None: ...
     def window_set(self, worker: Worker, change: int, runs: int) -> None:
         """The worker may hold ``change`` requests more than before (fewer, if negative), and runs ``runs`` at once."""

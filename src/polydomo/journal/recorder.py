@@ -529,6 +529,18 @@ class JournalRecorder(Recorder):
         if self.wants_requests:
             self._jobs[request.number] = job
 
+    def memoised(self, request: Request, how: str) -> None:
+        self.inner.memoised(request, how)
+        if self.levels.of(request.service.name) != OFF:
+            self._step(
+                schema.MEMO,
+                connection=request.session.number,
+                client=request.session.number,
+                service=request.service.name,
+                number=request.number,
+                outcome=how,
+            )
+
     def violated(self, session: Session, what: str) -> None:
         self.inner.violated(session, what)
         self._step(schema.VIOLATED, connection=session.number, reason=what)

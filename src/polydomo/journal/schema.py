@@ -97,6 +97,9 @@ STALE = "stale"  # a reply from a worker that does not hold that attempt: droppe
 # durable jobs
 JOB = "job"  # an event of a durable job, a schedule or the leadership: ``outcome`` says which
 
+# memoised services
+MEMO = "memo"  # how a request is answered: ``outcome`` is `hit` (from the store), `miss` (it runs) or `joined` (an identical one runs)
+
 # other
 LOG = "log"  # a log record of a service: ``outcome`` is its level, ``reason`` its text, ``number`` the request it was written for
 PUBLISHED = "published"  # a value published under ``topic``
@@ -104,7 +107,7 @@ LAGGED = "lagged"  # a subscriber reads too slowly
 
 EVENTS = (
     STARTED, STOPPED, MISSING, CONNECTED, DISCONNECTED, REFUSED, VIOLATED, ACCESS, REGISTERED, GRANTED, LATE, LEFT, LOST, ACCEPTED, QUEUED,
-    DISPATCHED, PARTIAL, FINAL, FAILED, REQUEUED, FORWARDED, UNHEARD, STALE, JOB, LOG, PUBLISHED, LAGGED,
+    DISPATCHED, PARTIAL, FINAL, FAILED, REQUEUED, FORWARDED, UNHEARD, STALE, JOB, MEMO, LOG, PUBLISHED, LAGGED,
 )  # fmt: skip
 
 # These are written at level ``messages`` only, the others at level ``requests`` too.

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from polydomo.journal.reader import Reader
 
 Row = dict[str, Any]
+MEMOISED = {
+    "hit": "answered from the memo store",
+    "miss": "the memo store has no reply: a worker runs it",
+    "joined": "waits for an identical request that runs already",
+}
 NOT_RECORDED = -2  # in ``workers`` of a row that was made from a record: the journal's level does not have this
 
 
@@ -196,6 +201,9 @@ class _StoryBuilder:
 
     def _unheard(self, row: Row) -> str:
         return f"w{row['worker']} replied after the outcome; the reply was dropped and the worker is free"
+
+    def _memo(self, row: Row) -> str:
+        return MEMOISED.get(row["outcome"], row["outcome"])
 
     def _log(self, row: Row) -> str:
         return f"{row['service']} logged {row['outcome']}: {row['reason']}"
