@@ -203,7 +203,7 @@ class _StoryBuilder:
         return f"w{row['worker']} replied after the outcome; the reply was dropped and the worker is free"
 
     def _memo(self, row: Row) -> str:
-        return MEMOISED.get(row["outcome"], row["outcome"])
+        return MEMOISED.get(str(row["outcome"]), "a memoised service")
 
     def _log(self, row: Row) -> str:
         return f"{row['service']} logged {row['outcome']}: {row['reason']}"
