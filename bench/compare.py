@@ -78,7 +78,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     raise SystemExit(f"the broker did not start: {process.args!r}")
 
 
-def measure(command: str, protocol: str, load: tuple[int, ...], requests: int) -> tuple[float, float]:
+def measure(command: str, protocol: str, load: tuple[int, ...], requests: int, credit: int = 1) -> tuple[float, float]:
     """(CPU microseconds per request, requests/s) of one broker under one load."""
     workers, clients, window, size = load
     port = free_port()
@@ -90,7 +90,7 @@ def measure(command: str, protocol: str, load: tuple[int, ...], requests: int) -
             wait_for(port, process)
             time.sleep(0.3)
             before = cpu(process.pid)
-            numbers = [str(n) for n in (port, workers, clients, requests, window, size)]
+            numbers = [str(n) for n in (port, workers, clients, requests, window, size, credit)]
             out = subprocess.run(
                 [sys.executable, str(HERE / "load.py"), protocol, *numbers],
                 capture_output=True,
@@ -135,10 +135,13 @@ def main() -> None:
     parser.add_argument("--load", nargs="*", default=["32x8x64x64", "32x8x64x4096"])
     parser.add_argument("--requests", type=int, default=40_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--credit", type=int, default=1, help="requests that each worker of ours holds (MDX, eMQP)")
     parser.add_argument("--protocols", action="store_true", help="ours with each protocol instead of the others")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     asked = parser.parse_args()
     cases = [("polydomo", OURS, protocol) for protocol in PROTOCOLS] if asked.protocols else peers()
+    if asked.credit > 1:
+        cases = [("polydomo", OURS, "mdx"), ("polydomo", OURS, "emqp"), *(case for case in cases if case[2] != "mdp1")]
     rows: list[Row] = []
     print(f"{'load':<15}{'broker':<14}{'protocol':<10}{'us/request':>11}{'requests/s':>12}{'ratio':>8}")
     for text in asked.load:
@@ -146,7 +149,7 @@ def main() -> None:
         figures: dict[int, list[tuple[float, float]]] = {i: [] for i in range(len(cases))}
         for _ in range(asked.rounds):
             for i, (_, command, protocol) in enumerate(cases):
-                figures[i].append(measure(command, protocol, load, asked.requests))
+                figures[i].append(measure(command, protocol, load, asked.requests, asked.credit))
         first = statistics.median(cost for cost, _ in figures[0])
         for i, (name, _, protocol) in enumerate(cases):
             cost = statistics.median(c for c, _ in figures[i])

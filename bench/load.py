@@ -1,11 +1,11 @@
 """A load of echo requests on raw sockets, for any protocol a broker may speak.
 
-    python bench/load.py PROTOCOL PORT WORKERS CLIENTS REQUESTS WINDOW SIZE
+    python bench/load.py PROTOCOL PORT WORKERS CLIENTS REQUESTS WINDOW SIZE [CREDIT]
 
 PROTOCOL may end in ``+curve`` or ``+tls``; the keys and certificates are then in the directory that BENCH_KEYS names (``bench/curve.py``).
 One process plays all workers and all clients; each client keeps WINDOW requests outstanding until it has sent its share of
-REQUESTS. It prints one JSON line: requests served, seconds, requests/s, its own CPU seconds. What the broker spent is for
-the caller to read.
+REQUESTS. Workers of MDX and eMQP hold CREDIT requests at a time (1 unless given). It prints one JSON line: requests served, seconds,
+requests/s, its own CPU seconds. What the broker spent is for the caller to read.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from polydomo.keys import read_pair, read_public
 from polydomo.tls import client_context
 from polydomo.wire import cbor
 from polydomo.wire.curve import CurveClient
+from polydomo.wire.extensions import PROPERTY
 from polydomo.wire.frames import join, split
 from polydomo.wire.mechanism import command, parse_command, properties
 
@@ -33,6 +34,9 @@ GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\x00") + b
 CURVE_GREETING = GREETING.replace(b"NULL" + bytes(1), b"CURVE")
 KEYS = Path(os.environ.get("BENCH_KEYS", "."))
 READY = command(b"READY", properties([(b"Socket-Type", b"DEALER"), (b"Identity", b"")]))
+READY_EXTENDED = command(
+    b"READY", properties([(b"Socket-Type", b"DEALER"), (b"Identity", b""), (PROPERTY, b"credit=1")])
+)
 DCP = b"DGBX\x01"
 EMQP = b"eMQP/1.0"
 
@@ -42,6 +46,10 @@ class Dialog:
 
     hello = b""  # a worker's first bytes after the handshake
     beat = b""  # what a worker says now and then
+
+    def ask(self, credit: int) -> bytes:
+        """A worker asks for so many requests at a time; it has asked for one already."""
+        return b""
 
     def request(self, number: int, body: bytes) -> bytes:
         raise NotImplementedError
@@ -80,6 +88,9 @@ class Mdx(Dialog):
     hello = join([b"MDXW01", b"\x01", b"echo"])
     beat = join([b"MDXW01", b"PING"])
 
+    def ask(self, credit: int) -> bytes:
+        return join([b"MDXW01", b"CREDIT", b"%d" % credit, b"%d" % credit]) if credit > 1 else b""
+
     def request(self, number: int, body: bytes) -> bytes:
         return join([b"MDXC01", b"\x01", b"echo", b"%d" % number, body])
 
@@ -100,6 +111,9 @@ class Dcp(Dialog):
 class Emqp(Dialog):
     hello = join([b"", EMQP, b"INFORM", b"i", b"echo", b"worker"]) + join([b"", EMQP, b"READY", b"r"])
     beat = join([b"", EMQP, b"HEARTBEAT", b"h", b"0"])
+
+    def ask(self, credit: int) -> bytes:
+        return join([b"", EMQP, b"READY", b"r"]) * (credit - 1)
 
     def request(self, number: int, body: bytes) -> bytes:
         return join([b"", EMQP, b"REQUEST", b"%d" % number, b"echo", b"reply-requested", body])
@@ -169,7 +183,7 @@ class ZmtpPeer(Peer):
         self.open = False
 
     def opening(self) -> bytes:
-        return GREETING + READY
+        return GREETING + (READY_EXTENDED if self.load.credit > 1 else READY)
 
     def request(self, number: int) -> bytes:
         return self.dialog.request(number, self.load.body)
@@ -187,7 +201,7 @@ class ZmtpPeer(Peer):
             self.open = True
             self.load.opened()
             if self.worker:
-                out.append(self.dialog.hello)
+                out.append(self.dialog.hello + self.dialog.ask(self.load.credit))
         start = at
         size = len(data)
         while at + 2 <= size:
@@ -382,8 +396,17 @@ class Load:
     """The whole run."""
 
     def __init__(
-        self, protocol: str, port: int, workers: int, clients: int, requests: int, window: int, size: int
+        self,
+        protocol: str,
+        port: int,
+        workers: int,
+        clients: int,
+        requests: int,
+        window: int,
+        size: int,
+        credit: int = 1,
     ) -> None:
+        self.credit = credit
         self.protocol, _, security = protocol.partition("+")
         self.curve = security == "curve"
         self.tls: ssl.SSLContext | None = None
