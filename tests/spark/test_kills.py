@@ -44,7 +44,7 @@ def work(call):
     os.write(log, f"{call.service} {call.text}\\n".encode())
     return str(2 * int(call.text))
 
-worker = polydomo.Worker(url, concurrency=2)
+worker = polydomo.Worker(url)  # one call at a time: a worker that dies takes no finished call with it
 for service in ("plain", "durable", "memoised", "booked"):
     worker.add(service, work)
 worker.run()
@@ -78,7 +78,7 @@ sink.option("checkpointLocation", f"{directory}/checkpoint").option("outstanding
 
 
 @contextmanager
-def workers(url: str, scratch: Path, count: int = 3) -> Iterator[None]:
+def workers(url: str, scratch: Path, count: int = 5) -> Iterator[None]:
     """Processes of workers; each that dies is replaced."""
     over = threading.Event()
 
