@@ -56,7 +56,7 @@ def main() -> None:
             while len(rows) < 2:  # a real stream would run until it is stopped
                 time.sleep(0.5)
                 if os.path.isdir(f"{place}/table/_spark_metadata"):
-                    rows = spark.read.parquet(f"{place}/table").orderBy("topic").collect()
+                    rows = spark.read.schema(enriched.schema).parquet(f"{place}/table").orderBy("topic").collect()
             query.stop()
             for row in rows:
                 print(f"{row.topic}   {row.celsius} C  {row.result} F")

@@ -93,6 +93,8 @@ SMALL = (  # in every run; the others are long forms
     "test_sql_formats.py",
     "test_sql_service.py",
     "test_examples.py",
+    "test_sink.py",
+    "test_subscription.py",
 )
 
 

@@ -38,6 +38,7 @@ class Collector:
         return b""
 
 
+@pytest.mark.long
 def test_every_row_is_a_request(spark: "SparkSession", broker: polydomo.testing.Broker) -> None:
     collector = Collector(broker, "collect")
     try:
@@ -55,6 +56,7 @@ def test_every_row_is_a_request(spark: "SparkSession", broker: polydomo.testing.
         collector.worker.stop()
 
 
+@pytest.mark.long
 def test_a_stream_of_rows_as_requests(spark: "SparkSession", broker: polydomo.testing.Broker, tmp_path: Path) -> None:
     collector = Collector(broker, "streamed")
     try:
@@ -78,6 +80,7 @@ def test_a_stream_of_rows_as_requests(spark: "SparkSession", broker: polydomo.te
         collector.worker.stop()
 
 
+@pytest.mark.long
 def test_every_row_is_a_publication(spark: "SparkSession", broker: polydomo.testing.Broker) -> None:
     import asyncio
 
@@ -108,6 +111,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, str], words: 
         Sink.of(options, ["a", "b"])
 
 
+@pytest.mark.long
 def test_durable_jobs_run_once_though_the_batch_is_written_again(spark: "SparkSession") -> None:
     with polydomo.testing.broker(jobs=True) as broker:
         collector = Collector(broker, "booked")
@@ -120,5 +124,34 @@ def test_durable_jobs_run_once_though_the_batch_is_written_again(spark: "SparkSe
             found = through(rows, "booked", to=broker.url, schema="reply STRING", body="word", durable=True)
             assert sorted(int(row.word) for row in found.collect()) == list(range(40))
             assert sorted(int(body) for body in collector.got) == sorted([*range(40), *range(40)])
+        finally:
+            collector.worker.stop()
+
+
+@pytest.mark.long
+def test_a_batch_that_a_stream_repeats_makes_no_second_job(spark: "SparkSession", tmp_path: Path) -> None:
+    """As after a crash between the jobs and Spark's commit: the batch is written again under the same query and number."""
+    with polydomo.testing.broker(jobs=True) as broker:
+        collector = Collector(broker, "repeated")
+        try:
+            spark.range(60, numPartitions=3).selectExpr("CAST(id AS STRING) AS word").write.parquet(
+                str(tmp_path / "in")
+            )
+
+            def run() -> None:
+                rows = spark.readStream.schema("word STRING").parquet(str(tmp_path / "in"))
+                sink = rows.writeStream.format("polydomo").option("to", broker.url).option("service", "repeated")
+                sink = sink.option("durable", "true").option("checkpointLocation", str(tmp_path / "checkpoint"))
+                sink.trigger(availableNow=True).start().awaitTermination(300)
+
+            run()
+            broker.wait_until(lambda _: len(collector.got) >= 60, 60.0)
+            for file in (tmp_path / "checkpoint" / "commits").iterdir():
+                file.unlink()
+            run()
+            broker.wait_until(
+                lambda server: server.broker.durable is not None and not server.broker.durable.jobs.open, 60.0
+            )
+            assert sorted(int(body) for body in collector.got) == list(range(60))
         finally:
             collector.worker.stop()

@@ -87,6 +87,7 @@ def in_sink(out: Path) -> list[dict[str, object]]:
     return rows
 
 
+@pytest.mark.long
 def test_last_values_first_then_what_is_published(
     spark: "SparkSession", broker: polydomo.testing.Broker, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ frame.writeStream.format("parquet").option("checkpointLocation", home + "/checkp
 """
 
 
+@pytest.mark.long
 def test_killed_five_times_it_misses_nothing_that_the_broker_had_and_doubles_nothing(
     broker: polydomo.testing.Broker, tmp_path: Path
 ) -> None:
