@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from polydomo import limits
 from polydomo.wire import zmtp
 from polydomo.wire.frames import frame, head, join
-from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_NOT_READING
+from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_NOT_READING, Handler, Hub
 from polydomo.wire.mechanism import command
 from polydomo.wire.zmtp import Bounds, ZmtpLink
-from tests.wire.zmtp_rig import GREETING_30, converse, dialer, in_traffic, listener, ready, taken
+from tests.wire.zmtp_rig import GREETING_30, GREETING_31, converse, dialer, in_traffic, listener, ready, taken
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -351,3 +351,14 @@ def test_no_traffic_raises(noise: list[bytes]) -> None:
     for data in noise:
         link.receive(data)
         assert kept(link) <= SMALL.max_message
+
+
+def test_a_lost_connection_frees_its_unfinished_message_at_once() -> None:
+    """Not when the garbage collector runs: the account of memory no longer counts it."""
+    hub = Hub()
+    link = ZmtpLink(hub, Handler(), "tcp://127.0.0.1:1")
+    link.receive(GREETING_31 + ready())
+    link.receive(b"\x02" + (1 << 20).to_bytes(8, "big") + bytes(1 << 19))
+    assert hub.input_bytes > 1 << 19 and link._gather is not None
+    link.lost()
+    assert hub.input_bytes == 0 and link._gather is None and not link._rest

@@ -477,6 +477,13 @@ class RequestReader:
         """The body of the current request has not arrived completely."""
         return self._reading_body and self.head is not None and self.head.body_size != 0
 
+    def clear(self) -> None:
+        """Frees everything that has arrived."""
+        self.body = self._data = b""
+        self._at = self._scanned = 0
+        self._gather = None
+        self._chunks = None
+
     def drop(self) -> None:
         """The current request, which has no body, is done with."""
         self._reading_body = False

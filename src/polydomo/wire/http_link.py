@@ -72,6 +72,10 @@ class HttpLink(Link):
         self.handler = handler
         self.http = http
 
+    def drop_input(self) -> None:
+        self._rest = b""
+        self.reader.clear()
+
     # --- from the peer
 
     def receive(self, data: bytes) -> None:

@@ -268,12 +268,17 @@ class Link:
         """All that is held for the peer, in bytes."""
         return self.input_bytes + self.unsent_bytes + self.handler.held()
 
+    def drop_input(self) -> None:
+        """Frees unfinished input when the connection is gone. A link and its owner refer to each other, so without this its buffers would
+        stay until the garbage collector runs, though the account of memory counts them no more."""
+
     def lost(self, cause: CloseCause = CloseCause.PEER_CLOSED, detail: str = "") -> None:
         """The owner reports that the connection is gone. May be called twice."""
         if self.state != CLOSED:
             self.state = CLOSED
             self.needs_full_flush = True
             self.out.clear()
+            self.drop_input()
             self.book_input(0)
             self.book_unsent(0)
             if self.pauses & PAUSE_SHARE_USED and self.hub.turns is not None:

@@ -94,6 +94,10 @@ class SpLink(Link):
         size = len(payload)
         self.send_pieces((self._lead, LENGTH.pack(len(rid) + len(header) + size), rid, header, payload), size)
 
+    def drop_input(self) -> None:
+        self._rest = b""
+        self._gather = None
+
     def receive(self, data: bytes) -> None:
         hub = self.hub
         hub.received += len(data)

@@ -134,6 +134,10 @@ class ZmtpLink(Link):
         hub.work_left -= before - self.work_left
         self._fast = self._state == TRAFFIC and self.handler.has_fast_path and not self._rest and self._gather is None
 
+    def drop_input(self) -> None:
+        self._rest = b""
+        self._gather = None
+
     def take(self) -> "list[Body]":
         out = self.out
         self.out = []
