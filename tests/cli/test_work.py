@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from polydomo import Client
 from polydomo.broker.request_ids import is_id
 from polydomo.cli.work import FILES, FILES_PER_CALL, STOPPING
 from tests.cli.shell import Broker, Gate, Running, complaint, run, script
@@ -82,6 +83,17 @@ def test_concurrency(broker: Broker, tmp_path: Path) -> None:
             for gate in gates:
                 gate.open()
             assert (first.line(), second.line()) == (b"1\n", b"2\n")
+
+
+def test_a_program_whose_caller_has_given_up_is_killed(broker: Broker, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    with broker.worker("long", *script(f"echo $$ > {note}.new; mv {note}.new {note}; sleep 600")):
+        with Client(broker.url) as client:
+            future = client.submit("long", timeout=300)
+            wait_for(note.exists, "the program")
+            pid = int(note.read_text())
+            assert future.cancel()
+            wait_for(lambda: not Path(f"/proc/{pid}").exists(), "its end")
 
 
 def test_as_many_files_as_its_calls_need_and_no_more_for_its_programs(broker: Broker) -> None:

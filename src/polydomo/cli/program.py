@@ -16,7 +16,8 @@ CHUNK = 256 * 1024  # bytes read from the program at a time
 
 
 class Program:
-    """Runs a program for each call. A nonzero exit status fails the call with the last line of standard error.
+    """Runs a program for each call. A nonzero exit status fails the call with the last line of standard error. A program whose caller
+    has given up is killed.
 
     The program runs in a separate session, so that Ctrl-C lets it finish and its child processes end with it. A ``Guard`` ends it
     if this process is killed.
@@ -58,7 +59,12 @@ class Program:
     async def _run(self, call: Call) -> AsyncIterator[bytes]:
         self.starting += 1
         try:
-            process = await self._start()
+            starting = asyncio.ensure_future(self._start())
+            try:
+                process = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                await self._abort(starting)
+                raise
             self.running.add(process.pid)
         finally:
             self.starting -= 1
@@ -81,6 +87,16 @@ class Program:
         if status:
             how = f"exit status {status}" if status > 0 else f"killed by {_signal_name(-status)}"
             raise CallFailed(FAILED, last or f"{self.words[0]}: {how}")
+
+    async def _abort(self, starting: "asyncio.Future[asyncio.subprocess.Process]") -> None:
+        """The call was cancelled while its program was being started."""
+        try:
+            process = await starting
+        except CallFailed:
+            return
+        _kill(process.pid)
+        await process.wait()
+        self.guard.ended(process.pid)
 
     async def _start(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
