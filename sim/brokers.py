@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.jobs.ops import Op
 from polydomo.broker.policy import Policy
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.broker.udp_heartbeats import FORGED, UdpHeartbeats
@@ -28,6 +29,7 @@ from polydomo.wire.sp import SpLink
 from polydomo.wire.turns import Turns
 from polydomo.wire.zmtp import Bounds, ZmtpLink
 from sim.clock import Event
+from sim.kept import keep_jobs, new_disk
 from sim.network import Endpoint, Listener, Owner
 from sim.options import Options
 from sim.record import SimRecorder
@@ -230,6 +232,7 @@ class BrokerNode(Listener):
         self.outbox: dict[ServerConnection, bytearray] = {}
         self.stopping = False
         self.disk_full = False
+        self.disk = new_disk()  # of durable jobs
         self._owed: list[tuple[int, int, int]] = []  # rows that no safe row accounts for: run, first, last
         self._awake = False
         self._timer: Event | None = None
@@ -281,6 +284,8 @@ class BrokerNode(Listener):
         for run_before, first, last in self._owed:
             self.recorder.missing(run_before, first, last, "lost by a run before this one")
         self.later(SYNC, self._sync)
+        if self.options.durable:
+            keep_jobs(self)
         self.bridging = True
         self.bridges = [self.make_bridge(self, other) for other in self.bridged]
         self.world.record.add(self.now, self.run_name, "started")
@@ -295,6 +300,13 @@ class BrokerNode(Listener):
         for session in list(self.broker.sessions):
             if session.protocol == "bridge":
                 session.link.close(CloseCause.OTHER, "the world ends")
+        self.wake()
+
+    def answered(self, ops: list[Op]) -> None:
+        """The job store has finished these."""
+        self.broker.now = self.hub.now = self.clock
+        for op in ops:
+            self._guard("the job store", op.finish)
         self.wake()
 
     def _sync(self) -> None:

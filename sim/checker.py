@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sim.world import World
 
 LONG = 1e9  # seconds
+JOB_STORE = "the job store"  # the peer of the attempts of durable jobs
 
 
 @dataclass
@@ -117,6 +118,7 @@ def _journal(world: "World", found: list[Breach]) -> None:
             "released",
             "forwarded",
             "ended",
+            "joined",
         ) or not run.startswith("b"):
             continue
         key = (run, row[4])
@@ -124,8 +126,8 @@ def _journal(world: "World", found: list[Breach]) -> None:
         if what == "accepted":
             if life is not None:
                 found.append(Breach("journal", f"{run}: request {row[4]} was accepted twice", tag))
-            lives[key] = life = Life(tag)
             client = str(row[6])
+            lives[key] = life = Life(tag, client == JOB_STORE)
             clients[key] = client
             # What another broker asks again may still run here: it ended there first, by a clock that is ahead or closer to the client.
             if tag and not tag.startswith("garbage") and not client.startswith("b"):
@@ -173,8 +175,10 @@ def _run_number(name: str) -> int:
 class Life:
     """One request in one run of a broker."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, attempt: bool = False) -> None:
         self.tag = tag
+        self.attempt = attempt  # of a durable job: it is dispatched once, and the job counts the attempts
+        self.joined = False  # it waits for the outcome of a durable job
         self.worker: object = 0  # who holds it
         self.attempts = 0
         self.spent = 0  # before it was passed on, or without having been started
@@ -190,6 +194,10 @@ class Life:
                 return f"was given to worker {row[6]} while {self.worker} had it"
             self.worker = row[6]
             self.attempts += 1
+            if self.joined or (self.attempt and self.attempts - self.spent > 1):
+                return f"was given away, and {'waits for a job' if self.joined else 'is one attempt of a job'}"
+            if self.attempt:
+                return ""
             if row[7] != self.attempts:
                 return f"was given away for the {self.attempts}. time and says {row[7]}"
             if self.attempts - self.spent > most:
@@ -212,10 +220,14 @@ class Life:
                 return f"was passed on by {row[5]}, and {self.worker or 'nobody'} had it"
             self.worker = 0
             self.spent = self.attempts
+        elif what == "joined":
+            self.joined = True
         elif what == "ended":
             self.outcome = str(row[5])
             if self.outcome not in OUTCOMES:
                 return f"ended as {self.outcome!r}"
+            if self.joined or self.attempt:
+                return ""  # the audit and the rules for replies judge these
             if self.outcome == "ok" and (not self.worker or row[6] != self.worker):
                 return f"was answered by {row[6]} while {self.worker or 'nobody'} had it"
             if (

@@ -51,6 +51,7 @@ class Options:
     broker_freeze: float = 0.0
     broker_stop: float = 0.0  # leaves in order, as on SIGTERM
     clock_jump: float = 0.0  # of a broker's clock, forward, as after a machine was suspended; its wall clock either way
+    durable: float = 0.0  # seconds that a commit of the job store takes: the first service is durable
     disk_full: float = (
         0.0  # a broker's journal cannot be written for a while; what a crash finds unwritten is lost anyway
     )
@@ -203,6 +204,8 @@ def draw(seed: int) -> Options:
         options.credit = rng.choice((1, 2, 4, 16))
         options.prefetch = rng.choice((0, 1, 4))
         options.cancelling = rng.choice((0.0, 0.1, 0.5))
+    if rng.random() < 0.15 and not options.bridged:
+        options.durable = rng.choice((0.001, 0.02, 0.3))
     return options
 
 

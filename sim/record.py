@@ -139,6 +139,10 @@ class SimRecorder(JournalRecorder):
         self.tags.pop(request.number, None)
         self.node.watcher.ended(request)
 
+    def joined(self, request: Request, job: str) -> None:
+        super().joined(request, job)
+        self._row("joined", self._tag(request), request.number, job)
+
     def opened(self, session: Session) -> None:
         super().opened(session)
         self._row("opened", "", session.number, session.protocol, _peer(session))

@@ -238,7 +238,7 @@ class Watcher:
                     f"{service.queue_length} requests wait for {service.name!r}, the limit is {policy.max_queue}",
                 )
         for session in broker.sessions:
-            if len(session.requests) > policy.max_outstanding:
+            if len(session.requests) > policy.max_outstanding and not session.is_internal:
                 self.breach("bound", f"client {session.number} has {len(session.requests)} open requests")
         if service_table.count(broker) > policy.max_services:
             self.breach("bound", f"{len(broker.services)} services")
@@ -397,7 +397,8 @@ class Watcher:
             "tokens": sum(len(worker.held) for worker in broker.workers),
         }
         if connections:
-            left["connections"] = len(broker.sessions)
+            left["connections"] = sum(not session.is_internal for session in broker.sessions)
+            left["waiting clients"] = len(broker.durable.parked) if broker.durable is not None else 0
             left["timers"] = len(broker.timers)
             left["schedulers"] = len(broker.schedulers)
             left["catalog entries"] = len(broker.catalog.active_entries())

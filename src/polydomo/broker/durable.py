@@ -320,7 +320,8 @@ class Durable:
     def _join(self, request: Request, wait: Wait, id: str) -> None:
         """Answers the request with the outcome of this job, now or later."""
         wait.job = id
-        self.broker.recorder.joined(request, id)
+        if request.state == PARKED:
+            self.broker.recorder.joined(request, id)
 
         def ended(job: Job | None, error: StoreError | None) -> None:
             if job is None:

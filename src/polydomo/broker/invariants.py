@@ -270,6 +270,6 @@ def _stalled(broker: "Broker") -> None:
             assert session in broker.backpressure.paused, (
                 f"connection {session.number} is paused and nothing will wake it"
             )
-        elif not session.worker_count:
+        elif not session.worker_count and not session.is_internal:
             room = broker.policy.max_outstanding - len(session.requests)
             assert room > 0, f"connection {session.number} has {len(session.requests)} open requests and is still read"

@@ -10,6 +10,7 @@ named in a line, and a batch run takes it in.
 """
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,7 +21,8 @@ from polydomo.pipeline.commit import Store
 from polydomo.pipeline.executors import Executor, InProcess
 from polydomo.pipeline.segments import DirectoryLister, FoundSegments, ProcessedRanges, begin_of, unit_of
 
-INTERVAL = 5.0  # seconds between two looks at the journal
+INTERVAL = 5.0  # seconds from one look at the journal to the next
+LEAST_PAUSE = 0.1  # of the interval, between a batch that took longer and the next look
 LATE = 2 * 86400.0  # seconds
 
 
@@ -45,6 +47,7 @@ class Streaming:
         seen: frozenset[str] | None = None  # segments at the last look
         number = 0
         while not ended.is_set():
+            began = time.monotonic()
             found = segments.find(self.journals, lister=self.lister)
             now = frozenset(segment.id for segment in found.segments)
             if now != seen:
@@ -56,8 +59,8 @@ class Streaming:
                     return
             elif once:
                 return
-            if not once:
-                ended.wait(interval)
+            if not once:  # from look to look: a slow batch does not make the next one later still
+                ended.wait(max(interval * LEAST_PAUSE, began + interval - time.monotonic()))
 
     def _report(self, number: int, summary: Summary) -> None:
         for problem in summary.problems:
