@@ -73,7 +73,8 @@ class Watcher:
         service = request.service
         tag = self.node.recorder.tags.get(request.number, "")
         waited = self._came.pop(request, None)
-        if tag in self.cancelled and not request.session.is_bridge:
+        # a durable job goes on without its client
+        if tag in self.cancelled and not request.session.is_bridge and not request.session.is_internal:
             self.breach("cancelled", f"request {request.number} was dispatched after its client had cancelled it", tag)
         if worker.session.protocol == "bridge":
             if request.attempts == 1 and not request.history.forwards:

@@ -27,6 +27,7 @@ CALLS_END = (
 SETTLE = 6.0  # ... and after which, and some beats, every worker is registered again
 PROBE = 20.0  # a call to a healthy world is answered within this
 LEAVE = 20.0  # nothing is left of a world whose peers have gone after this
+LEAVE_JOBS = 150.0  # the same with durable jobs: attempts go on, and each may be lost with its worker or wait for one
 MOST_EVENTS = 400_000  # a world that has not come to rest by then never will
 
 
@@ -171,6 +172,8 @@ class World:
             elif isinstance(keeper, Subscriber) and keeper.last <= before[keeper.publisher]:
                 self.breach("liveness", f"{keeper.name} has heard nothing new in a healthy world")
         for call in self.probes:
+            if self.options.durable and call.service == self.services[0]:
+                continue  # jobs that their clients have given up come first
             if call.outcome != "reply":
                 text = f"{call.tag} to {call.service!r} in a healthy world ended as {call.outcome or 'nothing'}"
                 self.breach("liveness", text, call.tag)
@@ -183,7 +186,11 @@ class World:
 
     def _is_empty(self) -> bool:
         return all(
-            not node.broker.sessions and not len(node.broker.timers) and not node.connections for node in self.nodes
+            all(session.is_internal for session in node.broker.sessions)
+            and not node.broker.open_requests
+            and not len(node.broker.timers)
+            and not node.connections
+            for node in self.nodes
         )
 
     def _rest(self) -> None:
@@ -191,7 +198,7 @@ class World:
             node.close_bridges()
         for peer in self.peers:
             peer.leave()
-        if not self._until(self.scheduler.now + LEAVE, self._is_empty):
+        if not self._until(self.scheduler.now + (LEAVE_JOBS if self.options.durable else LEAVE), self._is_empty):
             return
         for node in self.nodes:
             node.watcher.emptied(connections=True)
