@@ -26,28 +26,23 @@ from random import Random
 from polydomo.broker.broker import Broker, Entropy
 from polydomo.broker.durable import Durable
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs.jobs import JobPolicy
-from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Finish, Fire, Op, Store, StoreError
+from polydomo.broker.jobs.events import JobEvent
+from polydomo.broker.jobs.policy import JobPolicy, Listener
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.detached import DetachedLink
 from polydomo.protocols.job_messages import make_id, read_answer, write_message
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
-from polydomo.stores.memory import MemoryBackend, Tables
+from polydomo.stores.memory import Tables
 from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import Body, frame, join, split
 from polydomo.wire.link import Handler, Hub
+from sim.durable_store import Breach, Database, DiskStore
 
 START = 1_700_000_000.0  # the wall clock when a world begins
-LEASE = 6.0
-RENEW = 1.5
 SERVICES = ("work", "kept.work")  # the second is durable for plain requests
 CALM = 180.0  # seconds without faults at the end
-
-
-class Breach(Exception):
-    """A rule was broken."""
 
 
 @dataclass
@@ -96,156 +91,6 @@ class Dice(Entropy):
         return self.random.randbytes(size)
 
 
-class Database(MemoryBackend):
-    """What all brokers of a world share. It watches that an outcome, once recorded, does not change."""
-
-    def __init__(self, tables: Tables, shared: bool) -> None:
-        super().__init__(tables, shared)
-        self.outcomes: dict[str, tuple[str, bytes]] = {}
-        self.fired: Counter[tuple[str, float]] = Counter()
-        self.known: set[str] = set()  # jobs of schedules
-        self.away_until = 0.0
-        self.full_until = 0.0
-        self.slow_until = 0.0
-
-    def apply(self, ops: list[Op], epoch: int) -> None:
-        super().apply(ops, epoch)
-        for op in ops:
-            if (
-                isinstance(op, Fire)
-                and op.job is not None
-                and op.job.id in self.tables.jobs
-                and op.job.id not in self.known
-            ):
-                self.known.add(op.job.id)
-                self.fired[op.job.schedule, op.job.fired] += 1
-            elif isinstance(op, Finish) and op.job.id in self.tables.jobs:
-                job = self.tables.jobs[op.job.id]
-                told = (job.state, job.result)
-                if self.outcomes.setdefault(job.id, told) != told:
-                    raise Breach(f"the outcome of job {job.id} changed from {self.outcomes[job.id]} to {told}")
-
-
-class DiskStore(Store):
-    """The store of one broker: a group at a time, as ``stores.thread`` writes them."""
-
-    def __init__(self, host: "Host") -> None:
-        self.host = host
-        self.pending: list[Op] = []
-        self.busy = False
-        self.trouble: StoreError | None = None
-        self.leads = False
-        self.epoch = 0
-        self.leader = ""
-        self.lease_until = 0.0
-        self.suspended = False
-
-    def put(self, op: Op) -> None:
-        self.pending.append(op)
-        self.kick()
-
-    def refusal(self) -> StoreError | None:
-        return self.trouble
-
-    def kick(self) -> None:
-        """Starts the next commit, if none is under way."""
-        world = self.host.world
-        if self.busy or not self.pending:
-            return
-        self.busy = True
-        ops, self.pending = self.pending, []
-        world.later(world.latency(), self.host.guarded(lambda: self.commit(ops)))
-
-    def commit(self, ops: list[Op]) -> None:
-        world, base = self.host.world, self.host.world.database
-        self.busy = False
-        writes = [op for op in ops if op.writes]
-        stale = [op for op in writes if op.epoch != self.epoch or not self.leads]
-        writes = [op for op in writes if op.epoch == self.epoch and self.leads]
-        if world.now < base.away_until:
-            self.trouble = StoreError(UNAVAILABLE, "the database is away")
-            self.pending = [*writes, *self.pending]
-            self.answer([op for op in ops if not op.writes], self.trouble)
-            self.answer(stale, StoreError(NOT_LEADER, "stale"))
-            world.later(0.5, self.host.guarded(self.kick))
-            return
-        self.answer(stale, StoreError(NOT_LEADER, "stale"))
-        if world.now < base.full_until:
-            self.trouble = StoreError(FULL, "the disk is full")
-            self.answer([op for op in writes if not op.retained and not op.in_doubt], self.trouble)
-            self.pending = [op for op in writes if op.retained or op.in_doubt] + self.pending
-            writes = []
-            world.later(0.5, self.host.guarded(self.kick))
-        else:
-            self.trouble = None
-        try:
-            if writes:
-                base.apply(writes, self.epoch)
-        except StoreError as error:
-            self.answer(writes, error)
-            self.step_down(error.text)
-            writes = []
-        if writes and world.dice.random() < world.plan.lost_answers and world.faulty:
-            world.faults["answers lost"] += 1
-            self.pending = [*writes, *self.pending]  # applied, and nobody heard: it is applied again
-            for op in writes:
-                op.in_doubt = True
-            writes = []
-            world.later(0.5, self.host.guarded(self.kick))
-        for op in ops:
-            if not op.writes:
-                base.read(op)
-        self.answer([op for op in ops if not op.writes], None)
-        self.answer(writes, None)
-        self.kick()
-
-    def answer(self, ops: list[Op], error: StoreError | None) -> None:
-        for op in ops:
-            op.error = error
-
-        def finish() -> None:
-            for op in ops:
-                op.finish()
-
-        self.host.turn(finish)
-
-    # --- the lease
-
-    def tick(self) -> None:
-        """Every ``RENEW`` seconds."""
-        world, base = self.host.world, self.host.world.database
-        world.later(RENEW, self.host.guarded(self.tick))
-        if world.now < base.away_until:
-            if self.leads and not self.suspended and world.now >= self.lease_until and base.shared:
-                self.suspended = True
-                self.host.turn(lambda: self.host.durable.suspend(True))
-            return
-        if self.leads and base.shared:
-            if not base.renew(self.epoch, LEASE):
-                self.step_down("the lease is another's")
-                return
-            self.lease_until = world.now + LEASE
-            if self.suspended:
-                self.suspended = False
-                self.host.turn(lambda: self.host.durable.suspend(False))
-        elif not self.leads:
-            lease = base.acquire(self.host.name, self.host.name, LEASE)
-            if lease.mine:
-                self.leads, self.epoch, self.lease_until = True, lease.epoch, world.now + LEASE
-                loaded = base.load(world.wall() - 600.0)
-                self.host.turn(lambda: self.host.durable.lead(lease.epoch, loaded))
-            elif lease.address != self.leader:
-                self.leader = lease.address
-                self.host.turn(lambda: self.host.durable.follow(lease.address, "another leads"))
-
-    def step_down(self, why: str) -> None:
-        self.leads = self.suspended = False
-        self.leader = ""
-        lost, self.pending = self.pending, []
-        self.answer(lost, StoreError(NOT_LEADER, why))
-        self.host.turn(lambda: self.host.durable.follow("", why))
-
-
 class Peer(Session):
     """A connection of a simulated client or worker."""
 
@@ -263,6 +108,21 @@ class Peer(Session):
 
     def deliver(self, worker: Worker, request: Request) -> None:
         raise NotImplementedError
+
+
+class Journal(Listener):
+    """What the journals of all brokers have in common: nothing that must happen once is recorded twice (rules ``job-one-outcome`` and
+    ``schedule-fires-once``)."""
+
+    def __init__(self, once: set[tuple[bool, str]]) -> None:
+        self.once = once
+
+    def job_event(self, event: JobEvent) -> None:
+        if event.once:
+            seen = (event.what in states.ENDED, event.once)
+            if seen in self.once:
+                raise Breach(f"{event.what} of {event.once} was recorded twice")
+            self.once.add(seen)
 
 
 class Hands(Peer):
@@ -311,7 +171,7 @@ class Host:
         policy.backoff = Backoff(attempts=4, first=0.5, most=5.0)
         policy.keep = policy.keep_dead = 1e6
         policy.repeat = 600.0
-        self.durable = Durable(self.broker, self.store, policy, [b"kept.*"], zone)
+        self.durable = Durable(self.broker, self.store, policy, [b"kept.*"], zone, Journal(world.once))
         self.broker.use_jobs(self.durable)
         self.timer_at = 0.0
         self.hands: list[Hands] = []
@@ -406,6 +266,7 @@ class World:
     keys: dict[str, str] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)  # job -> the outcome a client was told
     replies: int = 0
+    once: set[tuple[bool, str]] = field(default_factory=set)  # what was recorded that must happen once
     faulty: bool = True
 
     def __post_init__(self) -> None:

@@ -4,8 +4,8 @@ from datetime import UTC
 from typing import TYPE_CHECKING
 
 from polydomo.broker.durable import Durable
-from polydomo.broker.jobs.jobs import JobPolicy
 from polydomo.broker.jobs.ops import Op, Store
+from polydomo.broker.jobs.policy import JobPolicy
 from polydomo.protocols.backoff import Backoff
 from polydomo.stores.memory import MemoryBackend
 

@@ -1,13 +1,13 @@
 """What a client may send to the services of durable jobs, schedules and Titanic."""
 
-from polydomo.broker import job_services
+from polydomo.broker import job_services, titanic
 from polydomo.protocols.job_messages import make_id, write_message
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire import frames
 from tests.fuzz.targets import Room, target
 from tests.jobs.kept import keep_jobs
 
-NAMES = sorted(job_services.NAMES | job_services.TITANIC)
+NAMES = sorted(job_services.NAMES | titanic.NAMES)
 
 
 class Asking(Room):
@@ -69,7 +69,7 @@ def honest() -> "dict[str, list[bytes]]":
     }
     made = []
     for i, name in enumerate(NAMES):
-        if name in job_services.TITANIC:
+        if name in titanic.NAMES:
             made.append(bytes((i,)) + id.encode())
         else:
             usual: dict[str, object] = {"name": "n"} if b"schedul" in name else {"job": id, "wait_us": 1}

@@ -4,7 +4,7 @@ from datetime import UTC
 
 from polydomo.broker.broker import Broker
 from polydomo.broker.durable import Durable
-from polydomo.broker.jobs.jobs import JobPolicy
+from polydomo.broker.jobs.policy import JobPolicy
 from polydomo.protocols.backoff import Backoff
 from polydomo.stores.memory import MemoryBackend
 from tests.jobs.machine import HeldStore

@@ -3,8 +3,9 @@
 from datetime import UTC, tzinfo
 
 from polydomo.broker.jobs.job import Job
-from polydomo.broker.jobs.jobs import JobPolicy, Jobs, Runner
+from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import NOT_LEADER, Loaded, Op, Store, StoreError
+from polydomo.broker.jobs.policy import JobPolicy, Runner
 from polydomo.broker.jobs.schedules import ScheduleContext, Schedules
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.request import FAILED, OK

@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING
 
 from polydomo import limits
-from polydomo.broker import builtin_services, control, deadlines, job_services, outcomes, queues, service_table
+from polydomo.broker import builtin_services, control, deadlines, job_services, outcomes, queues, service_table, titanic
 from polydomo.broker.access import ADMIN, INSPECT
 from polydomo.broker.workers import SHUTTING_DOWN
 from polydomo.limits import SMALL_BODY
@@ -70,7 +70,7 @@ def resolve(
             return None
     durable = broker.durable
     if durable is not None and not session.is_internal:
-        if name in job_services.TITANIC and target is None:
+        if name in titanic.NAMES and target is None:
             return _answer(broker, request)
         drained = target is not None and target.drained
         if (
@@ -111,7 +111,7 @@ def _answer(broker: "Broker", request: Request) -> Request:
     """Answers a request for a reserved name. Most are answered at once and are never open. Long lists are sent some turns later, and
     requests that need the job store wait for it."""
     name = request.service.name
-    if name in job_services.NAMES or name in job_services.TITANIC:
+    if name in job_services.NAMES or name in titanic.NAMES:
         if broker.durable is not None:
             broker.durable.serve(request, name)
             return request

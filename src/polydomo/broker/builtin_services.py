@@ -31,7 +31,7 @@ Durable jobs (``broker/job_services.py``): ``polydomo.submit``, ``polydomo.job``
 import json
 from typing import TYPE_CHECKING
 
-from polydomo.broker import control, figures, job_services, states
+from polydomo.broker import control, figures, job_services, states, titanic
 from polydomo.limits import MAX_LISTED, MAX_LOG_QUERY, TOPIC_PREVIEW
 from polydomo.protocols.job_messages import answer_body, error_header
 from polydomo.protocols.json_form import iso_time, microseconds
@@ -74,7 +74,7 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     if name == b"mmi.service":
         # RFC 18: "the broker may integrate services directly rather than using MDP/Worker"
         asked = flat(body)
-        own = asked in NAMES or (asked in job_services.TITANIC and broker.durable is not None)
+        own = asked in NAMES or (asked in titanic.NAMES and broker.durable is not None)
         return frame(b"200" if own or broker.has_worker(asked) else b"404", False)
     if name == b"polydomo.window":
         return frame(str(window(broker, session, flat(body))).encode(), False)

@@ -18,8 +18,9 @@ from polydomo.broker import admission, job_services, outcomes, sessions
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
-from polydomo.broker.jobs.jobs import EXPIRED, JobPolicy, Jobs, Listener
+from polydomo.broker.jobs.jobs import EXPIRED, Jobs
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
+from polydomo.broker.jobs.policy import JobPolicy, Listener
 from polydomo.broker.jobs.schedules import Schedules
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError

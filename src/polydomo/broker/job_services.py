@@ -15,11 +15,12 @@
 ``polydomo.unschedule``  removes the schedule ``name``
 ``polydomo.fire``        submits a job of the schedule ``name`` now
 
-``titanic.request``, ``titanic.reply`` and ``titanic.close`` are those of ZeroMQ RFC 9.
+Those of ZeroMQ RFC 9 are in ``titanic``.
 """
 
 from typing import TYPE_CHECKING
 
+from polydomo.broker import titanic
 from polydomo.broker.access_rules import CALL
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job, Row
@@ -40,7 +41,7 @@ from polydomo.protocols.job_messages import (
 )
 from polydomo.protocols.json_form import iso_time
 from polydomo.protocols.request import DENIED, Request
-from polydomo.wire.frames import Body, bounds, frame, join, split
+from polydomo.wire.frames import Body, split
 
 if TYPE_CHECKING:
     from polydomo.broker.durable import Durable, Wait
@@ -52,8 +53,7 @@ NAMES = frozenset(
 FOR_CLIENTS = frozenset(
     (b"polydomo.submit", b"polydomo.job", b"polydomo.result", b"polydomo.cancel")
 )  # the right is CALL
-TITANIC = frozenset((b"titanic.request", b"titanic.reply", b"titanic.close"))
-ONLY_FIRST = NAMES | TITANIC | {b"polydomo.catalog", b"polydomo.memo"}
+ONLY_FIRST = NAMES | titanic.NAMES | {b"polydomo.catalog", b"polydomo.memo"}
 # What only process 0 of a broker answers; it offers these as services to the other processes (``siblings``).
 
 NOT_FOUND = "not-found"
@@ -63,8 +63,8 @@ WITHOUT_STORE = "this broker has no job store; start it with the setting `store`
 
 def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None:
     """Answers now or later. Raises SettingError."""
-    if name in TITANIC:
-        _titanic(durable, request, name, body)
+    if name in titanic.NAMES:
+        titanic.serve(durable, request, name, body)
         return
     header, content = read_message(body)
     if name == b"polydomo.submit":
@@ -445,74 +445,3 @@ def _fire(durable: "Durable", request: Request, name: str) -> None:
             answer(durable, request, {"job": found.id, "name": name})
 
     durable.jobs.submit(job, stored)
-
-
-# --- Titanic ------------------------------------------------------------------------------------------------------------------
-
-
-def _titanic(durable: "Durable", request: Request, name: bytes, body: Body) -> None:
-    """RFC 9. A reply begins with a status: 200 OK, 300 Pending, 400 Unknown, 500 if the job failed or the store is not available."""
-    frames = split(body) if body else []
-    if name == b"titanic.request":
-        _titanic_request(durable, request, frames, body)
-        return
-    id = frames[0].decode(errors="replace").strip().upper() if frames else ""
-    if not is_id(id):
-        durable.answer(request, frame(b"400", False))
-    elif name == b"titanic.reply":
-        _titanic_reply(durable, request, id)
-    else:
-        _titanic_close(durable, request, id)
-
-
-def _titanic_request(durable: "Durable", request: Request, frames: "list[bytes]", body: Body) -> None:
-    service = frames[0] if frames else b""
-    if not durable.broker.access.may(request.session, CALL, service):
-        durable.answer(request, frame(b"400", False))
-        return
-    if not 0 < len(service) <= MAX_SERVICE_NAME or durable.broker.is_reserved(service):
-        durable.answer(request, frame(b"400", False))
-        return
-    end = bounds(body, 0)[1]
-    job = Job(durable.new_id(), service, bytes(body[end:]), durable.now())
-    job.origin = states.TITANIC
-    job.principal = request.session.principal
-
-    def stored(found: Job | None, error: StoreError | None) -> None:
-        durable.answer(request, frame(b"500", False) if found is None else join([b"200", found.id.encode()]))
-
-    durable.jobs.submit(job, stored)
-
-
-def _titanic_reply(durable: "Durable", request: Request, id: str) -> None:
-    def found(job: Job | None, error: StoreError | None) -> None:
-        if error is not None:
-            durable.answer(request, frame(b"500", False))
-        elif job is None:
-            durable.answer(request, frame(b"400", False))
-        elif job.id in durable.jobs.open:
-            durable.answer(request, frame(b"300", False))
-        elif job.state == states.DONE:
-            durable.answer(request, frame(b"200", bool(job.result)) + job.result)
-        else:
-            durable.answer(request, join([b"500", f"{job.outcome}: {job.reason}".encode()]))
-
-    durable.jobs.find(id, found)
-
-
-def _titanic_close(durable: "Durable", request: Request, id: str) -> None:
-    """Removes the result, or cancels an open job. Answers "400" if there is nothing to close, so that repeating it does no harm."""
-
-    def removed(done: bool, error: StoreError | None) -> None:
-        durable.answer(request, frame(b"500" if error is not None else b"200" if done else b"400", False))
-
-    def ended(job: Job | None, error: StoreError | None) -> None:
-        if job is None:
-            durable.answer(request, frame(b"500" if error is not None else b"400", False))
-        else:
-            durable.jobs.remove(id, removed)
-
-    if id in durable.jobs.open:
-        durable.jobs.cancel(id, "closed by its client", ended)
-    else:
-        durable.jobs.remove(id, removed)

@@ -25,7 +25,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from polydomo.broker import builtin_services, dispatch, job_services, merging, queues
+from polydomo.broker import builtin_services, dispatch, job_services, merging, queues, titanic
 from polydomo.limits import (
     MAX_SIBLING_QUESTIONS,
     PROCESS_NUMBERS,
@@ -93,7 +93,7 @@ class Siblings:
         session.send_to_sibling(b"PROCESS", [b"%d" % self.index])
         if self.index == 0:
             for name in sorted(job_services.ONLY_FIRST):
-                if self._broker.durable is not None or name not in job_services.TITANIC:
+                if self._broker.durable is not None or name not in titanic.NAMES:
                     session.offer_service(name, (self._broker.identity(),))
 
     def lost(self, worker: Worker) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from polydomo.broker.durable import Durable
-from polydomo.broker.jobs.jobs import JobPolicy
 from polydomo.broker.jobs.ops import Loaded
+from polydomo.broker.jobs.policy import JobPolicy
 from polydomo.errors import SettingError
 from polydomo.limits import STORE_OPENING
 from polydomo.protocols.backoff import Backoff

@@ -11,7 +11,6 @@ broker is the leader. Times are seconds since the epoch.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from polydomo.broker.jobs import events
 from polydomo.broker.jobs import job as states
@@ -35,8 +34,9 @@ from polydomo.broker.jobs.ops import (
     Store,
     StoreError,
 )
-from polydomo.limits import JOB_PURGE, JOB_REFUSED_WAIT, MAX_JOB_BYTES, MAX_JOBS
-from polydomo.native import mypyc_attr
+from polydomo.broker.jobs.policy import Counters, JobPolicy, Listener, Runner
+from polydomo.broker.jobs.unclaimed import Unclaimed
+from polydomo.limits import JOB_PURGE, JOB_REFUSED_WAIT
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.json_form import iso_time, microseconds
 from polydomo.protocols.request import (
@@ -52,68 +52,6 @@ from polydomo.protocols.request import (
 EXPIRED = "expired"  # the outcome of a job whose time to live expired
 
 Answer = Callable[[Job | None, StoreError | None], None]
-
-
-class JobPolicy:
-    """The settings of durable jobs."""
-
-    def __init__(self) -> None:
-        self.backoff = Backoff()  # default number of attempts
-        self.backoffs: dict[bytes, Backoff] = {}  # attempts by service
-        self.keep = 0.0  # how long a result is kept, in seconds
-        self.keep_dead = 0.0
-        self.repeat = 0.0  # how long a repeated ordinary request finds the first one's result, in seconds
-        self.max_jobs = MAX_JOBS
-        self.max_bytes = MAX_JOB_BYTES
-
-
-class Runner(Protocol):
-    """The interface to the broker."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        raise NotImplementedError
-
-    def chance(self) -> float:
-        """A random number from 0 to 1."""
-        raise NotImplementedError
-
-    def capacity(self, service: bytes) -> int:
-        """How many jobs of the service the broker can have at a time; 0: no worker offers it."""
-        raise NotImplementedError
-
-    def start(self, job: Job) -> None:
-        """Starts the next attempt. ``Jobs.attempt_ended`` is called afterwards, perhaps at once."""
-        raise NotImplementedError
-
-    def stop(self, job: Job) -> None:
-        """Cancels a started attempt; ``attempt_ended`` is not called for it."""
-        raise NotImplementedError
-
-
-class Counters:
-    """Counters since startup."""
-
-    def __init__(self) -> None:
-        self.accepted = 0
-        self.repeated = 0  # submissions of a job that already existed
-        self.refused = 0
-        self.done = 0
-        self.dead = 0
-        self.cancelled = 0
-        self.retried = 0
-        self.backoff = 0.0  # seconds between attempts
-        self.started = 0  # attempts that were handed to the broker
-        self.reopened = 0
-        self.skipped = 0  # runs of schedules that were missed and left out
-        self.fired = 0  # runs of schedules
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Listener:
-    """Gets every event about jobs, for the journal. The base class ignores them."""
-
-    def job_event(self, event: JobEvent) -> None: ...
 
 
 class Jobs:
@@ -135,9 +73,7 @@ class Jobs:
         self.paused: set[bytes] = set()
         self._inserting: dict[str, Insert] = {}
         self._waiting: dict[str, list[Answer]] = {}  # job -> callbacks that wait for its outcome
-        self._unclaimed: dict[
-            bytes, dict[str, float]
-        ] = {}  # digest -> ordinary requests whose client has disconnected, with their end times
+        self._unclaimed = Unclaimed()
         self._purge_at = 0.0
 
     # --- leadership -----------------------------------------------------------------------------------------------------------
@@ -152,10 +88,10 @@ class Jobs:
         now = self.runner.now()
         self._purge_at = now + JOB_PURGE
         for ended in loaded.uncollected:
-            self._orphan(ended.digest, ended.id, ended.ended)
+            self._unclaimed.add(ended.digest, ended.id, ended.ended)
         for job in loaded.jobs:
             if job.digest:
-                self._orphan(job.digest, job.id, 0.0)
+                self._unclaimed.add(job.digest, job.id, 0.0)
             self._adopt(job, now)
         self.listener.job_event(JobEvent(events.LEADS, f"epoch {epoch}: {len(loaded.jobs)} open jobs"))
         self.pump_all()
@@ -440,7 +376,7 @@ class Jobs:
             if answers:
                 self.put(Collected(job.id))
             else:
-                self._orphan(job.digest, job.id, job.ended)
+                self._unclaimed.add(job.digest, job.id, job.ended)
         for answer in answers:
             answer(job, None)
 
@@ -480,47 +416,22 @@ class Jobs:
             del self._waiting[id]
             job = self.open.get(id)
             if job is not None and job.digest:
-                self._orphan(job.digest, id, 0.0)
+                self._unclaimed.add(job.digest, id, 0.0)
 
     def abandon(self, id: str) -> None:
         """The client of an ordinary request disconnected before its job was stored."""
         job = self.open.get(id)
         if job is not None and job.digest and id not in self._waiting:
-            self._orphan(job.digest, id, 0.0)
+            self._unclaimed.add(job.digest, id, 0.0)
 
     # --- repeated ordinary requests ---------------------------------------------------------------------------------------------
 
-    def _orphan(self, digest: bytes, id: str, ended: float) -> None:
-        """``ended`` is 0 while the job is open."""
-        self._unclaimed.setdefault(digest, {})[id] = ended
-
     def claim(self, digest: bytes) -> str:
         """The job of an equal request whose client disconnected before it got the result; "" if there is none. Each can be claimed once."""
-        waiting = self._unclaimed.get(digest)
-        if waiting is None:
-            return ""
-        oldest = self.runner.now() - self.policy.repeat
-        found = ""
-        for id, ended in list(waiting.items()):
-            del waiting[id]
-            if not ended or ended > oldest:
-                found = id
-                break
-        if not waiting:
-            del self._unclaimed[digest]
+        found = self._unclaimed.claim(digest, self.runner.now() - self.policy.repeat)
         if found:
             self.counters.repeated += 1
         return found
-
-    def _forget_unclaimed(self) -> None:
-        """Removes jobs whose clients have not repeated their request in time."""
-        oldest = self.runner.now() - self.policy.repeat
-        for digest, waiting in list(self._unclaimed.items()):
-            for id, ended in list(waiting.items()):
-                if ended and ended <= oldest:
-                    del waiting[id]
-            if not waiting:
-                del self._unclaimed[digest]
 
     def collected(self, id: str) -> None:
         """Called when the stored result of an ordinary request was sent to the client that repeated it."""
@@ -610,7 +521,7 @@ class Jobs:
             self._pump(service)
         if now >= self._purge_at:
             self._purge_at = now + JOB_PURGE
-            self._forget_unclaimed()
+            self._unclaimed.expire(now - self.policy.repeat)
             op = Purge(now)
             op.then = lambda _: self._purged(op)
             self.put(op)

@@ -1,0 +1,85 @@
+"""Titanic (ZeroMQ RFC 9): ``titanic.request``, ``titanic.reply`` and ``titanic.close``, served from the job store."""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker.access_rules import CALL
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.job import Job
+from polydomo.broker.jobs.ops import StoreError
+from polydomo.limits import MAX_SERVICE_NAME
+from polydomo.protocols.job_messages import is_id
+from polydomo.protocols.request import Request
+from polydomo.wire.frames import Body, bounds, frame, join, split
+
+if TYPE_CHECKING:
+    from polydomo.broker.durable import Durable
+
+NAMES = frozenset((b"titanic.request", b"titanic.reply", b"titanic.close"))
+
+
+def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None:
+    """RFC 9. A reply begins with a status: 200 OK, 300 Pending, 400 Unknown, 500 if the job failed or the store is not available."""
+    frames = split(body) if body else []
+    if name == b"titanic.request":
+        _request(durable, request, frames, body)
+        return
+    id = frames[0].decode(errors="replace").strip().upper() if frames else ""
+    if not is_id(id):
+        durable.answer(request, frame(b"400", False))
+    elif name == b"titanic.reply":
+        _reply(durable, request, id)
+    else:
+        _close(durable, request, id)
+
+
+def _request(durable: "Durable", request: Request, frames: "list[bytes]", body: Body) -> None:
+    service = frames[0] if frames else b""
+    if not durable.broker.access.may(request.session, CALL, service):
+        durable.answer(request, frame(b"400", False))
+        return
+    if not 0 < len(service) <= MAX_SERVICE_NAME or durable.broker.is_reserved(service):
+        durable.answer(request, frame(b"400", False))
+        return
+    end = bounds(body, 0)[1]
+    job = Job(durable.new_id(), service, bytes(body[end:]), durable.now())
+    job.origin = states.TITANIC
+    job.principal = request.session.principal
+
+    def stored(found: Job | None, error: StoreError | None) -> None:
+        durable.answer(request, frame(b"500", False) if found is None else join([b"200", found.id.encode()]))
+
+    durable.jobs.submit(job, stored)
+
+
+def _reply(durable: "Durable", request: Request, id: str) -> None:
+    def found(job: Job | None, error: StoreError | None) -> None:
+        if error is not None:
+            durable.answer(request, frame(b"500", False))
+        elif job is None:
+            durable.answer(request, frame(b"400", False))
+        elif job.id in durable.jobs.open:
+            durable.answer(request, frame(b"300", False))
+        elif job.state == states.DONE:
+            durable.answer(request, frame(b"200", bool(job.result)) + job.result)
+        else:
+            durable.answer(request, join([b"500", f"{job.outcome}: {job.reason}".encode()]))
+
+    durable.jobs.find(id, found)
+
+
+def _close(durable: "Durable", request: Request, id: str) -> None:
+    """Removes the result, or cancels an open job. Answers "400" if there is nothing to close, so that repeating it does no harm."""
+
+    def removed(done: bool, error: StoreError | None) -> None:
+        durable.answer(request, frame(b"500" if error is not None else b"200" if done else b"400", False))
+
+    def ended(job: Job | None, error: StoreError | None) -> None:
+        if job is None:
+            durable.answer(request, frame(b"500" if error is not None else b"400", False))
+        else:
+            durable.jobs.remove(id, removed)
+
+    if id in durable.jobs.open:
+        durable.jobs.cancel(id, "closed by its client", ended)
+    else:
+        durable.jobs.remove(id, removed)
