@@ -1,5 +1,7 @@
 """Unmodified pyzmq with CURVE: every protocol, client and worker, REQ, DEALER, PUB and SUB; and keys that are not let in."""
 
+import json
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,6 +113,32 @@ def test_the_catalog(place: Place, broker: polydomo.testing.Broker) -> None:
             await catalog.look()
 
     asyncio.run(talk())
+
+
+def test_the_catalog_by_plain_pyzmq(place: Place, broker: polydomo.testing.Broker) -> None:
+    """DBP, frame by frame: a service registers, beats and leaves, a client looks it up, and denials name the reason."""
+
+    def say(socket: "zmq.Socket[bytes]", command: bytes, body: bytes = b"") -> list[bytes]:
+        socket.send_multipart([b"", command, struct.pack("=f", 1e9), body])
+        while True:
+            answer = socket.recv_multipart()
+            if answer[1] != b"<3":  # the broker's own heartbeat
+                return [answer[1], *answer[3:]]
+
+    service = place.socket(zmq.DEALER, broker.url, "pool")
+    client = place.socket(zmq.DEALER, broker.url, "alice")
+    stranger = place.socket(zmq.DEALER, broker.url, "pool")
+    try:
+        assert say(service, b"UwU", b'{"name": "printer", "ip": "127.0.0.1", "port": 1}')[0] == b"OwO"
+        assert say(service, b"<3", b"printer")[0] == b"u.u"
+        command, body = say(client, b"u_U", b"printer")
+        assert command == b"o_O" and json.loads(body)["printer"]["port"] == 1
+        command, body = say(stranger, b"UwU", b'{"name": "scanner", "ip": "127.0.0.1", "port": 1}')
+        assert command == b"(O_O)" and b"pool may not register 'scanner'" in body
+        service.send_multipart([b"", b"</3", struct.pack("=f", 1e9), b"printer"])
+    finally:
+        for socket in (service, client, stranger):
+            socket.close()
 
 
 @pytest.mark.parametrize(
