@@ -248,7 +248,10 @@ def test_a_stopped_subscriber_misses_messages_where_the_setting_says_so() -> Non
     assert [body[:2] for _, body in stopped.heard()] == [b"%02d" % n for n in range(9)]
     hall.publish(b"t", b"again")
     assert stopped.heard() == [(b"t", b"again")]
-    assert hall.notes.lags == ["945 bytes wait for it: it misses messages", "it reads again, and has missed 3 messages"]
+    assert hall.notes.lags == [
+        "945 bytes are queued for it; it misses messages",
+        "it reads again, after missing 3 messages",
+    ]
 
 
 def test_values_wait_for_a_subscriber_that_does_not_read() -> None:

@@ -47,9 +47,9 @@ def test_headers(broker: Broker) -> None:
         (["--header", "x:y"], "--header: only emqp has headers, not mdx"),
         (
             ["--header", "x:y,z", "-p", "emqp"],
-            "--header: x cannot be 'y,z': text without commas and spaces around it can",
+            "--header: invalid value 'y,z' of x; a value has no commas or surrounding spaces",
         ),
-        (["--header", "timeout:3", "-p", "emqp"], "--header: timeout is sent with every call, as its own timeout says"),
+        (["--header", "timeout:3", "-p", "emqp"], "--header: timeout is set automatically with every call; remove it"),
     ],
 )
 def test_headers_that_make_no_sense(words: list[str], says: str) -> None:

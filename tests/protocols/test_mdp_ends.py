@@ -62,7 +62,7 @@ def test_a_late_reply_is_nobodys(end: MdpClientEnd, reply: list[bytes]) -> None:
     end.forget(99)  # somebody else's: nothing happens
     end.forget(1)
     assert end.receive(reply) == []
-    with pytest.raises(ValueError, match="none after one was given up"):
+    with pytest.raises(ValueError, match="none after an abandoned request"):
         end.request(2, b"echo", [b"b"])
 
 

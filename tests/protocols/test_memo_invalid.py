@@ -59,7 +59,7 @@ INVALID = [
     (cbor2.dumps(["memo01", RESULT, b"", True, True]), "RESULT with 5 fields"),
     (cbor2.dumps(["memo01", HEARTBEAT, b"", True]), "HEARTBEAT with 4 fields"),
     (cbor2.dumps(["memo01", HEARTBEAT, bytes(16)]) + b"payload", "HEARTBEAT with a payload"),
-    (cbor2.dumps(["memo01", DISCONNECT, bytes(16)]), "the broker's to say"),
+    (cbor2.dumps(["memo01", DISCONNECT, bytes(16)]), "only the broker may send"),
 ]
 
 

@@ -75,7 +75,7 @@ def test_another_protocol_is_closed_with_one_clear_line(
         gone.recv_multipart()
         peer.disable_monitor()
     lines = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "connection closed"]
-    assert lines[0]["why"] == "protocol violation: mdp1 is not taken at emqp.back"
+    assert lines[0]["why"] == "protocol violation: the listener emqp.back does not accept mdp1"
 
 
 def test_what_is_published_goes_in_here_and_out_there(broker: testing.Broker) -> None:

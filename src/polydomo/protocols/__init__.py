@@ -1,5 +1,5 @@
-"""Multipart messages to broker verbs and back: one module per protocol, both ends of each.
+"""Translates messages into calls of the broker and back: one module per protocol, for both sides of each.
 
-``verbs.py`` is the language in between: what a codec may ask of the broker (``BrokerApi``) and what the broker asks of a codec
-(``Session``). ``ends.py`` is the same for the other side of the wire: clients and workers.
+``broker_api.py`` is the interface of the broker to a session (``BrokerApi``), ``session.py`` the interface of a session to the broker
+(``Session``). ``ends.py`` has the interfaces of the other side of the wire: clients and workers.
 """

@@ -1,7 +1,7 @@
-"""A timer that a session sets again and again, without leaving one behind each time.
+"""A timer that a session can set repeatedly without leaving stale timers behind.
 
-``BrokerApi.set_timer`` cannot be undone. An alarm keeps its due time itself and sets timers in short steps, so that few are pending at any
-time and none long after the session has gone.
+``BrokerApi.set_timer`` cannot be cancelled. An alarm stores its due time and sets timers in short steps, so that few are pending at any
+time and none remains long after the session has closed.
 """
 
 from typing import Final
@@ -9,16 +9,16 @@ from typing import Final
 from polydomo.limits import ALARM_STEP
 from polydomo.protocols.session import Session
 
-HAIR: Final = 1e-6  # timers are never early, but floating-point arithmetic is
+HAIR: Final = 1e-6  # tolerance for rounding; timers never fire early
 
 
 class Alarm:
-    """Give it as the key to ``on_timer``: ``rings`` says whether it is due."""
+    """Use it as the key of ``on_timer``; ``rings`` returns whether it is due."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._due = 0.0  # 0: not set
-        self._next = 0.0  # when the earliest pending timer comes; 0: none is pending
+        self._next = 0.0  # when the earliest pending timer is due; 0: none is pending
 
     def set(self, seconds: float) -> None:
         now = self._session.broker.now
@@ -29,7 +29,7 @@ class Alarm:
         self._due = 0.0
 
     def rings(self) -> bool:
-        """To be called from the session's ``on_timer``: True once for each ``set``, when its time is over."""
+        """Called from the session's ``on_timer``. Returns True once for each ``set``, when it is due."""
         now = self._session.broker.now
         if self._next and now + HAIR >= self._next:
             self._next = 0.0

@@ -1,4 +1,4 @@
-"""How often a job is tried, and how long it waits between two attempts."""
+"""The number of attempts of a job, and the delays between them."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from polydomo.limits import JOB_ATTEMPTS, JOB_BACKOFF_FACTOR, JOB_BACKOFF_FIRST,
 class Backoff:
     """Exponential backoff with jitter.
 
-    The wait before attempt ``n + 1`` is ``first * factor ** (n - 1)`` seconds, at most ``most``. Up to ``jitter`` of it (a fraction) is
-    taken off at random, so that jobs that failed together are not retried together.
+    The delay before attempt ``n + 1`` is ``first * factor ** (n - 1)`` seconds, at most ``most``. It is randomly shortened by up to the
+    fraction ``jitter``, so that jobs that failed together are not retried together.
 
     >>> [Backoff(first=1.0, most=10.0).wait(attempt, 0.0) for attempt in range(1, 6)]
     [1.0, 2.0, 4.0, 8.0, 10.0]
@@ -19,7 +19,7 @@ class Backoff:
     0.75
     """
 
-    attempts: int = JOB_ATTEMPTS  # in all, the first one included
+    attempts: int = JOB_ATTEMPTS  # total number, including the first
     first: float = JOB_BACKOFF_FIRST
     most: float = JOB_BACKOFF_MOST
     factor: float = JOB_BACKOFF_FACTOR
@@ -56,7 +56,7 @@ class Backoff:
 
 
 def backoff_of(value: object) -> Backoff:
-    """Reads what ``Backoff.to_json`` wrote, or a number of retries after the first attempt. Raises SettingError.
+    """Parses the output of ``Backoff.to_json``, or a number of retries after the first attempt. Raises SettingError.
 
     >>> backoff_of(Backoff(attempts=7).to_json()) == Backoff(attempts=7), backoff_of(2).attempts
     (True, 3)

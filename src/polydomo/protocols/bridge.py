@@ -1,17 +1,17 @@
-"""The bridge: two brokers on one connection, each a worker and a client of the other. Both ends are this one session.
+"""The bridge: two brokers on one connection, each a worker and a client of the other. Both sides use this session class.
 
-    HELLO    identity window bytes prefix*                 who I am, how many requests and bytes I take at a time, which topics cross
-    OFFER    service path                                  somebody offers it behind me: the brokers on the way, me first
-    RETRACT  service                                       nobody does any more
-    REQUEST  id service deadline trace parent path body*   milliseconds left, 0: none; path: the brokers it has been at
+    HELLO    identity window bytes prefix*                 the sender's identity, its limits of requests and bytes, topics to forward
+    OFFER    service path                                  the service is offered; path: the brokers on the route, the sender first
+    RETRACT  service                                       the service is no longer offered
+    REQUEST  id service deadline trace parent path body*   deadline: milliseconds left, 0: none; path: the brokers it has passed
     PARTIAL  id body*
-    FINAL    id route body*                                route: the brokers it went on to, and its name at each
+    FINAL    id route body*                                route: the brokers it passed after this one, with its name at each
     FAILURE  id code text route
     CANCEL   id
     PUBLISH  origin number topic body*
     BEAT
 
-Every message begins with the frames ``PDBR01`` and its word. docs/protocols/bridge.md tells the dialog.
+Every message begins with the frames ``PDBR01`` and its command. docs/protocols/bridge.md describes the protocol.
 """
 
 from polydomo.errors import ProtocolViolation
@@ -41,23 +41,23 @@ MAX_NAME = 128  # characters of a trace, or of the name of a request at another 
 
 
 class BridgedRequest:
-    """Where a request has been before it came over the bridge, and where it went from here. ``Request.ref`` of such a request."""
+    """The route of a request before and after this broker. ``Request.ref`` of a request that came over a bridge."""
 
     def __init__(self, key: bytes, path: Path, trace: str, parent: str) -> None:
         self.key = key  # its id on the bridge it came over
-        self.path = path  # the brokers it has been at, the first one first
+        self.path = path  # the brokers it has passed, in order
         self.trace = trace
         self.parent = parent  # its name at the broker that sent it
-        self.route: list[str] = []  # the brokers it went on to, as their answer told
+        self.route: list[str] = []  # the brokers it passed after this one, from their answer
 
 
 def trace_of(identity: bytes, number: int) -> str:
-    """W3C trace context for a request that began here: its number makes the trace's id, and no state needs to be kept of it."""
+    """W3C trace context for a request that began here. The trace id is derived from its number, so no state is needed."""
     return f"00-{identity.decode()}{number:016x}-{number:016x}-01"
 
 
 def bridge_trace_of(request: Request) -> "tuple[str, str]":
-    """The trace of a request that crosses a bridge, and its name at the broker it came from; nothing of one that stays at home."""
+    """The trace of a request that crosses a bridge, and its name at the sending broker; both empty for local requests."""
     if isinstance(request.ref, BridgedRequest):
         return request.ref.trace, request.ref.parent
     worker = request.worker
@@ -74,19 +74,17 @@ class BridgeSession(Session):
 
     def __init__(self, broker: BrokerApi, link: Link, caller: bool = False, sibling: bool = False) -> None:
         super().__init__(broker, link)
-        self.caller = caller  # we made the connection: our HELLO comes first
+        self.caller = caller  # we opened the connection, so we send HELLO first
         if sibling:
             self.is_sibling = True
             self.counted_as = "process"
-        self.peer_identity = b""  # the other broker's identity, once it has said HELLO
+        self.peer_identity = b""  # the other broker's identity, after its HELLO
         self.worker: Worker | None = None
         self.open: dict[bytes, Request] = {}  # the other side's requests, by their ids
-        self.peer_bytes = 0  # bytes of our requests that the other side takes at a time
-        self.away_bytes = (
-            0  # ... and those it has; it counts them as we do, since whatever ends a request is told to both in order
-        )
+        self.peer_bytes = 0  # bytes of our requests that the other side accepts at a time
+        self.away_bytes = 0  # bytes it currently has; both sides count the same, because they see the ends of requests in the same order
         self._away: dict[bytes, int] = {}  # ... by their ids
-        self.prefixes: list[bytes] = []  # topics that cross
+        self.prefixes: list[bytes] = []  # topic prefixes that are forwarded
 
     # --- from the other broker -----------------------------------------------------------------------------------------------
 
@@ -97,12 +95,12 @@ class BridgeSession(Session):
     def on_message(self, data: bytes, start: int, end: int) -> None:
         try:
             if not data.startswith(PREFIX, start):
-                raise ProtocolViolation("not a message of the bridge")
+                raise ProtocolViolation("not a bridge message")
             (word,), at = take(data, start + len(PREFIX), end, 1)
             worker = self.worker
             if worker is None:
                 if self.peer_identity:
-                    return  # the bridge is over, because we leave or it was silent: the other side does not know yet
+                    return  # the bridge has ended (shutdown or silence), but the other side does not know yet
                 if word != b"HELLO":
                     raise ProtocolViolation(f"{word[:MAX_WORD]!r} before HELLO")
                 self._on_hello(take_all(data, at, end))
@@ -135,13 +133,13 @@ class BridgeSession(Session):
             broker.bridge_failed(worker, rest[0], code, rest[2][:MAX_FAILURE_TEXT].decode("utf-8", "replace"))
         elif word == b"CANCEL" and len(rest) == 1:
             request = self.open.get(rest[0])
-            if request is not None:  # else it crossed the answer
+            if request is not None:  # otherwise it crossed the answer
                 del self.open[rest[0]]
-                broker.cancel(request, "the other broker took it back")
+                broker.cancel(request, "cancelled by the other broker")
         elif word == b"OFFER" and len(rest) == 2:
             path = read_path(rest[1])
             if not path or path[0] != self.peer_identity:
-                raise ProtocolViolation("OFFER with a path that does not begin at the broker that sent it")
+                raise ProtocolViolation("OFFER whose path does not begin with the sending broker")
             if len(rest[0]) <= MAX_SERVICE_NAME:
                 broker.bridge_offers(worker, rest[0], path)
         elif word == b"RETRACT" and len(rest) == 1:
@@ -150,7 +148,7 @@ class BridgeSession(Session):
             raise ProtocolViolation(f"{word[:MAX_WORD]!r} with {len(rest)} frames")
 
     def _topics(self) -> "list[bytes]":
-        """Prefixes of topics that cross. Between the processes of one broker, all do."""
+        """Topic prefixes that are forwarded. Between the processes of one broker, all topics are."""
         return [b""] if self.is_sibling else list(self.broker.tuning.bridge_topics)
 
     def _on_hello(self, rest: "list[bytes]") -> None:
@@ -159,7 +157,7 @@ class BridgeSession(Session):
             self.is_sibling = True
             self.counted_as = "process"
         elif not self.caller and (accept == "none" or (accept == "local" and not self.link.local)):
-            self.link.close(CloseCause.REFUSED, f"no bridges are accepted at this listener (bridge.accept is {accept})")
+            self.link.close(CloseCause.REFUSED, f"this listener does not accept bridges (bridge.accept is {accept})")
             return
         if len(rest) < 3 or not is_identity(rest[0]) or not _is_number(rest[1], 9) or not _is_number(rest[2], 18):
             raise ProtocolViolation("a HELLO without identity, window and bytes")
@@ -168,7 +166,7 @@ class BridgeSession(Session):
             raise ProtocolViolation(f"a HELLO with over {MAX_BRIDGE_PREFIXES} topics, or one of over {MAX_TOPIC} bytes")
         self.peer_identity = rest[0]
         self.peer_bytes = int(rest[2])
-        if not self.caller:  # what either side names crosses both ways
+        if not self.caller:  # prefixes of either side are forwarded in both directions
             mine = [prefix for prefix in self._topics() if prefix not in wanted]
             wanted = wanted + mine
             self._hello(wanted)
@@ -187,9 +185,9 @@ class BridgeSession(Session):
         if not key or len(key) > 255 or not _is_number(left, 12) or len(trace) > MAX_NAME or len(parent) > MAX_NAME:
             raise ProtocolViolation("a REQUEST without id, deadline, trace and parent")
         if not path or path[-1] != self.peer_identity or broker.identity() in path:
-            raise ProtocolViolation("a REQUEST with a path that does not lead here")
+            raise ProtocolViolation("a REQUEST whose path does not end at the sending broker")
         if key in self.open:
-            raise ProtocolViolation("a REQUEST under an id that is still open")
+            raise ProtocolViolation("a REQUEST with an id that is still open")
         journey = BridgedRequest(key, path, trace.decode("ascii", "replace"), parent.decode("ascii", "replace"))
         deadline = broker.now + int(left) / 1000 if int(left) else 0.0
         request = broker.request(self, service, cut(data, body, end), journey, deadline)
@@ -203,7 +201,7 @@ class BridgeSession(Session):
         self.broker.relay_publication(self, topic, cut(data, body, end), origin, int(number))
 
     def _answered(self, worker: Worker, key: bytes, route: bytes) -> None:
-        """Where the answer comes from."""
+        """Records the route of the answer."""
         self._back(key)
         request = worker.held.get(key)
         if request is not None and route:
@@ -275,7 +273,8 @@ class BridgeSession(Session):
         self._say(word, rest)
 
     def has_room(self) -> bool:
-        """Whether the other side takes one more request of ours, be it larger than what is left: else large ones might never go."""
+        """Whether the other side accepts one more request. The last one may exceed the byte limit, so that large requests can be sent at
+        all."""
         return self.away_bytes < self.peer_bytes
 
     def _back(self, key: bytes) -> None:
@@ -296,7 +295,7 @@ class BridgeSession(Session):
         self.worker = None
 
     def offer_service(self, name: bytes, path: Path) -> None:
-        """Somebody offers the service here, or behind us."""
+        """Offers a service of this broker, or of brokers behind it."""
         self._say(b"OFFER", [name, b",".join(path)])
 
     def withdraw_service(self, name: bytes) -> None:
@@ -334,26 +333,26 @@ def _is_number(word: bytes, digits: int) -> bool:
 
 
 def read_path(word: bytes) -> Path:
-    """Identities with commas between them. Raises ProtocolViolation."""
+    """Parses comma-separated identities. Raises ProtocolViolation."""
     path = tuple(word.split(b",")) if word else ()
     if len(path) > MAX_HOPS or not all(is_identity(broker) for broker in path) or len(set(path)) != len(path):
-        raise ProtocolViolation("a path that is none")
+        raise ProtocolViolation("an invalid path")
     return path
 
 
 def take(data: bytes, at: int, end: int, count: int) -> "tuple[list[bytes], int]":
-    """The next ``count`` frames, and where the rest begins. Raises ProtocolViolation if they are not there."""
+    """The next ``count`` frames, and the position after them. Raises ProtocolViolation if they are missing."""
     found: list[bytes] = []
     for _ in range(count):
         if at >= end:
-            raise ProtocolViolation("a message that ends too soon")
+            raise ProtocolViolation("a truncated message")
         start, after, flags = bounds(data, at)
         found.append(data[start:after])
         at = after
         if not flags & MORE:
             at = end
     if len(found) < count:
-        raise ProtocolViolation("a message that ends too soon")
+        raise ProtocolViolation("a truncated message")
     return found, at
 
 

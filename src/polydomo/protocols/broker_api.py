@@ -1,4 +1,4 @@
-"""What a session may ask of the broker. ``broker.broker.Broker`` implements it; tests of a protocol may use another implementation."""
+"""The interface of the broker to sessions. ``broker.broker.Broker`` implements it; tests of a protocol may use another implementation."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class BrokerApi:
-    now = 0.0  # the time of this turn of the loop, in monotonic seconds; set by the owner of the loop before any call
+    now = 0.0  # the time of the current turn of the loop, in monotonic seconds; set by the owner of the loop
     wall = 0.0  # add to ``now`` for seconds since the epoch
     tuning: Tuning
     memo_workers: dict[bytes, Worker]  # memo01's workers by id; an id may continue on any connection
@@ -21,7 +21,7 @@ class BrokerApi:
     refusal = ""  # why the last ``register_worker``, ``add_service`` or ``open_bridge`` was refused
 
     def may(self, session: "Session", right: str, name: str) -> bool:
-        """Whether the peer has a right; False with ``refusal`` set if it has not. Rights are words of the access file."""
+        """Whether the peer has a right; sets ``refusal`` if it has not. Rights are those of the access file."""
         raise NotImplementedError
 
     # --- requests of a client
@@ -41,28 +41,28 @@ class BrokerApi:
         guarantee: bool = False,
         identity: bytes = b"",
     ) -> Request | None:
-        """Accepts a request, or refuses it: None, and ``send_failure`` has been called where a Request could be made.
+        """Accepts a request, or rejects it: then it returns None, and ``send_failure`` has been called if a Request was created.
 
         ``deadline`` is absolute. ``max_wait`` limits the time in the queue (0: the general expiry, which applies only while the service has
-        no worker). ``max_run`` limits each attempt (memo01). ``attempts`` overrides the default (0). ``fallback`` names the service to use
-        if no worker offers ``service`` (eMQP's ``default``). The broker itself answers reserved names (``mmi.*``, ``polydomo.*``), through
-        ``send_final``. ``guarantee``: the request is kept in the job store, if the broker has one, whatever its service. ``identity`` is
-        the request's id, if the protocol has ids that are unique across clients: a repeat of a durable request is recognised by it.
+        no worker). ``max_run`` limits each attempt (memo01). ``attempts`` overrides the default (0). ``fallback`` is the service to use if
+        no worker offers ``service`` (eMQP's ``default``). The broker answers reserved names (``mmi.*``, ``polydomo.*``) itself, through
+        ``send_final``. ``guarantee``: store the request in the job store, if there is one, whatever its service. ``identity`` is the
+        request's id, if the protocol has ids that are unique across clients; it identifies a repeated durable request.
         """
         raise NotImplementedError
 
     def schedule(self, session: "Session", service: bytes, message: bytes, when: str, headers: str, add: bool) -> bool:
-        """eMQP's SCHEDULE and UNSCHEDULE, where no scheduler is connected: a job with this body is submitted again and again, or no longer.
-        ``when`` is a cron expression or an interval; ``headers`` are those that the worker gets. False: the broker keeps no jobs."""
+        """eMQP's SCHEDULE and UNSCHEDULE, if no scheduler is connected: adds or removes a schedule that submits this body. ``when`` is a
+        cron expression or an interval; ``headers`` are passed to the worker. Returns False if the broker has no job store."""
         return False
 
     def request_batch(self, session: "Session", service: bytes, bodies: "list[bytes]", ref: object) -> int:
-        """The same for several requests without limits of their own. Returns how many were taken: fewer if the link was paused."""
+        """The same for several requests without their own limits. Returns how many were accepted; fewer if the link was paused."""
         raise NotImplementedError
 
     def cancel(self, request: Request, why: str, expired: bool = False) -> None:
-        """The client takes an open request back: it ends as CANCELLED, or as TIMEOUT if the client says that its time is over
-        (``expired``), and nothing is sent to the client."""
+        """The client cancels an open request: it ends as CANCELLED, or as TIMEOUT if the client's timeout passed (``expired``). Nothing
+        is sent to the client."""
         raise NotImplementedError
 
     # --- workers
@@ -78,13 +78,13 @@ class BrokerApi:
         max_silence: float,
         weights: "list[int] | None" = None,
     ) -> Worker | None:
-        """A new worker, or None with ``refusal`` set (a reserved name, too many services). It may be given a request before this
-        returns: the session must be ready for ``deliver(worker, ...)``. ``auto_credit`` is how many requests it may hold without asking
-        for each; 0: it has ``credit`` and what ``add_credit`` adds."""
+        """Registers a worker. Returns None and sets ``refusal`` if it is rejected (a reserved name, too many services). It may get a
+        request before this returns, so the session must be ready for ``deliver(worker, ...)``. ``auto_credit`` is the number of requests
+        it may hold without asking for each; 0: it has only ``credit`` and what ``add_credit`` adds."""
         raise NotImplementedError
 
     def add_service(self, worker: Worker, service: bytes, weight: int = 0) -> bool:
-        """The worker offers one more service. False with ``refusal`` set if it may not."""
+        """Adds a service to a worker. Returns False and sets ``refusal`` if it is rejected."""
         raise NotImplementedError
 
     def add_credit(self, worker: Worker, count: int = 1) -> None:
@@ -92,12 +92,12 @@ class BrokerApi:
         raise NotImplementedError
 
     def clear_credit(self, worker: Worker) -> None:
-        """The worker takes no more requests for now, and stays registered."""
+        """Withdraws the worker's credit; it stays registered."""
         raise NotImplementedError
 
     def set_credit(self, worker: Worker, window: int, runs: int) -> None:
-        """The worker may hold ``window`` requests from now on, of which it runs ``runs`` at once (0: all of them). What it holds beyond
-        that, it keeps."""
+        """Sets how many requests the worker may hold (``window``) and how many of them it runs at once (``runs``; 0: all of them).
+        Requests that it already holds beyond that stay with it."""
         raise NotImplementedError
 
     def release(self, worker: Worker, token: bytes) -> bool:
@@ -130,16 +130,16 @@ class BrokerApi:
         raise NotImplementedError
 
     def forward(self, worker: Worker, token: bytes, service: bytes, body: Body, ref: object) -> bool:
-        """The worker passes a request that it holds on to another service (DCP chaining): the worker is free, and the reply comes from
-        that service. ``ref`` replaces the request's. False if the worker does not hold it."""
+        """The worker forwards a request that it holds to another service (DCP chaining). The worker is free, and the reply comes from that
+        service. ``ref`` replaces the request's. Returns False if the worker does not hold it."""
         raise NotImplementedError
 
     def worker_left(self, worker: Worker, why: str) -> None:
-        """The worker leaves (DISCONNECT, or a violation): its requests go back to the head of their queues."""
+        """The worker leaves (DISCONNECT, or a violation). Its requests are requeued at the head of their queues."""
         raise NotImplementedError
 
     def orphan_worker(self, worker: Worker, seconds: float) -> None:
-        """The worker's connection is gone but it may continue on another one (memo01). It gets nothing until then, and is lost after
+        """The worker's connection is gone, but it may continue on another one (memo01). It gets no requests until then, and is lost after
         ``seconds`` unless ``adopt_worker`` is called."""
         raise NotImplementedError
 
@@ -158,19 +158,19 @@ class BrokerApi:
         raise NotImplementedError
 
     def report_violation(self, session: "Session", what: str) -> None:
-        """The peer broke its protocol: one log line that names peer, protocol and ``what``. What the peer is sent is up to the session."""
+        """Reports a protocol violation: logs peer, protocol and ``what``. The session decides what to send to the peer."""
         raise NotImplementedError
 
     def report_slow_subscriber(self, session: "Session", what: str) -> None:
-        """A subscriber does not read what it subscribed to: one log line."""
+        """Logs that a subscriber reads too slowly."""
         raise NotImplementedError
 
     def has_worker(self, service: bytes) -> bool:
-        """Whether the service is offered now (``mmi.service``)."""
+        """Whether a worker currently offers the service (``mmi.service``)."""
         raise NotImplementedError
 
     def window(self, session: "Session", service: bytes) -> int:
-        """How many requests this client can usefully have open for the service now."""
+        """The number of open requests for the service that keeps its workers busy."""
         raise NotImplementedError
 
     def set_timer(self, seconds: float, session: "Session", key: object) -> None:
@@ -178,7 +178,7 @@ class BrokerApi:
         raise NotImplementedError
 
     def random_bytes(self, size: int) -> bytes:
-        """Unguessable bytes. The owner of the broker provides them."""
+        """Random bytes, from the source that the owner of the broker provides."""
         raise NotImplementedError
 
     # --- publishing
@@ -189,31 +189,31 @@ class BrokerApi:
         raise NotImplementedError
 
     def last_values(self, session: "Session", prefix: bytes, limit: int) -> "list[bytes]":
-        """The last published message of each topic under ``prefix`` that the peer may hear, in the order of the topics, at most
-        ``limit``."""
+        """The last value of each topic under ``prefix`` that the peer may receive, in topic order, at most ``limit``."""
         raise NotImplementedError
 
     def subscribe(self, session: "Session", prefix: bytes) -> None:
-        """The session gets the last value of every topic under ``prefix``, then what is published there, each message once."""
+        """Subscribes the session: it gets the last value of every topic under ``prefix``, then new messages, each once."""
         raise NotImplementedError
 
     def unsubscribe(self, session: "Session", prefix: bytes) -> bool:
-        """False if the session has no subscription to this prefix."""
+        """Unsubscribes. Returns False if the session has no subscription to this prefix."""
         raise NotImplementedError
 
     # --- bridges: another broker is a worker for the services offered there, and a client for the requests made there
 
     def open_bridge(self, session: "Session", peer: bytes, window: int) -> Worker | None:
-        """The peer is the broker ``peer`` and accepts ``window`` requests at a time. It is offered every service. None, with ``refusal``
-        set, if there must be no such bridge."""
+        """Opens a bridge to the broker ``peer``, which accepts ``window`` requests at a time, and offers it every service. Returns None
+        and sets ``refusal`` if the bridge is not allowed."""
         raise NotImplementedError
 
     def bridge_offers(self, worker: Worker, service: bytes, path: Path) -> None:
-        """The service is offered behind the bridge: the brokers on the way, the nearest first. An empty path: not any more."""
+        """The service is offered behind the bridge; ``path`` has the brokers on the route, the nearest first. An empty path withdraws
+        it."""
         raise NotImplementedError
 
     def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
-        """The other broker ended the request without a reply. If it only could not accept it, the request is requeued."""
+        """The other broker ended the request without a reply. If it did not accept the request, the request is requeued."""
         raise NotImplementedError
 
     def sibling_message(self, worker: Worker, word: bytes, rest: "list[bytes]") -> bool:
@@ -241,12 +241,12 @@ class BrokerApi:
     def catalog_register(
         self, session: "Session", name: str, address: str, info: "dict[str, object]", interval: float
     ) -> str:
-        """Registers or replaces an entry. Returns "" or the reason for a refusal. ``interval`` 0: no heartbeats were agreed, and silence
-        does not end it. ``address`` is the peer's IP address."""
+        """Registers or replaces an entry. Returns "" or the reason for the rejection. ``interval`` 0: no heartbeats were agreed, and the
+        entry does not expire. ``address`` is the peer's IP address."""
         raise NotImplementedError
 
     def catalog_update(self, session: "Session", name: str, address: str, changes: "dict[str, object]") -> str:
-        """Updates an entry. Returns "" or the reason for a refusal."""
+        """Updates an entry. Returns "" or the reason for the rejection."""
         raise NotImplementedError
 
     def catalog_heartbeat(self, name: str, address: str) -> bool:
@@ -254,11 +254,11 @@ class BrokerApi:
         raise NotImplementedError
 
     def catalog_beats_by_udp(self, name: str) -> bool:
-        """Whether the service sends its heartbeats by UDP and has missed none: it gets the broker's by UDP too."""
+        """Whether the service sends heartbeats over UDP and has missed none. Then it also gets the broker's over UDP."""
         raise NotImplementedError
 
     def catalog_remove(self, name: str, address: str, why: str) -> bool:
-        """The entry leaves. False if there is no such active entry at that address."""
+        """Removes the entry. Returns False if there is no such active entry at that address."""
         raise NotImplementedError
 
     def catalog_lookup(self, name: str) -> "dict[str, object] | None":
@@ -274,5 +274,5 @@ class BrokerApi:
         raise NotImplementedError
 
     def catalog_page(self) -> bytes:
-        """All active services, as one JSON object by name. It is shared by all who ask."""
+        """All active services as one JSON object by name. The text is shared by all clients."""
         raise NotImplementedError

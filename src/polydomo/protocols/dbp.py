@@ -40,8 +40,8 @@ REGISTRATION = b"UwU"
 UPDATE = b"UoU"
 APPROVED = b"OwO"
 DENIED = b"(O_O)"
-CATALOG = "polydomo.catalog"  # what the right to ask for services is called
-DENIED_SEEN = b"OmO"  # what the published code says for denied
+CATALOG = "polydomo.catalog"  # name of the right to look up services
+DENIED_SEEN = b"OmO"  # the published code's DENIED
 HEARTBEAT = b"<3"
 DISCONNECT = b"</3"
 EXIT_SEEN = b"<\\3"  # the published code's exit
@@ -61,7 +61,7 @@ COMMANDS = frozenset(
         EXIT_SEEN,
         ACKNOWLEDGE,
     )
-)  # frame 1 of every message: on a shared port DBP is known by these
+)  # frame 1 of every message, by which DBP is detected on the shared port
 
 # the kinds of time
 FLOAT: Final = "float"
@@ -73,7 +73,7 @@ MAX_TIME_FRAME = 32  # bytes of a decimal time; "1794724735.6532495" has 18
 
 
 def kind_of_time(content: bytes) -> str:
-    """Which kind of "current epoch time" this is; "" if it is none. The published code packs and reads a native 4-byte float alone."""
+    """The format of a "current epoch time"; "" if it is invalid. The published code uses only a native 4-byte float."""
     if len(content) == 4:
         return FLOAT if math.isfinite(struct.unpack("=f", content)[0]) else ""
     if len(content) == 8:
@@ -98,7 +98,7 @@ def write_time(seconds: float, kind: str) -> bytes:
 
 
 def host_of(peer: str) -> str:
-    """The IP address in a link's peer: "tcp://192.0.2.1:5678" or "tcp://[::1]:5678". Every peer on a local socket is this machine."""
+    """The IP address of a link's peer: "tcp://192.0.2.1:5678" or "tcp://[::1]:5678". Peers on local sockets count as this machine."""
     scheme, _, rest = peer.rpartition("://")
     if scheme == "ipc":
         return "127.0.0.1"
@@ -108,31 +108,31 @@ def host_of(peer: str) -> str:
 
 
 class DbpSession(Session):
-    """One connection of a client or a service. A registration does not end with its connection: the published client registers on a
-    REQ socket and closes it."""
+    """A connection of a client or a service. A registration outlives its connection, because the published client registers on a REQ socket
+    and closes it."""
 
     protocol = "dbp"
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.address = host_of(link.peer)
-        self.time = FLOAT  # the kind of time the peer uses
+        self.time = FLOAT  # the time format of the peer
         self.name = ""  # the service that registered on this connection
-        self.interval = 0.0  # its agreed heartbeat interval, where we beat, too
-        self.beating = False  # a timer for our next beat is running
-        self.told = 0.0  # when we last said anything
-        self.ended = False  # nothing more is sent or heard
+        self.interval = 0.0  # its agreed heartbeat interval, at which the broker also sends heartbeats
+        self.beating = False  # a timer for our next heartbeat is running
+        self.told = 0.0  # time of our last message
+        self.ended = False  # the dialog has ended: nothing more is sent, and messages are ignored
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         if self.ended:
             return
         message = frames.split(data[start:end])
         if len(message) < 3 or message[0] or message[1] not in COMMANDS:
-            self._invalid("not a message of DBP")
+            self._invalid("not a DBP message")
             return
         kind = kind_of_time(message[2])
         if not kind:
-            self._invalid(f"a time frame of {len(message[2])} bytes that is no time")
+            self._invalid(f"an invalid time frame of {len(message[2])} bytes")
             return
         self.time = kind
         command = message[1]
@@ -197,7 +197,7 @@ class DbpSession(Session):
     def _register(self, body: "list[bytes]") -> None:
         info = _read_object(body)
         if info is None:
-            self._say(DENIED, b"service information is a JSON object")
+            self._say(DENIED, b"service information must be a JSON object")
             return
         name = info.get("name")
         wrong = wrong_name(name)
@@ -209,7 +209,7 @@ class DbpSession(Session):
             return
         interval = timing(info, self.broker.tuning.dbp_beat)
         if interval is None:
-            self._say(DENIED, b"a heartbeat timing is a number of seconds above 0")
+            self._say(DENIED, b"the heartbeat interval must be a number of seconds above 0")
             return
         denial = self.broker.catalog_register(self, name, self.address, info, interval)
         if denial:
@@ -223,11 +223,11 @@ class DbpSession(Session):
     def _update(self, body: "list[bytes]") -> None:
         changes = _read_object(body)
         if changes is None:
-            self._say(DENIED, b"updated values are a JSON object")
+            self._say(DENIED, b"updated values must be a JSON object")
             return
         name = changes.get("name", self.name)
         if not isinstance(name, str) or not name:
-            self._say(DENIED, b"an update names its service")
+            self._say(DENIED, b"an update must contain the service's name")
             return
         denial = self.broker.catalog_update(self, name, self.address, changes)
         if denial:
@@ -256,7 +256,7 @@ class DbpSession(Session):
 
     def _agree(self, interval: float) -> None:
         """ "Both broker and worker MUST send heartbeats at regular and agreed-upon intervals." Not to a REQ socket, which would take a
-        beat for the reply to its next request."""
+        heartbeat for the reply to its next request."""
         link = self.link
         if isinstance(link, ZmtpLink) and link.peer_type == b"REQ":
             return
@@ -276,7 +276,7 @@ class DbpSession(Session):
         self.beating = True
         wait = self.told + self.interval - self.broker.now
         if wait <= 0:
-            if not self.broker.catalog_beats_by_udp(self.name):  # else it hears our broadcast
+            if not self.broker.catalog_beats_by_udp(self.name):  # otherwise it receives our broadcast
                 self._say(HEARTBEAT, self.name.encode())
             wait = self.interval
         self.broker.set_timer(wait, self, HEARTBEAT)
@@ -286,11 +286,11 @@ class DbpSession(Session):
         if self.interval and name == self.name and not self.ended:
             self._say(HEARTBEAT, name.encode())
 
-    # --- what goes wrong -------------------------------------------------------------------------------------------------------
+    # --- violations ------------------------------------------------------------------------------------------------------------
 
     def _unexpected(self, command: bytes) -> None:
         """ "The broker MUST respond to any valid but unexpected command by sending DISCONNECT and then no further commands" """
-        self.broker.report_violation(self, f"{command.decode()} out of step")
+        self.broker.report_violation(self, f"unexpected {command.decode()}")
         self._say(DISCONNECT, b"")
         self._end()
 
@@ -309,14 +309,14 @@ class DbpSession(Session):
         self.link.charge(WORK_MESSAGE + (len(body) >> 6))
         if len(body) < BIG_BODY:
             self.link.send(frames.join([b"", command, moment, body]))
-        else:  # one object for all who ask, and not copied for each
+        else:  # one object shared by all clients, not copied
             self.link.send(frames.more([b"", command, moment]) + frames.head(len(body), False), body)
 
 
 def _read_object(body: "list[bytes]") -> "dict[str, object] | None":
     """A JSON object; "Frame 3+": in several frames if need be."""
     content = b"".join(body)
-    if len(content) > 4 * MAX_CATALOG_INFO:  # spaces and escapes; what is in it is bounded by the catalog
+    if len(content) > 4 * MAX_CATALOG_INFO:  # room for spaces and escapes; the catalog limits the content
         return None
     try:
         document = documents.read(content)

@@ -1,9 +1,9 @@
-"""DBP as a client asks the catalog and a service registers in it.
+"""DBP for clients that look up services and for services that register.
 
-It carries no requests, so this is not a ``ClientEnd``, but it is used like one: calls append messages to ``out``, and ``receive`` turns a
+DBP has no requests, so this is not a ``ClientEnd``, but it is used like one: calls append messages to ``out``, and ``receive`` turns a
 message into events. ``now`` is seconds since the epoch.
 
-On a REQ socket each call has one answer. On a DEALER a service also hears the broker's heartbeats, and answers them.
+On a REQ socket, each call has one answer. On a DEALER, a service also receives the broker's heartbeats and answers them.
 """
 
 import json
@@ -18,7 +18,7 @@ Frames = list[bytes]
 
 @dataclass
 class Info:
-    """What was asked for, by name; ``error`` is the broker's warning about names that it does not know."""
+    """The requested services by name; ``error`` is the broker's warning about unknown names."""
 
     services: dict[str, object]
     error: str = ""
@@ -26,7 +26,7 @@ class Info:
 
 @dataclass
 class Approved:
-    """The registration holds, with the broker's changes to it: ``heartbeat`` is the interval that was agreed."""
+    """The registration was approved, with the broker's changes: ``heartbeat`` is the agreed interval."""
 
     changes: dict[str, object] = field(default_factory=dict)
 
@@ -38,7 +38,7 @@ class Denied:
 
 @dataclass
 class Acknowledged:
-    """Of an update or a heartbeat."""
+    """Acknowledges an update or a heartbeat."""
 
 
 @dataclass
@@ -60,14 +60,14 @@ class DbpEnd:
         self.out: list[Frames] = []
         self.time = time
         self.name = ""
-        self.left = False  # DISCONNECT was said, by either side: "it must send no further commands to the broker"
+        self.left = False  # DISCONNECT was sent or received: "it must send no further commands to the broker"
 
     def info(self, names: list[str], now: float) -> None:
         """Asks for these services, or for all."""
         self._say(dbp.INFO_REQUEST, ",".join(names).encode(), now)
 
     def register(self, info: dict[str, object], now: float) -> None:
-        """``info`` has at least a ``name``; ``heartbeat`` agrees to beat every so many seconds."""
+        """``info`` has at least a ``name``; ``heartbeat`` is the proposed heartbeat interval in seconds."""
         self.name = str(info.get("name", ""))
         self._say(dbp.REGISTRATION, json.dumps(info).encode(), now)
 
@@ -87,7 +87,7 @@ class DbpEnd:
         if self.left:
             return []
         if len(message) < 3 or message[0] or not dbp.kind_of_time(message[2]):
-            raise ProtocolViolation("not a message of DBP")
+            raise ProtocolViolation("not a DBP message")
         command = message[1]
         body = b"".join(message[3:])
         if command == dbp.INFO_REPLY:
@@ -106,7 +106,7 @@ class DbpEnd:
         if command in (dbp.DISCONNECT, dbp.EXIT_SEEN):
             self.left = True
             return [Disconnected()]
-        raise ProtocolViolation("a command that DBP does not have, or not from a broker")
+        raise ProtocolViolation("an unknown command, or one that a broker does not send")
 
     def _say(self, command: bytes, body: bytes, now: float) -> None:
         if not self.left:

@@ -1,7 +1,7 @@
-"""What a DBP registration says: the name, and how often the service will beat.
+"""The contents of a DBP registration: name, heartbeat interval, publisher.
 
-"Service information shall consist of the services name, ip address, port, function, and heartbeat timing at a minimum." The document gives
-no keys; its own client sends ``name`` and leaves most of the rest out, so only the name is asked for.
+"Service information shall consist of the services name, ip address, port, function, and heartbeat timing at a minimum." The document
+defines no keys, and its own client sends ``name`` and little else, so only the name is required.
 """
 
 import base64
@@ -16,31 +16,31 @@ from polydomo.limits import (
 )
 from polydomo.wire.frames import split
 
-# Under any of these the heartbeat timing is found, as seconds: a number or a string of one.
+# Keys of the heartbeat interval in seconds, as a number or a string.
 TIMING_KEYS = ("heartbeat_timing", "heartbeat timing", "heartbeat_interval", "heartbeat", "interval")
 
 ERROR = "Error"  # the key of the inactive warning in an info reply
-VALUES = "values:"  # what an info request begins with that asks for the last values of topics under a prefix
+VALUES = "values:"  # prefix of a name in an info request that asks for the last values of topics
 
 
 def wrong_name(name: object) -> str:
-    """Why this cannot be the name of a service in the catalog; "" if it can."""
+    """Why this is not a valid service name; "" if it is valid."""
     if not isinstance(name, str) or not name.strip():
-        return "a registration names its service"
+        return "a registration must contain the service's name"
     if "," in name or name != name.strip() or not name.isprintable():
-        return "a name is printable and has no commas, which separate names in an info request"
+        return "a name must be printable and without commas, which separate names in an info request"
     if name == ERROR:
-        return f"the name {ERROR} marks what is missing in an info reply"
+        return f"the name {ERROR} is reserved for missing names in an info reply"
     if name.startswith(VALUES):
-        return f"{VALUES} asks for last values in an info request"
+        return f"names that begin with {VALUES} are reserved for last values in an info request"
     if len(name.encode("utf-8", "surrogatepass")) > MAX_SERVICE_NAME:
         return f"a name of more than {MAX_SERVICE_NAME} bytes"
     return ""
 
 
 def values_to_json(messages: "list[bytes]", room: int) -> "tuple[dict[str, object], int]":
-    """Topics and their last values as JSON has them: text, or for several frames a list of texts; bytes that are no text as
-    ``{"base64": ...}``. What would take more than ``room`` bytes is left out; returns what is left of it, too."""
+    """Topics and their last values as JSON: a string, or a list of strings for several frames; binary data as ``{"base64": ...}``. Values
+    that do not fit into ``room`` bytes are left out. Also returns the remaining room."""
     found: dict[str, object] = {}
     for message in messages:
         if len(message) > room:
@@ -79,9 +79,9 @@ class Publisher:
 
 
 def publisher(info: "dict[str, object]", address: str) -> "Publisher | str":
-    """The publisher that a registration from ``address`` names with ``topics`` and a ``pub`` interface; "" if it names none, else what is
-    wrong with it. "ip" proves nothing: what is dialled is the address that registered, and a registration that names another is
-    not followed, or anybody could make the broker connect to anything."""
+    """The publisher in a registration from ``address``, from ``topics`` and a ``pub`` interface; "" if there is none, or an error text.
+    The broker connects only to the address that registered. If "ip" is another address, the registration is not followed, because
+    otherwise any peer could make the broker connect to any address."""
     interfaces = info.get("interfaces")
     place = interfaces.get("pub") if isinstance(interfaces, dict) else None
     topics = info.get("topics")
@@ -91,17 +91,17 @@ def publisher(info: "dict[str, object]", address: str) -> "Publisher | str":
     if isinstance(port, str) and port.isascii() and port.isdigit() and len(port) <= 5:
         port = int(port)
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
-        return "its pub interface has no port"
+        return "the pub interface has no port"
     host = place.get("ip", address)
     if host not in (address, "0.0.0.0", "*", "") and not (host == "localhost" and address in ("127.0.0.1", "::1")):
-        return "its pub interface is at another ip than the one that registered"
+        return "the pub interface has another ip than the one that registered"
     wanted = [topics] if isinstance(topics, str) else topics
     if (
         not isinstance(wanted, list)
         or len(wanted) > MAX_PUBLISHER_TOPICS
         or not all(isinstance(topic, str) for topic in wanted)
     ):
-        return f"topics are a list of up to {MAX_PUBLISHER_TOPICS} texts"
+        return f"topics must be a list of at most {MAX_PUBLISHER_TOPICS} strings"
     prefixes = tuple(str(topic).encode("utf-8", "replace") for topic in wanted)
     if any(len(prefix) > MAX_TOPIC for prefix in prefixes):
         return f"a topic of over {MAX_TOPIC} bytes"
@@ -109,8 +109,8 @@ def publisher(info: "dict[str, object]", address: str) -> "Publisher | str":
 
 
 def timing(info: "dict[str, object]", default: float) -> "float | None":
-    """The heartbeat interval that ``info`` names, brought within bounds: 0 if it names none, None if it makes no sense. ``true`` agrees to
-    beat without saying how often: ``default``."""
+    """The heartbeat interval in ``info``, clamped to the allowed range: 0 if there is none, None if it is invalid. ``true`` selects
+    ``default``."""
     for key in TIMING_KEYS:
         if key in info:
             return _seconds(info[key], default)

@@ -1,11 +1,11 @@
-"""DBP without a connection: the beacon by which a broker is found, and heartbeats by UDP.
+"""DBP over UDP: the beacon for discovery, and heartbeats.
 
-The beacon is text, ``SHALOM <router port>``, and the sender's address is the broker's. A heartbeat has the frames of the message it stands
-for, ``"" command time name``, packed into one datagram as ZMTP short frames. The name is a service's, or, in the broker's broadcast, the
-number of its router port, since several brokers may share a network.
+The beacon is the text ``SHALOM <router port>``, sent from the broker's address. A heartbeat has the frames of the corresponding message,
+``"" command time name``, packed into one datagram as ZMTP short frames. The name is the service's, or, in the broker's broadcast, the
+number of its port, because several brokers may share a network.
 
-A datagram can be forged by anybody, so it is a hint and never an order: the broker counts a beat only for a service that registered from
-the sender's address, and a DISCONNECT only makes it ask over the connection.
+A datagram can be forged, so it is only a hint: the broker counts a heartbeat only for a service that registered from the sender's address,
+and a DISCONNECT only makes it probe the service over the connection.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ def beacon(port: int) -> bytes:
 
 
 def read_beacon(data: bytes) -> int:
-    """The router port that a beacon names; 0 if it is no beacon.
+    """The port in a beacon; 0 if it is not a beacon.
 
     >>> read_beacon(b"SHALOM 5246"), read_beacon(b"SHALOM 99999"), read_beacon(b"SHALOM  1"), read_beacon(b"hello")
     (5246, 0, 0, 0)
@@ -40,20 +40,20 @@ def read_beacon(data: bytes) -> int:
 
 
 class Datagram(NamedTuple):
-    """A heartbeat or a goodbye."""
+    """A heartbeat or a DISCONNECT."""
 
     command: bytes  # HEARTBEAT or DISCONNECT
     name: str
-    time: str  # which kind of time the sender uses
+    time: str  # the sender's time format
 
 
 def write(command: bytes, name: str, now: float, time: str = dbp.FLOAT) -> bytes:
-    """``now`` is seconds since the epoch. Every frame is a short one: a name has at most 255 bytes."""
+    """``now`` is seconds since the epoch. All frames are short, because a name has at most 255 bytes."""
     return frames.join([b"", command, dbp.write_time(now, time), name.encode()])
 
 
 def read(data: bytes) -> Datagram | None:
-    """None if the datagram is anything else than one whole heartbeat or goodbye in short frames."""
+    """Parses a datagram. Returns None unless it is exactly one heartbeat or DISCONNECT in short frames."""
     if len(data) > MAX_DATAGRAM:
         return None
     content = _short_frames(data)
@@ -71,7 +71,7 @@ def read(data: bytes) -> Datagram | None:
 
 
 def _short_frames(data: bytes) -> "list[bytes] | None":
-    """None unless these are whole short frames, each but the last with MORE, and nothing after it."""
+    """Splits short frames. Returns None unless all but the last have MORE and nothing follows the last."""
     found: list[bytes] = []
     position = 0
     while position + 2 <= len(data):
@@ -87,9 +87,9 @@ def _short_frames(data: bytes) -> "list[bytes] | None":
 
 
 class ServiceBeats:
-    """Which way a service's next heartbeat goes: by UDP while the broker's broadcast is heard, over the connection once it was missed.
+    """Chooses the transport of a service's next heartbeat: UDP while the broker's broadcast arrives, otherwise the connection.
 
-    Pure: ``now`` is any clock. The service sends its first beats by UDP, and the broker answers that by broadcasting.
+    Pure: ``now`` is any clock. The service sends its first heartbeats over UDP, which makes the broker broadcast.
     """
 
     def __init__(self, name: str, interval: float, router_port: int, now: float, time: str = dbp.FLOAT) -> None:
@@ -97,13 +97,11 @@ class ServiceBeats:
         self.interval = interval
         self.router_port = router_port
         self.time = time
-        self.heard: float | None = (
-            None  # when the broker's last broadcast came, or, until there was one, when the first beat went out
-        )
-        self.next = now  # when to beat next
+        self.heard: float | None = None  # time of the broker's last broadcast, or of our first heartbeat before that
+        self.next = now  # time of the next heartbeat
 
     def receive(self, now: float, data: bytes) -> bool:
-        """A datagram from the broker's address. True if it was our broker's beat."""
+        """Handles a datagram from the broker's address. Returns True if it was our broker's heartbeat."""
         datagram = read(data)
         if datagram is None or datagram.command != dbp.HEARTBEAT or datagram.name != str(self.router_port):
             return False
@@ -115,12 +113,12 @@ class ServiceBeats:
         return self.heard is None or now < self.heard + self.interval * DBP_LATE
 
     def beat(self, now: float, epoch: float) -> bytes | None:
-        """At ``next``: the datagram to send, or None if the beat is to go over the connection."""
+        """Called at ``next``. Returns the datagram to send, or None if the heartbeat must go over the connection."""
         self.next = now + self.interval
         if self.heard is None:
             self.heard = now
         return write(dbp.HEARTBEAT, self.name, epoch, self.time) if self.by_datagram(now) else None
 
     def goodbye(self, epoch: float) -> bytes:
-        """A hint that the service leaves; the word that counts is DISCONNECT over the connection."""
+        """A hint that the service leaves. Only a DISCONNECT over the connection removes it."""
         return write(dbp.DISCONNECT, self.name, epoch, self.time)

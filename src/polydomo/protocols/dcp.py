@@ -1,7 +1,7 @@
-"""DCP v1 (DagBox Communication Protocol), the broker's end: metadata, chaining, and workers that ask for more while busy.
+"""DCP v1 (DagBox Communication Protocol), the broker's side: metadata, chaining, and workers that ask for more while busy.
 
-Every message is ``"" "DGBX"+01 type ...``. The type is 1 byte in the document and 4 bytes, little-endian, in DagBox itself: a
-connection is answered in the size it used last. Peers that announced it (``wire.extensions``) may also cancel requests and give back
+Every message is ``"" "DGBX"+01 type ...``. The type has 1 byte in the document and 4 bytes, little-endian, in DagBox itself. The broker
+answers in the size that the connection used last. Peers that announced it (``wire.extensions``) may also cancel requests and give back
 single ones. The other end is in ``dcp_ends.py``; docs/protocols/dcp.md describes the dialog.
 """
 
@@ -30,7 +30,7 @@ PROTOCOL = b"DGBX\x01"  # "the characters `DGBX` followed by an unsigned 8-bit n
 TYPE_SIZES = (1, 4)
 
 SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame with more to follow
-OWN_ADDRESS = b"broker"  # the address part of a reply that no worker gave
+OWN_ADDRESS = b"broker"  # the address part of a reply of the broker itself
 
 
 class Words:
@@ -53,8 +53,8 @@ FOUR_BYTES = Words(4)
 
 
 class Passed:
-    """``Request.ref`` of a chain in which a worker sent other metadata on than it got: the next worker sees what it sent ("The
-    broker MUST NOT modify these parts"), and the client gets its own back."""
+    """``Request.ref`` of a chain in which a worker changed the metadata: the next worker sees the changed metadata ("The broker MUST NOT
+    modify these parts"), and the client gets its own back."""
 
     def __init__(self, client: bytes, onward: bytes) -> None:
         self.client = client
@@ -62,7 +62,7 @@ class Passed:
 
 
 def metadata_end(data: bytes, position: int) -> int:
-    """Where the metadata delimiter stands: the first empty frame from ``position`` on. -1 if the message ends before."""
+    """The position of the metadata delimiter, the first empty frame from ``position`` on; -1 if there is none."""
     while True:
         flags = data[position]
         if flags < 2:
@@ -73,17 +73,17 @@ def metadata_end(data: bytes, position: int) -> int:
         else:
             start, position, _ = bounds(data, position)
             if start == position:
-                return -1  # an empty frame in the long form: to be brought into the short one first
+                return -1  # an empty frame in the long form, which must first be converted to the short form
         if not flags & 1:
             return -1
 
 
 class DcpSession(Session):
-    """One DCP connection, a client and perhaps a worker. ``Request.ref`` is its metadata frames as they came, or ``Passed``."""
+    """One DCP connection, a client and possibly a worker. ``Request.ref`` is its metadata frames unchanged, or ``Passed``."""
 
     protocol = "dcp"
 
-    worker: Worker | None = None  # what registered; once it is lost its late replies are still known as such
+    worker: Worker | None = None  # the registered worker; kept after its loss, to recognise late replies
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
@@ -97,7 +97,7 @@ class DcpSession(Session):
             service = start + words.length
             if data[service] == 1:
                 mark = service + 2 + data[service + 1]
-                if data.startswith(DELIMITER, mark):  # no address: a request of the peer's own
+                if data.startswith(DELIMITER, mark):  # no address: the peer's own request
                     last = metadata_end(data, mark + 2)
                     if last >= 0:
                         worker = self.worker
@@ -128,7 +128,7 @@ class DcpSession(Session):
                             self._invalid("a reply from a peer that is not registered")
                             return
                         worker.last_heard = self.broker.now
-                        # The client's metadata is put back from our own record, not from the worker's copy.
+                        # The client's metadata is restored from the broker's record, not from the worker's copy.
                         self.broker.final(worker, data[address + 2 : mark], body)
                         return
         elif data.startswith(words.ping, start) and end - start == words.length:
@@ -155,7 +155,7 @@ class DcpSession(Session):
                 elif isinstance(ref, bytes) and ref != metadata:
                     ref = Passed(ref, metadata)
         if not broker.forward(worker, token, service, body, ref):
-            # It may have been taken from this worker a moment ago, so the worker is kept.
+            # The worker may have lost the request a moment ago, so it stays registered.
             broker.report_violation(self, "a request with a client address that this worker does not hold")
 
     def _ping(self) -> None:
@@ -174,8 +174,7 @@ class DcpSession(Session):
             broker.add_credit(worker, 1)  # "Respond with a heartbeat to ask for more work"
 
     def _slow_path(self, message: bytes) -> None:
-        """Whatever the positions above do not settle: registrations, the other size of the type, mistakes, and frames in a longer
-        form than they need."""
+        """The slow path: registrations, the other type size, invalid messages, and frames in a longer form than necessary."""
         frames = split(message)
         plain = join(frames)
         if plain != message:
@@ -199,9 +198,9 @@ class DcpSession(Session):
         elif kind == REGISTER and len(frames) == 4:
             self._register(frames[3])
         elif kind in (PONG, RECONNECT):
-            self._invalid(f"a {NAMES[kind]}, which only the broker sends")
+            self._invalid(f"a {NAMES[kind]}, which only the broker may send")
         else:
-            self._invalid(f"a {NAMES[kind]} of {len(frames)} parts that does not have the format of one")
+            self._invalid(f"an invalid {NAMES[kind]} of {len(frames)} parts")
 
     def _cancel(self, metadata: bytes, expired: bool) -> None:
         """The client does not wait for the reply any more."""
@@ -219,12 +218,12 @@ class DcpSession(Session):
             self._invalid(f"a service name of {len(service)} bytes")
             return
         echo = self.words.register + frame(service, False)
-        # The credit comes after the echo, so that the confirmation is the first thing the worker hears of its registration.
+        # Credit follows the echo, so that the confirmation is the first message after a registration.
         if worker is None or not worker.alive:
             tuning = broker.tuning
             worker = broker.register_worker(self, [service], None, 0, 1, 0.0, tuning.dcp_beat * tuning.beats_missed)
             if worker is None:
-                # "If the registration is successful, the broker will confirm it": otherwise there is no word.
+                # "If the registration is successful, the broker will confirm it": otherwise nothing is sent.
                 broker.report_violation(self, f"registration refused: {broker.refusal}")
                 return
             self.worker = worker
@@ -247,8 +246,8 @@ class DcpSession(Session):
             broker.add_credit(worker, credit)
 
     def _invalid(self, what: str) -> None:
-        """The message is dropped. A worker that does not keep to the format may never answer what it holds: it is taken out, and its
-        next ping is answered with reconnect."""
+        """Drops the message. A worker that violates the format may never answer its requests, so it is unregistered, and its next ping is
+        answered with reconnect."""
         self.broker.report_violation(self, what)
         worker = self.worker
         if worker is not None and worker.alive:

@@ -1,6 +1,6 @@
-"""DCP v1 as a client and a worker speak it: see ``dcp.py`` for the words, docs/protocols/dcp.md for the dialog.
+"""DCP v1 for clients and workers: see ``dcp.py`` for the message types, docs/protocols/dcp.md for the protocol.
 
-DagBox's own broker reads a type of 4 bytes only: talk to it with ``type_size=4``. Both sizes are understood.
+The DagBox broker supports only a type of 4 bytes: use ``type_size=4`` for it. Both sizes are accepted.
 """
 
 from polydomo.errors import ProtocolViolation
@@ -23,7 +23,7 @@ from polydomo.protocols.job_facts import read_mark
 
 
 def kind_of(message: Frames) -> int:
-    """The type of a message, once its header is found right."""
+    """Checks the header of a message and returns its type."""
     if len(message) < 3 or message[0] or message[1] != PROTOCOL or len(message[2]) not in TYPE_SIZES:
         raise ProtocolViolation("not a DCP v1 message")
     return int.from_bytes(message[2], "little")
@@ -48,7 +48,7 @@ class DcpClientEnd(NumberedClientEnd):
     def __init__(self, type_size: int = 1) -> None:
         super().__init__()
         self.type_size = type_size
-        self.last = 0  # ids count up, so that a late reply is never taken for another request's
+        self.last = 0  # ids count up, so that a late reply is never taken for the reply to another request
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
         self.last += 1
@@ -78,7 +78,7 @@ class DcpClientEnd(NumberedClientEnd):
 
 
 class Held:
-    """What a worker keeps of a request it was given."""
+    """The data that a worker keeps of a request."""
 
     def __init__(self, address: bytes, metadata: Frames) -> None:
         self.address = address
@@ -89,8 +89,8 @@ class Held:
 class DcpWorkerEnd(WorkerEnd):
     """A worker of any number of services that holds up to ``slots`` jobs, by asking for more while it is busy.
 
-    Heartbeats must go on while it works, and each one asks for more: a worker that is busy for long may be given more jobs than
-    ``slots``, up to the broker's bound. They are handed out as they come.
+    It must send heartbeats while busy, and each one asks for more. So a worker that is busy for long may get more jobs than ``slots``, up
+    to the broker's limit. They are passed on as they arrive.
     """
 
     protocol = "dcp"
@@ -102,8 +102,8 @@ class DcpWorkerEnd(WorkerEnd):
         super().__init__()
         self.type_size = type_size
         self.services: list[bytes] = []
-        self.wanted = 1  # jobs we would like to hold at a time
-        self.credit = 1  # jobs the broker may give us now: one when we hold none, and one for each ping while busy
+        self.wanted = 1  # number of jobs to hold at a time
+        self.credit = 1  # jobs the broker may send now: one if we hold none, plus one for each ping while busy
         self.held: dict[bytes, Job] = {}  # address -> job
         self.left = False
 
@@ -131,7 +131,7 @@ class DcpWorkerEnd(WorkerEnd):
 
     def register(self) -> None:
         self.credit = 1
-        self.held.clear()  # whoever does not know us has given our requests to others
+        self.held.clear()  # a broker that does not know us has requeued our requests
         for service in self.services:
             self.say(REGISTER, [service])
 
@@ -180,7 +180,7 @@ class DcpWorkerEnd(WorkerEnd):
     def fail(self, job: Job, code: str, text: str) -> bool:
         if self.release(job):
             return False
-        self.close()  # DCP has no message for failures: leaving gives the request back to the broker
+        self.close()  # DCP has no message for failures: disconnecting makes the broker requeue the request
         return True
 
     def release(self, job: Job) -> bool:
@@ -192,13 +192,13 @@ class DcpWorkerEnd(WorkerEnd):
         return True
 
     def freed(self, held: Held) -> None:
-        """A job was answered. The broker gives a worker that holds none one more by itself."""
+        """A job was answered. A worker without jobs implicitly has credit for one."""
         if self.held.pop(held.address, None) is not None and not self.held and not self.credit:
             self.credit = 1
         self.ask()
 
     def close(self) -> None:
-        self.left = True  # DCP has no word for leaving either: the closed connection says it
+        self.left = True  # DCP has no message for leaving either; closing the connection is enough
 
     def say(self, kind: int, rest: Frames) -> None:
         if not self.left:

@@ -1,10 +1,10 @@
-"""A link without a connection, for sessions that belong to the broker itself or that outlive their connections."""
+"""A link without a connection, for internal sessions of the broker and sessions that outlive their connections."""
 
 from polydomo.wire.link import Link
 
 
 class DetachedLink(Link):
-    """Nothing is sent there, and nobody owns it."""
+    """Discards all output."""
 
     wire = "none"
 

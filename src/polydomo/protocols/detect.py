@@ -1,4 +1,4 @@
-"""Which protocol a peer speaks: decided by its socket type and its first message, never by the port."""
+"""Detects the protocol of a peer from its socket type and its first message, never from the port."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ class Detector(Handler):
 
     def __init__(self, broker: BrokerApi, role: Role = SHARED, divert: Divert | None = None) -> None:
         self.broker = broker
-        self.role = role  # of the listener
+        self.role = role  # role of the listener
         self.divert = divert
         self.link: Link | None = None
 
@@ -60,22 +60,22 @@ class Detector(Handler):
             return
         frames = split(data[start:end])
         plain = join(frames)
-        if plain != data[start:end]:  # frames in the long form where the short one would do
+        if plain != data[start:end]:  # frames in the long form where the short form would suffice
             self.on_message(plain, 0, len(plain))
             return
         first = [frame[:12] for frame in frames[:3]]
-        link.violation(ProtocolViolation(f"no protocol begins with the frames {first!r}"))
+        link.violation(ProtocolViolation(f"unknown protocol: the first message has the frames {first!r}"))
 
     def make_session(self, protocol: Protocol, link: Link) -> Session:
         return protocol.session(self.broker, link)
 
     def _become(self, protocol: Protocol) -> bool:
-        """Hands the connection over to a session; False if its listener does not serve this protocol."""
+        """Passes the connection to a session. Returns False if the listener does not serve this protocol."""
         link = self.link
         role = self.role
         assert link is not None
         if not role.allows_protocol(protocol.name):
-            link.violation(ProtocolViolation(f"{protocol.name} is not taken at {role.name}"))
+            link.violation(ProtocolViolation(f"the listener {role.name} does not accept {protocol.name}"))
             return False
         session = self.make_session(protocol, link)
         if role is not SHARED:

@@ -1,4 +1,4 @@
-"""JSON that a peer sends and others are given: only what can be written again, and read by everybody."""
+"""Parses JSON from a peer that is passed on to other peers: only values that every JSON parser accepts."""
 
 import json
 import math
@@ -7,8 +7,8 @@ from polydomo.limits import MAX_JSON_DEPTH
 
 
 def read(content: bytes, mend: bool = False) -> object:
-    """Raises ValueError, which says what is wrong. JSON can write half a surrogate pair, which is no text and has no UTF-8, and Python
-    does so for the name of a file that is no text: ``mend`` makes text of it.
+    """Raises ValueError with the reason. JSON can contain a lone surrogate, which has no UTF-8 form; Python writes one for a file name
+    that is not text. ``mend`` replaces it with text.
 
     >>> read(b'["file \\\\udcff"]', mend=True)
     ['file \\\\udcff']
@@ -30,9 +30,9 @@ def _checked(value: object, depth: int, mend: bool) -> object:
             return [_checked(item, depth - 1, mend) for item in value]
         return {_checked(key, 0, mend): _checked(item, depth - 1, mend) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number that is too large")
+        raise ValueError("a number is too large")
     return value
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")  # Python would read NaN, and write it to everybody who reads the document
+    raise ValueError(f"{name} is not JSON")  # Python accepts NaN and would pass it on

@@ -1,4 +1,4 @@
-"""eMQP/1.0, EventMQ's protocol, as the broker speaks it: ``"" eMQP/1.0 COMMAND msgid ...`` in both directions.
+"""eMQP/1.0, EventMQ's protocol, the broker's side: ``"" eMQP/1.0 COMMAND msgid ...`` in both directions.
 
     client -> broker   REQUEST msgid queue headers message        (the document prints READY for REQUEST)
                        SCHEDULE, UNSCHEDULE msgid queue headers interval message cron
@@ -8,9 +8,9 @@
     broker -> worker   ACK newid inform-msgid; REQUEST msgid queue headers message
     both               HEARTBEAT msgid [time]; DISCONNECT msgid; KBYE msgid
 
-Two readings are served: the document's and EventMQ's own. ``dialect`` says which one a worker has shown. They differ in what ends a
-worker: EventMQ's programs leave with KBYE and are left with KBYE, and a DISCONNECT ends the whole process; by the document DISCONNECT
-means that the conversation starts anew. docs/protocols/emqp.md has the tables.
+Two dialects are supported: the document's and EventMQ's. ``dialect`` is the one that a worker has used. They differ in how a worker ends:
+EventMQ's programs send and expect KBYE, and a DISCONNECT ends their process. In the document, DISCONNECT means that the worker registers
+again. docs/protocols/emqp.md has the tables.
 """
 
 from polydomo.errors import ProtocolViolation
@@ -27,7 +27,7 @@ from polydomo.wire.frames import EMPTY_FRAME, MORE, Body
 from polydomo.wire.link import Link
 
 HEADER = b"eMQP/1.0"
-PREFIX = b"\x01\x00\x01\x08" + HEADER  # what every message of eMQP begins with on the wire
+PREFIX = b"\x01\x00\x01\x08" + HEADER  # the first bytes of every eMQP message
 
 REQUEST = PREFIX + b"\x01\x07REQUEST"
 REPLY = PREFIX + b"\x01\x05REPLY"
@@ -56,12 +56,12 @@ ANSWER = REPLY + TOKEN_HEAD
 
 
 class EmqpRef:
-    """What the answer to one REQUEST needs, and what an eMQP worker is told of it."""
+    """The data needed to answer a REQUEST and to deliver it to an eMQP worker."""
 
     def __init__(self, msgid: bytes, route: Route, document_form: bool) -> None:
         self.msgid = msgid  # the frame, as it came
         self.route = route
-        self.document_form = document_form  # it came as READY: the reply has five frames
+        self.document_form = document_form  # it was sent as READY, so the reply has five frames
 
 
 class EmqpSession(Session):
@@ -74,14 +74,16 @@ class EmqpSession(Session):
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.worker: Worker | None = None  # after INFORM
-        self.scheduler: Worker | None = None  # after INFORM as one; to the broker it is a worker that offers nothing
-        self.ended = False  # DISCONNECT or KBYE was said, by either side: nothing more is sent or heard
+        self.scheduler: Worker | None = (
+            None  # set after INFORM of a scheduler; for the broker it is a worker without services
+        )
+        self.ended = False  # DISCONNECT or KBYE was sent or received: nothing more is sent, and messages are ignored
         self.said = 0  # message ids we made up
-        self._asked = b""  # the queue and headers of the last REQUEST, which the next one mostly has too
+        self._asked = b""  # cache of the queue and headers of the last REQUEST, because most REQUESTs repeat them
         self._route: Route | None = None
 
     def fast_path(self, data: bytes, start: int, size: int) -> int:
-        """REQUESTs for the queue of the last one, with its headers; or a REPLY, in either form, and the READY after it."""
+        """The fast path: REQUESTs with the queue and headers of the last one; or a REPLY in either form, and the READY after it."""
         if self.ended:
             return start
         if self.worker is not None:
@@ -109,7 +111,7 @@ class EmqpSession(Session):
         return start
 
     def _work(self, data: bytes, start: int, size: int, worker: Worker) -> int:
-        """What a worker says as long as all goes well."""
+        """The normal messages of a worker."""
         at = start + REPLY_SIZE
         if at + 2 <= size and data[start:at] == REPLY and data[at] == 1:
             body = at + 2 + data[at + 1]
@@ -154,7 +156,7 @@ class EmqpSession(Session):
             else:
                 self._slow_path(data[start:end])
         except ProtocolViolation as error:
-            # EventMQ's router drops what it cannot read, and RFC 18: "The broker SHOULD respond to invalid messages by dropping them"
+            # EventMQ's router drops invalid messages, and RFC 18 says: "The broker SHOULD respond to invalid messages by dropping them"
             self.broker.report_violation(self, str(error))
 
     # --- a client ----------------------------------------------------------------------------------------------------
@@ -269,7 +271,7 @@ class EmqpSession(Session):
         token = data[frames.bounds(data, at)[0] : body]
         if token not in worker.held:
             if not worker.held:
-                raise ProtocolViolation("REPLY from a worker that has no request")
+                raise ProtocolViolation("REPLY from a worker without a request")
             token = next(iter(worker.held))  # the oldest
         self.broker.final(worker, token, frames.cut(data, body, end))
 
@@ -286,7 +288,7 @@ class EmqpSession(Session):
 
     def _inform(self, message: "list[bytes]") -> None:
         if self._registered() is not None:
-            self._out_of_step("INFORM from a peer that has said it before")
+            self._out_of_step("a second INFORM")
             return
         kind = message[5] if len(message) == 6 else WORKER
         queues: list[bytes] = []  # a scheduler's mean nothing
@@ -340,12 +342,12 @@ class EmqpSession(Session):
         if worker is not None:
             worker.last_heard = self.broker.now
 
-    # --- everything that is rare -------------------------------------------------------------------------------------
+    # --- slow path ---------------------------------------------------------------------------------------------------
 
     def _slow_path(self, raw: bytes) -> None:
         message = frames.split(raw)
         if len(message) < 4 or message[0] or message[1] != HEADER:
-            raise ProtocolViolation("not a message of eMQP/1.0")
+            raise ProtocolViolation("not an eMQP/1.0 message")
         command = message[2]
         if command == b"HEARTBEAT":
             _check_count(message, 4, 5)
@@ -371,11 +373,11 @@ class EmqpSession(Session):
         elif command == b"ACK":
             self._out_of_step("ACK")
         elif command in (b"REQUEST", b"REPLY", b"READY", b"PUBLISH"):
-            # Its short frames came in the long form, which ZMTP allows.
+            # Short frames in the long form, which ZMTP allows.
             canonical = frames.join(message)
             self.on_message(canonical, 0, len(canonical))
         else:
-            raise ProtocolViolation("a command that eMQP does not have")
+            raise ProtocolViolation("an unknown command")
 
     def _heartbeat(self, timed: bool) -> None:
         self.dialect = EVENTMQ if timed else DOCUMENT
@@ -386,7 +388,7 @@ class EmqpSession(Session):
             self.broker.heartbeat(worker)
 
     def _schedule(self, message: "list[bytes]", raw: bytes) -> None:
-        """To a scheduler, as it came. What would end EventMQ's scheduler in an exception is not passed on."""
+        """Forwards a schedule to a scheduler unchanged. Schedules that would crash EventMQ's scheduler are dropped."""
         for content in message[3:]:
             _check_text(content)
         try:
@@ -404,13 +406,13 @@ class EmqpSession(Session):
             done = self.broker.schedule(self, message[4] or DEFAULT_QUEUE, message[7], when, headers, add)
             if not done:
                 raise ProtocolViolation(
-                    f"{message[2].decode()} while no scheduler is connected, and no job store is kept"
+                    f"{message[2].decode()} while no scheduler is connected and there is no job store"
                 )
             return
         for session in list(schedulers):
             session.link.send(raw)
             if message[2] == b"SCHEDULE":
-                break  # always the same one, so that a schedule sent again replaces the first; UNSCHEDULE reaches all
+                break  # always the same scheduler, so that a repeated schedule replaces the first; UNSCHEDULE goes to all
 
     def _publish(self, data: bytes, at: int, end: int) -> None:
         topic = _next(data, at)
@@ -422,10 +424,10 @@ class EmqpSession(Session):
 
     def _out_of_step(self, what: str) -> None:
         """A valid command at the wrong time. RFC 18: "sending DISCONNECT and then no further commands to that worker"."""
-        self.broker.report_violation(self, f"{what} out of step")
+        self.broker.report_violation(self, f"unexpected {what}")
         if self.dialect == EVENTMQ and self._registered() is None:
-            # A job manager whose broker was restarted goes on beating on the same socket; DISCONNECT would end its process for
-            # good, while silence makes it say INFORM on a new one after 15 s. EventMQ's router is silent here, too.
+            # After a restart of the broker, a job manager keeps sending heartbeats on the same socket. DISCONNECT would end its process;
+            # without an answer, it sends INFORM on a new socket after 15 s. EventMQ's router does not answer here either.
             return
         self._part()
 
@@ -442,7 +444,7 @@ class EmqpSession(Session):
         self.link.close(CloseCause.AFTER_DISCONNECT)
 
     def _new_id(self) -> bytes:
-        """A frame with "a unique id for the msg", and more to follow."""
+        """A frame with "a unique id for the msg", with MORE set."""
         self.said += 1
         msgid = b"%d.%d" % (self.number, self.said)
         return bytes((MORE, len(msgid))) + msgid
@@ -452,17 +454,17 @@ class EmqpSession(Session):
 
 
 def _next(data: bytes, at: int) -> int:
-    """Where the frame after the one at ``at`` begins; there must be one."""
+    """The position of the frame after the one at ``at``; there must be one."""
     flags = data[at]
     if flags == 1:
         return at + 2 + data[at + 1]
     if flags == 3:
         return at + 9 + int.from_bytes(data[at + 1 : at + 9], "big")
-    raise ProtocolViolation("a message that ends too soon")
+    raise ProtocolViolation("a truncated message")
 
 
 def _one_frame(body: Body) -> Body:
-    """eMQP carries one frame: several are joined, and none is an empty one."""
+    """eMQP has one body frame: several frames are joined, and no frame becomes an empty one."""
     if not body:
         return EMPTY_FRAME
     if body[0] & MORE:

@@ -1,7 +1,7 @@
-"""eMQP as a client and a worker speak it, towards polydomo, EventMQ's router, or a broker written to the document.
+"""eMQP for clients and workers, with polydomo, EventMQ's router, or a broker that follows the document.
 
-What is sent is EventMQ's form where the two differ (its router reads only that); what is read may be either's. A heartbeat of ours has no
-time frame, as in the document: EventMQ's router does not look at it, and an end has no clock.
+Messages are sent in EventMQ's form where the two differ, because its router accepts no other; both forms are accepted. Our heartbeats have
+no time frame, as in the document: EventMQ's router does not read it, and an end has no clock.
 """
 
 import json
@@ -16,7 +16,7 @@ EXPIRED = b"timeout"
 
 
 class EmqpClientEnd(NumberedClientEnd):
-    """Any number of requests at a time, each under a message id of its own."""
+    """A client with any number of concurrent requests, each with its own message id."""
 
     protocol = "emqp"
 
@@ -35,7 +35,7 @@ class EmqpClientEnd(NumberedClientEnd):
         self.out.append([b"", HEADER, b"REQUEST", msgid, service, told, b"".join(body)])
 
     def publish(self, topic: bytes, message: bytes) -> None:
-        """To everybody who subscribed to a prefix of ``topic``."""
+        """Publishes to all subscribers of a prefix of ``topic``."""
         self.out.append([b"", HEADER, b"PUBLISH", self.new_id(), topic, message])
 
     def schedule(
@@ -45,7 +45,7 @@ class EmqpClientEnd(NumberedClientEnd):
         self.out.append([b"", HEADER, b"SCHEDULE", self.new_id(), queue, headers, b"%d" % interval, message, cron])
 
     def unschedule(self, queue: bytes, message: bytes) -> None:
-        """Takes back the schedule of the same message."""
+        """Removes the schedule of the same message."""
         self.out.append([b"", HEADER, b"UNSCHEDULE", self.new_id(), queue, b"", b"-1", message, b""])
 
     def receive(self, message: Frames) -> list[Event]:
@@ -57,8 +57,8 @@ class EmqpClientEnd(NumberedClientEnd):
             return [Dismissed(command.decode())]
         if command != b"REPLY" or not 5 <= len(message) <= 6:
             raise ProtocolViolation("not an eMQP message to a client")
-        # EventMQ's router answers each REQUEST with a REPLY of its own that says no more than that it was handed out: five frames under an
-        # id that is not ours. The document's reply has five frames under ours.
+        # EventMQ's router acknowledges each REQUEST with a REPLY of five frames under an id that is not ours. The document's reply
+        # has five frames under our id.
         msgid = message[5] if len(message) == 6 else message[3]
         key = self.settle(msgid)
         return [] if key is None else [Reply(key, [message[4]])]
@@ -79,8 +79,8 @@ class EmqpClientEnd(NumberedClientEnd):
 
 
 class EmqpWorkerEnd(WorkerEnd):
-    """One READY for each job it has room for. A request for a queue that nobody serves may come to a worker of ``default``: the job's
-    ``service`` is then a name that was not in ``open``."""
+    """A worker that sends one READY for each free slot. A request for a queue without workers may be sent to a worker of ``default``; then
+    the job's ``service`` is a name that was not in ``open``."""
 
     protocol = "emqp"
     slots = EMQP_MAX_SLOTS
@@ -153,7 +153,7 @@ class EmqpWorkerEnd(WorkerEnd):
         if self.agreed.give_back:
             self.release(job)
             return False
-        self.close()  # eMQP has no message for failures: leaving gives the request back to the broker
+        self.close()  # eMQP has no message for failures: disconnecting makes the broker requeue the request
         return True
 
     def release(self, job: Job) -> bool:
@@ -168,7 +168,7 @@ class EmqpWorkerEnd(WorkerEnd):
         return True
 
     def drain(self) -> None:
-        self.draining = True  # no READY any more: what is held is the last
+        self.draining = True  # no more READY: the worker finishes what it holds
 
     def close(self) -> None:
         self.say(b"DISCONNECT", [])

@@ -1,8 +1,8 @@
-"""The headers of an eMQP REQUEST and the queues of an INFORM: text inside a frame, in two notations each.
+"""The headers of an eMQP REQUEST and the queues of an INFORM: text in a frame, each in two notations.
 
-The document calls the headers a "dictionary" and leaves its form open; EventMQ writes ``reply-requested,retry-count:2,timeout:5``.
-We read that and a JSON object, and write EventMQ's. Queues are "csv seperated names" in the document and
-``[[weight, "name"], ...]`` in EventMQ. Nothing here knows of messages or the broker.
+The document calls the headers a "dictionary" without defining its format; EventMQ uses ``reply-requested,retry-count:2,timeout:5``.
+We accept that and a JSON object, and send EventMQ's notation. Queues are "csv seperated names" in the document and
+``[[weight, "name"], ...]`` in EventMQ. This module does not depend on messages or the broker.
 """
 
 import json
@@ -36,16 +36,16 @@ DEFAULT_QUEUE = b"default"
 
 
 class Headers:
-    """What the headers of one REQUEST ask for, and what a worker is told of them."""
+    """The parsed headers of a REQUEST, and their form for a worker."""
 
     def __init__(self, items: "list[tuple[str, str | None]]") -> None:
         self.wants_reply = False
         self.timeout = 0.0  # seconds; 0: none
         self.attempts = 0  # 1 + retry-count; 0: not said
-        self.guarantee = False  # the request is kept in the job store
+        self.guarantee = False  # the request is stored in the job store
         self.trace = ""  # W3C trace context
         before: list[str] = []
-        after: list[str] | None = None  # what stands behind the timeout
+        after: list[str] | None = None  # the part after the timeout
         for name, value in items:
             if name == REPLY_REQUESTED:
                 self.wants_reply = True
@@ -59,7 +59,7 @@ class Headers:
                     continue
                 self.attempts = 1 + int(min(count, EMQP_MAX_RETRIES))
             elif name == TIMEOUT:
-                # EventMQ's job manager ends in an exception over a timeout that is not a number: such a one is not passed on.
+                # EventMQ's job manager crashes on a timeout that is not a number, so it is dropped.
                 seconds = _number(value)
                 if seconds is not None and seconds > 0:
                     self.timeout = min(seconds, EMQP_MAX_TIMEOUT)
@@ -67,7 +67,8 @@ class Headers:
                 continue
             (before if after is None else after).append(name if value is None else f"{name}:{value}")
         if not self.wants_reply:
-            # EventMQ's job manager replies only if this is there; whether the client hears of it is decided with the client.
+            # EventMQ's job manager replies only if this header is set. Whether the client gets the reply is decided by the client's own
+            # header.
             before.insert(0, REPLY_REQUESTED)
         self.text = ",".join(before + (after or []))  # towards a worker, without the timeout
         self.framed = frames.frame(self.text.encode(), True)  # the same as a frame, where there is no deadline
@@ -75,7 +76,7 @@ class Headers:
         self.after = ("," + ",".join(after) if after else "").encode()
 
     def framed_with(self, seconds: int) -> bytes:
-        """The headers towards a worker as a frame, with the time that is left."""
+        """The headers for a worker as a frame, with the remaining time."""
         content = self.before + b"%d" % seconds + self.after
         return frames.head(len(content), True) + content
 
@@ -95,7 +96,7 @@ NONE = Headers([])  # a request of another protocol has no headers
 
 
 class Route:
-    """Where one REQUEST goes and how: its queue and its headers, which stand side by side and are the same in most messages of a client."""
+    """The queue and headers of a REQUEST. They are adjacent on the wire and the same in most messages of a client."""
 
     def __init__(self, queue: bytes, headers: Headers) -> None:
         self.queue = queue
@@ -109,7 +110,7 @@ class Route:
         self._framed = b""
 
     def framed_with(self, seconds: int) -> bytes:
-        """Both frames towards a worker, with the time that is left. That is the same for most requests that do not wait."""
+        """Both frames for a worker, with the remaining time. The result is the same for most requests that do not wait, so it is cached."""
         if seconds != self._seconds:
             self._seconds = seconds
             self._framed = frames.frame(self.queue, True) + self.headers.framed_with(seconds)
@@ -120,7 +121,7 @@ _routes: dict[bytes, Route] = {}
 
 
 def route(content: bytes) -> Route:
-    """The queue and headers frames of a REQUEST, as they came. Raises ProtocolViolation if one is not text or too long."""
+    """Parses the queue and headers frames of a REQUEST. Raises ProtocolViolation if one is not text or is too long."""
     found = _routes.get(content)
     if found is None:
         start, end, _ = frames.bounds(content, 0)
@@ -138,11 +139,11 @@ def route(content: bytes) -> Route:
 
 
 def read(content: bytes) -> Headers:
-    """The headers frame of a REQUEST. Raises ProtocolViolation if it is not text or too long."""
+    """Parses the headers frame of a REQUEST. Raises ProtocolViolation if it is not text or is too long."""
     try:
         return Headers(items(content))
-    except UnicodeEncodeError:  # a lone surrogate, which JSON can write and UTF-8 cannot
-        raise ProtocolViolation("headers outside of UTF-8") from None
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can represent and UTF-8 cannot
+        raise ProtocolViolation("headers are not valid UTF-8") from None
 
 
 def items(content: bytes) -> "list[tuple[str, str | None]]":
@@ -167,7 +168,7 @@ def _json_items(text: str) -> "list[tuple[str, str | None]]":
     found: list[tuple[str, str | None]] = []
     for name, value in document.items():
         if value is None or value is False:
-            continue  # a header that is there is on, so one that is off is not there
+            continue  # a present header counts as set, so a header that is off is left out
         if value is True:
             written = None
         elif isinstance(value, (str, int, float)):
@@ -175,40 +176,40 @@ def _json_items(text: str) -> "list[tuple[str, str | None]]":
         else:
             continue  # a list or an object cannot be written as EventMQ writes headers
         if not name or "," in name or ":" in name or (written is not None and "," in written):
-            continue  # nor can these: a worker would read them as other headers than they are
+            continue  # nor can these: a worker would parse them as other headers
         found.append((name, written))
     return found
 
 
 def write(headers: "Mapping[str, str | float | None]") -> bytes:
-    """Headers as a client's program gives them, in EventMQ's notation; ``True`` and ``""`` are a header without a value, ``False`` and
-    ``None`` no header. Raises SettingError for what that notation cannot carry."""
+    """Encodes a program's headers in EventMQ's notation. ``True`` and ``""`` are a header without a value; ``False`` and ``None`` are no
+    header. Raises SettingError for values that the notation cannot express."""
     pieces: list[str] = []
     for name, value in headers.items():
         if value is None or value is False:
             continue
         written = "" if value is True else str(value)
         if name in (REPLY_REQUESTED, TIMEOUT):  # the end's own
-            raise SettingError(f"headers: {name} is sent with every call, as its own timeout says")
+            raise SettingError(f"headers: {name} is set automatically with every call; remove it")
         if not name or name != name.strip() or "," in name or ":" in name:
-            raise SettingError(
-                f"headers: {name!r} cannot be a name: text without commas, colons and spaces around it can"
-            )
+            raise SettingError(f"headers: invalid name {name!r}; a name has no commas, colons or surrounding spaces")
         if written != written.strip() or "," in written:
-            raise SettingError(f"headers: {name} cannot be {written!r}: text without commas and spaces around it can")
+            raise SettingError(
+                f"headers: invalid value {written!r} of {name}; a value has no commas or surrounding spaces"
+            )
         pieces.append(f"{name}:{written}" if written else name)
     try:
         content = ",".join(pieces).encode()
     except UnicodeEncodeError:
-        raise SettingError("headers: outside of UTF-8") from None
-    if len(content) > EMQP_MAX_HEADERS // 2:  # the other half is more than enough for what is sent by itself
+        raise SettingError("headers: not valid UTF-8") from None
+    if len(content) > EMQP_MAX_HEADERS // 2:  # the other half is enough for the automatic headers
         raise SettingError(f"headers: {len(content)} bytes, the limit is {EMQP_MAX_HEADERS // 2}")
     return content
 
 
 def read_queues(content: bytes) -> "tuple[list[bytes], list[int]]":
-    """The queues of an INFORM, each name once, and by how much each weighs more than EventMQ's default, which is what a worker without
-    weights has. Raises ProtocolViolation."""
+    """Parses the queues of an INFORM: distinct names, and each weight relative to EventMQ's default, which is the weight of a worker
+    without weights. Raises ProtocolViolation."""
     text = _text(content, "queues").strip() if content else ""
     queues: dict[bytes, int] = {}
     if text.startswith("["):
@@ -235,10 +236,10 @@ def _add_queue(queues: "dict[bytes, int]", entry: object) -> None:
     if not isinstance(name, str) or isinstance(weight, bool) or not isinstance(weight, (int, float)):
         raise ProtocolViolation('a queue that is neither a name nor [weight, "name"]')
     if not -EMQP_MAX_WEIGHT <= weight <= EMQP_MAX_WEIGHT:  # NaN is outside, too
-        raise ProtocolViolation("a weight that is out of bounds")
+        raise ProtocolViolation("a weight is out of range")
     try:
         encoded = name.encode()
-    except UnicodeEncodeError:  # a lone surrogate, which JSON can write and UTF-8 cannot
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can represent and UTF-8 cannot
         raise ProtocolViolation("a queue name that is not UTF-8") from None
     if not 0 < len(encoded) <= MAX_SERVICE_NAME:
         raise ProtocolViolation(f"a queue name of {len(encoded)} bytes, the limit is {MAX_SERVICE_NAME}")
@@ -251,7 +252,7 @@ def _text(content: bytes, what: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise ProtocolViolation(f"{what} outside of UTF-8") from None
+        raise ProtocolViolation(f"{what} that are not valid UTF-8") from None
 
 
 def _json(text: str, what: str) -> object:

@@ -1,10 +1,10 @@
-"""The other side of the wire: what a client and a worker of each protocol say and hear.
+"""The interfaces of the client and worker sides ("ends") of each protocol.
 
 An *end* is pure: it turns calls into messages (appended to ``out``, each a list of frames) and messages into events. The
-libraries, the command line, the benchmarks and the simulator put a connection behind it. On SP a message is two frames:
+libraries, the command line, the benchmarks and the simulator connect it to a transport. On SP a message is two frames:
 the 4-byte request id and the payload.
 
-``body`` is always a list of frames here: these ends belong to programs that want the contents.
+``body`` is always a list of frames here, because programs use the contents.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Reply:
 
 @dataclass
 class Failure:
-    """To a client: the request ``key`` failed, and the protocol could say so."""
+    """To a client: the request ``key`` failed, in a protocol that reports failures."""
 
     key: int
     code: str
@@ -36,19 +36,15 @@ class Failure:
 
 @dataclass
 class Job:
-    """To a worker: a request. Hand the same object back with ``partial``, ``final`` or ``fail``."""
+    """To a worker: a request. Pass the same object to ``partial``, ``final`` or ``fail``."""
 
     service: bytes
     body: Frames
-    ref: object = None  # the end's own
-    timeout: float = 0.0  # seconds the broker will wait for the result, where the protocol tells; 0: unknown
-    headers: dict[str, str] = field(default_factory=dict)  # where the protocol has them
-    attempt: bytes = (
-        b""  # what the broker calls this attempt, for whatever is written down about it; memo01 does not tell
-    )
-    job: str = (
-        ""  # the id of the durable job that this is an attempt of, and its idempotency key, where the protocol tells
-    )
+    ref: object = None  # data of the end
+    timeout: float = 0.0  # seconds the broker will wait for the result; 0 if the protocol does not say
+    headers: dict[str, str] = field(default_factory=dict)  # headers, if the protocol has them
+    attempt: bytes = b""  # the broker's token of this attempt, for logs; empty in memo01
+    job: str = ""  # the id and idempotency key of the durable job that this is an attempt of, if the protocol says
     key: str = ""
 
 
@@ -61,21 +57,21 @@ class Dismissed:
 
 @dataclass
 class Cancelled:
-    """To a worker: nobody waits for this job any more. Answer with ``release`` as soon as it does not run (any more)."""
+    """To a worker: the client no longer waits for this job. Answer with ``release`` once it is not running."""
 
     job: Job
 
 
 @dataclass
 class Revoked:
-    """To a worker: another one could start this job. Answer with ``release`` if it has not been started, else with ``keep``."""
+    """To a worker: another worker could start this job. Answer with ``release`` if it has not started, otherwise with ``keep``."""
 
     job: Job
 
 
 @dataclass
 class Published:
-    """To a subscriber: a message, or a last value, of a topic it asked for."""
+    """To a subscriber: a message or a last value of a subscribed topic."""
 
     topic: bytes
     body: Frames
@@ -83,7 +79,7 @@ class Published:
 
 Event = Reply | Failure | Job | Dismissed | Cancelled | Revoked | Published
 
-# What the ends of clients and workers announce to a broker (``wire.extensions``).
+# The extensions that clients and workers announce to a broker (``wire.extensions``).
 ANNOUNCED = Extensions(credit=1, cancel=True, deadline=True, give_back=True).encode()
 
 
@@ -95,19 +91,19 @@ class ClientEnd:
     socket_type = b"DEALER"
     identity = b""  # the ZMTP identity to connect with
     concurrent = False  # several requests may be outstanding on one connection
-    agreed: Extensions = NO_EXTENSIONS  # what the broker understands; set once the connection is open
+    agreed: Extensions = NO_EXTENSIONS  # the broker's extensions; set once the connection is open
     out: list[Frames]
 
     def __init__(self) -> None:
         self.out = []
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
-        """Sends a request. ``key`` is the caller's and comes back with its replies. ``timeout`` is sent to the broker if the protocol can.
-        ``headers`` are the caller's own, written by ``registry.Protocol.headers``; b"" for a protocol without headers."""
+        """Sends a request. ``key`` is chosen by the caller and returned with the replies. ``timeout`` is sent to the broker if the protocol
+        supports it. ``headers`` are the caller's, encoded by ``registry.Protocol.headers``; b"" for a protocol without headers."""
         raise NotImplementedError
 
     def receive(self, message: Frames) -> list[Event]:
-        """Raises ProtocolViolation for what the protocol does not allow."""
+        """Parses a message into events. Raises ProtocolViolation if the message is invalid."""
         raise NotImplementedError
 
     def forget(self, key: int) -> None:
@@ -119,18 +115,18 @@ class ClientEnd:
         return False
 
     def cancel(self, key: int, expired: bool) -> None:
-        """The same, and the broker is told, if it understands that. ``expired``: because the caller's timeout passed."""
+        """The same, and also cancels the request at the broker, if it supports that. ``expired``: because the caller's timeout passed."""
         self.forget(key)
 
 
 class NumberedClientEnd(ClientEnd):
-    """A client whose protocol tells replies apart by an id that goes out with each request: any number may be open, in any order."""
+    """A client of a protocol with request ids: any number of requests may be open, and replies arrive in any order."""
 
     concurrent = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.keys: dict[bytes, int] = {}  # id -> the caller's key, of the requests that are open
+        self.keys: dict[bytes, int] = {}  # id -> the caller's key, for open requests
         self.ids: dict[int, bytes] = {}  # and back
 
     def track(self, key: int, identity: bytes) -> None:
@@ -140,7 +136,7 @@ class NumberedClientEnd(ClientEnd):
         self.ids[key] = identity
 
     def settle(self, identity: bytes) -> int | None:
-        """The key of the request that ``identity`` answers for good. None: late, whoever asked has gone."""
+        """Removes the request with this id and returns its key. None if it is no longer open."""
         key = self.keys.pop(identity, None)
         if key is not None:
             del self.ids[key]
@@ -153,10 +149,10 @@ class NumberedClientEnd(ClientEnd):
 
 
 class HeldParts:
-    """Partials of a job whose protocol has none: they wait for the final and go in front of it, within the message bound."""
+    """Partial replies in a protocol without them: they are held and joined in front of the final reply, within the message limit."""
 
     def __init__(self, title: str, frames: int = MAX_BODY) -> None:
-        self.title = title  # of the protocol, for people
+        self.title = title  # name of the protocol, for messages
         self.frames: Frames = []
         self._most = frames
         self._size = 0
@@ -167,11 +163,11 @@ class HeldParts:
         if self._size > MAX_BODY or len(self.frames) > self._most:
             raise CallFailed(
                 "too-large",
-                f"{self.title} sends partials with the final reply, and together they pass the message bound",
+                f"{self.title} sends partial replies joined with the final reply, and together they exceed the message limit",
             )
 
     def join(self, body: Frames) -> Frames:
-        """With the final's frames, which count too; nothing is held any more."""
+        """Returns the held frames followed by the final reply's, and clears them."""
         if not self.frames:
             return body
         self.add(body)
@@ -186,12 +182,12 @@ class WorkerEnd:
     wire = "zmtp"
     socket_type = b"DEALER"
     identity = b""  # the ZMTP identity to connect with: the worker's name
-    slots = 1  # how many jobs one connection may hold at a time at most; see ``capacity``
-    agreed: Extensions = NO_EXTENSIONS  # what the broker understands; set once the connection is open
-    interval = 2.5  # call ``beat`` this often
-    patience = 10.0  # hearing nothing from the broker for this long means it is gone; 0: never judge
+    slots = 1  # maximum jobs on one connection; see ``capacity``
+    agreed: Extensions = NO_EXTENSIONS  # the broker's extensions; set once the connection is open
+    interval = 2.5  # interval for calling ``beat``
+    patience = 10.0  # silence after which the broker is considered gone; 0: never
     fails = (
-        False  # the protocol can tell of a failure; otherwise ``fail`` leaves, and the connection must be opened anew
+        False  # the protocol can report failures; otherwise ``fail`` disconnects, and the connection must be reopened
     )
     out: list[Frames]
 
@@ -199,42 +195,42 @@ class WorkerEnd:
         self.out = []
 
     def capacity(self) -> int:
-        """How many jobs this connection may hold at a time: 1 where the broker does not understand what is needed for more."""
+        """The number of jobs this connection may hold: 1 if the broker does not support the extension for more."""
         return self.slots
 
     def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
-        """Registers, as the first thing on a new connection. The worker runs ``slots`` jobs at once and takes ``prefetch`` more."""
+        """Registers, as the first message on a new connection. The worker runs ``slots`` jobs at once and holds ``prefetch`` more."""
         raise NotImplementedError
 
     def grow(self, count: int) -> None:
-        """The worker runs ``count`` more jobs at once than it said."""
+        """Raises the number of jobs that the worker runs at once by ``count``."""
 
     def receive(self, message: Frames) -> list[Event]:
         raise NotImplementedError
 
     def beat(self) -> None:
-        """Sends a heartbeat, where the protocol wants one now."""
+        """Sends a heartbeat, if the protocol needs one now."""
 
     def partial(self, job: Job, body: Frames) -> None:
-        """A partial reply; ends whose protocol has none keep it and join it in front of the final."""
+        """Sends a partial reply; in protocols without them, it is held and joined in front of the final reply."""
         raise NotImplementedError
 
     def final(self, job: Job, body: Frames) -> None:
         raise NotImplementedError
 
     def fail(self, job: Job, code: str, text: str) -> bool:
-        """The job failed. True if the connection must now be closed and opened anew (the protocol has no word for failure)."""
+        """The job failed. Returns True if the connection must be closed and reopened, because the protocol has no message for failures."""
         raise NotImplementedError
 
     def release(self, job: Job) -> bool:
-        """The job is not run: it was not started, or was cancelled. False if the protocol has no message for that."""
+        """Returns a job that will not run: it was not started, or was cancelled. Returns False if the protocol has no message for that."""
         return False
 
     def keep(self, job: Job) -> None:
         """The job was started before the broker asked for it back."""
 
     def drain(self) -> None:
-        """No further jobs are wanted: a protocol that can say so does."""
+        """Asks for no further jobs, if the protocol has a message for that."""
 
     def close(self) -> None:
         """Leaves politely."""

@@ -1,7 +1,7 @@
-"""``Idempotency-Key``: a repeated call gets the reply to the first one, for as long as that is kept.
+"""``Idempotency-Key``: a repeated call gets the reply to the first one, as long as it is stored.
 
-Only replies and failures that a worker reported are kept: a call that found no worker or ran into a limit has not been carried out, and may
-be tried again. Replies are kept in memory; for calls that must survive a restart there are durable jobs, which take the same key.
+Only replies and failures reported by a worker are stored: a call that found no worker or hit a limit has not run, and may be tried again.
+Replies are kept in memory. For calls that must survive a restart, use durable jobs, which accept the same key.
 """
 
 from hashlib import blake2b
@@ -15,7 +15,7 @@ from polydomo.wire.http import HttpError
 
 Key = tuple[str, bytes, str]  # principal, service, the client's key
 
-OVERHEAD: Final = 500  # bytes of an entry beside its reply
+OVERHEAD: Final = 500  # memory of an entry besides its reply
 
 
 class Entry:
@@ -33,7 +33,7 @@ class Entry:
 
 
 class KeptExchange(Exchange):
-    """Keeps what ``inner`` is told."""
+    """Stores the outcome that is passed to ``inner``."""
 
     def __init__(self, inner: Exchange, entry: Entry, kept: "Idempotency", key: Key) -> None:
         self.inner = inner
@@ -59,7 +59,7 @@ class KeptExchange(Exchange):
 
 
 class Idempotency:
-    """What is kept, by key; the oldest makes room."""
+    """Stored calls by key; the oldest are evicted."""
 
     def __init__(self) -> None:
         self._entries: dict[Key, Entry] = {}
@@ -70,7 +70,7 @@ class Idempotency:
         return self._bytes
 
     def begin(self, session: HttpSession, service: bytes, body: bytes, name: str, inner: Exchange) -> Exchange | None:
-        """The exchange for a new call; None if ``inner`` was told the reply to an earlier one. Raises HttpError."""
+        """The exchange for a new call; None if ``inner`` got the reply to an earlier one. Raises HttpError."""
         if len(name) > MAX_IDEMPOTENCY_KEY:
             raise HttpError(400, f"Idempotency-Key has at most {MAX_IDEMPOTENCY_KEY} characters", close=False)
         now = session.broker.now
@@ -80,7 +80,7 @@ class Idempotency:
         entry = self._entries.get(key)
         if entry is not None and entry.request is not None and entry.request.state == DONE:
             if entry.body is None and not entry.code:
-                self.forget(key)  # its client left before it ended
+                self.forget(key)  # its client disconnected before it ended
                 entry = None
         if entry is not None:
             if entry.digest != digest:
@@ -102,7 +102,7 @@ class Idempotency:
         return KeptExchange(inner, entry, self, key)
 
     def started(self, exchange: Exchange, request: Request | None) -> None:
-        """The call was made."""
+        """Called when the call was made."""
         if isinstance(exchange, KeptExchange):
             if request is None:
                 self.forget(exchange.key)

@@ -1,7 +1,7 @@
-"""What the worker of a durable job is told besides the body: the job's id and key, and the headers and trace context of the request.
+"""The data that a worker of a durable job gets besides the body: the job's id and key, and the request's headers and trace context.
 
 eMQP and HTTP have headers for it. MDX and DCP carry id and key as a mark, ``job:ID:KEY``: in the id frame of MDX, which a worker returns
-unread, and as a metadata part of DCP. MDP and memo01 have no place for them.
+unread, and as a metadata part of DCP. MDP and memo01 have no field for them.
 """
 
 JOB_MARK = b"job:"

@@ -1,7 +1,7 @@
-"""The messages of durable jobs: what a client sends to ``polydomo.submit`` and the other reserved services, and how the broker answers.
+"""The messages of durable jobs: requests to ``polydomo.submit`` and the other built-in services, and the broker's answers.
 
-A message is a header, a JSON object on one line that ends with a newline, and the frames of a body. Where a protocol has single-frame
-bodies, header and body are in the same frame, and the newline divides them. An answer that is an error is a header with ``error``
+A message is a header, a JSON object on one line that ends with a newline, and the frames of a body. In protocols with single-frame
+bodies, header and body are in the same frame, separated by the newline. An error is a header with ``error``
 (a code) and ``text``. Times are ISO 8601 in UTC, durations are whole microseconds (``_us``).
 """
 
@@ -56,7 +56,7 @@ def write_message(header: Row, body: "list[bytes] | None" = None) -> "list[bytes
 
 
 def answer_body(header: Row, body: Body = b"") -> Body:
-    """An answer as the broker sends it."""
+    """Encodes an answer of the broker."""
     return frame(_line(header), bool(body)) + body
 
 
@@ -65,7 +65,7 @@ def _line(header: Row) -> bytes:
 
 
 def read_message(body: Body) -> "tuple[Row, bytes]":
-    """The header of a message, and its body in wire form. Raises SettingError."""
+    """Parses the header of a message; returns it with the body in wire form. Raises SettingError."""
     if not body:
         return {}, b""
     start, end, flags = bounds(body, 0)
@@ -90,7 +90,7 @@ def read_header(text: bytes) -> Row:
 
 
 def read_answer(frames: "list[bytes]") -> "tuple[Row, list[bytes]]":
-    """An answer as a client gets it: its header and its body."""
+    """Parses an answer; returns its header and body."""
     first = frames[0] if frames else b""
     if len(frames) == 1:
         text, _, content = first.partition(b"\n")
@@ -102,12 +102,12 @@ FIELDS: Final = frozenset({"service", "id", "key", "delay_us", "at", "priority",
 
 
 class Submission:
-    """What a client asks for with ``polydomo.submit``, checked."""
+    """A checked ``polydomo.submit`` request."""
 
     __slots__ = ("at", "backoff", "body", "delay", "id", "key", "priority", "run", "service", "ttl")
 
     def __init__(self, header: Row, body: bytes) -> None:
-        """Raises SettingError, which names the field and says what would be right."""
+        """Raises SettingError that names the field and the expected value."""
         if not FIELDS.issuperset(header):
             unknown = sorted(str(name) for name in header if name not in FIELDS)
             raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(FIELDS))}")
@@ -124,7 +124,7 @@ class Submission:
             self._read_options(header)
 
     def _read_options(self, header: Row) -> None:
-        """Everything but the service and the id, which most submissions have."""
+        """Parses the optional fields, other than the service and the id."""
         self.key = _text(header, "key", MAX_JOB_KEY)
         self.delay = read_duration(header, "delay_us")
         self.at = read_instant("at", header["at"]) if header.get("at") is not None else 0.0
@@ -147,7 +147,7 @@ def _text(header: Row, name: str, most: int) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or "\0" in value:
-        raise SettingError(f"{name}: must be a text, not {value!r}")
+        raise SettingError(f"{name}: must be a string, not {value!r}")
     if value.isascii() and len(value) <= most:
         return value
     try:
@@ -177,7 +177,7 @@ def read_count(header: Row, name: str, most: int) -> int:
 
 
 def read_duration(header: Row, name: str) -> float:
-    """Seconds, from a field in microseconds; 0 if it is not there."""
+    """Seconds, from a field in microseconds; 0 if it is missing."""
     return _whole(header, name, 0, round(MAX_JOB_DELAY * 1e6)) / 1e6
 
 

@@ -1,4 +1,4 @@
-"""MDP/0.1 (RFC 7), the broker's end.
+"""MDP/0.1 (RFC 7), the broker's side.
 
     client   ->  "" MDPC01 service body+           <-  "" MDPC01 service body+
     worker   ->  "" MDPW01 READY service           <-  "" MDPW01 REQUEST client "" body+
@@ -6,8 +6,8 @@
 
 The client address that a worker receives is the token of the attempt. A reply that names any other address is dropped as stale.
 
-The Guide's PHP worker leaves the empty frame of REPLY out, and the Guide's C broker accepts that. A worker that has sent one such reply
-speaks the dialect ``guide-php``: from then on everything after the client address is body, even if its first frame is empty.
+The Guide's PHP worker omits the empty frame of REPLY, and the Guide's C broker accepts that. A worker that has sent one such reply
+has the dialect ``guide-php``: from then on everything after the client address is body, even if its first frame is empty.
 """
 
 from polydomo.errors import ProtocolViolation
@@ -38,13 +38,13 @@ class Mdp1Session(SingleWorkerSession):
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.dialect = ""  # GUIDE_PHP once the worker has sent a reply without the empty frame
-        self._asked = b""  # all that stands in front of the body of the last request: the next one mostly begins alike
+        self._asked = b""  # cache of the envelope of the last request, because most requests have the same
         self._service = b""
-        self._due = b""  # all that stands in front of the body of the reply to what the worker was given last
-        self._token = b""  # of that attempt
+        self._due = b""  # expected envelope of the reply to the last dispatched request
+        self._token = b""  # token of that attempt
 
     def fast_path(self, data: bytes, start: int, size: int) -> int:
-        """A reply, or requests for the service that was asked for before, each with a body of one frame."""
+        """The fast path: a reply, or requests for the same service as before, each with a body of one frame."""
         worker = self.worker
         if worker is not None:
             body = start + BODY_AT
@@ -75,7 +75,7 @@ class Mdp1Session(SingleWorkerSession):
                 self._asked = data[start:after]
                 self._service = data[at + 2 : after]
                 self.broker.request(self, self._service, cut(data, after, end), self._asked)
-            elif after == end and data[at] == 0 and data[at + 1]:  # without a body, which kills published brokers
+            elif after == end and data[at] == 0 and data[at + 1]:  # without a body, which crashes published brokers
                 self.broker.request(self, data[at + 2 : after], b"", CLIENT + b"\x01" + data[at + 1 : after])
             else:
                 self._slow_path(data, start, end)
@@ -93,7 +93,7 @@ class Mdp1Session(SingleWorkerSession):
             self._slow_path(data, start, end)
 
     def _slow_path(self, data: bytes, start: int, end: int) -> None:
-        """Everything but the two messages that make up the traffic, taken frame by frame."""
+        """The slow path: all messages except normal requests and replies, parsed frame by frame."""
         frames = split(data[start:end])
         if len(frames) < 3 or frames[0]:
             self._invalid("no empty frame, header and command")
@@ -101,7 +101,7 @@ class Mdp1Session(SingleWorkerSession):
             plain = join(frames)
             if plain == data[start:end]:
                 self._invalid("request without a service, or for one whose name is not 1 to 255 bytes long")
-            else:  # frames in long form where the short one does
+            else:  # frames in the long form where the short form would suffice
                 self.on_message(plain, 0, len(plain))
         elif frames[1] == b"MDPW01":
             if not self.finished:
@@ -146,7 +146,7 @@ class Mdp1Session(SingleWorkerSession):
         last = body or EMPTY_FRAME
         self.link.send_pieces(
             (request.ref, last), len(last)
-        )  # what stands in front of a reply is what stood in front of the request
+        )  # the envelope of a reply is the same as that of the request
 
     def deliver(self, worker: Worker, request: Request) -> None:
         self._token = token = request.token

@@ -1,12 +1,12 @@
-"""MDP/0.2 (RFC 18) and the three other things that published libraries mean by it, the broker's end.
+"""MDP/0.2 (RFC 18) and three dialects of published libraries, the broker's side.
 
     client   ->  MDPC02 REQUEST service body+           <-  MDPC02 PARTIAL|FINAL service body+
     worker   ->  MDPW02 READY service                   <-  MDPW02 REQUEST client "" body+
              ->  MDPW02 PARTIAL|FINAL client "" body+   <-> MDPW02 HEARTBEAT    <-> MDPW02 DISCONNECT
 
-A dialect is a row of ``Dialect``; the first message of a peer tells which. Only the READY of majortomo and of libmdp are
-the same, and a wrong guess is fatal to either (majortomo raises on 04, libmdp leaves on 05): such a worker is ``undecided`` until it has
-said something that tells, gets REQUESTs, which both read alike, and no HEARTBEAT.
+Each dialect is an instance of ``Dialect``, detected from the first message of a peer. Only majortomo and libmdp have the same READY, and a
+wrong guess breaks either (majortomo raises on 04, libmdp disconnects on 05). Such a worker is ``undecided`` until it sends a message that
+differs. Until then it gets REQUESTs, which are the same in both, and no HEARTBEAT.
 """
 
 from polydomo.errors import ProtocolViolation
@@ -20,7 +20,7 @@ from polydomo.wire.zmtp import ZmtpLink
 
 
 class Dialect:
-    """How one published library writes MDP/0.2. Envelopes are ZMTP-framed, ready to be compared and sent."""
+    """The MDP/0.2 dialect of one published library. Envelopes are ZMTP-framed, ready to be compared and sent."""
 
     def __init__(
         self, name: str, empty: bool, client: "tuple[bytes, bytes, bytes]", worker: "tuple[bytes, ...]", names: bool
@@ -58,7 +58,7 @@ EMPTY_LEAD = b"\x01\x00\x01\x06MDP"
 
 
 def recognise(frames: "list[bytes]") -> Dialect | None:
-    """The dialect that a peer's first message is written in."""
+    """The dialect of a peer's first message."""
     if frames[0]:
         return ASCII if len(frames) > 1 and frames[1][:1].isdigit() else RFC18
     if len(frames) < 3:
@@ -83,7 +83,7 @@ class Mdp2Session(SingleWorkerSession):
     def _speak(self, dialect: Dialect) -> None:
         self.spoken = dialect
         self.dialect = dialect.name
-        # "a REQ socket never gets a partial", and libmdp has no word for one
+        # "a REQ socket never gets a partial", and libmdp has no message for one
         link = self.link
         from_req = isinstance(link, ZmtpLink) and link.peer_type == b"REQ"
         self.takes_partials = dialect is not RFC18_REQ and dialect is not LIBMDP and not from_req
@@ -118,7 +118,7 @@ class Mdp2Session(SingleWorkerSession):
         self._slow_path(data, start, end)
 
     def _slow_path(self, data: bytes, start: int, end: int) -> None:
-        """Everything but ordinary traffic, taken frame by frame; a peer's first message among it."""
+        """The slow path, frame by frame: all messages except normal traffic, including a peer's first message."""
         frames = split(data[start:end])
         if not self.dialect:
             first = recognise(frames)
@@ -190,7 +190,7 @@ class Mdp2Session(SingleWorkerSession):
         super().slow_reply(token, _last(worker, token, body) if final and worker is not None else body, final)
 
     def _decide(self, command: bytes, rest: "list[bytes]") -> None:
-        """majortomo or libmdp? What was kept of the worker until now is then read in its own dialect."""
+        """Decides between majortomo and libmdp. A held reply is then interpreted in that dialect."""
         if command == b"\x04" and not rest:
             self._speak(LIBMDP)
         elif (
@@ -234,8 +234,8 @@ class Mdp2Session(SingleWorkerSession):
 
 
 def _last(worker: Worker, token: bytes, body: Body) -> Body:
-    """The body of a FINAL. MDP/0.2 requires at least one body frame, so a worker that ends a stream with nothing more to say sends an empty
-    one. After partials that frame is no part of the reply: clients that get the partials joined must not see it."""
+    """The body of a FINAL. MDP/0.2 requires at least one body frame, so a worker ends a stream without a last part with an empty frame.
+    After partial replies that frame is not part of the reply: clients that get the partial replies joined must not see it."""
     if body == EMPTY_FRAME:
         request = worker.held.get(token)
         if request is not None and request.history.first_partial:

@@ -1,8 +1,8 @@
-"""MDP/0.1 (RFC 7) and MDP/0.2 (RFC 18) as a client and a worker speak them.
+"""MDP/0.1 (RFC 7) and MDP/0.2 (RFC 18) for clients and workers.
 
-Both ends of both versions use a DEALER. MDP/0.1 was laid out for REQ clients, so there "Frame 0: Empty" is ours to send;
-MDP/0.2 has no such frame. MDP has no request ids: a connection carries one request at a time, and one whose reply was given up
-on must be thrown away, or its late reply would be taken for the next request's.
+Both versions use a DEALER on both sides. MDP/0.1 was designed for REQ clients, so we send "Frame 0: Empty" ourselves; MDP/0.2 has no such
+frame. MDP has no request ids: a connection carries one request at a time, and must be closed after an abandoned request, because the late
+reply would be taken for the reply to the next request.
 """
 
 from polydomo.errors import NoSuchService, ProtocolViolation
@@ -14,19 +14,19 @@ REQUEST = b"\x02"
 
 
 class MdpClientEnd(ClientEnd):
-    """What MDP/0.1 and MDP/0.2 clients share: one outstanding request, and no way to tell one reply from another."""
+    """The base of MDP/0.1 and MDP/0.2 clients: one outstanding request, because replies have no id."""
 
     def __init__(self) -> None:
         super().__init__()
         self.key: int | None = None  # the outstanding request
         self.service = b""
-        self.spent = False  # a reply may still come that nobody waits for: the connection has had its day
+        self.spent = False  # a reply to an abandoned request may still arrive, so the connection cannot be used again
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
         if self.spent or self.key is not None:
-            raise ValueError("an MDP connection carries one request at a time, and none after one was given up")
+            raise ValueError("an MDP connection carries one request at a time, and none after an abandoned request")
         if not service:
-            raise NoSuchService("MDP has no word for a service without a name")
+            raise NoSuchService("MDP cannot call a service with an empty name")
         self.key = key
         self.service = service
         self.out.append(self.envelope(service) + (body or [b""]))  # "Frames 3+: Request body": one at least
@@ -42,7 +42,7 @@ class MdpClientEnd(ClientEnd):
 
     def reply(self, service: bytes, body: Frames, final: bool) -> list[Event]:
         if self.key is None:
-            return []  # late: whoever asked has gone
+            return []  # late: the request was abandoned
         if service != self.service:
             raise ProtocolViolation(f"a reply from service {service!r} to a request for {self.service!r}")
         key = self.key
@@ -80,7 +80,7 @@ class Mdp2ClientEnd(MdpClientEnd):
 
 
 class MdpWorkerEnd(WorkerEnd):
-    """What MDP/0.1 and MDP/0.2 workers share: one service, one request at a time, heartbeats, DISCONNECT."""
+    """The base of MDP/0.1 and MDP/0.2 workers: one service, one request at a time, heartbeats, DISCONNECT."""
 
     interval = MDP_BEAT
     patience = MDP_PATIENCE
@@ -126,7 +126,7 @@ class MdpWorkerEnd(WorkerEnd):
         self.say(self.heartbeat, [])
 
     def fail(self, job: Job, code: str, text: str) -> bool:
-        self.close()  # MDP has no word for failure: leaving gives the request back to the broker
+        self.close()  # MDP has no message for failures: disconnecting makes the broker requeue the request
         return True
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class MdpWorkerEnd(WorkerEnd):
 
 
 class Mdp1WorkerEnd(MdpWorkerEnd):
-    """MDP/0.1: one REPLY per REQUEST, so partials wait for the final and go in front of it."""
+    """MDP/0.1: one REPLY per REQUEST, so partial replies are held and joined in front of the final one."""
 
     protocol = "mdp1"
     header = [b"", b"MDPW01"]

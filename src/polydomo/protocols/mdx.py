@@ -1,6 +1,6 @@
-"""MDX ("Protocol 0.1 (Draft)"), the broker's end: request ids, many requests at a time, PARTIAL and FINAL, PING and PONG.
+"""MDX ("Protocol 0.1 (Draft)"), the broker's side: request ids, concurrent requests, PARTIAL and FINAL, PING and PONG.
 
-The draft leaves frame 0 open; ours is ``MDXC01`` from and to clients, ``MDXW01`` from and to workers, and both are settings. One
+The draft does not define frame 0; ours is ``MDXC01`` for clients and ``MDXW01`` for workers, and both are settings. One
 connection may be a client, a worker, or both. Peers that announced it (``wire.extensions``) may also use deadlines, cancellation and
 credit. The other end is in ``mdx_ends.py``; docs/protocols/mdx.md describes the dialog, docs/protocols/extensions.md the extensions.
 """
@@ -41,14 +41,14 @@ DISCONNECT_HEADER = b"MDPW02"  # 'Frame 0: "MDPW02" (six bytes, representing MDP
 DISCONNECT = join([DISCONNECT_HEADER, LEAVE])
 
 
-FAILURE = more([b"", FAILURE_MARK])  # how a body begins that tells of a failure
+FAILURE = more([b"", FAILURE_MARK])  # the first frames of a failure body
 SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame with more to follow
 TOKEN_FRAME = b"\x01\x0c"  # ... of one with a token
 DELIMITER_AND_MORE = DELIMITER + b"\x01"  # the empty frame, and the start of a short frame with more to follow
 
 
 class Words:
-    """The fixed bytes of a dialog, for one pair of headers; shared by all sessions that use them."""
+    """The constant bytes for one pair of headers, shared by all sessions that use them."""
 
     def __init__(self, client: bytes, worker: bytes) -> None:
         self.client = client
@@ -83,7 +83,7 @@ def _job_identity(request: Request, otherwise: bytes) -> bytes:
 
 
 class MdxSession(SingleWorkerSession):
-    """One MDX connection. ``Request.ref`` is its service and id frames as they came: what the replies' envelope needs."""
+    """One MDX connection. ``Request.ref`` is the request's service and id frames, which the replies' envelope repeats."""
 
     protocol = "mdx"
     takes_partials = True
@@ -96,17 +96,19 @@ class MdxSession(SingleWorkerSession):
         self.words = words_for(tuning.mdx_client_header, tuning.mdx_worker_header)
         self.extended = link.extensions  # what the peer understands
         self.ids: dict[bytes, Request | None] = {}  # id frames of open requests; None: it cannot cancel
-        self._asked = b""  # all that stands in front of the id of the last request: the next one mostly begins alike
+        self._asked = (
+            b""  # cache of the envelope of the last request before its id, because most requests have the same
+        )
         self._named = 0  # where in it the service begins
         self._within = 0.0  # the deadline in it, in seconds; 0: none
         self._service = b""
-        self._due = b""  # all that stands in front of the body of the FINAL to what the worker was given last
+        self._due = b""  # expected envelope of the FINAL for the last dispatched request
         self._token = b""  # of that attempt
 
     # --- from the peer
 
     def fast_path(self, data: bytes, start: int, size: int) -> int:
-        """A FINAL, or requests for the service that was asked for before, each with a body of one frame."""
+        """The fast path: a FINAL, or requests for the same service as before, each with a body of one frame."""
         worker = self.worker
         if self.finished:
             return start
@@ -245,16 +247,16 @@ class MdxSession(SingleWorkerSession):
                     code = report[2][:MAX_FAILURE_CODE].decode("utf-8", "replace")
                     text = report[3][:MAX_FAILURE_TEXT].decode("utf-8", "replace")
                     if not broker.fail(worker, data[token + 2 : mark], code, text) and not worker.alive:
-                        self.reject_worker("a reply from a worker that was given up")
+                        self.reject_worker("a reply from a worker that was declared lost")
                     return True
             body = cut(data, begin, end)
-        # The token alone names the attempt: the client's id is put back from our own record, not from the worker's copy.
+        # The token identifies the attempt. The client's id is restored from the broker's record, not from the worker's copy.
         if final:
             known = broker.final(worker, data[token + 2 : mark], body)
         else:
             known = broker.partial(worker, data[token + 2 : mark], body)
         if not known and not worker.alive:
-            self.reject_worker("a reply from a worker that was given up")
+            self.reject_worker("a reply from a worker that was declared lost")
         return True
 
     def _ping(self) -> None:
@@ -262,7 +264,7 @@ class MdxSession(SingleWorkerSession):
         if worker is None:
             self.reject_worker("PING before READY")  # "PING commands are valid at any time, after a READY command."
         elif not worker.alive:
-            self.reject_worker("PING from a worker that was given up")
+            self.reject_worker("PING from a worker that was declared lost")
         else:
             # "The router MUST send PONG (or other non-DISCONNECT) as a response to a worker PING."
             self.broker.heartbeat(worker)
@@ -270,7 +272,7 @@ class MdxSession(SingleWorkerSession):
             self.link.send(self.words.pong)
 
     def _slow_path(self, message: bytes) -> None:
-        """Whatever the positions above do not settle: READY, DISCONNECT, mistakes, and frames in a longer form than they need."""
+        """The slow path: READY, DISCONNECT, invalid messages, and frames in a longer form than necessary."""
         frames = split(message)
         plain = join(frames)
         if plain != message:
@@ -379,7 +381,7 @@ class MdxSession(SingleWorkerSession):
             self.link.send(self.words.revoke + frame(request.token, False))
 
     def _wrong_start(self, frames: "list[bytes]") -> str:
-        """What is wrong with a READY or a client's REQUEST, both 01."""
+        """The error in a READY or a client's REQUEST, which both are 01."""
         if frames[0] == self.words.worker and (frames[0] != self.words.client or len(frames) < 3):
             return f"READY of {len(frames)} frames, not 3"
         if len(frames) < 5:
@@ -398,7 +400,7 @@ class MdxSession(SingleWorkerSession):
             self.broker.report_violation(self, what)
 
     def end_worker(self, why: str) -> None:
-        """In either role: this peer will hear no answer any more."""
+        """Ends the dialog in both roles: nothing more is sent to this peer."""
         super().end_worker(why)
         for request in list(self.requests):
             self.broker.cancel(request, why)
@@ -443,7 +445,7 @@ class MdxSession(SingleWorkerSession):
         elif request.session.is_internal:
             identity = _job_identity(request, address)
         else:
-            identity = address  # another protocol's client has no MDX id: the token serves
+            identity = address  # a client of another protocol has no MDX id, so the token is used
         body = request.body
         if body:
             address += DELIMITER + identity

@@ -1,4 +1,4 @@
-"""MDX as a client and a worker speak it: see ``mdx.py`` for the words, docs/protocols/mdx.md for the dialog."""
+"""MDX for clients and workers: see ``mdx.py`` for the commands, docs/protocols/mdx.md for the protocol."""
 
 from math import ceil
 
@@ -48,11 +48,11 @@ class MdxClientEnd(NumberedClientEnd):
     def __init__(self, header: bytes = b"MDXC01") -> None:
         super().__init__()
         self.header = header
-        self.last = 0  # ids count up, so that a late reply is never taken for another request's
+        self.last = 0  # ids count up, so that a late reply is never taken for the reply to another request
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
         if not service:
-            raise NoSuchService("MDX has no word for a service without a name")
+            raise NoSuchService("MDX cannot call a service with an empty name")
         self.last += 1
         identity = self.last.to_bytes(8, "big")
         self.track(key, identity)  # "The client MUST keep track of REQUEST messages issued"
@@ -76,7 +76,7 @@ class MdxClientEnd(NumberedClientEnd):
             raise ProtocolViolation("not an MDX PARTIAL or FINAL to a client")
         key = self.keys.get(message[3])
         if key is None:
-            return []  # late: whoever asked has gone
+            return []  # late: the request was abandoned
         body = message[4:]
         if message[1] == PARTIAL:
             return [Reply(key, body, False)]
@@ -155,7 +155,7 @@ class MdxWorkerEnd(WorkerEnd):
             raise ProtocolViolation("a REQUEST without client address, empty frame and request id")
         if len(self.jobs) >= self.window or message[2] in self.jobs:
             raise ProtocolViolation(f"a REQUEST to a worker that holds {len(self.jobs)} and asked for {self.window}")
-        # the envelope goes back as it came
+        # the envelope is returned unchanged
         job = self.jobs[message[2]] = Job(self.service, message[5:], message[2:5], attempt=message[2])
         job.job, job.key = read_mark(message[4])
         return [job]

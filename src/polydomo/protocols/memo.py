@@ -1,4 +1,4 @@
-"""memo01, the MemoDB protocol: the shape of its messages. ``memo_session`` is the broker's end, ``memo_ends`` the peers'.
+"""memo01, the MemoDB protocol: the format of its messages. ``memo_session`` is the broker's side, ``memo_ends`` the peers'.
 
 "Each message consists of a CBOR-encoded header, followed by an optional payload consisting of arbitrary data." It travels on
 SP as the body of a request or reply.
@@ -29,7 +29,7 @@ WORKER_RESULT = b"\x83" + _NAME + b"\x03" + cbor.head(cbor.BYTES, ID_SIZE)  # th
 
 
 def ready(services: "list[bytes]") -> bytes:
-    """READY. Its services are sorted by length, then bytes: MemoDB's broker takes no other order."""
+    """Encodes READY. Its services are sorted by length, then bytes, because MemoDB's broker accepts no other order."""
     names = b"".join([cbor.text(name) for name in sorted(set(services), key=lambda name: (len(name), name))])
     return b"\x84" + _NAME + b"\x01\x40" + cbor.head(cbor.ARRAY, len(set(services))) + names
 
@@ -53,7 +53,7 @@ def disconnect(worker: bytes) -> bytes:
 
 
 class Message:
-    """A message's header, read; ``payload`` is the position where its payload begins."""
+    """A parsed message header; ``payload`` is the position where the payload begins."""
 
     service = b""  # JOB
     timeout = 0  # JOB, milliseconds
@@ -67,7 +67,7 @@ class Message:
 
 
 def parse(data: bytes, start: int, end: int) -> Message:
-    """Reads the message at ``data[start:end]``; raises ProtocolViolation for one that the document does not have."""
+    """Parses the message at ``data[start:end]``. Raises ProtocolViolation if it is invalid."""
     header, payload = cbor.read_header(data, start, end)
     if len(header) < 3 or header[0] != VERSION:
         raise ProtocolViolation("not a memo01 header")
@@ -126,7 +126,7 @@ _SHORT = [frames.head(size, False) for size in range(256)]
 
 
 def to_body(data: bytes, start: int, end: int) -> bytes:
-    """A payload as a body: always one frame."""
+    """A payload as a body, which is always one frame."""
     size = end - start
     if size < 256:
         return _SHORT[size] + data[start:end]

@@ -1,7 +1,7 @@
-"""memo01 as a client and a worker speak it.
+"""memo01 for clients and workers.
 
-Request ids are ours to choose on each connection: they count up, as NNG's do. A worker connection has several *slots*; each
-is a worker of its own to the broker, with its own id and its own request, as the document's contexts are.
+We choose the request ids of each connection: they count up, as in NNG. A worker connection has several *slots*; each is a separate worker
+for the broker, with its own id and request, like the document's contexts.
 """
 
 from polydomo.errors import NoSuchService, ProtocolViolation
@@ -55,7 +55,7 @@ class MemoClientEnd(NumberedClientEnd):
 
     def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
         if not _is_text(service):
-            raise NoSuchService(f"memo01 has no word for a service called {service!r}: a name is UTF-8 and not empty")
+            raise NoSuchService(f"memo01 cannot express the service name {service!r}: a name is UTF-8 and not empty")
         rid = self._ids.take()
         self.track(key, rid)
         milliseconds = max(1, int((timeout or BUSY_TIMEOUT) * 1000 + 0.5))
@@ -86,26 +86,26 @@ class Slot:
 
     def __init__(self, again: bool) -> None:
         self.id = b""  # until the first answer to READY
-        self.again = again  # its READY follows a DISCONNECT, and nothing better has been heard since
+        self.again = again  # its READY followed a DISCONNECT, and nothing else has arrived since
         self.job: Job | None = None
-        self.failed = False  # it has told the broker that it gave its job up
+        self.failed = False  # it has reported to the broker that it abandoned its job
         self.parts = HeldParts("memo01")
 
 
 class MemoWorkerEnd(WorkerEnd):
     """Up to ``slots`` workers on one connection.
 
-    memo01 has no word for a job that failed. A slot whose job failed asks for the next one with HEARTBEAT: the broker, which waits for a
-    RESULT, is "out of sync with the worker", answers DISCONNECT and gives the job to another; the slot then registers again. The jobs of
-    the other slots go on.
+    memo01 has no message for failures. A slot whose job failed asks for the next one with HEARTBEAT. The broker, which expects a RESULT, is
+    "out of sync with the worker", answers DISCONNECT and requeues the job; the slot then registers again. The jobs of the other slots
+    continue.
     """
 
     protocol = "memo"
     wire = "sp"
     socket_type = b"REQ"
     slots = MEMO_SLOTS
-    interval = MEMO_IDLE  # the broker asks for heartbeats: there is nothing to send between
-    patience = 0.0  # while all slots work the broker has nothing to say, for minutes if need be
+    interval = MEMO_IDLE  # the broker asks for heartbeats, so there is nothing to send in between
+    patience = 0.0  # while all slots are busy, the broker may send nothing for minutes
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class MemoWorkerEnd(WorkerEnd):
     def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
         for name in services:
             if not _is_text(name):
-                raise ValueError(f"memo01 has no word for a service called {name!r}: a name is UTF-8 and not empty")
+                raise ValueError(f"memo01 cannot express the service name {name!r}: a name is UTF-8 and not empty")
         self._ready = memo.ready(services)
         self.grow(max(1, min(slots + prefetch, self.slots)))
 
@@ -151,7 +151,7 @@ class MemoWorkerEnd(WorkerEnd):
         self._slots.remove(slot)
         alone = all(other.again for other in self._slots)
         if not slot.failed and (slot.again or alone):
-            return [Dismissed()]  # the broker does not know any of us, or will not have us
+            return [Dismissed()]  # the broker does not know any of our workers, or rejects them
         self._register(again=not slot.failed)
         return []
 

@@ -1,8 +1,8 @@
-"""MemoDB's calls on the broker: a call is a request for the service of that name, evaluated once by a worker of any protocol.
+"""MemoDB's calls: a call is a request for the service of that name, evaluated once by a worker of any protocol.
 
-The session has no connection: it is a client of the broker on behalf of everybody who wants the same result, and goes on when they have
-left. A worker gets one frame for each argument: a byte string or a text as it is, any other Node as MemoDB JSON. What it replies is a
-byte string Node, or a list of them if the reply has several frames.
+The session has no connection: it is a client of the broker on behalf of all clients that want the same result, and continues after they
+have disconnected. A worker gets one frame for each argument: a byte string or text unchanged, any other Node as MemoDB JSON. Its reply is
+a byte string Node, or a list of them if it has several frames.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ MISSING: Final = "an argument is not in the store: "
 
 
 class Waiter(Poll):
-    """Wants to hear of the end of an evaluation."""
+    """Is notified when an evaluation ends."""
 
     def evaluated(self, result: Cid) -> None:
         raise NotImplementedError
@@ -44,7 +44,7 @@ class Evaluation:
 
 
 class MemoService(Session):
-    """See the module's text."""
+    """See the module docstring."""
 
     protocol = "memodb"
     refuses_at_limit = True
@@ -53,7 +53,7 @@ class MemoService(Session):
         super().__init__(broker, DetachedLink(Hub(), Handler(), "the broker's memo store"))
         self.store = store
         self.running: dict[Key, Evaluation] = {}
-        self.failures: dict[Key, tuple[str, str]] = {}  # of the last evaluation, until somebody has heard of it
+        self.failures: dict[Key, tuple[str, str]] = {}  # failures of evaluations, until a client has received them
         self._opened = False
 
     # --- Nodes
@@ -100,7 +100,7 @@ class MemoService(Session):
         return evaluation
 
     def settle(self, func: str, args: "list[Cid]", result: Cid) -> None:
-        """The result of a call is known."""
+        """Called when the result of a call is known."""
         self.store.set_call(func, args, result)
         key = (func, tuple(args))
         self.failures.pop(key, None)

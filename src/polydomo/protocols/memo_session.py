@@ -1,8 +1,8 @@
-"""memo01, the broker's end.
+"""memo01, the broker's side.
 
-One connection carries any number of clients and workers, each by the request id of the SP message it waits on. A client's
+One connection carries any number of clients and workers, each identified by the request id of the SP message it waits on. A client's
 JOB is open until its RESULT; a worker's READY, RESULT or HEARTBEAT is its *poll*, open until it is answered with a JOB, a
-HEARTBEAT or DISCONNECT. A worker can only be spoken to while its poll is open.
+HEARTBEAT or DISCONNECT. The broker can send to a worker only while its poll is open.
 
 NNG repeats a request that has no answer yet under the same request id. So a message whose id is open joins the one that is
 open, and a message whose id was answered a moment ago gets that answer again.
@@ -33,13 +33,13 @@ FORGET = "forget"  # the key of the timer that drops old answers
 
 
 class MemoWorker:
-    """What the codec knows of a worker: its id, and the request id of its open poll (b"": none)."""
+    """The session's data of a worker: its id, and the request id of its open poll (b"": none)."""
 
     def __init__(self, worker_id: bytes, poll: bytes) -> None:
         self.id = worker_id
         self.poll = poll
-        self.taken = b""  # the request id of the poll that its last JOB answered: what comes under it again was said before that JOB
-        # The header of its last JOB, and of what it was made: most jobs of a worker are alike.
+        self.taken = b""  # the request id of the poll that its last JOB answered; a message with this id was sent before that JOB
+        # Cache of the header of its last JOB and its inputs, because most jobs of a worker have the same.
         self.service: Service | None = None
         self.milliseconds = 0
         self.job = b""
@@ -57,11 +57,11 @@ class MemoSession(Session):
         self._forgetting = False  # a timer is set
         self.sp = link
         self.open: set[bytes] = set()  # request ids that wait for an answer
-        # Answers of the last few seconds, by request id, for a resend that crossed its answer: the younger and the older half.
+        # Answers of the last few seconds by request id, for resends that crossed their answer: the newer and the older half.
         self.answers: dict[bytes, tuple[bytes, Body]] = {}
         self.older: dict[bytes, tuple[bytes, Body]] = {}
-        self.mine: dict[bytes, Worker] = {}  # the workers that spoke last from this connection, by id
-        self._asked = b""  # the header of the last JOB, which the next one mostly has too, and what it says
+        self.mine: dict[bytes, Worker] = {}  # workers that used this connection last, by id
+        self._asked = b""  # cache of the header of the last JOB, because most JOBs have the same, and its contents
         self._service = b""
         self._run = 0.0
 
@@ -90,7 +90,7 @@ class MemoSession(Session):
             self.broker.report_violation(self, str(error))
 
     def _on_rare(self, rid: bytes, message: memo.Message, data: bytes, at: int, end: int) -> None:
-        """Any message, with its header read."""
+        """Handles any message, after parsing its header."""
         if message.kind == memo.HEARTBEAT:
             self._on_heartbeat(rid, message.worker)
         elif message.kind == memo.READY:
@@ -98,7 +98,7 @@ class MemoSession(Session):
         elif message.kind == memo.RESULT:
             self._on_result(rid, message.worker, memo.to_body(data, message.payload, end), message.disconnecting)
         elif message.kind == memo.DISCONNECT:
-            raise ProtocolViolation("DISCONNECT, which is the broker's to say")
+            raise ProtocolViolation("DISCONNECT, which only the broker may send")
         elif message.worker:
             raise ProtocolViolation("JOB with an id: clients have none")
         else:
@@ -154,7 +154,7 @@ class MemoSession(Session):
 
     def _on_ready(self, rid: bytes, services: "list[bytes]") -> None:
         if len(self.mine) >= MEMO_MAX_WORKERS:
-            raise ProtocolViolation(f"READY of one worker more than the {MEMO_MAX_WORKERS} a connection may carry")
+            raise ProtocolViolation(f"READY beyond the limit of {MEMO_MAX_WORKERS} workers on one connection")
         broker = self.broker
         ref = MemoWorker(broker.random_bytes(memo.ID_SIZE), rid)
         idle = broker.tuning.memo_idle
@@ -162,7 +162,7 @@ class MemoSession(Session):
             self, services, ref, credit=0, auto_credit=0, heartbeat_interval=idle, max_silence=idle
         )
         if worker is None:
-            # DISCONNECT would make the worker try again at once, and again
+            # DISCONNECT would make the worker retry immediately and endlessly
             raise ProtocolViolation(f"READY refused: {broker.refusal}")
         broker.memo_workers[ref.id] = worker
         self.mine[ref.id] = worker
@@ -197,29 +197,29 @@ class MemoSession(Session):
             assert isinstance(ref, MemoWorker)
             if rid == ref.taken:
                 self._repeated(worker, ref, rid)
-            else:  # it asks for a job while it has one: it has given it up
+            else:  # it asks for a job while it has one, so it has abandoned that
                 self._out_of_step(worker, rid, "HEARTBEAT instead of a RESULT")
             return
         self.broker.heartbeat(worker)
         self._poll(worker, rid)
 
     def _repeated(self, worker: Worker, ref: MemoWorker, rid: bytes) -> None:
-        """A worker that holds a job says again what it said before it got the job: NNG repeats a request until it has its answer, on every
-        new connection. A RESULT among it belongs to the job before; the one it holds got lost with its connection and is sent again."""
+        """A worker that holds a job repeats a message from before it got the job, because NNG repeats a request on every new connection
+        until it has an answer. A RESULT belongs to the previous job. The current job was lost with its connection and is sent again."""
         request = next(iter(worker.held.values()))
         if request.state == DONE:
-            self._out_of_step(worker, rid, "its job has ended meanwhile")
+            self._out_of_step(worker, rid, "its job has ended in the meantime")
         else:
             worker.last_heard = self.broker.now
             ref.poll = rid
             self.deliver(worker, request)
 
     def _known(self, rid: bytes, worker_id: bytes) -> Worker | None:
-        """The worker with this id, on this connection from now on. None, and DISCONNECT sent, if there is none."""
+        """Finds the worker with this id and moves it to this connection. If there is none, sends DISCONNECT and returns None."""
         worker = self.broker.memo_workers.get(worker_id)
         if (
             worker is None or worker.session.principal != self.principal
-        ):  # an id alone gives nobody the rights of another
+        ):  # knowing an id does not give the rights of another principal
             self._answer(rid, memo.disconnect(worker_id))
             return None
         if worker.session is not self:
@@ -246,7 +246,7 @@ class MemoSession(Session):
         self.broker.add_credit(worker, 1)
 
     def _abandon(self, worker: Worker) -> None:
-        """The worker speaks again while its poll is open: NNG would have repeated it, so it has given it up."""
+        """The worker sends a new message while its poll is open. NNG would have repeated the poll, so the worker has abandoned it."""
         _close_poll(worker)
         self.broker.clear_credit(worker)
 
@@ -280,7 +280,8 @@ class MemoSession(Session):
         self._answer_poll(worker, ref, memo.heartbeat(ref.id))
 
     def dismiss(self, worker: Worker) -> None:
-        """A worker without an open poll cannot be told now; it gets DISCONNECT when its id, unknown by then, speaks again."""
+        """A worker without an open poll cannot get a message now. It gets DISCONNECT with its next message, because its id is then
+        unknown."""
         ref = worker.ref
         assert isinstance(ref, MemoWorker)
         self._answer_poll(worker, ref, memo.disconnect(ref.id))

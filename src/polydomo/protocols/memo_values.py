@@ -1,4 +1,4 @@
-"""What the memo store does, as the pure core sees it: MemoDB's Nodes, heads and calls, and replies of memoised services by their key.
+"""The interface of the memo store for the pure core: MemoDB's Nodes, heads and calls, and replies of memoised services by key.
 
 ``stores.memo.MemoStore`` keeps them on disk; this class keeps them in memory, for tests and the simulator.
 """
@@ -8,7 +8,7 @@ from polydomo.protocols.memo_cid import Cid
 
 
 class StoreFault(Exception):
-    """The store cannot write: a full disk, or another process that keeps it locked."""
+    """The store cannot write, because the disk is full or another process holds a lock."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -60,7 +60,7 @@ class MemoValues:
         return len(self._calls.pop(func, {}))
 
     def reply(self, key: bytes) -> bytes | None:
-        """The reply that is kept under this key, as a body of frames."""
+        """The reply stored under this key, as a body of frames."""
         found = self._replies.get(key)
         return found[1] if found is not None else None
 
@@ -68,7 +68,7 @@ class MemoValues:
         self._replies[key] = service, body
 
     def remove_replies(self, service: str) -> int:
-        """Of one service, or of all whose name begins with what stands before a ``*`` at the end."""
+        """Removes the replies of one service, or of all with a prefix if the name ends with ``*``."""
         star = service.endswith("*")
         gone = [
             key

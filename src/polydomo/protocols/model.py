@@ -1,6 +1,6 @@
 """The records that the broker and the sessions share: services, workers and publications. Requests are in ``request.py``.
 
-A comment on a field says who writes it where it is not the broker.
+A comment names the writer of a field if it is not the broker.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ LEFT: Final = "left"
 class Departure(Enum):
     """How a worker ended. The value is the word that logs use."""
 
-    LEFT = "left"  # it left, or the broker dismissed it
+    LEFT = "left"  # it left, or the broker disconnected it
     LOST = "lost"  # its connection is gone, or it did not finish in time
     SILENT = "silent"  # it sent nothing for too long
 
@@ -37,7 +37,7 @@ Path = tuple[bytes, ...]  # identities of brokers, in the order in which a reque
 
 
 class Publication:
-    """A message published under a topic. Sessions read it and do not keep it: the last value of a topic changes in place."""
+    """A message published under a topic. Sessions must not keep it, because the last value of a topic changes in place."""
 
     __slots__ = ("message", "number", "origin", "topic")
 
@@ -58,7 +58,7 @@ class Service:
         self.drained = False
         self.queue_length = 0
         self.no_worker_since = 0.0
-        self.timer = 0  # ends requests that wait while no worker offers the service
+        self.timer = 0  # expires requests that wait while no worker offers the service
         self.weighted = False  # some worker has a weight: the highest weight is served first
         self.accepted = 0
         self.answered = 0
@@ -69,7 +69,7 @@ class Service:
         self.state_since = 0.0
         self.state_cause = ""
         self.workers: dict[Worker, int] = {}  # worker -> weight
-        self.remote: dict[Worker, Path] = {}  # bridge -> the brokers on the way to a worker
+        self.remote: dict[Worker, Path] = {}  # bridge -> the brokers on the route to a worker
         self.idle: dict[Worker, None] = {}  # workers with credit that hold nothing, least recently used first
         self.partly_busy: dict[Worker, None] = {}  # workers with credit that hold a request: second choice
         self.prefetching: dict[Worker, None] = {}  # workers with credit that start it only later: third choice
@@ -93,8 +93,8 @@ class Worker:
     ) -> None:
         self.session = session  # changes when a memo01 worker continues on a new connection
         self.ref = ref  # the session's own data
-        self.credit = credit  # how many more requests it may be given
-        self.auto_credit = auto_credit  # it gets credit by itself until it may hold this many; 0: only ``add_credit``
+        self.credit = credit  # how many more requests it may get
+        self.auto_credit = auto_credit  # implicit credit up to this many held requests; 0: only ``add_credit``
         self.runs = 0  # requests that it runs at once, if it accepts more than that; 0: it starts each at once
         self.heartbeat_interval = (
             heartbeat_interval  # the broker sends one after this much silence of its own; 0: never
@@ -112,12 +112,12 @@ class Worker:
         self.alive = True
         self.orphaned_until = 0.0  # its connection is gone; it is lost at this time unless it continues on another one
         self.number = 0  # counts up per broker run
-        self.name = ""  # that the worker gave itself; "" is none
-        self.draining = False  # it gets no more requests; ``credit`` and ``auto_credit`` are put aside meanwhile
+        self.name = ""  # name chosen by the worker; "" if none
+        self.draining = False  # it gets no more requests; ``credit`` and ``auto_credit`` are saved in the meantime
         self.put_aside = 0
         self.drained_auto = 0
-        self.failures = 0  # requests that it failed or was lost with
-        self.busy_time = 0.0  # seconds it took for the requests that it answered, in all
+        self.failures = 0  # number of requests that it failed or lost
+        self.busy_time = 0.0  # total seconds of the requests that it answered
         self.slowest = 0.0
         self.registered_at = 0.0
         self.done = 0  # requests it has ended

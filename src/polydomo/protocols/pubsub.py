@@ -1,8 +1,7 @@
 """Publishers and subscribers: PUB and XPUB peers publish to the broker, SUB and XSUB peers subscribe to it (RFC 29).
 
-What is published goes out as it came, topic first. A subscriber that does not read has its messages held back, up to a bound; past it, it
-misses what is published (``skip_slow``) or is cut off, so that it knows: libzmq connects again by itself, and is given the last values
-anew.
+Messages are forwarded unchanged, topic first. Messages for a slow subscriber are queued up to a limit. Beyond it, the subscriber misses
+messages (``skip_slow``) or is disconnected, so that it notices: libzmq reconnects automatically and gets the last values again.
 """
 
 from collections import deque
@@ -28,9 +27,9 @@ class SubscriberSession(Session):
         super().__init__(broker, link)
         self.max_subscriptions = MAX_SUBSCRIPTIONS
         self.count = 0  # subscriptions it holds
-        self.backlog: deque[bytes] = deque()  # held back until it reads again, and has all last values
+        self.backlog: deque[bytes] = deque()  # queued until it reads again and has all last values
         self.backlog_bytes = 0
-        self.missed = 0  # messages it did not get since it began to read too slowly
+        self.missed = 0  # number of messages missed since it became slow
 
     def held(self) -> int:
         return super().held() + self.backlog_bytes + COST_SUBSCRIPTION * self.count
@@ -41,7 +40,7 @@ class SubscriberSession(Session):
     def on_message(self, data: bytes, start: int, end: int) -> None:
         frames = split(data[start:end])
         if len(frames) != 1 or frames[0][:1] not in (b"\x00", b"\x01"):
-            return  # XSUB may send messages of its own upstream; nobody here has asked for them
+            return  # XSUB may send messages upstream; they are ignored
         self._change(frames[0][:1] == b"\x01", frames[0][1:])
 
     def _change(self, subscribe: bool, prefix: bytes) -> None:
@@ -55,7 +54,7 @@ class SubscriberSession(Session):
         elif self.broker.unsubscribe(self, prefix):
             self.count -= 1
 
-    # --- what it is sent -------------------------------------------------------------------------------------------------
+    # --- output ----------------------------------------------------------------------------------------------------------
 
     def send_publication(self, publication: Publication) -> None:
         if self.catching_up or self.backlog or self.link.pauses & PAUSE_NOT_READING:
@@ -85,21 +84,24 @@ class SubscriberSession(Session):
         elif tuning.skip_slow:
             self.missed += 1
             if self.missed == 1:
-                self.broker.report_slow_subscriber(self, f"{self.backlog_bytes} bytes wait for it: it misses messages")
+                self.broker.report_slow_subscriber(
+                    self, f"{self.backlog_bytes} bytes are queued for it; it misses messages"
+                )
         elif not self.link.state:
-            self.link.close(CloseCause.NOT_READING, f"{self.backlog_bytes} bytes wait for it", abort=True)
+            self.link.close(CloseCause.NOT_READING, f"{self.backlog_bytes} bytes are queued for it", abort=True)
 
     def _release(self) -> None:
         while self.backlog:
             self.link.send(self.backlog.popleft())
         self.backlog_bytes = 0
         if self.missed:
-            self.broker.report_slow_subscriber(self, f"it reads again, and has missed {self.missed} messages")
+            self.broker.report_slow_subscriber(self, f"it reads again, after missing {self.missed} messages")
             self.missed = 0
 
 
 class PublisherSession(Session):
-    """A PUB or XPUB peer: we subscribe to ``wanted`` of what it has, everything if it came by itself, and pass it on."""
+    """A PUB or XPUB peer. The broker subscribes to ``wanted``, or to everything if the peer connected to the broker, and forwards the
+    messages."""
 
     protocol = "pub"
     publishes = True
@@ -111,9 +113,9 @@ class PublisherSession(Session):
     def on_open(self) -> None:
         link = self.link
         if link.peer_is_broker:
-            # Two brokers that subscribe to each other, or one that subscribes to itself, would send each message round for ever.
+            # Two brokers that subscribe to each other, or one that subscribes to itself, would forward each message forever.
             link.close(
-                CloseCause.REFUSED, "the publisher is a broker: brokers are joined by a bridge (bridge.to)", abort=True
+                CloseCause.REFUSED, "the publisher is a broker; connect brokers with a bridge (bridge.to)", abort=True
             )
             return
         new = isinstance(link, ZmtpLink) and link.version >= (3, 1)

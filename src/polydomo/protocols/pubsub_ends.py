@@ -1,4 +1,4 @@
-"""Publishers and subscribers as they speak to a broker (RFC 29): the topic is a message's first frame."""
+"""Publishers and subscribers for programs (RFC 29): the topic is the first frame of a message."""
 
 from polydomo.protocols.ends import ClientEnd, Event, Frames, Published
 
@@ -18,7 +18,7 @@ class SubscriberEnd(ClientEnd):
 
 
 class PublisherEnd(ClientEnd):
-    """It sends everything: the broker subscribes to all topics, and chooses for its subscribers."""
+    """Sends all messages: the broker subscribes to all topics and selects for its subscribers."""
 
     protocol = "pub"
     socket_type = b"PUB"

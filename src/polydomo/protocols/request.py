@@ -1,4 +1,4 @@
-"""A request: what the broker knows of it, its time limits, and how it may end."""
+"""A request, its time limits, and its possible outcomes."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -8,20 +8,20 @@ if TYPE_CHECKING:
     from polydomo.protocols.model import Service, Worker
     from polydomo.protocols.session import Session
 
-# --- how a request ends ------------------------------------------------------------------------------------------------
+# --- outcomes ----------------------------------------------------------------------------------------------------------
 
 OK = "ok"  # a final reply
 NO_WORKER = "no-worker"  # waited too long for a service without workers
-TIMEOUT = "timeout"  # its own deadline passed
+TIMEOUT = "timeout"  # the deadline passed
 GAVE_UP = "gave-up"  # lost with its worker ``attempts`` times
-INTERRUPTED = "interrupted"  # its worker was lost after a partial had reached the client
-FAILED = "failed"  # the worker said so
-TOO_LARGE = "too-large"  # held partials passed the message bound
-CANCELLED = "cancelled"  # the client has gone, or took it back
-REFUSED = "refused"  # a bound was reached, or the name is not allowed
-SHUTDOWN = "shutdown"  # the broker is leaving
+INTERRUPTED = "interrupted"  # the worker was lost after a partial reply had reached the client
+FAILED = "failed"  # the worker reported a failure
+TOO_LARGE = "too-large"  # held partial replies exceeded the message limit
+CANCELLED = "cancelled"  # the client disconnected or cancelled it
+REFUSED = "refused"  # a limit was reached, or the name is not allowed
+SHUTDOWN = "shutdown"  # the broker is shutting down
 
-DENIED = "denied"  # the client's principal has not the right
+DENIED = "denied"  # the client's principal lacks the right
 
 OUTCOMES = (OK, NO_WORKER, TIMEOUT, GAVE_UP, INTERRUPTED, FAILED, TOO_LARGE, CANCELLED, REFUSED, SHUTDOWN, DENIED)
 
@@ -72,15 +72,15 @@ class Request:
     )
 
     number: int  # counts up per broker run
-    session: "Session"  # the client that asked
+    session: "Session"  # the client
     service: "Service"
     body: Body
-    ref: Any  # what the client's session needs for the reply; a worker's session of the same protocol may read it
+    ref: Any  # data of the client's session for the reply; a worker's session of the same protocol may read it
     accepted: float
     state: int
-    worker: "Worker | None"  # who holds it now
-    token: bytes  # names this attempt towards the worker: 12 printable ASCII bytes, see ``broker.tokens``
-    attempts: int  # times it was handed to a worker
+    worker: "Worker | None"  # the worker that holds it
+    token: bytes  # identifies this attempt to the worker: 12 printable ASCII bytes, see ``broker.tokens``
+    attempts: int  # number of dispatches
     dispatched: float  # when the current attempt began
     time_limits: "TimeLimits | None"
     max_attempts: int  # 0: the default of the broker's policy
@@ -112,7 +112,7 @@ class Request:
 
 
 def new_request(number: int, session: "Session", service: "Service", body: Body, ref: object, now: float) -> Request:
-    """A function, since ``__init__`` would cost twice as much."""
+    """A function, because ``__init__`` would cost twice as much."""
     request = Request()
     request.number = number
     request.session = session
@@ -165,7 +165,7 @@ class HeldPartials:
 
 
 class History:
-    """What happened to a request other than being dispatched once and answered once."""
+    """Events of a request beyond one dispatch and one reply."""
 
     __slots__ = (
         "attempts_before_forward",
@@ -181,7 +181,7 @@ class History:
     )
 
     def is_empty(self) -> bool:
-        """Nothing of this has happened."""
+        """Sets the initial values."""
         return not (
             self.attempts_before_forward
             or self.first_dispatched

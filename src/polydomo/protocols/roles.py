@@ -1,8 +1,8 @@
-"""What a listener takes. The shared port takes everything; a listener with a role takes only what belongs there.
+"""The roles of listeners. The shared port accepts everything; a listener with a role accepts only the matching peers.
 
-A protocol that was laid out for two sockets, a front end for clients and a back end for workers, may be given both besides the shared
-port. Who comes to the wrong one is refused as its protocol says: a worker's READY or INFORM is answered with DISCONNECT, a client's
-request ends as refused, and another protocol's connection is closed.
+A protocol that was designed for two sockets, a front end for clients and a back end for workers, can have both besides the shared port. A
+peer at the wrong listener is rejected as its protocol prescribes: a worker's READY or INFORM is answered with DISCONNECT, a client's
+request ends as refused, and a connection of another protocol is closed.
 """
 
 
@@ -11,8 +11,8 @@ class Role:
         self, name: str, protocols: "tuple[str, ...]" = (), requests: bool = True, workers: bool = True
     ) -> None:
         self.name = name  # the setting that opens such a listener; "" is the shared port
-        self.protocols = protocols  # of the sessions it takes; none named: all
-        self.allows_requests = requests  # its peers may make requests
+        self.protocols = protocols  # accepted protocols; empty: all
+        self.allows_requests = requests  # its peers may send requests
         self.allows_workers = workers  # its peers may offer services
 
     def allows_protocol(self, protocol: str) -> bool:
@@ -28,7 +28,7 @@ ROLES = {
         SHARED,
         Role("mdx.front", ("mdx",), workers=False),
         Role("mdx.back", ("mdx",), requests=False),
-        Role("emqp.front", ("emqp",), workers=False),  # its scheduler comes here too, which offers nothing
+        Role("emqp.front", ("emqp",), workers=False),  # also accepts schedulers, which offer no services
         Role("emqp.back", ("emqp",), requests=False),
         Role("emqp.publish_in", ("emqp", "pub"), requests=False, workers=False),
         Role("emqp.publish_out", ("sub",), requests=False, workers=False),

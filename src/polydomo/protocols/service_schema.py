@@ -1,4 +1,4 @@
-"""What a service takes and gives, as JSON Schemas: from a worker's annotations, or from one line of settings for a worker that has none."""
+"""Schemas of services as JSON Schema: from a worker's annotations, or from the settings for workers without any."""
 
 import re
 from typing import Final
@@ -7,7 +7,7 @@ from polydomo.limits import MAX_SCHEMA, MAX_SCHEMA_MEDIA, MAX_SCHEMA_TEXT
 
 JSON_ENCODING: Final = "json"  # the request is a JSON object of arguments, the reply is JSON
 BYTES_ENCODING: Final = "bytes"  # the request is a JSON object of arguments, the reply is bytes
-TEXT_ENCODING: Final = "text"  # request and reply are text: a service that knows nothing of schemas
+TEXT_ENCODING: Final = "text"  # request and reply are text, for a service without a schema
 ENCODINGS: Final = (JSON_ENCODING, BYTES_ENCODING, TEXT_ENCODING)
 
 Row = dict[str, object]
@@ -37,8 +37,8 @@ class ServiceSchema:
         media: "tuple[str, ...]" = (),
     ) -> None:
         self.description = description
-        self.input = input_  # of an object: the arguments by name
-        self.output = output  # {} where the reply is not JSON
+        self.input = input_  # schema of an object with the arguments by name
+        self.output = output  # {} if the reply is not JSON
         self.encoding = encoding
         self.streams = streams  # it sends partial replies
         self.media = media  # it changes nothing and may be called with GET: the media types that it can reply with
@@ -58,20 +58,20 @@ class ServiceSchema:
 
 
 def described(text: str) -> ServiceSchema:
-    """The schema of a service that was described by settings only: text in, text out."""
+    """The schema of a service described only in the settings: text in, text out."""
     return ServiceSchema(text, dict(TEXT_INPUT), {}, TEXT_ENCODING)
 
 
 def read_schema(row: object, size: int) -> ServiceSchema:
-    """From what a worker sends. Raises ValueError with a reason."""
+    """Parses the schema that a worker sent. Raises ValueError with a reason."""
     if size > MAX_SCHEMA:
         raise ValueError(f"the schema has {size} bytes; the limit is {MAX_SCHEMA}")
     if not isinstance(row, dict):
-        raise ValueError("a schema is an object")
+        raise ValueError("a schema must be an object")
     description, input_, output = row.get("description", ""), row.get("input", {}), row.get("output", {})
     encoding, streams = row.get("encoding", JSON_ENCODING), row.get("streams", False)
     if not isinstance(description, str) or len(description) > MAX_SCHEMA_TEXT:
-        raise ValueError(f"description must be a text of at most {MAX_SCHEMA_TEXT} characters")
+        raise ValueError(f"description must be a string of at most {MAX_SCHEMA_TEXT} characters")
     if not isinstance(input_, dict) or input_.get("type") != "object":
         raise ValueError('input must be a JSON Schema with "type": "object"')
     if not isinstance(output, dict):

@@ -1,7 +1,7 @@
-"""A session: one connection as its protocol understands it.
+"""A session: the protocol state of one connection.
 
-The wire hands whole messages to the session, which turns them into calls of ``BrokerApi``. The broker answers by calling the methods below.
-All of these are plain method calls: no event object is made per message. Nothing here does I/O or reads a clock.
+The wire passes complete messages to the session, which turns them into calls of ``BrokerApi``. The broker answers by calling the methods
+below. All of these are method calls; no event object is created per message. This module does no I/O and reads no clock.
 """
 
 from polydomo.limits import COST_CONNECTION, COST_REGISTRATION, COST_REQUEST
@@ -22,24 +22,24 @@ class Session(Handler):
     ``self.link`` and must not call back into the broker."""
 
     protocol = ""  # "mdp1", "mdp2", "memo", "mdx", "dcp", "dbp", "emqp", ...
-    dialect = ""  # the published variant, where a protocol has several
+    dialect = ""  # the published variant, if a protocol has several
     takes_partials = (
-        False  # as a client; otherwise the broker holds partials and joins them in front of the final reply
+        False  # as a client; otherwise the broker holds partial replies and joins them in front of the final reply
     )
 
     publishes = False  # a PUB socket: it may publish log records
     polls = False  # its workers ask for each request (memo01): one is delivered only while ``worker.polling``
     windowed = False  # it was granted a window of requests (a bridge): they are accepted even where a queue is full
     refuses_at_limit = (
-        False  # a request at a limit is refused, since the protocol can say so; others are not read meanwhile
+        False  # a request at a limit is rejected, because the protocol can report it; other clients are paused
     )
-    deadline_is_patience = False  # its deadlines say how long the client waits; a durable job goes on without it
+    deadline_is_patience = False  # its deadlines are how long the client waits; a durable job continues without it
     is_internal = False  # the broker's own client, which runs jobs
-    runs_memoised = False  # its requests for memoised services are run: they are those of the memoiser itself
+    runs_memoised = False  # its requests for memoised services are run, because they come from the memoiser
     is_bridge = False  # the peer is another broker: the methods of the last group are implemented
     is_sibling = False  # ... another process of this broker (``broker/siblings.py``)
 
-    principal = ""  # who the peer proved to be; empty without access control, and then nothing is checked
+    principal = ""  # the peer's principal; empty without access control, and then nothing is checked
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         self.broker = broker
@@ -49,23 +49,23 @@ class Session(Handler):
         if link.principal:
             self.principal = link.principal
         self.may_request = (
-            True  # False: each request needs a closer look (a listener for workers, access control, shutdown)
+            True  # False: each request takes the slow path (a listener for workers, access control, shutdown)
         )
         self.counted_as = self.protocol  # a copy on the instance, which is faster to read
         self.number = 0
         self.since = 0.0  # when it was opened
         self.disconnected = False
-        self.worker_count = 0  # live workers on this connection; a connection that carries a worker is never paused
+        self.worker_count = 0  # live workers on this connection; a connection with a worker is never paused
         self.requests: dict[Request, None] = {}  # open requests of this client, oldest first
         self.partial_bytes = 0  # partial replies of its workers that are held for clients
-        self.kept_bytes = 0  # answers that are kept in case the peer asks again
-        self.violations = 0  # messages that its protocol does not allow
+        self.kept_bytes = 0  # bytes of answers cached for resends
+        self.violations = 0  # number of protocol violations
         self.registrations = 0  # services that its workers offer, each counted for each worker
         self.held_bytes = 0  # bodies of the open requests, without small ones, which are limited by their number
 
     @property
     def peer_name(self) -> str:
-        """The name that the peer gave itself with its ZMTP identity; "" if it is none that people can read."""
+        """The peer's name from its ZMTP identity; "" if it is not printable."""
         name = self.link.identity
         return name.decode() if name and name.isascii() and name.decode("ascii").isprintable() else ""
 
@@ -94,7 +94,7 @@ class Session(Handler):
         raise NotImplementedError
 
     def send_final(self, request: Request, body: Body) -> None:
-        """The one final reply, with held partials already joined in front of it."""
+        """The final reply, with held partial replies joined in front of it."""
         raise NotImplementedError
 
     def send_failure(self, request: Request, code: str, text: str) -> None:
@@ -113,14 +113,14 @@ class Session(Handler):
         """The worker was silent for too long and is lost. "it SHOULD stop sending it messages of any type": nothing is sent."""
 
     def dismiss(self, worker: Worker) -> None:
-        """The broker shuts down or rejects the worker: sends DISCONNECT, if the protocol has it, and nothing after it."""
+        """The broker shuts down or rejects the worker. Sends DISCONNECT, if the protocol has it, and nothing after it."""
 
     def on_worker_gone(self, worker: Worker) -> None:
         """The worker has ended, for any reason. The last call about this worker."""
 
     def cancel_request(self, worker: Worker, request: Request) -> bool:
-        """Nobody waits for the reply any more. True if the protocol takes the request back from the worker at once. False if the worker
-        holds it until it answers, whether it was told or not."""
+        """The client no longer waits for the reply. Returns True if the worker no longer holds the request. Returns False if the worker
+        holds it until it answers, whether or not it was notified."""
         return False
 
     def revoke_request(self, worker: Worker, request: Request) -> None:
@@ -131,26 +131,26 @@ class Session(Handler):
     catching_up = False  # it is still being sent last values, and new publications wait; set by the broker
 
     def send_published(self, topic: bytes, body: Body) -> None:
-        """A published message under a topic the session subscribed to; ``body`` is the frames after the topic."""
+        """A message of a subscribed topic; ``body`` is the frames after the topic."""
         self.send_publication(Publication(topic, head(len(topic), bool(body)) + topic + body))
 
     def send_publication(self, publication: Publication) -> None:
-        """The same, already framed, one object for all subscribers."""
+        """The same, already framed; one object shared by all subscribers."""
 
     def send_last_value(self, publication: Publication) -> None:
         """The last value of a topic, published before the session subscribed; sent even while ``catching_up``."""
 
     def can_send_values(self) -> bool:
-        """Whether the peer reads what it is sent: last values are sent only then."""
+        """Whether the peer reads fast enough; last values are sent only then."""
         return True
 
     def on_caught_up(self) -> None:
-        """All last values were sent: publications that waited follow."""
+        """All last values were sent; queued messages follow."""
 
     # --- to a service of the catalog
 
     def probe(self, name: str) -> None:
-        """The service missed a heartbeat, or a datagram says that it leaves: ask it over this connection, where it registered."""
+        """The service missed a heartbeat, or a datagram announced that it leaves: probes it over this connection, where it registered."""
 
     def on_timer(self, key: object) -> None:
         """A timer set with ``BrokerApi.set_timer`` is due."""
@@ -158,7 +158,7 @@ class Session(Handler):
     # --- durable jobs
 
     def facts_of(self, ref: object) -> "tuple[str, str]":
-        """What a job keeps of a request of this session besides its body: its headers, and its W3C trace context; "" for none."""
+        """The headers and W3C trace context of a request of this session, to store with a durable job; "" if there are none."""
         return "", ""
 
     def job_of(self, request: Request) -> JobFacts | None:
@@ -170,11 +170,11 @@ class Session(Handler):
     peer_identity = b""  # the other broker's
 
     def offer_service(self, name: bytes, path: Path) -> None:
-        """The service is offered here, or behind this broker: ``path`` names the brokers on the way, this one first."""
+        """Offers a service of this broker, or of brokers behind it; ``path`` has the brokers on the route, this one first."""
         raise NotImplementedError
 
     def withdraw_service(self, name: bytes) -> None:
-        """The service is not offered any more."""
+        """Withdraws the offer of a service."""
         raise NotImplementedError
 
     def has_room(self) -> bool:
@@ -186,7 +186,7 @@ class Session(Handler):
         raise NotImplementedError
 
     def path_of(self, request: Request) -> Path:
-        """The brokers that a request of this session has passed before it came here."""
+        """The brokers that a request of this session passed before this one."""
         return ()
 
     def trace_of(self, request: Request) -> "tuple[str, str]":

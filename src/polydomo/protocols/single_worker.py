@@ -1,4 +1,4 @@
-"""What the worker side of MDP/0.1, MDP/0.2 and MDX have in common: one worker per connection, DISCONNECT, and then nothing."""
+"""The base of MDP/0.1, MDP/0.2 and MDX sessions: one worker per connection, and nothing after DISCONNECT."""
 
 from polydomo.limits import ZOMBIE_TIME
 from polydomo.protocols.broker_api import BrokerApi
@@ -12,14 +12,12 @@ ZOMBIE = "zombie"
 
 
 class SingleWorkerSession(Session):
-    """A session whose connection carries at most one worker, which READY opens and DISCONNECT closes."""
+    """A session with at most one worker, which READY registers and DISCONNECT ends."""
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.worker: Worker | None = None
-        self.finished = (
-            False  # DISCONNECT was said, by either side: the peer hears nothing more as a worker, and is not heard
-        )
+        self.finished = False  # DISCONNECT was sent or received: the peer gets nothing more as a worker, and its commands are ignored
 
     def send_disconnect(self) -> None:
         raise NotImplementedError
@@ -30,7 +28,7 @@ class SingleWorkerSession(Session):
             self.reject_worker("READY twice")
             return
         if not service:
-            self.reject_worker("READY for a service without a name")
+            self.reject_worker("READY for a service with an empty name")
             return
         broker = self.broker
         self.worker = broker.register_worker(self, [service], None, 1, 1, beat if we_beat else 0.0, beat * missed)
@@ -45,26 +43,26 @@ class SingleWorkerSession(Session):
             self.end_worker(what)
 
     def end_worker(self, why: str) -> None:
-        """DISCONNECT has been said: the worker is no more, and its connection is closed unless the peer does it soon."""
+        """Called after DISCONNECT: the worker is gone, and its connection is closed unless the peer closes it soon."""
         self.finished = True
         if self.worker is not None:
             self.broker.worker_left(self.worker, why)
         self.broker.set_timer(ZOMBIE_TIME, self, ZOMBIE)
 
     def live_worker(self, what: str) -> Worker | None:
-        """The live worker behind a command that is valid only after READY; otherwise the peer is told to go."""
+        """The registered worker, for a command that is valid only after READY; otherwise sends DISCONNECT and returns None."""
         worker = self.worker
         if worker is not None and worker.alive:
             worker.last_heard = self.broker.now
             return worker
         if not self.finished:
-            # A worker that was given up for its silence speaks again, or one that never said READY.
+            # A worker that was declared lost sends again, or a peer never sent READY.
             self.reject_worker(f"{what} from a worker that is not registered")
         return None
 
     def slow_reply(self, token: bytes, body: Body, final: bool) -> None:
-        """A reply that is not the ordinary one: the broker records it as stale unless the worker holds that attempt. It may come long
-        after the worker was given up, even after DISCONNECT."""
+        """A reply outside the fast path: the broker records it as stale unless the worker holds that attempt. It may arrive long after
+        the worker was declared lost, even after DISCONNECT."""
         worker = self.worker
         if worker is not None:
             if final:
@@ -79,7 +77,7 @@ class SingleWorkerSession(Session):
 
     def on_timer(self, key: object) -> None:
         if key == ZOMBIE:
-            if self.requests:  # it is a client too, and waits for an answer
+            if self.requests:  # it is also a client and waits for an answer
                 self.broker.set_timer(ZOMBIE_TIME, self, ZOMBIE)
             else:
                 self.link.close(CloseCause.AFTER_DISCONNECT)

@@ -1,4 +1,4 @@
-"""``/v1/ws``: calls, subscriptions and workers over one WebSocket, as JSON messages. docs/http.md has the list of them."""
+"""``/v1/ws``: calls, subscriptions and workers over one WebSocket, as JSON messages. docs/http.md lists the messages."""
 
 import json
 from collections import deque
@@ -95,12 +95,12 @@ class WebSocketSession(Session):
         self.calls: dict[Key, Request | None] = {}
         self.worker: Worker | None = None
         self.subscriptions: dict[bytes, None] = {}
-        self.backlog: deque[bytes] = deque()  # publications for a client that does not read fast enough
+        self.backlog: deque[bytes] = deque()  # messages queued for a slow client
         self.backlog_bytes = 0
         self.missed = 0  # publications that were dropped since then
 
     def held(self) -> int:
-        """Bytes kept for the client besides what its connection holds."""
+        """Bytes queued for the client, besides those in its connection."""
         return super().held() + self.backlog_bytes + COST_SUBSCRIPTION * len(self.subscriptions)
 
     def start(self) -> None:
@@ -322,7 +322,9 @@ class WebSocketSession(Session):
         else:
             self.missed += 1
             if self.missed == 1:
-                self.broker.report_slow_subscriber(self, f"{self.backlog_bytes} bytes wait for it: it misses messages")
+                self.broker.report_slow_subscriber(
+                    self, f"{self.backlog_bytes} bytes are queued for it; it misses messages"
+                )
 
     def _release(self) -> None:
         while self.backlog:
@@ -334,7 +336,7 @@ class WebSocketSession(Session):
 
 
 def _published(publication: Publication) -> bytes:
-    """The message as JSON text; made once for each subscriber."""
+    """The message as JSON text, built for each subscriber."""
     message = publication.message
     _, end, flags = bounds(message, 0)
     body = message[end:] if flags & MORE else b""
