@@ -49,4 +49,4 @@ def test_a_wrong_address_is_told() -> None:
     assert "dbp.beacon (flag --dbp-beacon): must be an IPv4 address and a port" in complaint(result)
     result = run("up", "--listen", "discover://")
     assert result.returncode == 2
-    assert "a broker is discovered, it does not listen there" in complaint(result)
+    assert "discover:// is only for clients and workers" in complaint(result)

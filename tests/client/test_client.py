@@ -118,7 +118,7 @@ def test_thousands_outstanding_on_one_connection(broker: testing.Broker, protoco
 def test_a_name_must_not_be_empty(broker: testing.Broker, protocol: str) -> None:
     with Client(broker.url, protocol) as client:
         for _ in range(2):
-            with pytest.raises(NoSuchService, match="cannot call a service|cannot express the service"):
+            with pytest.raises(NoSuchService, match=r"cannot (call a|express the) service"):
                 client.call("")
 
 
@@ -478,5 +478,5 @@ def test_wrong_settings_are_told_at_once(arguments: dict[str, object], message: 
 @pytest.mark.parametrize("to", [["tcp://127.0.0.1:5246"], ("tcp://127.0.0.1:5246",), 5246, b"tcp://127.0.0.1:5246"])
 def test_an_address_that_is_no_text_is_a_setting_error(to: object) -> None:
     for kind in (Client, AsyncClient, Worker):
-        with pytest.raises(SettingError, match="an address is one text"):
+        with pytest.raises(SettingError, match="an address must be a string"):
             kind(to)  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def test_spans_that_are_not_taken_are_told_or_offered_again(monkeypatch: pytest.
     monkeypatch.setattr(otel, "AGAIN", 0.0)
     provider = otel.provider(Moody(1))
     otel.export([row()], provider.get_tracer("test"))
-    with pytest.raises(otel.ExportFailed, match="3 spans were not taken"):
+    with pytest.raises(otel.ExportFailed, match="3 spans were rejected"):
         provider.force_flush()
     moody = Moody(3)
     provider = otel.provider(moody, patient=True)

@@ -105,7 +105,7 @@ def test_a_running_broker_notices_that_its_data_is_gone(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Broker(data) as broker:
         shutil.rmtree(data)
-        broker.logged("the journal's directory has vanished and is made again")
+        broker.logged("the journal's directory was removed; creating it again")
         with Running("up", "--listen", "tcp://127.0.0.1:0", "--data", str(data), "--journal", "requests") as second:
             assert second.status() == 2  # the lock is held again
 

@@ -61,7 +61,7 @@ def test_good(text: str, address: Address) -> None:
         ("ipc:///tmp/", "not the path of a socket"),
         ("ipc:///a\0b", "not the path of a socket"),
         ("ipc://@abstract", "abstract sockets are not served"),
-        ("ipc:///" + "é" * 60, f"the path has 121 bytes, and a socket's may have {MAX_IPC_PATH}"),
+        ("ipc:///" + "é" * 60, f"the path has 121 bytes; the limit is {MAX_IPC_PATH}"),
     ],
 )
 def test_bad(text: str, says: str) -> None:

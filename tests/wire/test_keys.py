@@ -52,7 +52,7 @@ def test_what_is_wrong_with_a_file_is_said_without_its_keys() -> None:
     for text, match in (
         ("", "is not a CURVE certificate"),
         ('curve\n    public-key = "too short"', "40 Z85"),
-        (mixed, "do not belong together"),
+        (mixed, "do not match"),
         (format_certificate(one.public) * 2, "more than one"),
     ):
         with pytest.raises(SettingError, match=match) as error:

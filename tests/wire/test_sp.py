@@ -186,7 +186,7 @@ def test_any_bytes_give_messages_or_a_violation(pieces: list[bytes], listener: b
 def test_a_length_over_the_bound_is_refused_before_the_bytes_arrive() -> None:
     link, catcher = make(max_message=1000)
     link.receive(REQ_HELLO + (1001).to_bytes(8, "big"))
-    assert link.closing == "protocol violation: message of 1001 bytes; at most 1000 are taken"
+    assert link.closing == "protocol violation: message of 1001 bytes; the limit is 1000"
     link, catcher = make(max_message=1000)
     link.receive(REQ_HELLO + sp.message(RID, bytes(996)))
     assert link.closing is None and len(catcher.messages) == 1

@@ -1,1 +1,1 @@
-"""The journal: what happened to every message, on disk, for people, for the pipeline and for the audit."""
+"""The journal: records every request or message on disk, for inspection, the pipeline and the audit."""

@@ -1,4 +1,4 @@
-"""The rules checked in plain Python, on rows in memory: the reference for the pipeline, and what the simulator runs on every seed."""
+"""Checks the rules in Python, on rows in memory: the reference for the pipeline, run by the simulator on every seed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from polydomo.journal.schema import MESSAGES, REQUESTS
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
-MAX_PROOF = 20  # rows kept as proof of one breach
+MAX_PROOF = 20  # rows kept as evidence of one violation
 
 
 @dataclass
 class Breach:
-    """One breach of one rule, and the rows (run, seq) that prove it."""
+    """One violation of a rule, and the rows (run, seq) that show it."""
 
     rule: str
     run: int
@@ -37,7 +37,7 @@ def kind_of(row: Row) -> str:
 
 
 def audit(rows: Iterable[Row], only: Iterable[str] | None = None) -> list[Breach]:
-    """Every breach of the rules (of those named by ``only``, if given) in the rows, which may come in any order."""
+    """Every violation of the rules (only those in ``only``, if given) in the rows, which may be in any order."""
     wanted = set(only) if only is not None else set(rules.BY_ID)
     ordered = sorted(rows, key=lambda row: (row["run"], row["seq"]))
     auditor = _Auditor([rule for rule in RULES if rule.id in wanted])
@@ -51,7 +51,8 @@ def audit(rows: Iterable[Row], only: Iterable[str] | None = None) -> list[Breach
 
 
 def repeated(rule: Rule, rows: Iterable[Row]) -> list[Breach]:
-    """What happened more than once although it must not. A breach belongs to the run of its last row; ``detail`` names the others."""
+    """Events that happened more than once although they must not. A violation belongs to the run of its last row; ``detail`` names the
+    others."""
     broken = _compiled(rule.broken)
     seen: dict[str, list[Row]] = {}
     for row in rows:
@@ -69,9 +70,9 @@ def repeated(rule: Rule, rows: Iterable[Row]) -> list[Breach]:
 
 
 def holes(rows: Iterable[Row]) -> list[Breach]:
-    """The numbers of each run's sequence that are neither there nor covered, and numbers that are there twice.
+    """Sequence numbers of each run that are neither present nor covered, and numbers that occur twice.
 
-    The first row of a run that is there is taken for its beginning: what was before it has been given up by retention.
+    The first present row of a run counts as its beginning, because retention may have removed earlier rows.
     """
     present: dict[int, list[tuple[int, int, bool]]] = {}  # run -> ranges, there (True) or covered
     first: dict[int, int] = {}
@@ -86,14 +87,14 @@ def holes(rows: Iterable[Row]) -> list[Breach]:
     found = []
     for run, ranges in present.items():
         if run not in first:
-            continue  # nothing of it is left but the word of its successor
+            continue  # only the statement of the next run is left
         ranges.sort()
         last = first[run] - 1
         for start, end, there in ranges:
             if end < first[run]:
                 continue
             if start > last + 1:
-                found.append(_hole(run, last + 1, start - 1, "missing, and no row says so"))
+                found.append(_hole(run, last + 1, start - 1, "missing, and no row states it"))
             elif there and start <= last:
                 found.append(_hole(run, start, start, "there twice"))
             last = max(last, end)
@@ -105,7 +106,7 @@ def _hole(run: int, first: int, last: int, what: str) -> Breach:
 
 
 class _Auditor:
-    """Walks over the rows once, keeping the counters of every scope."""
+    """Iterates over the rows once and updates the counters of every scope."""
 
     def __init__(self, wanted: list[Rule]) -> None:
         self.each: dict[tuple[str, str], list[tuple[Rule, CodeType]]] = {}
@@ -128,7 +129,7 @@ class _Auditor:
         self.proofs: dict[tuple[tuple[str, ...], Key], list[tuple[int, int]]] = {}
 
     def run(self, rows: list[Row]) -> list[Breach]:
-        # what a run lost is told after it, by its successor: known to all its rows
+        # the next run states what a run lost; apply it to all its rows
         for row in rows:
             self._count(row, (rules.RUN,))
         found: list[Breach] = []

@@ -1,9 +1,8 @@
-"""What the broker's loop gathers, before it is rows: flat lists, one for each shape of event.
+"""Events collected on the broker's loop, before they become rows: flat lists, one for each form of event.
 
-Appending is all that is done on the loop, so the three events that every request has are laid out field by field in a
-list of their own, without an object per event; everything else is a ``Step``. A thread turns a chunk into Arrow columns
-(``columns.py``); ``rows`` here does the same in plain Python, for the simulator and for whoever looks at what is not
-written yet. A test holds the two to the same rows.
+The loop only appends. The three events of every request are stored field by field in separate lists, without an object per event; every
+other event is a ``Step``. A thread turns a chunk into Arrow columns (``columns.py``); ``rows`` does the same in Python, for the simulator
+and for rows that are not written yet. A test compares the two.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from polydomo.protocols.session import Session
 
 Row = dict[str, Any]
 
-# The fields of the three shapes, in the order in which they are appended. ``seq`` is the first row's.
+# The fields of the three forms, in the order in which they are appended. ``seq`` is that of the first row.
 ACCEPTED = (
     "seq",
     "time",
@@ -48,7 +47,7 @@ ENDED = (
 
 
 class More(NamedTuple):
-    """What an ENDED has besides; the usual one, answered by the first worker that had it with one final, has just this."""
+    """Additional fields of an ENDED. The defaults describe the usual case: the first worker answered with one final reply."""
 
     told: int = -1  # a row ``final`` or ``failed`` comes before the one of ``requests``; -1: as the chunk says
     held: int = 1  # ``worker`` had it when it ended; else it is the last one that had
@@ -115,7 +114,7 @@ class Step(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """Who is behind a connection's number."""
+    """The peer of a connection."""
 
     peer: str
     protocol: str
@@ -127,7 +126,7 @@ NOBODY = Peer("", "", "")
 
 
 class Run(NamedTuple):
-    """What all rows of a run share."""
+    """The fields that all rows of a run share."""
 
     broker: str
     run: int
@@ -137,7 +136,7 @@ class Run(NamedTuple):
 
 
 class Chunk:
-    """Some thousands of events."""
+    """A batch of some thousand events."""
 
     __slots__ = ("accepted", "allowed", "bodies", "dispatched", "ended", "first", "last", "more", "steps", "told")
 
@@ -190,7 +189,7 @@ def rows(run: Run, chunk: Chunk, who: Callable[[int], Peer]) -> Iterator[Row]:
 
 
 def events(flat: list[Any], fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """A flat list event by event."""
+    """Iterates over a flat list event by event."""
     for i in range(0, len(flat), len(fields)):
         yield dict(zip(fields, flat[i : i + len(fields)], strict=True))
 
@@ -305,7 +304,7 @@ def _moment(run: Run, time: float) -> int | None:
 
 
 def capped(run: Run, body: bytes) -> tuple[bytes, int]:
-    """What is kept of a payload, and whether that is less than all."""
+    """The recorded part of a payload, and whether it was truncated."""
     return (bytes(body), 0) if len(body) <= run.max_body else (bytes(body[: run.max_body]), 1)
 
 

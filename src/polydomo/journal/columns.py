@@ -1,6 +1,6 @@
-"""A chunk as Arrow columns: the work of the writer's thread, done by columns and not by rows.
+"""Converts a chunk to Arrow columns in the writer's thread, column by column.
 
-``chunk.rows`` says the same in plain Python and is easier to read; a test holds the two together.
+``chunk.rows`` does the same in Python and is easier to read; a test compares the two.
 """
 
 from array import array
@@ -33,7 +33,7 @@ _LOG = np.log(1.02)
 
 
 def tables(run: Run, chunk: Chunk, who: Who) -> dict[str, pa.Table]:
-    """The chunk's rows by kind; a kind without rows is not there. Within a kind they are not in order."""
+    """The chunk's rows by kind; a kind without rows is absent. Within a kind they are not sorted."""
     messages: list[tuple[int, Block]] = []
     if chunk.accepted:
         messages += _accepted(run, chunk)
@@ -188,7 +188,7 @@ USUAL_INTS = {name: value for name, value in shapes.USUAL._asdict().items() if i
 
 
 class _More:
-    """What some of the ENDEDs have besides, as columns; a single value where none has."""
+    """The additional fields of ENDEDs as columns; a single value if none has them."""
 
     def __init__(self, chunk: Chunk, seq: Ints) -> None:
         self.any = bool(chunk.more)
@@ -282,7 +282,7 @@ def _ints(values: Sequence[int]) -> Ints:
 
 
 def _same_or_ints(values: Sequence[int]) -> Any:
-    """One number if it is the same in all rows, as many are: it need not be gathered."""
+    """A single number if it is the same in all rows, as is common."""
     first = values[0]
     return first if first == values[-1] and list(values).count(first) == len(values) else _ints(values)
 
@@ -301,7 +301,7 @@ def _since_epoch(run: Run, values: Any) -> Ints:
 
 
 def _moments(run: Run, values: Any) -> Any:
-    """The same of times that may not have come, which are 0."""
+    """The same for optional times, which are 0 if missing."""
     never = values == 0
     if never.all():
         return None

@@ -27,12 +27,12 @@ def compact(
     tell: Callable[[str], None] = lambda line: None,
     step: merge.Step = lambda name: None,
 ) -> Outcome:
-    """Merges what is older than ``before``, hour by hour. Raises SettingError if a broker has the journal."""
+    """Merges segments older than ``before``, hour by hour. Raises SettingError if a broker is writing the journal."""
     try:
         lock = runs.lock(directory)
     except SettingError:
         raise SettingError(
-            f"a broker is writing the journal in {directory}: it merges its own files; to merge older ones, stop it first"
+            f"a broker is writing the journal in {directory} and merges its own files; to merge older ones, stop it first"
         ) from None
     try:
         return _compact(directory, before, dry_run, tell, step)

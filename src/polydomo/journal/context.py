@@ -1,8 +1,8 @@
-"""W3C trace context: where a request carries one, and how it is read.
+"""W3C trace context: where requests carry it, and how it is parsed.
 
-An eMQP or HTTP client sends it as the header ``traceparent``, which reaches a worker of the same protocol as it came. MDX and DCP have no
-headers; where both ends have agreed on it, and the setting says so, a part does the same: ``traceparent:00-...`` as a
-metadata part of DCP, which the broker passes on untouched, or as the first frame of an MDX body.
+An eMQP or HTTP client sends it as the header ``traceparent``, which reaches a worker of the same protocol unchanged. MDX and DCP have no
+headers. If both sides agree and the setting is on, they use a part instead: ``traceparent:00-...`` as a metadata part of DCP, which the
+broker forwards unchanged, or as the first frame of an MDX body.
 """
 
 import re

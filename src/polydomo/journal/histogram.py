@@ -1,4 +1,4 @@
-"""The buckets of the journal's durations: the broker's own, so that what is counted from rows adds up with what it counted itself."""
+"""The buckets of the journal's durations: the same as the broker's, so that counts from rows match the broker's counts."""
 
 from polydomo.broker import histogram
 
@@ -15,10 +15,10 @@ def bucket(us: int) -> int:
 
 
 def value(number: int) -> float:
-    """The duration in microseconds that stands for a bucket: within 1 % of all that are in it."""
+    """The duration in microseconds that represents a bucket: within 1 % of every duration in it."""
     return histogram.middle(number) * 1e6
 
 
 def percentile(counts: dict[int, int], part: float) -> float:
-    """The duration in microseconds that ``part`` (0 to 1) of all do not exceed; 0 of none."""
+    """The quantile ``part`` (0 to 1) in microseconds; 0 for an empty histogram."""
     return histogram.quantile(counts, part) * 1e6

@@ -19,11 +19,11 @@ from polydomo.journal.retention import Bounds
 from polydomo.journal.writer import LOG, Writer
 from polydomo.server.logs import say
 
-CLOSE_TIME = 10.0  # seconds that the last segment may take when the broker leaves
+CLOSE_TIME = 10.0  # seconds that writing the last segment may take at shutdown
 
 
 class DirectoryLost(PolydomoError):
-    """The journal's directory was removed and cannot be made again."""
+    """The journal's directory was removed and cannot be created again."""
 
 
 class Journal:
@@ -64,7 +64,7 @@ class Journal:
         self.recorder.status = self.status
 
     def attach(self, broker: Broker) -> None:
-        """Records the first rows: this run, and what earlier runs lost."""
+        """Records the first rows: this run, and the rows that earlier runs lost."""
         recorder = self.recorder
         recorder.attach(broker)
         if self._dead:
@@ -90,8 +90,8 @@ class Journal:
         self.writer.start()
 
     def tick(self, eager: bool = True) -> None:
-        """On the loop, every ``JOURNAL_TICK`` seconds: what was gathered goes to the writer (if not ``eager``, once it is a second old),
-        and what could not be written is told."""
+        """Called on the loop every ``JOURNAL_TICK`` seconds: passes collected events to the writer (once they are a second old, unless
+        ``eager``), and records rows that could not be written."""
         recorder, writer = self.recorder, self.writer
         now = time.monotonic()
         if now >= self._looked + limits.JOURNAL_LOOK:
@@ -106,7 +106,7 @@ class Journal:
             recorder.missing(self.run.run, first, last, why)
         while recorder.again:
             run, first, last = recorder.again.popleft()
-            recorder.missing(run, first, last, "told again: the row that said so was lost")
+            recorder.missing(run, first, last, "stated again: the row that stated it was lost")
         if recorder.dropped > self._told_dropped:
             say(
                 LOG,
@@ -127,9 +127,9 @@ class Journal:
             writer.wake()
 
     def _make_again(self) -> None:
-        """The directory was removed under us: the lock in it, and every row that was safe there, are gone. It is made again. Raises
-        DirectoryLost if it cannot be made, or if another broker has taken its place."""
-        say(LOG, logging.ERROR, "the journal's directory has vanished and is made again", directory=str(self.directory))
+        """The directory was removed while in use: its lock and all its rows are gone. Creates it again. Raises DirectoryLost if that
+        fails, or if another broker has locked it."""
+        say(LOG, logging.ERROR, "the journal's directory was removed; creating it again", directory=str(self.directory))
         safe = self.writer.closed
         try:
             lock = runs.lock(self.directory, self._process)
@@ -166,7 +166,7 @@ class Journal:
             say(
                 LOG,
                 logging.ERROR,
-                "the journal's last rows could not be written",
+                "the last rows of the journal could not be written",
                 rows=lost,
                 why=self.writer.trouble or "no time",
             )
@@ -192,6 +192,6 @@ class Journal:
 def told(dead: runs.Dead) -> str:
     """What the first row of the next run states about a run."""
     if dead.lost:
-        ended = "ended in order" if dead.stopped else "ended without a word"
+        ended = "ended normally" if dead.stopped else "ended without a final row"
         return f"run {run_name(dead.run)} before it {ended} and lost {dead.lost} rows"
     return f"run {run_name(dead.run)} before it lost no rows"

@@ -1,4 +1,4 @@
-"""How much of what happens is written."""
+"""The recording levels of the journal."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from polydomo.journal.schema import REQUESTS
 
 
 class Levels:
-    """How much is written: for all services, and for those that are named."""
+    """The level for all services, and for individual ones."""
 
     def __init__(self, level: str = REQUESTS, services: Mapping[bytes, str] | None = None) -> None:
         self.level = level

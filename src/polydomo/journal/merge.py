@@ -1,7 +1,7 @@
-"""Merging: the small segments of an hour become a few large ones.
+"""Merges the small segments of an hour into a few large ones.
 
-A broker closes a segment every few seconds, so that a crash loses little. Readers want few large files. When an hour is
-over, its segments are merged, batch by batch over both kinds, as far as the sequence has no hole:
+A broker closes a segment every few seconds, so that a crash loses little. Readers prefer few large files. When an hour is over, its
+segments are merged, batch by batch over both kinds, as far as the sequence has no gap:
 
 1. the merged files of all kinds are written under hidden names, and synced;
 2. they are renamed: from then on they supersede their parts for every reader (``segments.py``);
@@ -101,7 +101,8 @@ def without(group: list[Batch], segment: Segment) -> list[Batch]:
 def merge(
     group: list[Batch], between: Callable[[], None] = lambda: None, step: Step = lambda name: None
 ) -> list[Segment]:
-    """Makes one batch of these. ``between`` is called after each part that was read; what it raises ends the merge and changes nothing."""
+    """Merges these batches into one. ``between`` is called after each part that was read; an exception from it aborts the merge without
+    changes."""
     first, last = group[0].first, group[-1].last
     parts: dict[str, list[Segment]] = {}
     for batch in group:
@@ -147,7 +148,7 @@ def _read(segment: Segment, kind: str) -> Any:
 
 
 def _permit_like(part: Path, path: Path) -> None:
-    """The merged file belongs to whom its parts belong to, whoever merges."""
+    """Gives the merged file the owner of its parts."""
     known = part.stat()
     path.chmod(stat.S_IMODE(known.st_mode))
     if (known.st_uid, known.st_gid) != (os.getuid(), os.getgid()) and os.getuid() == 0:
@@ -169,7 +170,7 @@ def parts_of(path: Path) -> set[Range]:
 
 
 def remove_superseded(directory: Path) -> list[str]:
-    """Removes parts that a merge left behind when it was killed. Returns a line about each file that looks like one and is not."""
+    """Removes parts that a killed merge left behind. Returns a line about each file that looks like a part but is not."""
     found = all_segments(directory)
     kept = current(found)
     old = set(found) - set(kept)

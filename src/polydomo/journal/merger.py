@@ -1,4 +1,4 @@
-"""When the writer merges: small segments of hours that are over, one group at a time, while there is nothing else to do."""
+"""Schedules merges in the writer: small segments of past hours, one group at a time, while the writer is idle."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ LATEST = "~"  # sorts after every hour
 
 
 class Stopped(Exception):
-    """The merge was told to end."""
+    """The merge was cancelled."""
 
 
 class Merger:
@@ -35,7 +35,7 @@ class Merger:
         return bool(self._groups)
 
     def begin(self, earlier: Iterable[int]) -> None:
-        """Removes what a killed merge left, and plans to merge what these earlier runs left."""
+        """Cleans up after a killed merge, and schedules merges of earlier runs."""
         from polydomo.journal import merge
 
         try:
@@ -46,7 +46,7 @@ class Merger:
         self._plan(earlier, LATEST)
 
     def published(self, segment: Segment) -> None:
-        """The run under way has a new segment. If it is the first of an hour, the hours before it are over."""
+        """The current run has a new segment. If it is the first of an hour, earlier hours are complete."""
         if segment.hour > self._hour:
             self._hour = segment.hour
             self._plan((segment.run,), segment.hour)
@@ -59,7 +59,7 @@ class Merger:
     def merge_next(self, go_on: Callable[[], bool]) -> None:
         """Merges one group. ``go_on`` is called between its parts; if it returns False, nothing is changed and no more is merged.
 
-        A failure leaves the segments as they are: they can be read, only less quickly.
+        After a failure, the segments stay unmerged and readable, only slower.
         """
         from polydomo.journal import merge
 

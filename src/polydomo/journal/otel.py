@@ -1,8 +1,7 @@
-"""Finished requests as spans of OpenTelemetry, made from the journal's rows by the standard SDK.
+"""Exports finished requests as OpenTelemetry spans, from the journal's rows, with the standard SDK.
 
-One span per request, from acceptance to its end, a child of the context it came with, if any; inside it one for the
-time it waited and one for the time its last worker had it. The broker is not involved: rows are read from closed
-segments.
+Each request is a span from acceptance to its end, a child of its trace context if it has one, with one child span for the wait and one for
+the run of its last worker. The broker is not involved: rows are read from closed segments.
 """
 
 import time
@@ -23,16 +22,16 @@ from polydomo.protocols.request import OK
 Row = dict[str, Any]
 
 BATCH = 512  # spans that an exporter is given at a time, as the SDK's own processor does
-AGAIN = 2.0  # seconds until spans that were not taken are offered once more
+AGAIN = 2.0  # seconds until rejected spans are sent again
 
 
 class ExportFailed(PolydomoError):
-    """The exporter did not take the spans it was given."""
+    """The exporter rejected spans."""
 
 
 class Batches(SpanProcessor):
-    """Spans to ``exporter``, which is waited for. The SDK's own processor drops what comes faster than it is taken: a live program must not
-    wait, but rows that lie on a disk can. ``patient``: what is not taken is offered again and again, else it raises ExportFailed."""
+    """Sends spans to ``exporter`` and waits for it. The SDK's processor drops spans that arrive faster than they are exported, which is not
+    necessary for rows on disk. ``patient``: rejected spans are retried; otherwise it raises ExportFailed."""
 
     def __init__(self, exporter: SpanExporter, patient: bool = False) -> None:
         self.exporter = exporter
@@ -48,7 +47,7 @@ class Batches(SpanProcessor):
         batch, self._waiting = self._waiting, []
         while batch and self.exporter.export(batch) is not SpanExportResult.SUCCESS:
             if not self.patient:
-                raise ExportFailed(f"{len(batch)} spans were not taken")
+                raise ExportFailed(f"{len(batch)} spans were rejected")
             time.sleep(AGAIN)
         return True
 

@@ -1,8 +1,7 @@
-"""The journal's end on the broker's loop: an event costs an append, and nothing here waits for a disk.
+"""The journal's recorder on the broker's loop: an event costs one append, and nothing waits for the disk.
 
-Events are gathered in a chunk; a full chunk, or what there is at every tick, is put in line for the writer's thread.
-The line is bounded: where the disk is too slow for what happens, the oldest chunk in it is dropped, and a row says
-which rows are missing.
+Events are collected in a chunk. A full chunk, or at each tick an incomplete one, is queued for the writer's thread. The queue is bounded:
+if the disk is too slow, the oldest chunk is dropped, and a row states which rows are missing.
 """
 
 from collections import deque
@@ -29,11 +28,11 @@ from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body
 
 HEADERS = ("emqp", "http")  # protocols whose requests have headers
-SILENT = "silence"  # the ``outcome`` of a worker that was lost because it said nothing
+SILENT = "silence"  # the ``outcome`` of a worker that was lost because of its silence
 
 
 class JournalRecorder(Recorder):
-    """Gathers what the broker tells. What it does not keep it passes on to ``inner``, the server's log."""
+    """Collects the broker's events, and passes infrequent ones on to ``inner``, the server's log."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class JournalRecorder(Recorder):
         self.status: Callable[[bool], dict[str, object]] | None = None  # how the journal is; set by its owner
         self._mark = (
             mark if mark is not None else [0]
-        )  # where the last sequence number is kept, safe from the end of the process
+        )  # the last sequence number, in memory that survives a crash of the process
         self._bodies = bodies
         self._chunk_rows = chunk_rows
         self._max_chunks = max_chunks
@@ -69,23 +68,23 @@ class JournalRecorder(Recorder):
         self._trace_parts = trace_parts
         self._headers = 0  # open connections of a protocol that has headers
         self._bridges = 0  # ... and to other brokers
-        self._peeks = self._mixed or self.wants_bodies or trace_parts  # a request may have more than is usual
-        self._told = levels.level == MESSAGES
+        self._peeks = self._mixed or self.wants_bodies or trace_parts  # requests may need additional fields
+        self._messages = levels.level == MESSAGES
         self._seq = 0
         self._peers: dict[int, Session | Peer] = {}
         self._closed: list[int] = []  # connections that went since the last tick
         self._first_service: dict[int, bytes] = {}  # of requests that were passed on
-        self._lost: dict[int, tuple[int, int]] = {}  # requests given back -> the worker and connection that had them
+        self._lost: dict[int, tuple[int, int]] = {}  # requeued requests -> the worker and connection that had them
         self._jobs: dict[int, str] = {}  # requests that wait for the outcome of a durable job -> the job
         self._known: set[int] = set()  # workers that have a row
         self._body: Body = b""
         self._open()
 
     def attach(self, broker: Broker) -> None:
-        """The broker whose clock this is. Called once, before anything is recorded."""
+        """Sets the broker whose clock is used. Called once, before anything is recorded."""
         self._broker = broker
 
-    # --- the line to the writer ------------------------------------------------------------------------------------------
+    # --- queue to the writer ---------------------------------------------------------------------------------------------
 
     @property
     def seq(self) -> int:
@@ -93,19 +92,19 @@ class JournalRecorder(Recorder):
         return self._seq
 
     def _open(self) -> None:
-        self.chunk = Chunk(self._seq + 1, self._told)
+        self.chunk = Chunk(self._seq + 1, self._messages)
         self._full = self._seq + self._chunk_rows
         self._accept = self.chunk.accepted.extend
         self._dispatch = self.chunk.dispatched.extend
         self._finish = self.chunk.ended.extend
 
     def count_in(self, mark: memoryview) -> None:
-        """From now on the last sequence number is kept there."""
+        """Stores the last sequence number there from now on."""
         mark[0] = self._seq
         self._mark = mark
 
     def hand_over(self) -> None:
-        """What has been gathered is put in line."""
+        """Queues the collected events for the writer."""
         self._line_up()
         while len(self.line) > self._max_chunks:
             self._drop()
@@ -117,14 +116,14 @@ class JournalRecorder(Recorder):
             self._open()
 
     def rows(self) -> list[dict[str, Any]]:
-        """What is gathered and not taken by a writer, in order: all there is, where there is no writer."""
+        """Events that no writer has taken yet, in order."""
         chunks = [*self.line, self.chunk]
         return [row for chunk in chunks for row in shapes.rows(self.run, chunk, self.who)]
 
     def _drop(self) -> None:
         try:
             chunk = self.line.popleft()
-        except IndexError:  # the writer was quicker
+        except IndexError:  # the writer has taken it in the meantime
             return
         self.dropped += chunk.last - chunk.first + 1
         # As long as the disk is full, what is dropped is one range that grows: a row about each piece of it would be dropped, told again,
@@ -148,7 +147,7 @@ class JournalRecorder(Recorder):
         return found if isinstance(found, Peer) else peer_of(found)
 
     def forget(self, connections: list[int]) -> None:
-        """No row that is still to be written is about these."""
+        """Removes connections that no unwritten row refers to."""
         for connection in connections:
             self._peers.pop(connection, None)
 
@@ -169,7 +168,7 @@ class JournalRecorder(Recorder):
     # --- the run ---------------------------------------------------------------------------------------------------------
 
     def begin(self, reason: str, before: int = 0, first: int = 1, last: int = 0) -> None:
-        """The first row: the run before this one, and which of its rows are lost."""
+        """Records the first row: the previous run, and which of its rows are lost."""
         self._step(
             schema.STARTED,
             reason=reason,
@@ -183,7 +182,7 @@ class JournalRecorder(Recorder):
         self._step(schema.MISSING, reason=reason, covers_run=run, covers_first=first, covers_last=last)
 
     def end(self, reason: str) -> None:
-        """The last row of a run that ends in order."""
+        """Records the last row of a run that ends normally."""
         self._step(schema.STOPPED, reason=reason)
         self._line_up()  # one more than fits, if need be: what a drop now would have to tell, nobody would take any more
 
@@ -248,7 +247,7 @@ class JournalRecorder(Recorder):
             self._ended(request)
             return
         seq = self._seq + 1
-        self._seq = self._mark[0] = seq + 1 if self._told else seq
+        self._seq = self._mark[0] = seq + 1 if self._messages else seq
         self._finish(
             (
                 seq,
@@ -282,7 +281,7 @@ class JournalRecorder(Recorder):
         return found or (context.of_parts(request) if self._trace_parts else ""), ""
 
     def _ended(self, request: Request) -> None:
-        """One that was not answered at once by the first worker that had it, or of which more is wanted than usual."""
+        """The slow path: a request that was not answered by its first worker, or that needs additional fields."""
         asked = self._first_service.pop(request.number, b"")
         number, connection = self._lost.pop(request.number, (0, 0))
         body, self._body = self._body, b""
@@ -337,7 +336,7 @@ class JournalRecorder(Recorder):
             self.hand_over()
 
     def _tells(self, request: Request) -> bool:
-        """Whether the request's messages are wanted: its first service decides, so that a story has all its rows or none."""
+        """Whether to record the request's messages. Its first service decides, so that all its rows are recorded, or none."""
         return self.levels.of(self._first_service.get(request.number, request.service.name)) == MESSAGES
 
     def reply_body(self, request: Request, body: Body) -> None:
@@ -375,7 +374,7 @@ class JournalRecorder(Recorder):
         """Whether the topic is named among the payloads to record, or is under a name there that ends with a dot."""
         return topic in self._bodies or any(name.endswith(b".") and topic.startswith(name) for name in self._bodies)
 
-    # --- rare events -----------------------------------------------------------------------------------------------------
+    # --- infrequent events -----------------------------------------------------------------------------------------------------
 
     def request_id(self, number: int, accepted: float) -> str:
         return id_text(shapes.microseconds(self.run, accepted) // 1000, self.run.run, number)
@@ -397,7 +396,7 @@ class JournalRecorder(Recorder):
         self._step(schema.DISCONNECTED, connection=session.number, reason=why)
 
     def _count(self, session: Session, by: int) -> None:
-        """Whether a request may have come with a trace context depends on who is connected."""
+        """Updates whether requests may carry a trace context, depending on the connected peers."""
         if session.is_bridge:
             self._bridges += by
         elif session.protocol in HEADERS:
@@ -422,7 +421,7 @@ class JournalRecorder(Recorder):
 
     def late(self, worker: Worker, silence: float, allowed: float) -> None:
         self.inner.late(worker, silence, allowed)
-        self._worker(schema.LATE, worker, "a beat was missed", len(worker.held), silence, allowed)
+        self._worker(schema.LATE, worker, "a heartbeat was missed", len(worker.held), silence, allowed)
 
     def left(
         self, worker: Worker, departure: Departure, why: str, held: "list[Request]", silence: float, allowed: float

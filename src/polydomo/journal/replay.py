@@ -1,9 +1,8 @@
-"""A journal lived through once more: against a running broker, or through the pure core with the recorded clock.
+"""Replays a journal against a running broker, or through the broker core with the recorded clock.
 
-Through the core, what peers did (they connected, registered, asked, answered, left) is done again at the recorded
-times, and what the broker made of it (who got which request, what was given back) is there to compare: a journal of a
-strange day becomes a test. What the clock decided by settings that are not in the journal (deadlines, silence) is taken
-from it.
+Through the core, the actions of peers (connect, register, call, answer, leave) are repeated at the recorded times, and the broker's
+reactions (dispatches, requeues) can be compared, so that a journal can become a test. Decisions that depended on settings that are not in
+the journal (deadlines, silence) are taken from it.
 """
 
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class RecordedRequest:
-    """A request as it was recorded with its body, and how it ended."""
+    """A recorded request with its body and outcome."""
 
     time: float  # seconds since the epoch
     client: int
@@ -38,7 +37,7 @@ class RecordedRequest:
 
 
 def asked(messages: list[Row], requests: list[Row]) -> tuple[list[RecordedRequest], int]:
-    """What clients asked, in order, and how many requests cannot be repeated since their body was not recorded or only in part."""
+    """The clients' requests in order, and the number of requests whose body was not recorded, or only in part."""
     ended = {(row["run"], row["number"]): row for row in requests}
     found: list[RecordedRequest] = []
     without = 0
@@ -77,7 +76,7 @@ def seconds(time: Any) -> float:
 
 
 class ReplayedPeer(Session):
-    """A peer of the journal: it says what it said, and what it hears is kept by the broker's recorder."""
+    """A recorded peer: it repeats its actions, and the broker's recorder keeps the reactions."""
 
     def __init__(self, broker: Broker, hub: Hub, row: Row) -> None:
         super().__init__(broker, Link(hub, Handler(), row["peer"]))
@@ -225,7 +224,7 @@ def _filling(size: int) -> bytes:
 
 
 def comparable_events(rows: list[Row], numbers: dict[int, int] | None = None) -> Iterator[tuple[object, ...]]:
-    """What the broker did, to be compared: who got what, what came back, how it ended. ``numbers`` translates those of requests."""
+    """The broker's reactions for comparison: dispatches, requeues and outcomes. ``numbers`` translates request numbers."""
     for row in rows:
         event = row.get("event")
         number = numbers.get(row["number"], 0) if numbers is not None else row["number"] if event else 0

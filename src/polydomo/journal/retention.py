@@ -1,4 +1,4 @@
-"""How much of the journal is kept: the oldest segments go when there are too many bytes, or when they are too old.
+"""Retention: removes the oldest segments when the journal is too large or they are too old.
 
 Age needs a clock, and a clock can be wrong: a step of 40 days ahead must not delete a month of history. ``AgeClock`` therefore
 starts at the newest row on disk and runs with monotonic time. It follows the wall clock only after that has been steady for
@@ -28,7 +28,7 @@ class Bounds(NamedTuple):
 
 
 class AgeClock:
-    """The time by which segments are old, in seconds since the epoch.
+    """The clock for the age of segments, in seconds since the epoch.
 
     >>> clock = AgeClock(newest=1_000_000.0, wall=1_000_060.0, monotonic=0.0)
     >>> clock.read(1_000_070.0, 10.0)
@@ -44,7 +44,7 @@ class AgeClock:
         self._time = wall
         self.doubted = False  # the wall clock is not followed now
         if newest is not None and abs(wall - newest) > limits.JOURNAL_CLOCK_GAP:
-            # The broker was off for long, or the clock is wrong: which of the two, time will tell.
+            # The broker was off for long, or the clock is wrong; wait until the clock has been steady.
             self._time = min(wall, newest)
             self.doubted = True
 
@@ -130,7 +130,7 @@ class Kept:
                 placed = True
 
     def sweep(self, bounds: Bounds, now: float) -> Removed:
-        """Removes the oldest batches until the journal is within its bounds."""
+        """Removes the oldest batches until the journal is within its limits."""
         oldest = datetime.fromtimestamp(max(0.0, now - bounds.keep_age), UTC)
         limit = f"date={oldest:%Y-%m-%d}/hour={oldest:%H}"
         files = size = 0

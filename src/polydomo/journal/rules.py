@@ -1,21 +1,19 @@
-"""The rules that a journal must keep, stated once: the simulator checks them in Python (``audit.py``), the pipeline in
-SQL.
+"""The rules that every journal must satisfy, declared once: the simulator checks them in Python (``audit.py``), the pipeline in SQL.
 
-A rule is an expression that is true where it is broken, in what Python and SQL share: names, integers, texts in single
+A rule is an expression that is true if it is violated, in the common subset of Python and SQL: names, integers, strings in single
 quotes, comparisons, ``and``, ``or``, ``not``, ``in (..., ...)``, ``+ - *``. Its names are columns of the row and
-counters, which are declared here too. There are five shapes:
+counters, which are also declared here. There are five kinds:
 
-* ``EACH``: looked at on every row of the rule's events, by the row's columns alone.
-* ``TOTAL``: looked at once per request, worker, ... by its counters over the whole journal.
-* ``RUNNING``: looked at on every row of the rule's events, by the row's columns and by the counters as they stand with
-  that row, in the order of ``seq``.
-* ``SEQUENCE``: every number of a run's sequence is there or covered by a row that says so. ``audit.holes`` is its
-  statement.
-* ``ONCE``: looked at over all runs and brokers: of the rows for which ``broken`` holds, no two have the same ``once``.
-  ``audit.repeated`` is its statement.
+** ``EACH``: evaluated on every row of the rule's events, with the row's columns only.
+* ``TOTAL``: evaluated once per request, worker, ... with its counters over the whole journal.
+* ``RUNNING``: evaluated on every row of the rule's events, with the row's columns and the counters up to that row, in the order of
+  ``seq``.
+* ``SEQUENCE``: every number of a run's sequence is present, or covered by a row that states its loss. ``audit.holes`` implements it.
+* ``ONCE``: evaluated over all runs and brokers: of the rows for which ``broken`` holds, no two have the same ``once``.
+  ``audit.repeated`` implements it.
 
-A journal that begins in the middle of a run, or that lost rows and says so, is not in breach for that: rules that would
-need the lost rows ask ``run_missing == 0``, and those that need the beginning ask for the row that must be there.
+A journal that begins in the middle of a run, or that states which rows it lost, does not violate the rules: rules that need the lost rows
+test ``run_missing == 0``, and rules that need the beginning test for the row that must exist.
 """
 
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from dataclasses import dataclass
 from polydomo.journal import schema
 from polydomo.journal.schema import MESSAGES, REQUESTS
 
-# --- scopes: what is counted together ---------------------------------------------------------------------------------
+# --- scopes of counters -----------------------------------------------------------------------------------------------
 
 REQUEST = ("run", "number")
 WORKER = ("run", "worker")
@@ -102,8 +100,8 @@ COUNTERS = (
 @dataclass(frozen=True)
 class Rule:
     id: str
-    says: str  # what must hold, in one sentence
-    level: str  # the least level of a journal in which a breach can be seen
+    says: str  # the rule in one sentence
+    level: str  # the lowest journal level at which a violation is visible
     shape: str
     scope: tuple[str, ...] = ()
     kind: str = MESSAGES  # of the rows that EACH and RUNNING look at

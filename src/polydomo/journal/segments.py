@@ -1,4 +1,4 @@
-"""Segments by their names: which run, which sequence numbers, and which segment replaces which.
+"""Segment names: run, sequence numbers, and which segment supersedes which.
 
 A segment is ``kind=K/date=D/hour=H/RUN-FIRST-LAST.parquet``. Its name states exactly which sequence numbers it accounts
 for. Small segments of an hour are merged into larger ones (``merge.py``), whose names have the same form. Therefore:
@@ -49,7 +49,7 @@ def segment_name(run: int, first: int, last: int) -> str:
 
 
 def parse(path: Path) -> Segment | None:
-    """The segment that this file is by its name; None if it is none."""
+    """Parses the name of a segment; None if the file is not a segment."""
     match = SEGMENT.fullmatch(path.name)
     return Segment(path, bool(match[1]), decode(match[2]), int(match[3]), int(match[4])) if match else None
 
@@ -96,7 +96,7 @@ def superseded(ranges: Iterable[Range]) -> set[Range]:
 
 
 def successor(path: Path) -> Path | None:
-    """The segment that holds the rows of one that was merged away; None if there is none."""
+    """The merged segment that has the rows of a removed one; None if there is none."""
     gone = parse(path)
     if gone is None:
         return None

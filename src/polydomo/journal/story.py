@@ -1,4 +1,4 @@
-"""The story of a request: its rows as a timeline that a person can read, with the reason for each step."""
+"""The story of a request: its rows as a readable timeline, with the reason for each step."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -122,7 +122,7 @@ def _head(rows: list[Row], finished: Row | None) -> str:
 
 
 class _StoryBuilder:
-    """Describes row after row. Remembers what the next one needs: why and since when the request waits, since when a worker holds it."""
+    """Describes the rows in order. Keeps state for the next row: why and since when the request waits, and since when a worker holds it."""
 
     def __init__(self, departures: dict[int, Row]) -> None:
         self.departures = departures  # how each worker left or was lost
@@ -210,7 +210,7 @@ class _StoryBuilder:
 
 
 def _from_record(finished: Row, known: list[Row]) -> list[Row]:
-    """The steps that a row of ``requests`` implies, where its messages were not recorded."""
+    """The steps implied by a row of ``requests``, if its messages were not recorded."""
     made = []
 
     def add(time: datetime | None, event: str, **values: Any) -> None:

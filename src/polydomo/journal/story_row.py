@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 def find_story(reader: "Reader", request: str) -> Row | None:
-    """The story of the request with this id; None if the journal has nothing of it. Raises SettingError for what is no id."""
+    """The story of the request with this id; None if the journal has no row about it. Raises SettingError if the id is invalid."""
     known = ids.parse(request)
     since = datetime.fromtimestamp(known.accepted_ms / 1000 - 1, UTC)
     story = story_of(reader, known.run, known.number, since)

@@ -1,7 +1,7 @@
-"""The tap: messages as they happen, to whoever subscribes under ``monitor.tap.``, and no cost while nobody does.
+"""The tap: publishes messages live under ``monitor.tap.``. It costs nothing without subscribers.
 
-Once somebody is there, events are gathered as for the journal, at most ``TAP_ROWS`` a tick, and published as JSON under
-the service's name: what is more is only counted, so that a tap on a busy broker cannot slow it.
+With a subscriber, events are collected as for the journal, at most ``TAP_ROWS`` per tick, and published as JSON under the service's name.
+Further events are only counted, so that a tap cannot slow down a busy broker.
 """
 
 import json
@@ -23,13 +23,13 @@ from polydomo.wire.frames import Body, frame
 
 NUMBERED = {"connection": "c", "client": "c", "worker": "w"}  # columns that number connections and workers
 TOPIC = b"monitor.tap."
-SKIPPED = "skipped"  # the event that says how many were not shown
+SKIPPED = "skipped"  # the event with the number of skipped events
 
 Row = dict[str, Any]
 
 
 class Tap:
-    """Puts a watcher beside the broker's recorder while somebody subscribes. ``tick`` is called by the loop."""
+    """Adds a recorder to the broker's while there are subscribers. ``tick`` is called by the loop."""
 
     def __init__(self, broker: Broker, recorder: Recorder, run: Run, bodies: frozenset[bytes] = frozenset()) -> None:
         self._broker = broker
@@ -60,13 +60,13 @@ class Tap:
             topic = TOPIC + row["service"].encode("utf-8", "backslashreplace")
             wanted = set(subscriptions.match(topic))
             body = frame(json.dumps(row).encode(), False)
-            for session in watching:  # who subscribed to all topics has not asked for this
+            for session in watching:  # a subscription to all topics does not include taps
                 if session in wanted:
                     session.send_published(topic, body)
 
 
 class Watcher(JournalRecorder):
-    """Gathers a tick's worth of events."""
+    """Collects the events of one tick."""
 
     def __init__(self, broker: Broker, run: Run, bodies: frozenset[bytes]) -> None:
         super().__init__(run, Levels(schema.MESSAGES), bodies=bodies, chunk_rows=1 << 60)
@@ -78,7 +78,7 @@ class Watcher(JournalRecorder):
         self._just_ended: list[int] = []  # numbers of requests that ended since the last ``take``
 
     def take(self) -> list[Row]:
-        """What was gathered since the last time, ready for JSON; what is missing is told."""
+        """The events since the last call, ready for JSON, with the number of skipped ones."""
         rows = [self._plain(row) for row in self.rows() if "event" in row]
         if self.skipped:
             time = iso_time(self.run.wall + self._broker.now)
@@ -93,7 +93,7 @@ class Watcher(JournalRecorder):
         return rows
 
     def _plain(self, row: Row) -> Row:
-        """What of a row is worth sending, in the form that all JSON has (see ``json_form``); payloads as text."""
+        """The non-empty columns of a row, in the common JSON format (see ``json_form``); payloads as text."""
         made = {name: value for name, value in row.items() if value or name in ("time", "event", "service")}
         made["time"] = iso_time(row["time"] / 1e6)
         accepted = self._accepted.get(row["number"])

@@ -13,7 +13,7 @@ RARE = (
 
 
 class Tee(Recorder):
-    """Passes every event to ``first``, if it wants it, and to ``second``. Questions are answered by ``first``."""
+    """Passes every event to ``first``, if it wants it, and to ``second``. ``first`` answers queries."""
 
     def __init__(self, first: Recorder, second: Recorder) -> None:
         self.wants_requests = True

@@ -36,10 +36,10 @@ class Writer(threading.Thread):
         self.recorder = recorder
         self.file = file
         self.bounds = bounds
-        self.closed = 0  # the last row that is safe
+        self.closed = 0  # sequence number of the last row on disk
         self.written = 0  # rows, in all
         self.given_up: deque[tuple[int, int, str]] = deque()  # rows that could not be written; the loop records them
-        self.trouble = ""  # why nothing can be written at present
+        self.trouble = ""  # why nothing can currently be written
         self.earlier: list[int] = []  # runs before this one, whose segments may be merged
         self.covered: list[Path] = []  # files of earlier runs, removed once the row that states their losses is on disk
         self.process = 0  # of a broker that has several, which write to one directory ...
@@ -75,7 +75,7 @@ class Writer(threading.Thread):
         return not self.is_alive()
 
     def start_over(self) -> None:
-        """The directory was removed and made again: nothing is kept there any more."""
+        """The directory was removed and created again, so it is empty."""
         self._kept = Kept(self.directory)
         self._merger = Merger(self.directory, self._kept)
 
@@ -186,7 +186,7 @@ class Writer(threading.Thread):
                 continue
             break
         if self.trouble:
-            say(LOG, logging.WARNING, "the journal is written again", directory=str(self.directory))
+            say(LOG, logging.WARNING, "the journal can be written again", directory=str(self.directory))
             self.trouble = ""
         self.closed = batch.last
         self.file.closed(batch.last)
@@ -201,7 +201,7 @@ class Writer(threading.Thread):
             self._merger.published(published[0])
 
     def _sweep(self) -> None:
-        """Removes what is past the journal's bounds, and says so."""
+        """Applies retention, and logs it."""
         if self.process:
             return  # process 0 does it for all
         if self.processes > 1 and time.monotonic() >= self._listed + limits.JOURNAL_LIST and not self._merger.pending:
@@ -212,7 +212,7 @@ class Writer(threading.Thread):
             say(
                 LOG,
                 logging.WARNING,
-                "the clock has jumped: no journal segment is removed for its age until the clock is steady",
+                "the clock has jumped: journal segments are not removed by age until the clock is steady",
                 steady_for=limits.JOURNAL_CLOCK_TRUST,
             )
         self._doubted = self._clock.doubted
@@ -235,7 +235,7 @@ class Writer(threading.Thread):
             self.recorder.again.extend(batch.accounts())
 
     def _between_parts(self) -> bool:
-        """New rows are written while a merge is under way. False if the merge must end: a broker that is leaving does not wait for one."""
+        """Writes new rows during a merge. Returns False if the merge must be aborted, because the broker is shutting down."""
         if self.recorder.line or self._patience() <= 0.0:
             self._safely(self._work)
         return not self._leave

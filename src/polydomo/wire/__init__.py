@@ -1,1 +1,1 @@
-"""Bytes to messages and back: ZMTP, SP. No sockets, no clock, no randomness."""
+"""Converts bytes to messages and back: ZMTP, SP, HTTP. No sockets, no clock, no randomness."""

@@ -1,11 +1,11 @@
-"""Where a peer is: the addresses polydomo listens on and connects to.
+"""The addresses that polydomo listens on and connects to.
 
     tcp://127.0.0.1:5246   tcp://[::1]:5246   tcp://broker.example:5246   tcp://*:5246   ipc:///run/polydomo.sock
-    tls+tcp://broker.example:5246   (to connect to; a listener at tcp:// takes both)
+    tls+tcp://broker.example:5246   (for connecting; a tcp:// listener accepts both)
     discover://            discover://127.255.255.255:6245
 
-``discover://`` is wherever a broker's beacon comes from, heard on UDP port 5245 or at the address that is named. As in ZeroMQ, ``*`` is
-every interface, and port ``0`` (or ``*``) lets the system choose one.
+``discover://`` is the address of the first broker whose beacon arrives, on UDP port 5245 or the given address. As in ZeroMQ, ``*`` is
+every interface, and with port ``0`` (or ``*``) the system chooses.
 """
 
 import ipaddress
@@ -28,14 +28,14 @@ _WRITE = "write tcp://HOST:PORT or ipc:///PATH"
 
 @dataclass(frozen=True)
 class Address:
-    """One address; ``str()`` gives its URL back."""
+    """One address; ``str()`` returns its URL."""
 
     kind: str  # TCP, IPC or DISCOVER
     host: str = ""  # an IPv4 or IPv6 address without brackets, a name, or "*"
     port: int = 0  # 0: the system chooses
     path: str = ""  # IPC only
     tls: bool = field(default=False, repr=False)  # TCP only
-    security: Any = field(default=None, compare=False, repr=False)  # how a client proves who it is; the client's own
+    security: Any = field(default=None, compare=False, repr=False)  # a client's credentials; not part of the URL
 
     def __str__(self) -> str:
         if self.kind == IPC:
@@ -45,13 +45,15 @@ class Address:
 
 
 def parse_url(text: str, connect: bool = False) -> Address:
-    """Reads a URL; with ``connect``, only one that can be connected to. Raises SettingError, which says what would be right.
+    """Parses a URL; with ``connect``, only one that can be connected to. Raises SettingError with the expected form.
 
     >>> parse_url("tcp://[::1]:5246")
     Address(kind='tcp', host='::1', port=5246, path='')
     """
     if not isinstance(text, str):
-        raise SettingError(f"an address is one text, such as tcp://127.0.0.1:5246, not {type(text).__name__}: {text!r}")
+        raise SettingError(
+            f"an address must be a string such as tcp://127.0.0.1:5246, not {type(text).__name__}: {text!r}"
+        )
     if "," in text and not text.startswith(f"{IPC}://"):
         what = "connect to one broker" if connect else "give each address by itself"
         raise _wrong(text, f"these are several addresses; {what}, such as {text.partition(',')[0].strip()}")
@@ -73,7 +75,7 @@ def parse_url(text: str, connect: bool = False) -> Address:
 
 
 def is_loopback(address: Address) -> bool:
-    """True if only this machine can reach the address. Of names only ``localhost`` counts: any other may resolve to anything."""
+    """True if only this machine can reach the address. The only name that counts is ``localhost``; any other may resolve to anything."""
     if address.kind == IPC:
         return True
     if address.host.lower().rstrip(".") == "localhost":
@@ -102,7 +104,7 @@ def _parse_tcp(text: str, rest: str, connect: bool) -> Address:
 
 def _parse_discover(text: str, rest: str, connect: bool) -> Address:
     if not connect:
-        raise _wrong(text, f"a broker is discovered, it does not listen there; {_WRITE}")
+        raise _wrong(text, f"discover:// is only for clients and workers; {_WRITE}")
     if not rest:
         return Address(DISCOVER, "*", BEACON_PORT)
     host, colon, port_text = rest.rpartition(":")
@@ -129,7 +131,7 @@ def _parse_host(text: str, host: str) -> str:
             text, "the host is missing; write tcp://127.0.0.1:PORT for this machine or tcp://*:PORT for every interface"
         )
     if ":" in host:
-        raise _wrong(text, f"an IPv6 address stands in brackets: tcp://[{host.strip('[]')}]:PORT")
+        raise _wrong(text, f"write an IPv6 address in brackets: tcp://[{host.strip('[]')}]:PORT")
     if _LIKE_IPV4.fullmatch(host):
         try:
             ipaddress.IPv4Address(host)
@@ -144,7 +146,7 @@ def _parse_host(text: str, host: str) -> str:
 def _parse_port(text: str, port: str) -> int:
     if port == "*":
         return 0
-    # isdigit alone would let other scripts' digits through
+    # isdigit alone would accept digits of other scripts
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise _wrong(text, f"{port!r} is not a port; write a number from 0 to 65535")
     return int(port)
@@ -159,7 +161,7 @@ def _parse_ipc(text: str, path: str) -> Address:
         raise _wrong(text, f"{path!r} is not the path of a socket; write ipc:///PATH")
     size = len(path.encode("utf-8", "surrogateescape"))
     if size > MAX_IPC_PATH:
-        raise _wrong(text, f"the path has {size} bytes, and a socket's may have {MAX_IPC_PATH}")
+        raise _wrong(text, f"the path has {size} bytes; the limit is {MAX_IPC_PATH}")
     return Address(IPC, path=path)
 
 

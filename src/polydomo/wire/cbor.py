@@ -1,7 +1,7 @@
-"""The part of CBOR (RFC 8949) that memo01's header is made of: arrays, text, byte strings, unsigned integers and booleans.
+"""The subset of CBOR (RFC 8949) that memo01's header uses: arrays, text, byte strings, unsigned integers and booleans.
 
 Both directions keep to "deterministically encoded CBOR" (section 4.2.1): each length in its shortest form and no indefinite
-lengths. What deterministic encoding leaves open is bounded here: nesting, and the bytes of a header.
+lengths. Nesting and the size of a header are limited here.
 """
 
 from typing import Final
@@ -43,7 +43,7 @@ def byte_string(value: bytes) -> bytes:
 
 
 def text(value: bytes) -> bytes:
-    """A text string, given as its UTF-8 bytes: that is what a service name is everywhere else."""
+    """A text string, given as UTF-8 bytes, which is the form of service names everywhere else."""
     return head(TEXT, len(value)) + value
 
 

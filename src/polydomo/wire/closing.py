@@ -1,4 +1,4 @@
-"""Why a connection ends: a cause that the program can test, with a text for people."""
+"""Why a connection ends: a cause that code can test, with a text for logs."""
 
 from enum import Enum
 
@@ -8,7 +8,7 @@ class CloseCause(Enum):
 
     PEER_CLOSED = "connection closed"
     AFTER_DISCONNECT = "closed after DISCONNECT"
-    COMPLETE = "complete"  # everything was answered, or nothing was asked for a while (HTTP)
+    COMPLETE = "complete"  # all requests were answered, or the connection was idle (HTTP)
     CONNECTION_LOST = "connection lost"
     VIOLATION = "protocol violation"
     DENIED = "access denied"
@@ -16,14 +16,14 @@ class CloseCause(Enum):
     MEMORY = "the broker is short of memory"
     SILENT = "the peer is silent"
     REFUSED = "refused"
-    OTHER = ""  # the detail says it all
+    OTHER = ""  # only the detail is shown
 
 
 ORDERLY = frozenset((CloseCause.PEER_CLOSED, CloseCause.AFTER_DISCONNECT, CloseCause.COMPLETE))
 
 
 class CloseReason:
-    """A cause, and what is known beyond it."""
+    """A cause with optional detail."""
 
     __slots__ = ("cause", "detail")
 
@@ -33,7 +33,7 @@ class CloseReason:
 
     @property
     def orderly(self) -> bool:
-        """The peer has left, and nothing went wrong: not worth a warning."""
+        """Whether the peer disconnected normally, which needs no warning."""
         return self.cause in ORDERLY
 
     def __str__(self) -> str:

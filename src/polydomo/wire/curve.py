@@ -6,9 +6,9 @@
     INITIATE  cookie, C, vouch, metadata ->
                                          <- READY     metadata
 
-C and S are the permanent keys, C' and S' those made for one connection. After WELCOME the server keeps nothing but the 16 octets that name
-the cookie: the secret key s' travels inside it, sealed with a key of the server's own (``CookieKeys``). The name ties the cookie to its
-connection: replayed on another one it is refused, as is a cookie that is older than its key.
+C and S are the permanent keys, C' and S' the keys of one connection. After WELCOME, the server keeps only the 16 octets that identify the
+cookie: the secret key s' travels inside it, sealed with a key of the server (``CookieKeys``). The identifier binds the cookie to its
+connection: a cookie replayed on another connection is rejected, as is one that is older than its key.
 
 Randomness comes from the caller: ``entropy(n)`` returns n random octets.
 """
@@ -54,7 +54,7 @@ def new_pair(entropy: Random) -> KeyPair:
 
 
 class CookieKeys:
-    """The keys that cookies are sealed with: one in use, and the one before it, with which cookies may still come back.
+    """The keys that seal cookies: the current one, and the previous one, with which cookies may still return.
 
     "The server MUST discard from its memory the cookie key after a short interval": the owner calls ``rotate`` every
     ``limits.COOKIE_TIME`` seconds. One object serves all connections of a server.
@@ -70,7 +70,7 @@ class CookieKeys:
 
 
 class CurveServer(Mechanism):
-    """The listening end of one connection. ``principal`` is who the peer proved to be, once ``done``."""
+    """The server side of one connection. ``principal`` is the authenticated peer, once ``done``."""
 
     name = b"CURVE"
     as_server = True
@@ -158,19 +158,19 @@ class CurveServer(Mechanism):
         return command(b"READY", (1).to_bytes(8, "big") + box)
 
     def _check_vouch(self, vouch: bytes, permanent: bytes, client: bytes, transient: bytes) -> None:
-        """Only who has the secret key of C can make it; it says that C' is C's own, and meant for this server."""
+        """Only the holder of C's secret key can create it. It proves that C' belongs to C and is meant for this server."""
         key = shared_key(permanent, transient)
         vouched = unseal(vouch[16:], b"VOUCH---" + vouch[:16], key, "the vouch of INITIATE")
         if vouched != client + self._keys.public:
             raise ProtocolViolation("INITIATE whose vouch is for another connection or server")
 
     def decode(self, data: bytes) -> bytes:
-        """Sealed bytes in any split to plain frames."""
+        """Decrypts sealed bytes, in any split, to plain frames."""
         assert self.traffic is not None
         return self.traffic.open(data)
 
     def encode(self, pieces: "list[Body]") -> "list[Body]":
-        """Whole plain frames, in pieces, to sealed ones."""
+        """Encrypts complete plain frames, in pieces."""
         assert self.traffic is not None
         return [self.traffic.seal(b"".join(pieces))]
 
@@ -183,7 +183,7 @@ class CurveServer(Mechanism):
 
 
 class CurveClient(Mechanism):
-    """The connecting end of one connection."""
+    """The client side of one connection."""
 
     name = b"CURVE"
     transforms = True
@@ -255,11 +255,11 @@ class CurveClient(Mechanism):
         return b""
 
     def decode(self, data: bytes) -> bytes:
-        """Sealed bytes in any split to plain frames."""
+        """Decrypts sealed bytes, in any split, to plain frames."""
         assert self.traffic is not None
         return self.traffic.open(data)
 
     def encode(self, pieces: "list[Body]") -> "list[Body]":
-        """Whole plain frames, in pieces, to sealed ones."""
+        """Encrypts complete plain frames, in pieces."""
         assert self.traffic is not None
         return [self.traffic.seal(b"".join(pieces))]

@@ -1,4 +1,4 @@
-"""CURVE's MESSAGE commands: ZMTP frames, each sealed in a box of its own (RFC 26).
+"""CURVE's MESSAGE commands: ZMTP frames, each sealed in its own box (RFC 26).
 
 ``seal`` and ``open`` translate between plain ZMTP frames and sealed ones, so the rest of the wire sees the same bytes with CURVE as
 without. Both work on whole batches and let libsodium write into the output buffer; no object is made per frame beside its nonce.
@@ -10,9 +10,9 @@ from polydomo.errors import ProtocolViolation
 from polydomo.wire.sodium import from_buffer, open_into, seal_into
 
 MESSAGE = b"\x07MESSAGE"
-SMALL = 2048  # bytes of frames for which room for the worst case is made at once
+SMALL = 2048  # size of frames for which space for the worst case is allocated at once
 OVERHEAD = 33  # "\x07MESSAGE", 8 octets of nonce, 16 of authentication, 1 of flags
-BROKEN = "CURVE MESSAGE cannot be opened: it was changed on the way, or made with another key"
+BROKEN = "CURVE MESSAGE cannot be decrypted: it was modified, or encrypted with another key"
 SHORT = 256 - OVERHEAD  # a longer body makes a frame with a long head
 pack_head = Struct(">BB8sQ").pack_into  # flags, size, "\x07MESSAGE" and the counter of a short frame
 pack_long_head = Struct(">BQ8sQ").pack_into

@@ -1,10 +1,10 @@
 """Extensions that two polydomo peers agree on while they connect.
 
-Each side lists what it understands in one property of its ZMTP metadata, ``X-Polydomo-Extensions``. ZMTP requires peers to ignore
-properties that they do not know, so other implementations do not notice. A listener answers with its own list only if the peer sent one.
+Each side lists its extensions in one property of its ZMTP metadata, ``X-Polydomo-Extensions``. ZMTP requires peers to ignore unknown
+properties, so other implementations are not affected. A listener answers with its own list only if the peer sent one.
 
-The value is words with spaces between them, each with a number where it needs one: ``credit=1000 cancel deadline return
-max-message=67108864``. Words and numbers that cannot be read are ignored, so that later versions can add more.
+The value is a list of words separated by spaces, some with a number: ``credit=1000 cancel deadline return max-message=67108864``. Unknown
+words and invalid numbers are ignored, so that later versions can add more.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ MAX_DIGITS: Final = 15  # of a number; a longer one is ignored
 
 
 class Extensions:
-    """What one side understands. docs/protocols/extensions.md describes each word."""
+    """The extensions of one side. docs/protocols/extensions.md describes each word."""
 
     __slots__ = ("cancel", "credit", "deadline", "give_back", "max_message")
 
@@ -29,7 +29,7 @@ class Extensions:
         self.credit = credit  # MDX workers may hold several requests; a broker names the largest number, a worker 1
         self.cancel = cancel  # requests can be cancelled
         self.deadline = deadline  # MDX requests can carry a deadline
-        self.give_back = give_back  # an eMQP or DCP worker can give back one request without leaving
+        self.give_back = give_back  # an eMQP or DCP worker can return one request without disconnecting
         self.max_message = max_message  # bytes of one message that this side accepts; 0: it does not say
 
     def encode(self) -> bytes:
@@ -51,7 +51,7 @@ class Extensions:
         return b" ".join(words)
 
 
-NO_EXTENSIONS: Final = Extensions()  # a peer that said nothing; never written to
+NO_EXTENSIONS: Final = Extensions()  # a peer without extensions; never modified
 
 
 def parse(value: bytes) -> Extensions:

@@ -1,7 +1,7 @@
-"""A message body as bytes: ZMTP-framed, the way it crosses the wire.
+"""Message bodies as ZMTP-framed bytes, as they are on the wire.
 
-Inside polydomo a *body* is zero or more frames in ZMTP encoding, the last one without MORE. Two peers that speak ZMTP
-pass a body through as the bytes it arrived in; only a protocol that needs single frames takes it apart with these functions.
+Inside polydomo, a *body* is zero or more frames in ZMTP encoding, the last one without MORE. Between two ZMTP peers, a body is forwarded
+unchanged; only protocols that need single frames split it with these functions.
 A small body is ``bytes``; a large one may be a ``memoryview`` over the bytes it arrived in, so that it is never copied.
 """
 
@@ -31,7 +31,7 @@ def head(size: int, more: bool) -> bytes:
 
 
 def join(frames: "list[bytes]") -> bytes:
-    """Frames to a body."""
+    """Encodes frames as a body."""
     out: list[bytes] = []
     last = len(frames) - 1
     for i, content in enumerate(frames):
@@ -41,7 +41,7 @@ def join(frames: "list[bytes]") -> bytes:
 
 
 def more(frames: "list[bytes]") -> bytes:
-    """Frames to an envelope: every frame has MORE, for a body to follow."""
+    """Encodes frames as an envelope: every frame has MORE, because a body follows."""
     out: list[bytes] = []
     for content in frames:
         out.append(head(len(content), True))
@@ -50,7 +50,7 @@ def more(frames: "list[bytes]") -> bytes:
 
 
 def split(body: Body) -> "list[bytes]":
-    """A body to its frames. Raises ProtocolViolation if it is not a whole body."""
+    """Splits a body into its frames. Raises ProtocolViolation if it is not a complete body."""
     frames: list[bytes] = []
     position = 0
     size = len(body)
@@ -80,7 +80,7 @@ def bounds(data: Body, position: int) -> "tuple[int, int, int]":
 
 
 def end_of_last(data: bytes, at: int, size: int, most: int) -> int:
-    """Where a message's last frame, at ``at``, ends; beyond ``size`` if it is not the last one, not all there or over ``most`` bytes."""
+    """The end of a message's last frame, at ``at``; beyond ``size`` if it is not the last frame, incomplete or larger than ``most``."""
     if at + 2 <= size:
         flags = data[at]
         if flags == 0:
@@ -93,10 +93,11 @@ def end_of_last(data: bytes, at: int, size: int, most: int) -> int:
 
 
 def whole_bodies(data: bytes, start: int, size: int, envelope: bytes, most: int) -> list[bytes]:
-    """The bodies of the messages at ``data[start:size]`` that are all there, begin with this envelope and have a body of one frame of at
-    most ``most`` bytes; at the first doubt it leaves the rest to be taken apart.
+    """The bodies of the complete messages at ``data[start:size]`` that begin with this envelope and have a body of one frame of at most
+    ``most`` bytes. Stops at the first message that does not fit; the rest takes the slow path.
 
-    Cut at each envelope, a piece that is as long as its frame says is a body: one with an envelope within would come out shorter.
+    The data is split at each envelope. A piece with the length that its frame declares is a body; a body that contains the envelope
+    would be shorter.
     """
     if data[start : start + len(envelope)] != envelope:
         return []
@@ -113,14 +114,14 @@ def whole_bodies(data: bytes, start: int, size: int, envelope: bytes, most: int)
 
 
 def cut(data: bytes, start: int, end: int) -> Body:
-    """``data[start:end]``, without copying where copying is dear."""
+    """``data[start:end]``, without copying if it is large."""
     if end - start < BIG_BODY:
         return data[start:end]
     return memoryview(data)[start:end]
 
 
 def flat(body: Body) -> bytes:
-    """The contents of all frames, joined: what a protocol with single-frame bodies carries."""
+    """The joined contents of all frames, for protocols with single-frame bodies."""
     if not body:
         return b""
     if not body[0] & MORE:  # one frame, by far the most common
@@ -130,7 +131,7 @@ def flat(body: Body) -> bytes:
 
 
 def chain(parts: "list[Body]") -> Body:
-    """Several bodies as one: the frames of the first, then of the second, and so on."""
+    """Joins several bodies into one."""
     parts = [part for part in parts if part]
     if len(parts) < 2:
         return parts[0] if parts else b""
@@ -152,7 +153,7 @@ def _last_frame(body: Body) -> int:
 
 
 def count(body: Body) -> int:
-    """How many frames a body has."""
+    """The number of frames of a body."""
     total = 0
     position = 0
     size = len(body)

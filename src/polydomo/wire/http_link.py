@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection, the server's end: requests in, one at a time, and responses out.
+"""One HTTP/1.1 connection, the server's side: requests in, one at a time, and responses out.
 
 The handler gets the head of each request first and may reject it by raising ``HttpError``; then it gets the body, and answers with
-``respond``, or with ``start``, ``write`` and ``finish`` for a body whose size is not known yet. The next request is read after the
-response: a client that sends ahead is not read from meanwhile.
+``respond``, or with ``start``, ``write`` and ``finish`` for a body of unknown size. The next request is read after the response; until
+then, the broker does not read from a client that pipelines requests.
 """
 
 from typing import Final, Protocol
@@ -21,7 +21,7 @@ NO_BODY: Final = (204, 304)  # statuses whose responses have neither a body nor 
 
 
 class HttpHandler(Protocol):
-    """What answers the requests of one connection; a handler of the link as well."""
+    """Answers the requests of one connection; also a handler of the link."""
 
     def on_head(self, head: RequestHead) -> None:
         """The head of a request. Raising HttpError rejects the request before its body is read."""
@@ -37,7 +37,7 @@ class HttpHandler(Protocol):
 
 
 class TunnelHandler(Protocol):
-    """What takes the bytes of a connection that was upgraded."""
+    """Receives the bytes of an upgraded connection."""
 
     def on_tunnel_data(self, data: bytes) -> None:
         """Bytes, as they come."""

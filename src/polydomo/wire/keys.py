@@ -1,12 +1,12 @@
-"""Curve25519 keys as text: Z85 (RFC 32), and certificate files as pyzmq's ``zmq.auth`` and CZMQ write them.
+"""Curve25519 keys as text: Z85 (RFC 32), and certificate files in the format of CZMQ and pyzmq's ``zmq.auth``.
 
-A certificate file is ZPL (RFC 4); all that counts in it is::
+A certificate file is ZPL (RFC 4); only this part is used::
 
     curve
         public-key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
         secret-key = "JTKVSB%%)wK0E.X)V>+}o?pNmC{O&4W4b!Ni{Lh6"
 
-A file for others has no secret key. By custom its name ends in ``.key``, and that of the other in ``.key_secret``.
+A public file has no secret key. By convention, its name ends in ``.key``, and that of the secret file in ``.key_secret``.
 """
 
 import re
@@ -49,7 +49,7 @@ def decode_z85(text: str) -> bytes:
 
 
 class Certificate:
-    """What a certificate file holds; ``secret`` is empty in one that is for others."""
+    """The contents of a certificate file; ``secret`` is empty in a public one."""
 
     def __init__(self, public: bytes, secret: bytes = b"") -> None:
         self.public = public
@@ -60,7 +60,7 @@ class Certificate:
 
 
 def parse_certificate(text: str, where: str) -> Certificate:
-    """Reads a certificate file's text. Raises SettingError, which names ``where`` it is from and never shows a key."""
+    """Parses a certificate file. Raises SettingError, which names ``where`` it is from and never shows a key."""
     found: dict[str, bytes] = {}
     for match in _ENTRY.finditer(text):
         name = match[1]
@@ -69,9 +69,9 @@ def parse_certificate(text: str, where: str) -> Certificate:
             raise SettingError(f"{where}: has more than one {name}")
         found[name] = parse_key(value, f"{where}: {name}")
     if "secret-key" in found and found.get("public-key") != public_key(found["secret-key"]):
-        raise SettingError(f"{where}: its public-key and secret-key do not belong together")
+        raise SettingError(f"{where}: public-key and secret-key do not match")
     if "public-key" not in found:
-        raise SettingError(f"{where}: is not a CURVE certificate; `polydomo keys new NAME` writes one")
+        raise SettingError(f"{where}: is not a CURVE certificate; create one with `polydomo keys new NAME`")
     return Certificate(found["public-key"], found.get("secret-key", b""))
 
 
@@ -87,12 +87,12 @@ def parse_key(text: str, where: str) -> bytes:
 
 
 def format_certificate(public: bytes, secret: bytes = b"", name: str = "") -> str:
-    """The text of a certificate file; with ``secret``, of the one to keep."""
+    """The text of a certificate file; with ``secret``, of the secret one."""
     kind = "Secret" if secret else "Public"
     advice = (
         "DO NOT PROVIDE THIS FILE TO OTHER USERS nor change its permissions."
         if secret
-        else "Exchange this file securely: whoever changes it on the way can take its owner's place."
+        else "Exchange this file securely: an attacker who replaces it can impersonate its owner."
     )
     lines = [f"#   ZeroMQ CURVE {kind} Certificate", f"#   {advice}", "", "metadata"]
     if name:

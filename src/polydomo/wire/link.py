@@ -1,8 +1,8 @@
-"""What every wire shares: one peer's connection, seen from inside.
+"""The base of all wire protocols: one connection, without I/O.
 
-A ``Link`` takes the bytes of one connection with ``receive`` and hands whole messages to its ``handler``; what is to be sent is gathered in
+A ``Link`` takes the bytes of one connection with ``receive`` and passes complete messages to its ``handler``; output is collected in
 ``out``. It does no I/O: the owner of the socket (the server, a library, the simulator) drains ``hub.dirty`` once per turn of its loop,
-writes what each link gathered, and obeys its ``state`` and its ``pauses``.
+writes each link's output, and applies its ``state`` and ``pauses``.
 """
 
 from typing import Any, Final
@@ -15,55 +15,55 @@ from polydomo.wire.extensions import NO_EXTENSIONS, Extensions
 from polydomo.wire.frames import Body
 from polydomo.wire.turns import Turns
 
-# ``Link.state``: a link that is not OPEN sends nothing more and takes nothing more in.
+# ``Link.state``: a link that is not OPEN sends nothing and ignores input.
 OPEN: Final = 0
 CLOSING: Final = 1  # the owner must close the connection once ``out`` is written
 ABORTING: Final = 2  # the owner must close the connection at once
 CLOSED: Final = 3  # the connection is gone
 
-# ``Link.pauses``, a set of bits: while there is any, nothing is taken in.
-PAUSE_AT_LIMIT: Final = 1  # the broker accepts no more from this peer now
-PAUSE_NOT_READING: Final = 2  # the peer does not read what it is sent
-PAUSE_SHARE_USED: Final = 4  # the peer has had its share of this turn of the loop
+# ``Link.pauses``, a set of bits: while any is set, input is not processed.
+PAUSE_AT_LIMIT: Final = 1  # the broker currently accepts no more from this peer
+PAUSE_NOT_READING: Final = 2  # the peer does not read its messages
+PAUSE_SHARE_USED: Final = 4  # the peer has used its share of this turn of the loop
 PAUSE_MEMORY: Final = 8  # the broker is short of memory, and this peer holds much of it
-PAUSE_LISTING: Final = 16  # a long answer is being made for the peer
+PAUSE_LISTING: Final = 16  # a long answer is being built for the peer
 PAUSE_HANDSHAKE: Final = 32  # key agreements of other peers come first
 
-NO_LIMIT: Final = 1 << 62  # units of work, where nothing limits it
+NO_LIMIT: Final = 1 << 62  # units of work if there is no limit
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Handler:
-    """Takes the messages of one link. A protocol's session is one."""
+    """Receives the messages of one link. Protocol sessions implement it."""
 
     worker_count = 0  # workers that the connection carries
 
     def on_open(self) -> None:
-        """The wire's handshake is done: messages may be sent."""
+        """Called when the handshake is complete: messages may be sent."""
 
     has_fast_path = False  # ``fast_path`` is implemented
 
     def fast_path(self, data: bytes, start: int, size: int) -> int:
-        """Takes messages at ``data[start:size]`` as long as they are complete, of the one shape that makes up most of the traffic, with a
-        last frame of at most ``link.fast_path_size`` bytes, and the link is neither paused nor closing. Returns where it stopped: the
-        wire goes on from there and calls ``on_message``."""
+        """Handles the messages at ``data[start:size]`` that are complete and of the most common form, with a last frame of at most
+        ``link.fast_path_size`` bytes, while the link is neither paused nor closing. Returns the position where it stopped; the wire
+        continues there with ``on_message``."""
         return start
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
-        """A whole message, as it was on the wire, is at ``data[start:end]``."""
+        """A complete message, as on the wire, is at ``data[start:end]``."""
 
     def on_command(self, name: bytes, data: bytes) -> None:
         """A ZMTP command in traffic that the wire does not handle itself (SUBSCRIBE, CANCEL)."""
 
     def has_queued_requests(self) -> bool:
-        """A request of the peer is queued: the peer is in no hurry for the replies to earlier ones."""
+        """Whether a request of the peer is queued. Then replies to earlier ones may be delayed for batching."""
         return False
 
     def on_writable(self) -> None:
-        """The peer, which had not read what it was sent, reads again."""
+        """Called when a peer that did not read reads again."""
 
     def held(self) -> int:
-        """Bytes that are held for the peer, beside what its link holds."""
+        """Bytes held for the peer, besides those of its link."""
         return 0
 
     def on_close(self, reason: CloseReason) -> None:
@@ -72,34 +72,34 @@ class Handler:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Pacer:
-    """Bounds the CPU that handshakes take. The owner of the loop provides one."""
+    """Limits the CPU time of handshakes. The owner of the loop provides one."""
 
     def start(self, link: "Link") -> bool:
-        """A key agreement is to be made. False if the link must wait: it has been paused, and is resumed when its turn comes."""
+        """Called before a key agreement. Returns False if the link must wait; then it is paused, and resumed when its turn comes."""
         return True
 
 
 class Hub:
-    """Shared by all links of one loop: which of them need their owner's attention, and what time it is."""
+    """Shared by all links of one loop: which links need their owner's attention, and counters."""
 
     def __init__(self, turns: Turns | None = None) -> None:
         self.now = 0.0
         self.dirty: list[Link] = []  # links with bytes to write or a changed flag
-        self.resumed: list[Link] = []  # links to be asked for what they had put aside, with ``receive(b"")``
+        self.resumed: list[Link] = []  # links with stored input to process, with ``receive(b"")``
         self.received = 0  # bytes, ever
         self.pacer = Pacer()
         self.turns = turns  # None: work is not limited, as in a client
         self.work_left = NO_LIMIT if turns is None else turns.work  # in this turn, for all links together
         self.input_bytes = 0  # unfinished input of all links
-        self.unsent_bytes = 0  # what all peers have not read yet
-        self.holding: dict[Link, None] = {}  # links with much of either
+        self.unsent_bytes = 0  # unsent bytes of all links
+        self.holding: dict[Link, None] = {}  # links with many of either
 
     def turns_waiting(self) -> bool:
-        """Links wait for the next turn, which should come soon."""
+        """Whether links wait for the next turn, which should then start soon."""
         return self.turns is not None and self.turns.waiting > 0
 
     def begin_turn(self) -> None:
-        """Links that waited for their turn go on, as far as there is work left for them."""
+        """Resumes links that waited for their turn, as far as the turn's work limit allows."""
         turns = self.turns
         if turns is not None:
             self.work_left = turns.work
@@ -112,19 +112,19 @@ class Hub:
 class Link:
     """One connection. Subclasses: ``zmtp.ZmtpLink``, ``sp.SpLink`` and ``http_link.HttpLink``."""
 
-    wire = ""  # "zmtp", "sp" or "http", for people
-    seals = False  # ``out`` must not be written as it is: the owner gets what to write from ``take``
+    wire = ""  # "zmtp", "sp" or "http", for display
+    seals = False  # ``out`` must not be written directly: the owner gets the bytes from ``take``
 
     # Set on the instance only where they differ: an instance with over 30 attributes is slower to read, and links are hot.
-    principal = ""  # who the peer proved to be; empty without access control
+    principal = ""  # the peer's principal; empty without access control
     close_reason: CloseReason | None = None  # set unless OPEN
-    fault: ProtocolViolation | None = None  # what the peer did wrong, if that is why it is closed
-    identity = b""  # that the peer gave itself (ZMTP); b"" is none
+    fault: ProtocolViolation | None = None  # the peer's violation, if that is why it is closed
+    identity = b""  # the peer's identity (ZMTP); b"" if none
     owner: Any = None  # for the owner of the socket
     local = True  # no other machine could have made the connection
     peer_is_broker = False  # the peer said so
     extensions: Extensions = NO_EXTENSIONS  # that the peer understands
-    source = ""  # who the peer is, for fairness: its address, or who it proved to be
+    source = ""  # the source for fairness: the peer's address, or its principal
 
     def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:
         self.hub = hub
@@ -137,11 +137,11 @@ class Link:
         self.fast_path_size = 0  # see ``Handler.fast_path``
         self.work_left = NO_LIMIT if hub.turns is None else hub.turns.share  # until it must wait for the next turn
         self.input_bytes = 0  # unfinished input, and what came while paused
-        self.unsent_bytes = 0  # what the peer has not read yet, as far as its owner knows
+        self.unsent_bytes = 0  # unsent bytes, as far as the owner knows
 
     @property
     def open(self) -> bool:
-        """The handshake is done and the connection exists: messages may flow."""
+        """Whether the handshake is complete and the connection is open."""
         return False
 
     @property
@@ -155,7 +155,7 @@ class Link:
         return str(self.close_reason) if self.close_reason is not None else None
 
     def receive(self, data: bytes) -> None:
-        """Takes bytes in any split. Raises nothing: a peer's mistakes end in ``violation``."""
+        """Takes bytes in any split. Raises nothing: invalid input ends in ``violation``."""
         raise NotImplementedError
 
     def send(self, envelope: bytes, body: Body = b"") -> None:
@@ -163,7 +163,8 @@ class Link:
         self.send_pieces((envelope, body) if body else (envelope,), len(body))
 
     def send_pieces(self, pieces: tuple[Body, ...], largest: int) -> None:
-        """The same in pieces, which saves a copy: all pieces of a turn are joined once. ``largest`` is the size of the largest."""
+        """The same in pieces, which saves a copy, because all pieces of a turn are joined once. ``largest`` is the size of the largest
+        piece."""
         if self.state:
             return
         out = self.out
@@ -174,13 +175,13 @@ class Link:
             self.needs_full_flush = True
 
     def take(self) -> "list[Body]":
-        """What is to be written now, as it goes over the connection. Where ``seals`` is False, the owner may take ``out`` itself."""
+        """The bytes to write to the connection now. If ``seals`` is False, the owner may use ``out`` directly."""
         out = self.out
         self.out = []
         return out
 
     def notify_owner(self) -> None:
-        """Has the owner look at ``state`` and ``pauses``."""
+        """Makes the owner check ``state`` and ``pauses``."""
         self.needs_full_flush = True
         if not self.out:
             self.hub.dirty.append(self)
@@ -195,13 +196,13 @@ class Link:
         self.notify_owner()
 
     def violation(self, error: ProtocolViolation) -> None:
-        """The peer broke the rules of its wire or protocol: its connection is closed."""
+        """The peer violated its wire or messaging protocol: closes its connection."""
         if self.fault is None:
             self.fault = error
         self.close(CloseCause.DENIED if isinstance(error, AccessDenied) else CloseCause.VIOLATION, str(error))
 
     def pause(self, why: int) -> None:
-        """``why`` is one of the PAUSE constants; each is lifted by its own ``resume``."""
+        """``why`` is one of the PAUSE constants; each has its own ``resume``."""
         if not self.pauses & why:
             self.pauses |= why
             self.notify_owner()
@@ -215,10 +216,10 @@ class Link:
                 self.hub.resumed.append(self)
                 self.notify_owner()
 
-    # --- what it may use
+    # --- work and memory
 
     def charge(self, work: int) -> None:
-        """Something was done for the peer. Past its share it is not heard until the next turn."""
+        """Charges work to the peer. Beyond its share, its input waits until the next turn."""
         self.work_left -= work
         if self.work_left < 0:
             self.use_up()
@@ -233,7 +234,7 @@ class Link:
             self.pause(PAUSE_SHARE_USED)
 
     def set_source(self, source: str) -> None:
-        """From now on the peer takes its turns with this source."""
+        """Changes the source that the peer belongs to, for fairness."""
         turns = self.hub.turns
         waiting = 0 if turns is None else turns.waiting
         if turns is not None:
@@ -243,7 +244,7 @@ class Link:
             turns.wait(self)
 
     def book_input(self, size: int) -> None:
-        """So many bytes of input are unfinished, or wait to be handled."""
+        """Sets the number of bytes of input that are incomplete or waiting."""
         if size < HELD_INPUT:
             size = 0
         if size != self.input_bytes:
@@ -252,7 +253,7 @@ class Link:
             self._hold()
 
     def book_unsent(self, size: int) -> None:
-        """The owner knows that the peer has not read so many bytes."""
+        """Sets the number of unsent bytes."""
         if size != self.unsent_bytes:
             self.hub.unsent_bytes += size - self.unsent_bytes
             self.unsent_bytes = size

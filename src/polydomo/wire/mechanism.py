@@ -1,6 +1,6 @@
 """Security handshakes of ZMTP 3: the commands between the greeting and the traffic.
 
-``Mechanism`` is what a ``ZmtpLink`` needs of one. ``Null`` is here, the others are in ``plain`` and ``curve``. A mechanism belongs to one
+``Mechanism`` is the interface for a ``ZmtpLink``. ``Null`` is here, the others are in ``plain`` and ``curve``. A mechanism belongs to one
 connection and is pure: bytes of commands in, bytes of commands out.
 """
 
@@ -10,7 +10,7 @@ from polydomo.native import mypyc_attr
 from polydomo.wire import extensions
 from polydomo.wire.frames import Body
 
-SERVES = {  # what a listener answers to the socket type that a peer says it is
+SERVES = {  # the socket type of a listener, by the peer's socket type
     b"DEALER": b"ROUTER",
     b"REQ": b"ROUTER",
     b"ROUTER": b"ROUTER",
@@ -20,7 +20,7 @@ SERVES = {  # what a listener answers to the socket type that a peer says it is
     b"XPUB": b"XSUB",
 }
 
-ACCEPTS = {  # what a dialer of a socket type may meet
+ACCEPTS = {  # compatible socket types, by the connecting side's socket type
     b"DEALER": (b"ROUTER", b"DEALER", b"REP"),
     b"REQ": (b"ROUTER", b"REP"),
     b"SUB": (b"XPUB", b"PUB"),
@@ -28,7 +28,7 @@ ACCEPTS = {  # what a dialer of a socket type may meet
 }
 
 
-# "x-" marks an application's own property, which other peers ignore. By it a broker knows that what it subscribed to is a broker.
+# "x-" marks an application property, which other peers ignore. With it, a broker recognises that a publisher is a broker.
 BROKER_PROPERTY = b"X-Polydomo"
 EXTENSIONS = extensions.PROPERTY.lower()  # as ``parse_properties`` returns it
 
@@ -41,7 +41,7 @@ def command(name: bytes, data: bytes = b"") -> bytes:
 
 
 def parse_command(body: bytes) -> tuple[bytes, bytes]:
-    """A command's body to its name and data."""
+    """Splits a command's body into name and data."""
     if not body or len(body) < 1 + body[0] or not body[0]:
         raise ProtocolViolation("command without a name")
     return body[1 : 1 + body[0]], body[1 + body[0] :]
@@ -53,7 +53,7 @@ def properties(pairs: "list[tuple[bytes, bytes]]") -> bytes:
 
 
 def parse_properties(data: bytes) -> "dict[bytes, bytes]":
-    """Names are case-insensitive: they come back in lower case."""
+    """Names are case-insensitive and returned in lower case."""
     found: dict[bytes, bytes] = {}
     position = 0
     while position < len(data):
@@ -70,7 +70,7 @@ def parse_properties(data: bytes) -> "dict[bytes, bytes]":
 
 
 def described(socket_type: bytes, identity: bytes, extended: bytes = b"") -> bytes:
-    """What either side says of itself. ``extended`` is its list of extensions."""
+    """Encodes the metadata of one side. ``extended`` is its list of extensions."""
     pairs = [(b"Socket-Type", socket_type)]
     if socket_type in (b"DEALER", b"REQ", b"ROUTER"):
         pairs.append((b"Identity", identity))
@@ -80,7 +80,7 @@ def described(socket_type: bytes, identity: bytes, extended: bytes = b"") -> byt
 
 
 def refusal(data: bytes) -> ProtocolViolation:
-    """What an ERROR command says: "error-reason = OCTET 0*255VCHAR". libzmq puts ZAP's status code there."""
+    """The text of an ERROR command: "error-reason = OCTET 0*255VCHAR". libzmq sends ZAP's status code."""
     reason = data[1:].decode(errors="replace")
     if reason == "400":
         return AccessDenied("400", "the broker does not accept these credentials (400)")
@@ -94,14 +94,14 @@ class Mechanism:
     """One connection's security handshake."""
 
     name = b""
-    done = False  # both sides have said all; traffic may flow
+    done = False  # the handshake is complete; traffic may flow
     peer_type = b""  # the peer's Socket-Type, once done
     our_type = b""
     identity = b""
-    as_server = False  # what the greeting says of us
-    principal = ""  # who the peer proved to be, once done; empty where nothing is proved
-    transforms = False  # traffic goes through ``decode`` and ``encode``
-    agrees = False  # each command of the peer's costs a key agreement
+    as_server = False  # as-server in our greeting
+    principal = ""  # the authenticated principal, once done; empty without authentication
+    transforms = False  # traffic must pass through ``decode`` and ``encode``
+    agrees = False  # each command of the peer costs a key agreement
     peer_is_broker = False  # the peer says that it is a broker
     extensions = b""  # the list that this side announces; a listener does so only to a peer that sent one
     peer_extensions = b""  # the peer's list, once done
@@ -115,14 +115,14 @@ class Mechanism:
         raise NotImplementedError
 
     def admit(self) -> None:
-        """The peer is about to be let in without having proved anything. Raises AccessDenied."""
+        """Called before a peer is admitted without authentication. Raises AccessDenied."""
 
     def decode(self, data: bytes) -> bytes:
-        """Bytes of traffic, in any split, to whole plain frames. Raises ProtocolViolation."""
+        """Decodes traffic, in any split, to complete plain frames. Raises ProtocolViolation."""
         return data
 
     def encode(self, pieces: "list[Body]") -> "list[Body]":
-        """Whole plain frames, in pieces, to bytes of traffic."""
+        """Encodes complete plain frames, in pieces, as traffic."""
         return pieces
 
 
@@ -166,7 +166,7 @@ class Null(Mechanism):
 
 
 def fitting(listener: bool, ours: bytes, theirs: bytes) -> bytes:
-    """Our socket type towards a peer of type ``theirs``; raises ProtocolViolation if the two cannot talk."""
+    """Our socket type for a peer of type ``theirs``. Raises ProtocolViolation if they are not compatible."""
     if listener:
         answer = SERVES.get(theirs)
         if answer is None:

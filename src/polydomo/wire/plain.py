@@ -6,7 +6,7 @@
     INITIATE  metadata        ->
                               <-  READY  metadata
 
-The owner of a link offers it only where nobody can listen: on loopback, on ``ipc://`` and inside TLS.
+The owner of a link offers it only on connections that cannot be eavesdropped: loopback, ``ipc://`` and TLS.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Check = Callable[[str, str], str]  # user and password to the name of the princi
 
 
 class PlainServer(Mechanism):
-    """The listening end of one connection. ``principal`` is who the peer proved to be, once ``done``."""
+    """The server side of one connection. ``principal`` is the authenticated peer, once ``done``."""
 
     name = b"PLAIN"
     as_server = True
@@ -46,7 +46,7 @@ class PlainServer(Mechanism):
 
 
 class PlainClient(Mechanism):
-    """The connecting end of one connection."""
+    """The client side of one connection."""
 
     name = b"PLAIN"
 

@@ -50,10 +50,10 @@ def seal(message: bytes, nonce: bytes, key: bytes) -> bytes:
 
 
 def unseal(box: bytes, nonce: bytes, key: bytes, what: str) -> bytes:
-    """Opens a box. Raises ProtocolViolation, which names ``what`` it is, if it was made with another key or nonce, or was changed."""
+    """Opens a box. Raises ProtocolViolation, which names ``what``, if it was made with another key or nonce, or was modified."""
     if len(box) < MAC_SIZE:
         raise ProtocolViolation(f"{what} is too short")
     message = bytearray(len(box) - MAC_SIZE + 1)  # one more, since an empty buffer has no address
     if open_into(from_buffer(message), box, len(box), nonce, key) != 0:
-        raise ProtocolViolation(f"{what} cannot be opened: it was made with another key, or was changed on the way")
+        raise ProtocolViolation(f"{what} cannot be decrypted: it was encrypted with another key, or modified")
     return bytes(message[: len(box) - MAC_SIZE])

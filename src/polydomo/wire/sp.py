@@ -1,8 +1,8 @@
-"""SP, the wire of nanomsg and NNG: the REQ/REP pair over TCP and IPC, both ends.
+"""SP, the wire protocol of nanomsg and NNG: REQ/REP over TCP and IPC, both sides.
 
-``SpLink`` is one connection. Its life: an 8-byte hello each way, then messages, each with its length in front. A message of
-REQ/REP begins with a request id of one 4-byte word whose top bit is set; a message that came through devices has the words
-they need to find the way back in front of it. That whole *stack* is the id of the request: the reply carries it unchanged.
+``SpLink`` is one connection: an 8-byte hello each way, then messages with a length prefix. A REQ/REP message begins with a request id of
+one 4-byte word whose top bit is set. A message that passed devices has further words before it, which the devices need for routing the
+reply. The whole *stack* is the id of the request, and the reply carries it unchanged.
 """
 
 from io import BytesIO
@@ -27,12 +27,12 @@ ID_BIT = 0x80  # in the first byte of the word that ends the stack
 
 
 def hello(protocol: int) -> bytes:
-    """What each side sends first: magic, protocol number, two reserved bytes."""
+    """The first bytes of each side: magic, protocol number, two reserved bytes."""
     return MAGIC + protocol.to_bytes(2, "big") + b"\x00\x00"
 
 
 def body_at(data: bytes, start: int, end: int) -> int:
-    """Where the body of the message at ``data[start:end]`` begins: after the word that has the top bit. 0: too many words."""
+    """The position of the body of the message at ``data[start:end]``, after the word with the top bit. 0: too many words."""
     position = start
     for _ in range(SP_MAX_STACK):
         if end - position < WORD:
@@ -50,7 +50,7 @@ def split(data: bytes, start: int, end: int) -> "list[bytes]":
 
 
 def message(rid: bytes, body: bytes, ipc: bool = False) -> bytes:
-    """A whole message as it stands on the wire."""
+    """Encodes a complete message."""
     size = (len(rid) + len(body)).to_bytes(8, "big")
     return b"".join((b"\x01" if ipc else b"", size, rid, body))
 
@@ -166,7 +166,7 @@ class SpLink(Link):
                 raise ProtocolViolation(f"SP message of type 0x{data[position]:02x} on IPC")
             (length,) = LENGTH.unpack_from(data, start - 8)
             if length > most:
-                raise ProtocolViolation(f"message of {length} bytes; at most {most} are taken")
+                raise ProtocolViolation(f"message of {length} bytes; the limit is {most}")
             if length < WORD:
                 raise ProtocolViolation("SP message without a request id")
             position = start + length
@@ -212,4 +212,4 @@ class SpLink(Link):
         elif body_at(data, start, end):
             self.handler.on_message(data, start, end)
         else:
-            self.dropped += 1  # as NNG does: others behind the same device did nothing wrong
+            self.dropped += 1  # dropped, as in NNG, because other peers may share the device

@@ -1,11 +1,11 @@
-"""Turns: how the work of one turn of the loop is shared among connections.
+"""Turns: distributes the work of one turn of the event loop among connections.
 
-Work is counted in units of about a microsecond. Each connection has a share; whoever handles something for it charges the share with
-what that costs (``Link.charge``). A connection whose share is used up is not read, and waits here until the next turn. The whole turn has
-a limit as well: once it is reached, whatever else arrives waits for the next turn.
+Work is counted in units of about a microsecond. Each connection has a share, and each operation for it is charged to the share
+(``Link.charge``). A connection that has used its share is not read and waits here until the next turn. The whole turn also has a limit;
+input that arrives after it is reached waits for the next turn.
 
-Turns are fair by source (the peer's address, or who it proved to be): sources take turns, and so do the connections of each source.
-Where many wait, each gets a smaller share, so that one round stays short.
+Scheduling is round robin over sources (the peer's address or principal), and over the connections of each source. If many wait, each gets a
+smaller share, so that one round stays short.
 """
 
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ class Turns:
         self._by_source: dict[str, dict[Link, None]] = {}  # the source and the connection that waited longest are first
 
     def wait(self, link: "Link") -> None:
-        """The connection goes on in a later turn."""
+        """Queues a connection for a later turn."""
         links = self._by_source.get(link.source)
         if links is None:
             links = self._by_source[link.source] = {}
@@ -43,7 +43,7 @@ class Turns:
                 del self._by_source[link.source]
 
     def next_turn(self) -> "list[Link]":
-        """A turn begins: the connections that go on, each with a new share."""
+        """Begins a turn. Returns the connections that continue, each with a new share."""
         self.chosen = []
         if not self.waiting:
             return []
@@ -68,7 +68,7 @@ class Turns:
         return any(link in links for links in self._by_source.values())
 
     def check_invariants(self) -> None:
-        """For tests: everything counted twice is the same."""
+        """For tests: checks that redundant counters are consistent."""
         assert self.waiting == sum(len(links) for links in self._by_source.values())
         assert all(links for links in self._by_source.values())
         for source, links in self._by_source.items():

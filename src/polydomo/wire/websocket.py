@@ -60,12 +60,12 @@ class WebSocket:
 
     @property
     def finished(self) -> bool:
-        """Nothing more is to come or to go: the connection can be closed."""
+        """Whether both sides have finished, so that the connection can be closed."""
         return self._protocol.state in (CLOSING, CLOSED)
 
     @property
     def close_reason(self) -> str:
-        """What ended it, for the log; "" for an orderly close."""
+        """Why it ended, for the log; "" for a normal close."""
         protocol = self._protocol
         error = protocol.parser_exc
         if error is not None and not isinstance(error, EOFError):
@@ -73,7 +73,7 @@ class WebSocket:
         return ""
 
     def receive(self, data: bytes) -> "list[Message]":
-        """The messages that ``data`` completes. Pings are answered and a close is returned by themselves; see ``out``."""
+        """The messages that ``data`` completes. Pings and a close are answered automatically; see ``out``."""
         if not self.open:
             return []
         self._protocol.receive_data(data)
@@ -119,7 +119,7 @@ class WebSocket:
             self._protocol.send_ping(b"")
 
     def fail(self, code: int, reason: str) -> None:
-        """Ends the connection with a status of ours."""
+        """Closes the connection with a status."""
         if self.open:
             self._protocol.fail(code, reason[:120])
 
@@ -128,5 +128,5 @@ class WebSocket:
             self._protocol.send_close(code, reason[:120])
 
     def out(self) -> bytes:
-        """What is to be written."""
+        """The bytes to write."""
         return b"".join(self._protocol.data_to_send())

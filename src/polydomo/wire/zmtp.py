@@ -1,7 +1,7 @@
-"""ZMTP, the ZeroMQ wire: 3.1 and 3.0 (RFC 37 and 23) and 2.0 (RFC 15), both ends.
+"""ZMTP, the wire protocol of ZeroMQ: 3.1 and 3.0 (RFC 37 and 23) and 2.0 (RFC 15), both sides.
 
-``ZmtpLink`` is one connection. Its life: greeting, handshake, traffic. The traffic loop is the hottest code of the project: it
-finds the end of each message, keeps the bounds, and hands over positions; it makes no object per frame.
+``ZmtpLink`` is one connection: greeting, handshake, traffic. The traffic loop is the hottest code of the project: it finds the end of each
+message, enforces the limits, and passes positions; it creates no object per frame.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ NUMBERS_2 = {name: number for number, name in TYPES_2.items()}
 
 
 class Bounds:
-    """What one peer may make us hold. One object for all links of a server."""
+    """Size limits for the messages of one peer. One object for all links of a server."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ DEFAULT_BOUNDS = Bounds()
 
 
 class ZmtpLink(Link):
-    """One ZMTP connection; the listening end fits its socket type to the peer's, the dialing end has its own."""
+    """One ZMTP connection. The listening side adapts its socket type to the peer's; the connecting side has its own."""
 
     wire = "zmtp"
     version = (3, 1)
@@ -67,7 +67,7 @@ class ZmtpLink(Link):
     peer_type = b""
     _plain = 0  # pieces of ``out`` that belong to the handshake, and are not sealed
     _greeted = False
-    _select: Select | None = None  # gives a listener's end of the mechanism that the peer's greeting names
+    _select: Select | None = None  # returns the server side of the mechanism in the peer's greeting
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ZmtpLink(Link):
         super().__init__(hub, handler, peer)
         self._state = SIGNING
         self._fast = False  # the handler has a fast path, and no unfinished message is kept
-        self._rest = b""  # an unfinished message, or what came while paused
+        self._rest = b""  # an incomplete message, or input that arrived while paused
         self._gather: BytesIO | None = None  # the same, for a long one
         if not listener:
             self.listener = False
@@ -96,9 +96,9 @@ class ZmtpLink(Link):
             mechanism if mechanism is not None else (Null(listener, socket_type, our_identity))
         )
         self.our_type = socket_type
-        self._scan = 0  # how far the unfinished message was looked at
+        self._scan = 0  # position up to which the incomplete message was parsed
         self._count = 0  # frames of it seen
-        self._need = 0  # no use looking again before it has this many bytes
+        self._need = 0  # it need not be parsed again before it has this many bytes
         if not listener:
             self._greet()
 
@@ -195,10 +195,10 @@ class ZmtpLink(Link):
     def _shake_signature(self, data: bytes) -> bytes:
         if len(data) < 11:
             if len(data) >= 10 and not data[9] & 1:
-                raise ProtocolViolation("ZMTP 1.0 is not served: the peer needs ZeroMQ 3.2 or newer")
+                raise ProtocolViolation("ZMTP 1.0 is not supported: the peer needs ZeroMQ 3.2 or newer")
             return data
         if not data[9] & 1 or data[10] == 0:
-            raise ProtocolViolation("ZMTP 1.0 is not served: the peer needs ZeroMQ 3.2 or newer")
+            raise ProtocolViolation("ZMTP 1.0 is not supported: the peer needs ZeroMQ 3.2 or newer")
         if data[10] < 3:
             self.version = (2, 0)
             self._state = GREETING_2
@@ -229,7 +229,7 @@ class ZmtpLink(Link):
         if theirs != self.mechanism.name:
             # "If the mechanism that the peer received does not exactly match the mechanism it sent, it MUST close the connection."
             raise ProtocolViolation(
-                f"peer wants mechanism {theirs.decode(errors='replace')!r}, this side {self.mechanism.name.decode()}"
+                f"the peer uses mechanism {theirs.decode(errors='replace')!r}, this side {self.mechanism.name.decode()}"
             )
         self._state = SECURING
         opening = self.mechanism.begin()
@@ -295,7 +295,7 @@ class ZmtpLink(Link):
         end = 3 + data[2]
         if len(data) < end:
             return data
-        if self._select is not None:  # ZMTP 2.0 has no mechanisms: it is NULL, without the words to refuse it
+        if self._select is not None:  # ZMTP 2.0 has no mechanisms; it counts as NULL, without an ERROR command
             self.mechanism = self._select(b"NULL")
             self.mechanism.admit()
         self._opened(self.our_type, peer_type, data[3:end])
@@ -313,13 +313,13 @@ class ZmtpLink(Link):
             self.seals = True
             self.needs_full_flush = True
         else:
-            self.mechanism = None  # its work is done, and idle connections are many
+            self.mechanism = None  # no longer needed; saves memory for idle connections
         self._state = TRAFFIC
 
     # --- traffic --------------------------------------------------------------------------------------------------------
 
     def _traffic(self, data: bytes, start: int) -> None:
-        """``data`` from ``start`` on, after what was put aside, which there may only be if ``start`` is 0."""
+        """Processes ``data`` from ``start`` on, after stored input, which exists only if ``start`` is 0."""
         position = start
         count = 0
         if self._gather is not None:
@@ -354,7 +354,7 @@ class ZmtpLink(Link):
             flags = data[position]
             if (
                 flags == 1
-            ):  # a short frame with MORE, by far the most common: whether it is all there, the next step sees
+            ):  # a short frame with MORE, by far the most common; the next step checks whether it is complete
                 position += 2 + data[position + 1]
                 count += 1
                 continue
@@ -409,17 +409,15 @@ class ZmtpLink(Link):
                 raise ProtocolViolation(
                     f"message of {max(position, size) - start} bytes or more, the limit is {bounds.max_message}"
                 )
-            if (
-                position > size
-            ):  # the frame it got to is not all there: this much is needed, and then it is looked at anew
+            if position > size:  # the current frame is incomplete: this many bytes are needed before parsing again
                 self._put_aside(data, start, 0, 0, position - start)
             else:
                 self._put_aside(data, start, position - start, count, 0)
 
     def _put_aside(self, data: bytes, start: int, scan: int, count: int, need: int) -> None:
-        """Keeps an unfinished message, or what may not be looked at yet."""
+        """Stores an incomplete message, or input that may not be processed yet."""
         left = len(data) - start
-        if not left or self.state:  # of a peer that is being closed nothing is kept
+        if not left or self.state:  # input of a closing connection is dropped
             return
         self._scan = scan
         self._count = count
@@ -433,7 +431,7 @@ class ZmtpLink(Link):
             self.book_input(left)
 
     def _gathered(self, data: bytes) -> bytes | None:
-        """Adds to a long unfinished message without copying it. Returns everything once a whole message is there."""
+        """Adds to a long incomplete message without copying it. Returns all bytes once the message is complete."""
         gather = self._gather
         assert gather is not None
         gather.write(data)
@@ -475,7 +473,7 @@ class ZmtpLink(Link):
         return gather.getvalue()
 
     def _command(self, data: bytes, position: int, start: int, size: int) -> int:
-        """A command between messages. Returns its end, negative if it is not all there yet."""
+        """Handles a command between messages. Returns its end, negative if it is incomplete."""
         flags = data[position]
         if flags not in (4, 6) or self.version[0] < 3:
             raise ProtocolViolation(f"frame flags {flags:#04x}")
