@@ -29,6 +29,7 @@ POLICY = Policy(
 some = st.integers(0, 1_000)
 services = st.sampled_from(SERVICES)
 sizes = st.sampled_from([0, 1, 30, 90])
+ANSWERS = ["partial", "partial", "fail", "forward", "release", "give back", "keep"]
 
 
 class Crew(Peer):
@@ -56,6 +57,9 @@ class Crew(Peer):
     def cancel_request(self, worker: Worker, request: Request) -> bool:
         assert worker.held[request.token] is request
         return self.can_cancel
+
+    def revoke_request(self, worker: Worker, request: Request) -> None:
+        assert worker.runs and worker.held[request.token] is request and request.state != DONE
 
     def on_worker_gone(self, worker: Worker) -> None:
         assert not worker.alive
@@ -100,7 +104,7 @@ class BrokerMachine(RuleBasedStateMachine):
         peer = self.one(index)
         self.peers.remove(peer)
         for worker in peer.crew:
-            if seconds and worker.alive and worker.session is peer:
+            if seconds and worker.alive and worker.session is peer and worker.auto_credit <= 1:
                 self.broker.orphan_worker(worker, seconds)
                 self.orphans.append(worker)
         peer.link.lost()
@@ -144,9 +148,9 @@ class BrokerMachine(RuleBasedStateMachine):
                 assert peer.failures[-1] in ("refused", "shutdown")
 
     @precondition(lambda self: self.broker.open_requests)
-    @rule(index=some)
-    def withdraw(self, index: int) -> None:
-        self.broker.cancel(self.accepted[index % len(self.accepted)], "not wanted any more")
+    @rule(index=some, expired=st.booleans())
+    def withdraw(self, index: int, expired: bool) -> None:
+        self.broker.cancel(self.accepted[index % len(self.accepted)], "not wanted any more", expired)
 
     # --- workers
 
@@ -182,7 +186,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(index=some, count=st.integers(1, 3))
     def grant(self, index: int, count: int) -> None:
         worker = self.worker(index)
-        if worker.alive and not worker.orphaned_until:
+        if worker.alive and not worker.orphaned_until and worker.auto_credit <= 1:
             if worker.session.polls:
                 if worker.polling or worker.held:
                     return
@@ -190,12 +194,20 @@ class BrokerMachine(RuleBasedStateMachine):
                 count = 1
             self.broker.add_credit(worker, count)
 
+    @precondition(lambda self: self.workers)
+    @rule(index=some, window=st.integers(2, 5), runs=st.integers(1, 5))
+    def set_window(self, index: int, window: int, runs: int) -> None:
+        worker = self.worker(index)
+        if not worker.orphaned_until and not worker.session.polls:
+            self.broker.set_credit(worker, window, runs)
+
     @precondition(lambda self: self.broker.workers)
     @rule(index=some, what=st.sampled_from(["revoke", "beat", "beat", "leave"]))
     def say(self, index: int, what: str) -> None:
         worker = list(self.broker.workers)[index % len(self.broker.workers)]
         if what == "revoke":
-            self.broker.clear_credit(worker)
+            if worker.auto_credit <= 1:
+                self.broker.clear_credit(worker)
         elif what == "beat":
             self.broker.heartbeat(worker)
         else:
@@ -211,7 +223,7 @@ class BrokerMachine(RuleBasedStateMachine):
         assert self.broker.final(worker, token, join([bytes(size)]) if size else b"")
 
     @precondition(lambda self: self.held())
-    @rule(which=some, what=st.sampled_from(["partial", "partial", "fail", "forward"]), size=sizes, service=services)
+    @rule(which=some, what=st.sampled_from(ANSWERS), size=sizes, service=services)
     def answer(self, which: int, what: str, size: int, service: bytes) -> None:
         worker, token = self.held()[which % len(self.held())]
         body = join([bytes(size)]) if size else b""
@@ -219,6 +231,12 @@ class BrokerMachine(RuleBasedStateMachine):
             assert self.broker.partial(worker, token, body)
         elif what == "fail":
             assert self.broker.fail(worker, token, "code", "text")
+        elif what == "release":
+            assert self.broker.release(worker, token)
+        elif what == "give back":
+            assert self.broker.give_back(worker, token, "it failed")
+        elif what == "keep":
+            self.broker.kept(worker, token)
         else:
             assert self.broker.forward(worker, token, service, body, b"")
 
