@@ -21,6 +21,7 @@ from polydomo.journal.chunk import Chunk, More, Peer, Run, Step, peer_of, servic
 from polydomo.journal.ids import id_text
 from polydomo.journal.levels import Levels
 from polydomo.journal.schema import MESSAGES, OFF
+from polydomo.native import mypyc_attr
 from polydomo.protocols.bridge import bridge_trace_of
 from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import NO_HISTORY, OK, Request
@@ -31,6 +32,7 @@ HEADERS = ("emqp", "http")  # protocols whose requests have headers
 SILENT = "silence"  # the ``outcome`` of a worker that was lost because of its silence
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class JournalRecorder(Recorder):
     """Collects the broker's events, and passes infrequent ones on to ``inner``, the server's log."""
 
