@@ -11,6 +11,7 @@ FIRST ?= 1
 SECONDS ?= 180
 MINUTES ?= 10
 FUZZ_MINUTES ?= 5
+COMPILED_TESTS ?= tests/wire tests/protocols tests/broker
 
 .DEFAULT_GOAL := help
 .PHONY: help up demo compiled wheel test test-compiled test-long real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
@@ -45,10 +46,27 @@ test: lint real-peers  ## Check style, types and layers, and run the tests
 	@$(PY) -m pytest -q -p no:cacheprovider tests/test_layers.py
 	@echo "==> pytest: everything but the long forms"
 	@$(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" $(PYTEST_ARGS)
+	@$(MAKE) -s test-compiled
+
+# The same tests of the core, and some worlds of the simulator, with the core compiled but not optimised. It is built again only after
+# a change; without a C compiler this is left out.
+test-compiled: $(VENV)/.all  ## Run the tests of the core, and some seeds of the simulator, with the compiled core
+	@echo "==> mypyc: compiling the core for tests"
+	@if $(PY) packaging/compiled_core.py --has-compiler; then \
+		$(PY) packaging/compiled_core.py --check --to build/checked \
+		&& PYTHONPATH=build/checked $(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" -p no:cacheprovider \
+			-o "pythonpath=build/checked ." $(COMPILED_TESTS) \
+		&& PYTHONPATH=build/checked $(PY) -m sim.run --seeds 20 --first 1 --jobs $(TEST_JOBS); \
+	else echo "there is no C compiler here: only the interpreted form was tested"; fi
 
 test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an hour)
 	@echo "==> pytest: the long forms"
 	@$(PY) -m pytest -q -m long --timeout 3600 $(PYTEST_ARGS)
+	@echo "==> pytest: everything with the compiled core"
+	@$(PY) packaging/compiled_core.py
+	@PYTHONPATH=build/compiled $(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -p no:cacheprovider \
+		-m "not long" -o "pythonpath=build/compiled ." $(PYTEST_ARGS)
+	@PYTHONPATH=build/compiled $(PY) -m sim.run --seeds $(SEEDS) --first $(FIRST) --jobs $(TEST_JOBS) --progress 100
 
 real-peers: $(VENV)/.all $(REAL)/done  ## Install the published programs that some tests run, apart from our own
 

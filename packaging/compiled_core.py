@@ -135,7 +135,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compile the core of polydomo with mypyc.")
     parser.add_argument("--to", type=Path, default=Path("build/compiled"), help="directory (default: build/compiled)")
     parser.add_argument("--check", action="store_true", help="for tests: build fast, do not optimise")
+    parser.add_argument("--has-compiler", action="store_true", help="end with status 0 if there is a C compiler")
     arguments = parser.parse_args()
+    if arguments.has_compiler:
+        parser.exit(0 if has_compiler() else 1)
     os.chdir(ROOT)
     if not has_compiler():
         parser.exit(1, "polydomo: no C compiler found; install one (gcc or clang), or name it with CC=...\n")

@@ -53,13 +53,14 @@ class Room:
     """A broker with some honest peers, and a place for one that is not."""
 
     def __init__(self) -> None:
+        self.detector: type[Detector] = Detector
         self.hub = Hub()
         policy = Policy(max_outstanding=8, max_queue=16, max_services=8, max_message=8192)
         self.broker = Broker(1000.0, Counting(), policy)
         self.links: list[Link] = []
 
     def zmtp(self, socket_type: bytes = b"DEALER", bounds: Bounds = BOUNDS, said: bytes = b"") -> ZmtpLink:
-        detector = Detector(self.broker)
+        detector = self.detector(self.broker)
         link = ZmtpLink(self.hub, detector, "tcp://192.0.2.1:1", bounds=bounds)
         detector.attach(link)
         self.links.append(link)
@@ -67,7 +68,7 @@ class Room:
         return link
 
     def sp(self) -> SpLink:
-        detector = Detector(self.broker)
+        detector = self.detector(self.broker)
         link = SpLink(self.hub, detector, "tcp://192.0.2.2:1", max_message=8192)
         detector.attach(link)
         self.links.append(link)

@@ -12,6 +12,7 @@ from polydomo.wire.frames import join, split
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.zmtp import ZmtpLink
 from tests.entropy import Zeros
+from tests.forms import GeneralDetector
 
 Frames = list[bytes]
 
@@ -42,7 +43,8 @@ class Notes(Recorder):
 
 
 class Rig:
-    def __init__(self, tuning: Tuning | None = None, policy: Policy | None = None) -> None:
+    def __init__(self, tuning: Tuning | None = None, policy: Policy | None = None, fast: bool = True) -> None:
+        self.detector: type[Detector] = Detector if fast else GeneralDetector
         self.notes = Notes()
         self.hub = Hub()
         self.broker = Broker(1000.0, Zeros(), policy, tuning, self.notes)
@@ -83,7 +85,7 @@ class Peer(Handler):
         self.rig = rig
         self.messages: list[Frames] = []
         self.here = ZmtpLink(Hub(), self, "broker", listener=False, socket_type=socket_type)
-        detector = Detector(rig.broker)
+        detector = rig.detector(rig.broker)
         self.there = ZmtpLink(rig.hub, detector, f"peer {len(rig.peers)}")
         detector.attach(self.there)
         rig.peers.append(self)

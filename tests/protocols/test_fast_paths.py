@@ -1,6 +1,5 @@
 """Sessions that take ordinary messages in a hurry do what those do that take all of them apart, however the bytes are cut."""
 
-from contextlib import ExitStack
 from unittest.mock import patch
 
 import pytest
@@ -13,6 +12,7 @@ from polydomo.protocols.mdp1 import Mdp1Session
 from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import join
+from tests.forms import interpreted_only
 from tests.protocols.mdp_rig import Rig, long_form
 
 Frames = list[bytes]
@@ -110,48 +110,45 @@ def steps_of(protocol: str) -> st.SearchStrategy[list[Step]]:
 
 def play(protocol: str, steps: list[Step], fast: bool, cuts: list[int]) -> list[object]:
     """Everything that can be seen from outside, and what the broker noted."""
-    with ExitStack() as stack:
-        for kind in SESSIONS:
-            stack.enter_context(patch.object(kind, "has_fast_path", fast))
-        rig = Rig(policy=Policy(max_outstanding=4, max_queue=6))
-        peers = [rig.peer() for _ in range(3)]
-        for message in OPENING[protocol]:
-            peers[0].say(*message)
-        told: list[object] = [peers[0].heard()]
-        tokens: list[bytes] = []
-        ids = [b"none"]
-        for who, messages in steps:
-            rig.broker.now += 0.01
-            peer = peers[who]
-            chunk = b""
-            for frames, long in messages:
-                names = {
-                    TOKEN: tokens[-1] if tokens else b"000000000001",
-                    OLD: tokens[0] if tokens else b"000000000001",
-                    ID: ids[-1],
-                }
-                plain = [names.get(part, part) for part in frames]
-                chunk += long_form(*plain) if long else join(plain)
-            last = 0
-            for at in [*sorted(cut % (len(chunk) + 1) for cut in cuts), len(chunk)]:
-                if at > last:
-                    peer.there.receive(chunk[last:at])
-                    last = at
+    rig = Rig(policy=Policy(max_outstanding=4, max_queue=6), fast=fast)
+    peers = [rig.peer() for _ in range(3)]
+    for message in OPENING[protocol]:
+        peers[0].say(*message)
+    told: list[object] = [peers[0].heard()]
+    tokens: list[bytes] = []
+    ids = [b"none"]
+    for who, messages in steps:
+        rig.broker.now += 0.01
+        peer = peers[who]
+        chunk = b""
+        for frames, long in messages:
+            names = {
+                TOKEN: tokens[-1] if tokens else b"000000000001",
+                OLD: tokens[0] if tokens else b"000000000001",
+                ID: ids[-1],
+            }
+            plain = [names.get(part, part) for part in frames]
+            chunk += long_form(*plain) if long else join(plain)
+        last = 0
+        for at in [*sorted(cut % (len(chunk) + 1) for cut in cuts), len(chunk)]:
+            if at > last:
+                peer.there.receive(chunk[last:at])
+                last = at
+        rig.settle()
+        while rig.hub.resumed:
+            link = rig.hub.resumed.pop()
+            if not link.closed:
+                link.receive(b"")
             rig.settle()
-            while rig.hub.resumed:
-                link = rig.hub.resumed.pop()
-                if not link.closed:
-                    link.receive(b"")
-                rig.settle()
-            heard = [one.heard() for one in peers]
-            for message in heard[0]:
-                tokens += [part for part in message if len(part) == 12 and part[:9].isalnum()]
-                ids += message[4:5]
-            seen = [(worker.number, worker.last_heard, worker.credit) for worker in rig.broker.workers]
-            told.append((heard, [one.closed for one in peers], [one.there.pauses for one in peers], seen))
-        notes = rig.notes
-        told.append((notes.outcomes, notes.violations, notes.stales, notes.lefts, notes.requeues))
-        return told
+        heard = [one.heard() for one in peers]
+        for message in heard[0]:
+            tokens += [part for part in message if len(part) == 12 and part[:9].isalnum()]
+            ids += message[4:5]
+        seen = [(worker.number, worker.last_heard, worker.credit) for worker in rig.broker.workers]
+        told.append((heard, [one.closed for one in peers], [one.there.pauses for one in peers], seen))
+    notes = rig.notes
+    told.append((notes.outcomes, notes.violations, notes.stales, notes.lefts, notes.requeues))
+    return told
 
 
 @pytest.mark.parametrize("protocol", OPENING)
@@ -185,6 +182,7 @@ def test_the_play_has_what_it_is_about(protocol: str) -> None:
     assert told[-1] == (["ok"], [], [], [], 0)
 
 
+@interpreted_only
 @pytest.mark.parametrize("protocol", OPENING)
 def test_common_messages_take_the_fast_path(protocol: str) -> None:
     """Otherwise the plays above would compare the long way with itself."""

@@ -16,6 +16,7 @@ from polydomo.server.connection import Connection
 from polydomo.server.settings import Settings
 from polydomo.wire.closing import CloseReason
 from polydomo.wire.frames import Body
+from tests.forms import interpreted_only
 from tests.server.raw import Raw, dealer
 
 
@@ -67,6 +68,9 @@ def fail_at(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
         return plain(self, session, service, found, *more)
 
     monkeypatch.setattr(Broker, "request", request)
+
+
+pytestmark = interpreted_only  # they raise from inside of the core
 
 
 def test_in_a_message(

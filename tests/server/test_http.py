@@ -15,6 +15,7 @@ import polydomo
 from polydomo import limits, testing
 from polydomo.protocols.http_content import FRAMES_JSON, request_body
 from polydomo.wire.frames import split
+from tests.forms import interpreted_only
 
 WAIT = 30.0
 
@@ -286,6 +287,7 @@ def test_http_1_0(site: Site) -> None:
 # --- attacks ---------------------------------------------------------------------------------------------------------------------
 
 
+@interpreted_only
 @pytest.mark.parametrize(
     ("data", "status"),
     [
@@ -331,6 +333,7 @@ def test_pages_of_the_same_origin_and_of_listed_ones_are_served() -> None:
         assert http.options("/v1/call/x", headers=preflight | {"origin": "https://evil.example"}).status_code == 403
 
 
+@interpreted_only
 @pytest.mark.parametrize(
     "sent",
     [

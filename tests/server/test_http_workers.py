@@ -14,6 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 import polydomo
 from polydomo import testing
+from tests.forms import interpreted_only
 
 WAIT = 30.0
 
@@ -130,6 +131,7 @@ def test_a_poll_whose_connection_breaks_gets_nothing(broker: testing.Broker, htt
     assert calling.result() == ["y"]
 
 
+@interpreted_only
 def test_a_worker_that_stops_asking_is_removed(
     broker: testing.Broker, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from polydomo import testing
 from polydomo.protocols import dbp, emqp, single_worker
 from polydomo.server.logs import fields_of
+from tests.forms import interpreted_only
 from tests.server.raw import dealer
 
 TIME = struct.pack("=f", 1.0)
@@ -18,6 +19,7 @@ PEERS = {
 }
 
 
+@interpreted_only
 @pytest.mark.parametrize("protocol", PEERS)
 def test_a_polite_peer_is_not_warned_about(
     protocol: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

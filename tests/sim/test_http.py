@@ -9,6 +9,7 @@ from polydomo.protocols.http_session import HttpSession
 from polydomo.protocols.http_work import HttpWorker
 from polydomo.wire.http_link import HttpLink
 from sim import run
+from tests.forms import interpreted_only
 
 MIXES = (("http,mdx", "http,mdp2"), ("http,http,memo", "http,emqp,mdx"), ("mdp1,http", "http"))
 
@@ -55,6 +56,7 @@ def requests_sent_ahead_are_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HttpLink, "_answered", answered)
 
 
+@interpreted_only
 @pytest.mark.parametrize(
     "break_it",
     [

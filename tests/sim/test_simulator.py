@@ -12,6 +12,7 @@ from sim.clock import Process, Scheduler
 from sim.mutate import MUTANTS
 from sim.network import Endpoint, Listener, Network, Owner
 from sim.options import FAULTS, PROTOCOLS, Options, draw, override
+from tests.forms import interpreted_only
 
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
@@ -45,6 +46,7 @@ def test_every_protocol_and_every_fault_is_drawn_by_some_seed() -> None:
     )
 
 
+@interpreted_only
 def test_a_failing_seed_prints_its_command_and_the_story_of_the_request(capsys: pytest.CaptureFixture[str]) -> None:
     mutant = BY_NAME["attempts-unbounded"]
     options = [part for change in mutant.changes for part in ("--option", change)]
