@@ -5,7 +5,9 @@ import pytest
 from polydomo.errors import SettingError
 from polydomo.protocols import registry
 from polydomo.protocols.tuning import Tuning
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Handler, Hub
+from polydomo.wire.sp import SpLink
+from polydomo.wire.zmtp import ZmtpLink
 from tests.broker.rig import World
 
 
@@ -44,7 +46,8 @@ def test_unknown() -> None:
 def test_every_entry_is_named_like_its_session() -> None:
     broker = World().broker
     for protocol in registry.PROTOCOLS:
-        assert protocol.session(broker, Link(Hub(), Handler(), "")).protocol == protocol.name
+        link = (SpLink if protocol.wire == "sp" else ZmtpLink)(Hub(), Handler(), "")
+        assert protocol.session(broker, link).protocol == protocol.name
     assert len({protocol.name for protocol in registry.PROTOCOLS}) == len(registry.PROTOCOLS)
 
 

@@ -68,6 +68,7 @@ from polydomo.protocols.model import Departure, Path, Service, Worker
 from polydomo.protocols.request import (
     CANCELLED,
     DONE,
+    NO_HISTORY,
     NO_WORKER,
     OK,
     QUEUED,
@@ -79,7 +80,7 @@ from polydomo.protocols.request import (
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.closing import CloseReason
-from polydomo.wire.frames import Body, chain
+from polydomo.wire.frames import Body
 
 TOO_MUCH = "the broker is at a limit, and a connection with workers cannot be paused"
 
@@ -317,15 +318,12 @@ class Broker(BrokerApi):
         worker.busy_time += took
         if took > worker.slowest:
             worker.slowest = took
-        parts = request.history.held_partials
         if request.state == DONE:
             if self.records_messages:
                 self.recorder.reply_ignored(request, worker)
-        elif parts is not None and not replies.fits(self, parts, body):
-            replies.too_large(self, request)
+        elif request.history is not NO_HISTORY and request.history.held_partials is not None:
+            replies.final_after_partials(self, request, request.history.held_partials, body)
         else:
-            if parts is not None:
-                body = chain([*parts.bodies, body])
             request.reply_size += len(body)
             if self.records_bodies:
                 self.recorder.reply_body(request, body)

@@ -6,8 +6,8 @@ from polydomo import limits
 from polydomo.broker import deadlines, dispatch, outcomes, queues, service_table, workers
 from polydomo.broker.access import CALL
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import DONE, FAILED, NOT_ASKED, QUEUED, REFUSED, TOO_LARGE, HeldPartials, Request
-from polydomo.wire.frames import Body, count
+from polydomo.protocols.request import DONE, FAILED, NOT_ASKED, OK, QUEUED, REFUSED, TOO_LARGE, HeldPartials, Request
+from polydomo.wire.frames import Body, chain, count
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -48,6 +48,19 @@ def partial(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
     else:
         too_large(broker, request)
     return True
+
+
+def final_after_partials(broker: "Broker", request: Request, parts: HeldPartials, body: Body) -> None:
+    """The final reply of a request whose partials were held for its client: they are sent as one."""
+    if not fits(broker, parts, body):
+        too_large(broker, request)
+        return
+    body = chain([*parts.bodies, body])
+    request.reply_size += len(body)
+    if broker.records_bodies:
+        broker.recorder.reply_body(request, body)
+    outcomes.end(broker, request, OK, "")
+    request.session.send_final(request, body)
 
 
 def fail(broker: "Broker", worker: Worker, token: bytes, code: str, text: str) -> bool:

@@ -110,21 +110,20 @@ class ZmtpLink(Link):
         size = len(data)
         hub = self.hub
         hub.received += size
-        if hub.work_left < 0 and self._state == TRAFFIC:
-            self.use_up()
         before = self.work_left
         start = 0
         try:
-            if self.seals:
-                assert self.mechanism is not None
-                data = self.mechanism.decode(data)
-                size = len(data)
-                self.work_left -= WORK_MESSAGE + (size >> WORK_SEALED)
-            if self._fast and not self.state and not self.pauses:
+            if self._fast and not self.pauses and hub.work_left >= 0 and not self.state:
                 start = self.handler.fast_path(data, 0, size)
                 if start == size:
                     hub.work_left -= before - self.work_left
                     return
+            elif hub.work_left < 0 and self._state == TRAFFIC:
+                self.use_up()
+            if self.seals:
+                assert self.mechanism is not None
+                data = self.mechanism.decode(data)
+                self.work_left -= WORK_MESSAGE + (len(data) >> WORK_SEALED)
             if self._state == TRAFFIC:
                 self._traffic(data, start)
             elif not self.state:
@@ -132,7 +131,13 @@ class ZmtpLink(Link):
         except ProtocolViolation as error:
             self.violation(error)
         hub.work_left -= before - self.work_left
-        self._fast = self._state == TRAFFIC and self.handler.has_fast_path and not self._rest and self._gather is None
+        self._fast = (
+            self._state == TRAFFIC
+            and self.handler.has_fast_path
+            and not self._rest
+            and self._gather is None
+            and not self.seals
+        )
 
     def drop_input(self) -> None:
         self._rest = b""
