@@ -60,7 +60,11 @@ class Broker:
 
     def start(self) -> None:
         self.process = subprocess.Popen(self._words, stdout=subprocess.DEVNULL)
-        wait_for(self.port, self.process)
+        try:
+            wait_for(self.port, self.process)
+        except BaseException:
+            self.kill()
+            raise
 
     @property
     def cpu(self) -> float:

@@ -3,11 +3,12 @@
 from contextlib import ExitStack
 from typing import Any
 
-from polydomo.broker import admission, dispatch, liveness
+from polydomo.broker import admission, dispatch, liveness, queues
 from polydomo.broker.bridging import Bridging
 from polydomo.broker.broker import Broker
 from polydomo.broker.catalog import Catalog
 from polydomo.broker.memory import MemoryAccount
+from polydomo.broker.siblings import Siblings
 from polydomo.broker.subscriptions import Subscriptions
 from polydomo.broker.udp_heartbeats import BEAT, UdpHeartbeats
 from polydomo.journal.recorder import JournalRecorder
@@ -25,6 +26,7 @@ from sim.breaking import both, mutant, swap
 from sim.brokers import BrokerNode
 
 BRIDGED = ["bridged=1", "brokers=2", *both("mdx,mdx,mdx"), "max_outstanding=256", "max_queue=256"]
+SIBLINGS = [*BRIDGED, "siblings=1", "pace=0.3", "slow=0.5", "workers=mdx,mdx,mdx,mdx"]
 CATALOG = ["catalog=2", *both("mdx,mdx")]
 TOPICS = ["topics=2", *both("mdx,mdx"), "pace=0.3"]
 
@@ -56,6 +58,37 @@ def window_not_returned(stack: ExitStack) -> None:
         return mutated
 
     swap(stack, dispatch, "add_credit", make)
+
+
+@mutant("a request that goes to another process stays in its queue too", *SIBLINGS)
+def crossing_stays_queued(stack: ExitStack) -> None:
+    def make(pop: Any) -> Any:
+        def mutated(service: Service) -> Request:
+            request: Request = pop(service)
+            if service.remote and service.workers:
+                queues.push_front(service, request)
+            return request
+
+        return mutated
+
+    swap(stack, queues, "pop", make)
+
+
+@mutant("room of another process is used without regard to its window", *SIBLINGS, "bridge_window=2")
+def room_past_window(stack: ExitStack) -> None:
+    def make(on_room: Any) -> Any:
+        def mutated(self: Siblings, worker: Worker, name: bytes, count: int) -> None:
+            worker.credit += 2
+            on_room(self, worker, name, 1000)
+
+        return mutated
+
+    swap(stack, Siblings, "_on_room", make)
+
+
+@mutant("a process that was lost is still asked for room", *SIBLINGS, "cut=0.5", "broker_crash=0.2")
+def lost_sibling_still_asked(stack: ExitStack) -> None:
+    swap(stack, Siblings, "lost", lambda lost: lambda self, worker: self.bridges.pop(worker, None))
 
 
 @mutant("bytes that went over a bridge are counted there for ever", *BRIDGED, "pace=0.3", "bridge_bytes=300")

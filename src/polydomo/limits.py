@@ -130,7 +130,7 @@ START_FILES: Final = (
 )
 LEAST_CONNECTIONS: Final = 64  # With fewer, the broker does not start, because it would reject the first clients.
 FEW_CONNECTIONS: Final = 1_000  # With fewer, because of ``ulimit -n``, the broker logs a warning.
-BACKLOG: Final = 1024  # Connections waiting to be accepted: after a restart, all peers reconnect at once.
+BACKLOG: Final = 16_384  # Connections waiting to be accepted: after a restart, all peers reconnect at once. The system caps it (somaxconn).
 PORT_TRIES: Final = (
     16  # A port chosen by the system may be taken on the next address of the same name; then another one is tried.
 )
