@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from polydomo.broker import merging
 from polydomo.limits import PROCESS_NUMBERS, SIBLING_ANSWER, SPILL_DELAY
@@ -271,3 +273,28 @@ def test_a_log_record_belongs_to_the_process_of_its_request(net: Net) -> None:
 )  # fmt: skip
 def test_merging(name: str, parts: list[str], merged: object) -> None:
     assert json.loads(merging.merge(b"polydomo." + name.encode(), [part.encode() for part in parts])) == merged
+
+
+WORDS = st.sampled_from([b"PROCESS", b"SHORT", b"ROOM", b"ASK", b"ANSWER", b"EVENT", b"LOG", b"OTHER"])
+CONTENTS = st.one_of(
+    st.sampled_from([b"s", b"0", b"1", b"99999999999999999999", b"polydomo.workers", b"polydomo.pause", b"metrics", b"log.s", b"{}", b""]),
+    st.binary(max_size=12),
+)  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(WORDS, st.lists(CONTENTS, max_size=5)), max_size=12))
+def test_no_message_of_a_sibling_breaks_a_process(messages: list[tuple[bytes, list[bytes]]]) -> None:
+    net = Net()
+    a, b = net.processes("a", "b")
+    a.worker(b"s")
+    client = a.peer()
+    client.ask(b"s", 1)
+    client.ask(b"s", 2)
+    bridge = next(iter(a.broker.siblings.bridges))
+    for word, rest in messages:
+        a.broker.siblings.message(bridge, word, rest)
+        a.broker.end_turn()
+        a.broker.check_invariants()
+    net.wait(SIBLING_ANSWER + 0.1)
+    assert not a.broker.siblings.questions and b.broker.siblings.bridges
