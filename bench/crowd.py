@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import random
 import resource
 import signal
@@ -53,7 +54,18 @@ class Broker:
         self.port = free_port()
         self.url = f"tcp://127.0.0.1:{self.port}"
         self._words = [
-            *(sys.executable, "-m", "polydomo", "up", "--listen", self.url, "--data", data, "--log-level", "error"),
+            *(
+                sys.executable,
+                "-m",
+                "polydomo",
+                "up",
+                "--listen",
+                self.url,
+                "--data",
+                data,
+                "--log-level",
+                os.environ.get("CROWD_LOG", "error"),
+            ),
             *("--limits-max-connections", "60000", *words),
         ]
         self.start()
@@ -267,10 +279,10 @@ async def peers(asked: argparse.Namespace) -> Row:
         await asyncio.sleep(1.0)
         before = broker.memory
         crowd = Crowd(broker, asked.peers)
+        beating = asyncio.create_task(crowd.beat())
         began, used = time.monotonic(), broker.cpu
         await crowd.come()
         came, came_cpu = time.monotonic() - began, broker.cpu - used
-        beating = asyncio.create_task(crowd.beat())
         await asyncio.sleep(BEAT)
         per_peer = (broker.memory - before) / asked.peers
         used, began = broker.cpu, time.monotonic()
@@ -304,8 +316,8 @@ async def peers(asked: argparse.Namespace) -> Row:
 async def back(asked: argparse.Namespace) -> Row:
     with running() as broker:
         crowd = Crowd(broker, asked.peers)
-        await crowd.come()
         beating = asyncio.create_task(crowd.beat())
+        await crowd.come()
         broker.kill()
         await until(lambda: crowd.lost == asked.peers, "end of all connections")
         crowd.lost = 0
