@@ -8,6 +8,7 @@ import pytest
 
 from polydomo.errors import AccessDenied, SettingError
 from polydomo.keys import read_pair, write_pair
+from polydomo.server.access import AccessControl, Identity
 from polydomo.server.access_file import ANONYMOUS, AccessFile, load
 
 KEY = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
@@ -86,6 +87,20 @@ def test_a_whole_file(directory: Path) -> None:
     assert access.warnings == ()
 
 
+def test_anonymous_peers_of_this_machine_alone(directory: Path) -> None:
+    file = directory / "access.toml"
+    file.write_text('[server]\nanonymous = "local"\n[[allow]]\nwho = ["anonymous"]\ncall = ["echo"]\n')
+    access = AccessControl(str(file))
+    assert access.lookup(None, local=True) == ANONYMOUS and access.lookup(None, local=False) is None
+    assert Identity(access, private=True, max_frame=1000).principal() == ANONYMOUS
+    far = Identity(access, private=False, max_frame=1000)
+    with pytest.raises(AccessDenied):
+        far.principal()
+    far.private = True  # as inside TLS: encrypted, and still from another machine
+    with pytest.raises(AccessDenied):
+        far.principal()
+
+
 def test_anonymous_is_a_principal_where_the_file_says_so(directory: Path) -> None:
     text = '[server]\nanonymous = true\n[[allow]]\nwho = ["anonymous"]\ncall = ["echo"]\n'
     access = read(directory, text)
@@ -106,7 +121,7 @@ def test_an_empty_file_allows_nothing(directory: Path) -> None:
         ("server = 3\n", "server: must be a table"),
         ('[server]\ncurve = "gone.key_secret"\n', "server.curve: cannot read"),
         ('[server]\ncurve = "server.key"\n', "has no secret-key"),
-        ('[server]\nanonymous = "yes"\n', "server.anonymous: must be true or false"),
+        ('[server]\nanonymous = "yes"\n', 'server.anonymous: must be true, false or "local"'),
         ('[server]\ntls = { cert = "gone.pem" }\n', "server.tls.cert: cannot read"),
         ('[server]\ntls = "x"\n', "server.tls: must be a table"),
         ('[principals.alice]\ncurve = "alice.key"\n', "server.curve: is missing"),

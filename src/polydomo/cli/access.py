@@ -15,7 +15,7 @@ TEMPLATE = """\
 [server]
 curve = "server.key_secret"              # polydomo keys new server
 # tls = {{ cert = "server.pem", key = "server.pem", ca = "clients.pem" }}
-anonymous = false                        # true: peers without credentials are the principal "anonymous"
+anonymous = false                        # true: peers without credentials are the principal "anonymous"; "local": those on this machine
 
 # A principal has one or more credentials.
 [principals.alice]

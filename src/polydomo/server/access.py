@@ -72,11 +72,11 @@ class AccessControl:
 
     # --- principals
 
-    def lookup(self, proof: Proof | None) -> str | None:
-        """The principal that a credential belongs to now; None if it no longer belongs to any."""
+    def lookup(self, proof: Proof | None, local: bool = False) -> str | None:
+        """The principal that a credential belongs to now; None if it no longer belongs to any. ``local``: the peer is on this machine."""
         credentials = self.file.credentials
         if proof is None:
-            return ANONYMOUS if self.file.anonymous else None
+            return ANONYMOUS if self.file.anonymous and (local or not self.file.anonymous_is_local) else None
         kind, value = proof
         if kind == "curve":
             return credentials.curve.get(value)
@@ -103,6 +103,7 @@ class Identity:
     def __init__(self, access: AccessControl, private: bool, max_frame: int) -> None:
         self.access = access
         self.private = private  # cannot be eavesdropped: loopback, ipc or TLS
+        self.local = private  # loopback or ipc
         self.max_frame = max_frame
         self.proof: Proof | None = None
         self.counted: Proof | None = None  # HTTP: the credential of the last request
@@ -126,7 +127,7 @@ class Identity:
 
     def principal(self) -> str:
         """The principal of the connection. Raises AccessDenied if it has not authenticated."""
-        name = self.access.lookup(self.proof)
+        name = self.access.lookup(self.proof, self.local)
         if name is None:
             raise AccessDenied(
                 DENIED, "the peer sent no credentials, and the access file does not allow anonymous peers"

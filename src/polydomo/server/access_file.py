@@ -19,6 +19,7 @@ from polydomo.keys import read_pair, read_public, readable_by_others
 from polydomo.wire.curve import KeyPair
 
 ANONYMOUS = "anonymous"
+LOCAL = "local"  # server.anonymous: peers on this machine only
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _QUOTAS = ("connections", "open_requests", "held_bytes", "requests_per_second")
@@ -81,6 +82,7 @@ class AccessFile:
     curve: KeyPair | None = None
     tls: TlsFiles | None = None
     anonymous: bool = False
+    anonymous_is_local: bool = False  # only peers on this machine may be anonymous
     files: tuple[Path, ...] = ()  # every file that was read; a change to one of them triggers a reload
     warnings: tuple[str, ...] = ()
 
@@ -115,8 +117,11 @@ class _Reader:
         server = self._table(self.table.get("server", {}), "server")
         self._known(server, ("curve", "tls", "anonymous"), "server.")
         anonymous = server.get("anonymous", False)
-        if not isinstance(anonymous, bool):
-            self._wrong("server.anonymous: must be true or false")
+        local = anonymous == LOCAL
+        if local:
+            anonymous = True
+        elif not isinstance(anonymous, bool):
+            self._wrong(f'server.anonymous: must be true, false or "{LOCAL}"')
             anonymous = False
         curve = self._server_key(server.get("curve"))
         tls = self._tls(server.get("tls"))
@@ -146,6 +151,7 @@ class _Reader:
             curve,
             tls,
             anonymous,
+            local,
             tuple(self.files),
             tuple(self.warnings),
         )

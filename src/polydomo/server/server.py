@@ -457,7 +457,8 @@ class BrokerServer:
             if identity is None or link is None or not link.open:
                 continue
             why = ""
-            if connection.principal and self.access.lookup(identity.counted or identity.proof) != connection.principal:
+            proof = identity.counted or identity.proof
+            if connection.principal and self.access.lookup(proof, identity.local) != connection.principal:
                 why = "the peer's credentials were revoked"
             elif isinstance(link.handler, Session):
                 why = self.broker.access.lost_right(link.handler)
