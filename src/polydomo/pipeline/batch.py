@@ -1,6 +1,6 @@
-"""``polydomo pipeline run``: takes segments that are not in the tables yet into them.
+"""``polydomo pipeline run``: loads new segments of the journal into the tables.
 
-The driver only compares names and makes a plan: which hours are made anew, and from where each run is audited.
+The driver only compares names and creates a plan: which hours are rebuilt, and from which row each run is audited.
 Tasks (``engine``) do the rest.
 """
 
@@ -31,7 +31,7 @@ Tell = Callable[[str], None]
 
 @dataclass
 class Summary:
-    """The result of a run, for people and for scripts."""
+    """The result of a run."""
 
     segments: int = 0  # taken in by this run
     units: list[str] = field(default_factory=list)  # hours that were made anew
@@ -45,7 +45,7 @@ class Summary:
     where: str = ""  # where the tasks ran
 
     def verdict(self) -> str:
-        """The audit's result in a sentence."""
+        """The audit's result in one sentence."""
         if not self.runs:
             return "Audit: there is nothing to check yet."
         some = f"{self.runs} broker run{'s' if self.runs != 1 else ''}"
@@ -74,7 +74,7 @@ def run(
     tell: Tell = lambda line: None,
     step: Callable[[str], None] = lambda name: None,
 ) -> Summary:
-    """Takes in what is new. ``tell`` is called with lines about the progress, ``step`` with the steps of the commit."""
+    """Loads new segments. ``tell`` is called with progress messages, ``step`` with the steps of the commit."""
     summary = Summary()
     chosen = options or Options()
     found = segments.find(journals, chosen.since, chosen.until)
@@ -88,7 +88,7 @@ def run(
 
 
 def conclude(store: Store, summary: Summary) -> None:
-    """The verdict over all that the tables hold."""
+    """The audit's result for the whole tables."""
     path = store.path(CHECKS.name)
     if not store.storage.exists(path):
         return
@@ -108,7 +108,7 @@ def conclude(store: Store, summary: Summary) -> None:
 
 
 class Batch:
-    """One run over what is new."""
+    """One run over the new segments."""
 
     def __init__(
         self, store: Store, found: FoundSegments, options: Options, executor: Executor, tell: Tell, summary: Summary
@@ -152,7 +152,7 @@ class Batch:
             + ", ".join(f"{t} {n:,}" for t, n in sorted(self.summary.rows.items()))
         )
 
-    # --- what is new ------------------------------------------------------------------------------------------------------
+    # --- new segments -----------------------------------------------------------------------------------------------------
 
     def _fresh(self) -> dict[str, list[Segment]]:
         """The segments that are not in the tables, by unit."""
@@ -172,7 +172,7 @@ class Batch:
             elif new or (noted and not gone and self.known[unit].get("bounds", ["", ""]) != self._bounds(unit)):
                 fresh[unit] = new
             if gone and not new:
-                del self.there[unit]  # it cannot be made anew
+                del self.there[unit]  # the hour cannot be rebuilt
         return fresh
 
     def _bounds(self, unit: str) -> list[str]:
@@ -181,7 +181,7 @@ class Batch:
         return [str(moment) if moment is not None and unit_of(moment) == unit else "" for moment in moments]
 
     def _dirty(self, fresh: Mapping[str, Sequence[Segment]]) -> list[str]:
-        """The hours that have to be made anew."""
+        """The hours to rebuild."""
         dirty = set(fresh)
         last_known: dict[int, str] = {}
         for unit, known in sorted(self.known.items()):
@@ -380,7 +380,7 @@ class Batch:
         return made
 
     def _again(self, plan: Plan, units: list[str]) -> list[str]:
-        """Makes earlier hours anew of which this batch has found something else than the tables know."""
+        """Rebuilds earlier hours for which this batch found results that differ from the tables."""
         changed: set[str] = set()
         spilled = self._spill_notes()
         for unit in units:

@@ -1,18 +1,18 @@
-"""How tables of plain Parquet change all at once: staged, then announced, then published.
+"""Atomic changes of Parquet tables: staged, then announced, then published.
 
 The tables are replaced hour by hour (a *unit*): ``DIR/requests/date=2026-01-31/hour=07/0.parquet`` holds rows of hour 7. ``audit`` and
 ``audit_rules`` are replaced run by run: their files are named after the run. ``DIR/_polydomo`` holds the rest:
 
-* ``staging/``: what a run in progress has written. Readers pass over it.
+** ``staging/``: the files of a run in progress. Readers ignore it.
 * ``intent.json``: everything is staged; these files replace those. Written in one piece, it is the moment of the commit.
 * ``units/2026-01-31-07.json``: the segments that are in the tables of that hour.
 * ``runs/RUN/``: the state of the audit. ``spill/``: what hours have found of earlier ones.
 
 A run that is killed before the intent is written has changed nothing, and its staging is removed. One that is
 killed after it is finished by the next start: every step of publishing can be repeated. On a local disk a file
-replaces the one before it by one rename, so a reader sees an hour of a table before or after the change. Object
-stores have no such rename, and no lock: there a reader may see an hour without some of its files for a moment, and
-two runs at the same time must be prevented by whoever starts them.
+replaces the previous one with one rename, so a reader sees an hour of a table either before or after the change. Object
+stores have no such rename and no lock: a reader may see an hour without some of its files for a moment, and you must
+not start two runs at the same time.
 """
 
 import fcntl
@@ -36,7 +36,7 @@ EMPTY = "date=1970-01-01/hour=00/0.parquet"  # of a table that has no rows
 
 
 class TablesBusy(PolydomoError):
-    """Another run has the tables."""
+    """Another run is writing the tables."""
 
 
 class Store:
@@ -61,7 +61,7 @@ class Store:
                 os.close(self._lock)
                 self._lock = -1
                 raise TablesBusy(
-                    f"another run of the pipeline writes the tables in {self.root}; wait until it has ended"
+                    f"another run of the pipeline is writing the tables in {self.root}; wait until it has ended"
                 ) from None
         try:
             self.recover()
@@ -219,6 +219,6 @@ class Store:
         intent = f"{self.own}/intent.json"
         if self.storage.exists(intent):
             self._publish(load(self.storage, intent))
-            self.recovered = "a run before was killed while it published its tables; that has been finished now"
+            self.recovered = "a previous run was killed while publishing its tables; publishing has been completed now"
         if self.storage.exists(f"{self.own}/staging"):
             self.storage.remove(f"{self.own}/staging")

@@ -19,7 +19,7 @@ class Executor(Protocol):
     def run(self, plan: Plan) -> list[dict[str, Any]]: ...
 
     def session(self) -> "SparkSession | None":
-        """The Spark session, started if need be; None where there is none."""
+        """The Spark session, started on demand; None if tasks run in this process."""
         ...
 
 
@@ -86,7 +86,7 @@ class BySize:
 
 
 def rows_of(plan: Plan) -> int:
-    """How many rows of the journal a plan has to read, at most, by the names of the segments."""
+    """The maximum number of journal rows that a plan reads, from the names of the segments."""
     from polydomo.pipeline.segments import parse
 
     paths = {path for item in plan.hours for path in item.messages} | {

@@ -24,11 +24,11 @@ class NoFormat(PolydomoError):
 class Format:
     def __init__(self, name: str) -> None:
         if name not in FORMATS:
-            raise SettingError(f"--format: {name!r} is none of {', '.join(FORMATS)}")
+            raise SettingError(f"--format: must be one of {', '.join(FORMATS)}, not {name!r}")
         self.name = name
 
     def check(self, executor: "Executor") -> None:
-        """Raises NoFormat, before any work is done, where the format cannot be written."""
+        """Raises NoFormat, before any work is done, if the format cannot be written."""
         if self.name == PARQUET:
             return
         spark = executor.session()

@@ -18,7 +18,7 @@ _CODE = re.compile(r"^\[[A-Z_.]+\] ")
 
 
 class BadQuery(PolydomoError):
-    """Spark does not understand it, or it failed."""
+    """Spark rejected the query, or it failed."""
 
 
 def views(spark: "SparkSession", tables: str, format: str = PARQUET) -> None:
@@ -26,7 +26,7 @@ def views(spark: "SparkSession", tables: str, format: str = PARQUET) -> None:
     store = Store(tables)
     names = [name for name in store.storage.names(store.root) if name[0] not in "._"]
     if not names:
-        raise PolydomoError(f"there are no tables in {tables}; `polydomo pipeline run` makes them")
+        raise PolydomoError(f"there are no tables in {tables}; create them with `polydomo pipeline run`")
     for name in dict.fromkeys([*TABLES, *names]):
         reader = spark.read.format(format)
         if name in TABLES and format == PARQUET:
@@ -67,7 +67,7 @@ def ask(spark: "SparkSession", sql: str) -> Answer:
 
 
 def said(error: Exception) -> str:
-    """What Spark says of a mistake, without its code, its hint of a state and the query repeated under it."""
+    """Spark's error message without its code, its SQL state and the repeated query."""
     text = getattr(error, "desc", None) or str(error)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return _CODE.sub("", first.split(" SQLSTATE:")[0]).strip()

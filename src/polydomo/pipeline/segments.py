@@ -20,7 +20,7 @@ FORMAT = "%Y-%m-%d/%H"  # of a unit
 
 
 class NoJournal(PolydomoError):
-    """There is no journal in the directory that was named."""
+    """The directory has no journal."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def find(
     for root in found.roots:
         for segment in _listed(lister or DirectoryLister(), storage_for(root), root, first, last):
             if isinstance(segment, str):
-                found.problems.append(f"{segment}: left out: not the name of a segment")
+                found.problems.append(f"{segment}: skipped: not the name of a segment")
             else:
                 seen.setdefault(segment.id, segment)
     found.segments = largest(seen.values())
@@ -233,6 +233,6 @@ def parse_id(text: str) -> Segment:
     found = parse(f"kind={kind}/date={date}/hour={hour}/{name}")
     if found is None:
         raise PolydomoError(
-            f"the tables note {text!r}, which is not the name of a segment: make them anew in an empty directory"
+            f"the tables list {text!r}, which is not the name of a segment; create the tables again in an empty directory"
         )
     return found

@@ -42,11 +42,11 @@ ARCHIVE_SECONDS = 120.0  # ... and for writing the class archive, once
 
 
 class NoSpark(PolydomoError):
-    """pyspark is not installed, or no session could be made."""
+    """pyspark is not installed, or no session could be created."""
 
 
 def require() -> None:
-    """Raises NoSpark with one line that says what to install."""
+    """Raises NoSpark with the package to install."""
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -66,7 +66,7 @@ class ClassArchive:
         self.writes = not self.path.is_file() and not self.skipped.exists()
 
     def options(self) -> str:
-        """For the JVM. It checks by itself whether the archive fits, and goes without if not."""
+        """Options for the JVM, which checks whether the archive matches and otherwise ignores it."""
         quiet = "-Xlog:cds=off -Xlog:cds+dynamic=off"
         if self.writes:
             return f"{quiet} -XX:ArchiveClassesAtExit={self.fresh}"
@@ -157,7 +157,7 @@ def build(
 
 
 def _reachable(remote: str) -> None:
-    """Raises NoSpark if no server listens there: Spark's own client would try for over a minute without a word."""
+    """Raises NoSpark if no server listens there. Spark's own client would retry silently for over a minute."""
     if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
         return  # the way there is not a direct one
     try:

@@ -1,12 +1,10 @@
 """``polydomo pipeline stream``: keeps the tables up to date while the journal grows.
 
-Every few seconds the journal is compared with what the tables note as taken in, and a batch (``batch.py``) is made
-of what is new. So there is no second memory of what has been read: a stream that is killed at any moment leaves
-whole tables behind, the next one continues from there, and the tables are those of a batch run over the same
-journal.
+Every few seconds, the journal is compared with the list of loaded segments in the tables, and new segments are loaded as a batch
+(``batch.py``). There is no other record of what has been read: a stream that is killed leaves consistent tables, the next one continues
+from there, and the tables are the same as those of a batch run over the same journal.
 
-A late segment corrects the hour that it belongs to. How late it may be is bounded (``late``); what is later is
-named in a line, and a batch run takes it in.
+A late segment updates its hour. The delay is limited (``late``); a later segment is reported in a line, and a batch run loads it.
 """
 
 import threading
@@ -42,7 +40,7 @@ class Streaming:
     lister: DirectoryLister = field(default_factory=DirectoryLister)
 
     def run(self, once: bool = False, interval: float = INTERVAL, stop: threading.Event | None = None) -> None:
-        """Until ``stop`` is set or, with ``once``, until all that is there has been taken in. A batch that was begun is finished."""
+        """Runs until ``stop`` is set or, with ``once``, until everything is loaded. A batch in progress is completed."""
         ended = stop or threading.Event()
         seen: frozenset[str] | None = None  # segments at the last look
         number = 0
@@ -85,7 +83,7 @@ class Streaming:
         return summary
 
     def _drop_late(self, work: batch.Batch, summary: Summary) -> None:
-        """Leaves out segments of hours that are too long ago and not in the tables."""
+        """Skips segments of hours that are too old and not in the tables."""
         newest = max(work.there, default="")
         if not newest or not work.known:
             return  # the first look takes in all there is
@@ -96,6 +94,6 @@ class Streaming:
             if late:
                 work.there[unit] = [segment for segment in work.there[unit] if segment not in late]
                 summary.problems += [
-                    f"{segment.path}: left out: too late for the stream; `polydomo pipeline run` takes it in"
+                    f"{segment.path}: skipped: too late for the stream; `polydomo pipeline run` loads it"
                     for segment in late
                 ]

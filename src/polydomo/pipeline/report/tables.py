@@ -14,18 +14,18 @@ Row = dict[str, Any]
 
 
 class NoTables(PolydomoError):
-    """There are no tables where they were said to be."""
+    """The directory has no tables."""
 
 
 class Tables:
-    """The tables of a directory; one that is not there is empty."""
+    """The tables of a directory; a missing table is empty."""
 
     def __init__(self, directory: str | Path) -> None:
         if "://" in str(directory):
-            raise SettingError(f"--tables: {directory} is not a local directory; copy what is wanted of it here first")
+            raise SettingError(f"--tables: {directory} is not a local directory; copy the tables to this machine first")
         self.directory = Path(directory)
         if not (self.directory / "requests").is_dir():
-            raise NoTables(f"there are no tables in {directory}; `polydomo pipeline run` makes them")
+            raise NoTables(f"there are no tables in {directory}; create them with `polydomo pipeline run`")
 
     def dataset(self, name: str) -> Any:
         if not (self.directory / name).is_dir():
