@@ -131,7 +131,7 @@ def test_killed_again_while_it_recovers(steps: tuple[Path, list[str]], tmp_path:
             pass
     with Store(str(root)) as store:
         assert texts(root) == [(7, "new")] * 2
-        assert "finished" in store.recovered
+        assert "completed" in store.recovered
 
 
 def test_two_runs_at_once(tmp_path: Path) -> None:
