@@ -262,4 +262,27 @@ def tables(directory: Path, services: int = 3) -> list[Row]:
             }
         ],
     )
+    jobs(directory)
     return rows
+
+
+def jobs(directory: Path) -> None:
+    """Durable jobs: some done after a retry, one dead, one open, and a schedule that skipped a run."""
+    ids = [f"01M7H5ZN0ERVYDRHP9ZPD80J{n:02d}" for n in range(8)]
+    common: Row = {"broker": "b1", "run": RUN, "service": "billing.invoices", "submitted": BEGIN}
+    ended = [
+        {**common, "job": job, "seq": n, "state": "dead" if n == 6 else "done", "outcome": "failed" if n == 6 else "ok", "attempts": 2,
+         "reason": f"{EVIL}: no such customer 17" if n == 6 else "", "backoff_us": 1_500_000, "total_us": 2_000_000,
+         "ended": BEGIN + timedelta(seconds=n)}
+        for n, job in enumerate(ids[:7])
+    ]  # fmt: skip
+    write(directory, "jobs", ended)
+    events: list[Row] = [{**common, "job": job, "event": "accepted", "time": BEGIN} for job in ids]
+    events += [
+        {**common, "job": job, "event": "retry", "wait_us": 1_500_000, "outcome": "failed", "time": BEGIN}
+        for job in ids[:7]
+    ]
+    events += [
+        {"broker": "b1", "run": RUN, "schedule": EVIL, "event": event, "time": BEGIN} for event in ("fired", "skipped")
+    ]
+    write(directory, "job_events", events)

@@ -88,6 +88,16 @@ def test_services_have_their_requests_in_time_and_percentiles_of_their_histogram
     assert "Capacity: 250 requests/s with 5 workers, 12.5 times the present load" in resize.capacity
 
 
+def test_durable_jobs_by_service_with_dead_jobs_and_schedules(report: Report) -> None:
+    (view,) = report.jobs.services
+    assert (view.service, view.accepted, view.done, view.dead, view.open) == ("billing.invoices", 8, 6, 1, 1)
+    assert view.retries == 7 and view.backoff == 7 * 1_500_000 and view.p50 == pytest.approx(2_000_000, rel=0.02)
+    (dead,) = report.jobs.dead
+    assert (dead.outcome, dead.count) == ("failed", 1) and dead.reason.endswith("no such customer 17")
+    (plan,) = report.jobs.schedules
+    assert (plan.fired, plan.skipped) == (1, 1)
+
+
 def test_services_beyond_the_most_used_are_summed_up(tmp_path: Path) -> None:
     rows = small.tables(tmp_path, services=30)
     views, number = services.service_views(Tables(tmp_path), (0, 900))
