@@ -10,7 +10,6 @@ Prints:
 
 import os
 import tempfile
-import time
 
 from pyspark.sql import Row
 
@@ -54,7 +53,8 @@ def main() -> None:
             )
             rows: list[Row] = []
             while len(rows) < 2:  # a real stream would run until it is stopped
-                time.sleep(0.5)
+                if query.awaitTermination(1):  # it raises the reason if the stream has failed
+                    break
                 if os.path.isdir(f"{place}/table/_spark_metadata"):
                     rows = spark.read.schema(enriched.schema).parquet(f"{place}/table").orderBy("topic").collect()
             query.stop()
