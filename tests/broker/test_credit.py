@@ -246,6 +246,16 @@ def test_a_drained_worker_keeps_its_window_for_later(world: World) -> None:
     assert worker.bodies() == [b"2", b"3"]
 
 
+def test_a_worker_that_says_later_that_it_only_prefetches(world: World) -> None:
+    worker = Prefetcher(world, 2, 2)
+    ask(world, b"1", b"2")
+    other = world.worker()
+    worker.window(2, 1)
+    assert [request.ref for request in worker.revoked] == [b"2"]
+    worker.release(worker.revoked[0])
+    assert other.bodies() == [b"2"]
+
+
 def test_nothing_moves_while_the_broker_shuts_down(world: World) -> None:
     slow = Prefetcher(world, 2, 1)
     other = world.worker()

@@ -25,6 +25,7 @@ def set_window(broker: "Broker", worker: Worker, window: int, runs: int) -> None
     if worker.draining:
         worker.runs = runs if runs < window else 0
         worker.drained_auto = window
+        _recount(broker, worker)
         return
     credit = max(0, window - len(worker.held))
     if not credit:
@@ -35,11 +36,21 @@ def set_window(broker: "Broker", worker: Worker, window: int, runs: int) -> None
     worker.runs = runs if runs < window else 0
     worker.auto_credit = window
     worker.credit = credit
+    _recount(broker, worker)
+    if credit:
+        dispatch.serve_worker(broker, worker)
+
+
+def _recount(broker: "Broker", worker: Worker) -> None:
+    """The worker runs another number of requests at once: some of those that it holds may wait now, or none."""
     if not worker.runs:
         for service in worker.services:
             service.backlogged.pop(worker, None)
-    if credit:
-        dispatch.serve_worker(broker, worker)
+        return
+    dispatch.note_backlog(worker)
+    for service in worker.services:
+        if service.backlogged:
+            dispatch.rebalance(broker, service)
 
 
 def released(broker: "Broker", worker: Worker, token: bytes) -> bool:
