@@ -327,13 +327,13 @@ class MemoPeer(Peer):
 
 class NatsPeer(Peer):
     def opening(self) -> bytes:
-        self.number = self.load.next_number()
-        subject = "SUB echo q 1" if self.worker else f"SUB I.{self.number}.* 1"
+        self.inbox = b"I%d.%d" % (os.getpid(), self.load.next_number())  # several processes may play this load
+        subject = "SUB echo q 1" if self.worker else f"SUB {self.inbox.decode()}.* 1"
         self.load.opened()
         return f'CONNECT {{"verbose":false}}\r\n{subject}\r\n'.encode()
 
     def request(self, number: int) -> bytes:
-        return b"PUB echo I.%d.%d %d\r\n%b\r\n" % (self.number, number, len(self.load.body), self.load.body)
+        return b"PUB echo %b.%d %d\r\n%b\r\n" % (self.inbox, number, len(self.load.body), self.load.body)
 
     def take(self, data: bytes) -> tuple[int, bytes]:
         at = 0

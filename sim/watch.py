@@ -77,7 +77,7 @@ class Watcher:
         if tag in self.cancelled and not request.session.is_bridge and not request.session.is_internal:
             self.breach("cancelled", f"request {request.number} was dispatched after its client had cancelled it", tag)
         if worker.session.protocol == "bridge":
-            if request.attempts == 1 and not request.history.forwards:
+            if request.attempts - request.history.attempts_before_forward == 1:  # one that was given back has no turn
                 self._served[service, request.session] = self._dispatches
             return  # not every request may cross every bridge
         if request.attempts == 1 and not request.history.forwards:

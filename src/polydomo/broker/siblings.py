@@ -13,7 +13,8 @@ offered to the others, and all topics cross. Three things are different between 
 
 **Load.** A request goes to a worker of its own process if one is free. If it has waited for ``SPILL_DELAY``, the process sends SHORT to the
 siblings that offer the service. A sibling with a free worker and an empty queue answers with ROOM, once, and as many requests cross.
-ROOM reserves nothing: a request that finds the worker busy waits in the sibling's queue like any other.
+ROOM reserves nothing: a request that finds the worker busy waits in the sibling's queue like any other. Where jobs are short
+(``SPILL_QUICK``), as many requests as there are workers are sent ahead, so that the workers do not wait for the next ROOM.
 
 **One answer.** ``polydomo.workers`` and its relatives are answered for the whole broker: the process that is asked asks the others and
 merges their parts (``merging``). What only process 0 has (jobs, the catalog) it offers to the others as services.
@@ -23,6 +24,7 @@ merges their parts (``merging``). What only process 0 has (jobs, the catalog) it
 
 import json
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from polydomo.broker import builtin_services, dispatch, job_services, merging, queues, titanic
@@ -32,6 +34,7 @@ from polydomo.limits import (
     PROCESS_WORKERS,
     SIBLING_ANSWER,
     SPILL_DELAY,
+    SPILL_QUICK,
     SPILL_TURN,
 )
 from polydomo.protocols.model import Service, Worker
@@ -171,8 +174,10 @@ class Siblings:
             waiting = self.wanted.pop(service)
             if not service.workers:
                 continue
-            room = len(service.idle) + len(service.partly_busy)
-            if not room or service.queue_length or service.paused:
+            free = len(service.idle) + len(service.partly_busy)
+            ahead = len(service.workers) if _is_quick(service) else 0
+            room = free + ahead - service.queue_length
+            if service.paused or service.queue_length > ahead // 2 or not (free or ahead) or room <= 0:
                 self.wanted[service] = waiting  # at the end: others are looked at first in the next turn
                 continue
             share = max(1, room // max(1, len(waiting)))
@@ -358,6 +363,11 @@ class Siblings:
         for question in self.questions.values():
             for worker in question.waiting:
                 assert worker in self.bridges, f"bridge w{worker.number} is asked and is gone"
+
+
+def _is_quick(service: Service) -> bool:
+    """Whether jobs of the service are so short that the way between two processes matters: then some requests are sent ahead."""
+    return any(worker.done and worker.busy_time < SPILL_QUICK * worker.done for worker in islice(service.workers, 4))
 
 
 class Expiry:
