@@ -71,5 +71,5 @@ def _timer_due(broker: "Broker", key: int, item: object) -> None:
     elif isinstance(item, Alarm):
         if not item.session.disconnected:
             item.session.on_timer(item.key)
-    elif isinstance(item, Siblings | Expiry):
+    elif isinstance(item, (Siblings, Expiry)):
         item.on_timer()
