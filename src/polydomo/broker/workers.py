@@ -84,6 +84,8 @@ def _enroll(broker: "Broker", worker: Worker, name: bytes, weight: int) -> None:
     if weight:
         service.weighted = True
     deadlines.unwatch_service(broker, service)
+    if worker.runs:
+        dispatch.note_backlog(worker)
     if broker.durable is not None:
         broker.durable.offered[name] = None
 
