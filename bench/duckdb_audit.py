@@ -40,8 +40,8 @@ WITH lives AS (
         AND max(seq) = max(seq) FILTER (event IN ('final', 'failed'))
         AND coalesce(min(seq) FILTER (event IN ('partial', 'final')) > min(seq) FILTER (event = 'dispatched'),
             count(*) FILTER (event IN ('partial', 'final')) = 0)
-        AND coalesce(min(worker * 65536 + attempt) FILTER (event IN ('dispatched', 'partial', 'final'))
-            = max(worker * 65536 + attempt) FILTER (event IN ('dispatched', 'partial', 'final')), true) AS usual
+        AND coalesce(min(CAST(worker AS BIGINT) * 65536 + attempt) FILTER (event IN ('dispatched', 'partial', 'final'))
+            = max(CAST(worker AS BIGINT) * 65536 + attempt) FILTER (event IN ('dispatched', 'partial', 'final')), true) AS usual
     FROM messages
     WHERE number != 0 AND event IN ('accepted', 'queued', 'dispatched', 'partial', 'requeued', 'forwarded', 'final', 'failed')
     GROUP BY run, number

@@ -10,7 +10,7 @@ import pytest
 
 from polydomo import limits
 from polydomo.journal.audit import audit
-from polydomo.journal.retention import AgeClock, Bounds, Kept
+from polydomo.journal.retention import AgeClock, Bounds, StoredSegments
 from polydomo.journal.runs import RUNS, segment_name
 from tests.cli.shell import Broker, Running
 from tests.journal.test_writer import everything, started, until
@@ -55,7 +55,7 @@ def put(directory: Path, when: float, run: int = 7) -> Path:
 
 def test_what_a_sweep_removes_is_told(tmp_path: Path) -> None:
     old, new = put(tmp_path, NOW - 40 * DAY), put(tmp_path, NOW)
-    kept = Kept(tmp_path)
+    kept = StoredSegments(tmp_path)
     assert kept.newest is not None and abs(kept.newest - NOW) <= 3600.0
     assert kept.sweep(Bounds(), NOW - 20 * DAY).files == 0
     removed = kept.sweep(Bounds(), NOW)

@@ -204,7 +204,7 @@ def test_the_page_is_whole_fetches_nothing_and_lets_no_text_become_markup(report
     ],
 )
 def test_the_verdict_in_plain_words(found: Audit, kind: str, words: str) -> None:
-    told = page.told(found)
+    told = page.result_of(found)
     assert told[0] == kind and words in " ".join(told)
 
 

@@ -52,6 +52,6 @@ def report(
         raise SettingError(f"--out: cannot write {out}: {error.strerror or error}") from None
     for note in found.notes:
         print_error(note)
-    _, head, words = page.told(found.audit)
+    _, head, words = page.result_of(found.audit)
     typer.echo(f"{head} {words}")
     typer.echo(f"Wrote {out}")

@@ -1,8 +1,8 @@
 """Events collected on the broker's loop, before they become rows: flat lists, one for each form of event.
 
 The loop only appends. The three events of every request are stored field by field in separate lists, without an object per event; every
-other event is a ``Step``. A thread turns a chunk into Arrow columns (``columns.py``); ``rows`` does the same in Python, for the simulator
-and for rows that are not written yet. A test compares the two.
+other event is a ``RareEvent``. A thread turns a chunk into Arrow columns (``columns.py``); ``rows`` does the same in Python, for the
+simulator and for rows that are not written yet. A test compares the two.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ ENDED = (
 )
 
 
-class More(NamedTuple):
+class EndDetails(NamedTuple):
     """Additional fields of an ENDED. The defaults describe the usual case: the first worker answered with one final reply."""
 
     told: int = -1  # a row ``final`` or ``failed`` comes before the one of ``requests``; -1: as the chunk says
@@ -69,10 +69,10 @@ class More(NamedTuple):
     body: bytes = b""  # of the final, where it is wanted
 
 
-USUAL = More()
+USUAL_END = EndDetails()
 
 
-class Step(NamedTuple):
+class RareEvent(NamedTuple):
     """Any other event of ``messages``, field by field."""
 
     seq: int
@@ -147,10 +147,10 @@ class Chunk:
         self.accepted: list[Any] = []
         self.dispatched: list[Any] = []
         self.ended: list[Any] = []
-        self.steps: list[Step] = []
+        self.steps: list[RareEvent] = []
         self.bodies: dict[int, bytes] = {}  # sequence number of an ``accepted`` row -> payload, where it is wanted
         self.allowed: dict[int, int] = {}  # by the sequence number of an ACCEPTED or DISPATCHED, with access control
-        self.more: dict[int, More] = {}  # by the sequence number of the ENDED
+        self.more: dict[int, EndDetails] = {}  # by the sequence number of the ENDED
 
 
 def text(name: bytes) -> str:
@@ -219,7 +219,7 @@ def _dispatched(run: Run, chunk: Chunk) -> Iterator[Row]:
 
 def _ended(run: Run, chunk: Chunk) -> Iterator[Row]:
     for event in events(chunk.ended, ENDED):
-        more = chunk.more.get(event["seq"], USUAL)
+        more = chunk.more.get(event["seq"], USUAL_END)
         told = chunk.told if more.told < 0 else more.told
         time = microseconds(run, event["time"])
         attempt = more.attempts - more.spent
@@ -289,7 +289,7 @@ def _ended(run: Run, chunk: Chunk) -> Iterator[Row]:
         yield finished
 
 
-def _step(run: Run, step: Step) -> Row:
+def _step(run: Run, step: RareEvent) -> Row:
     event = step._asdict()
     event["time"] = microseconds(run, step.time)
     event["service"] = text(step.service)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from polydomo.journal import chunk as shapes
 from polydomo.journal import schema
-from polydomo.journal.chunk import ACCEPTED, DISPATCHED, ENDED, NOBODY, Chunk, Peer, Run, Step, text
+from polydomo.journal.chunk import ACCEPTED, DISPATCHED, ENDED, NOBODY, Chunk, Peer, RareEvent, Run, text
 from polydomo.journal.ids import ALPHABET, NUMBER_CHARACTERS, TIME_CHARACTERS, run_name
 from polydomo.journal.schema import MESSAGES, NOTHING, REQUESTS, SHORT, TEXT, TIME
 from polydomo.limits import JOURNAL_CHUNK
@@ -113,7 +113,7 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
     worker = _ints(get("worker"))
     service = _names(get("service"))
     reply = _same_or_ints(get("reply_bytes"))
-    more = _More(chunk, seq)
+    more = _EndDetails(chunk, seq)
     told = more.told
     first_at = more.first_dispatched(dispatched_at)
     wait = _spans(accepted_at, np.where(first_at > 0, first_at, ended_at))
@@ -163,13 +163,13 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
         "seq": seq,
         "time": time,
         "event": more.event(),
-        "connection": connection if held is USUAL_INTS["held"] else np.where(held, connection, client),
+        "connection": connection if held is USUAL_END_INTS["held"] else np.where(held, connection, client),
         "client": client,
         "service": service,
         "number": number,
         "attempt": more.attempt,
         "hop": more.ints("hops"),
-        "worker": worker if held is USUAL_INTS["held"] else np.where(held, worker, 0),
+        "worker": worker if held is USUAL_END_INTS["held"] else np.where(held, worker, 0),
         "released": more.ints("released"),
         "size": more.reply(reply),
         "outcome": outcome,
@@ -184,30 +184,30 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
     return (size, block), (size, finished)
 
 
-USUAL_INTS = {name: value for name, value in shapes.USUAL._asdict().items() if isinstance(value, int)}
+USUAL_END_INTS = {name: value for name, value in shapes.USUAL_END._asdict().items() if isinstance(value, int)}
 
 
-class _More:
+class _EndDetails:
     """The additional fields of ENDEDs as columns; a single value if none has them."""
 
     def __init__(self, chunk: Chunk, seq: Ints) -> None:
         self.any = bool(chunk.more)
         self.size = len(seq)
-        self.all = [chunk.more.get(n, shapes.USUAL) for n in seq.tolist()] if self.any else []
+        self.all = [chunk.more.get(n, shapes.USUAL_END) for n in seq.tolist()] if self.any else []
         if self.any:
             self.told = np.array([chunk.told if one.told < 0 else one.told for one in self.all], np.int64)
         else:
             self.told = np.full(self.size, int(chunk.told), np.int64)
 
     def ints(self, name: str) -> Any:
-        return np.array([getattr(one, name) for one in self.all], np.int64) if self.any else USUAL_INTS[name]
+        return np.array([getattr(one, name) for one in self.all], np.int64) if self.any else USUAL_END_INTS[name]
 
     def floats(self, name: str) -> Any:
         return np.array([getattr(one, name) for one in self.all]) if self.any else np.zeros(1)
 
     def texts(self, name: str) -> Any:
         if not self.any:
-            return getattr(shapes.USUAL, name)
+            return getattr(shapes.USUAL_END, name)
         return pa.array([getattr(one, name) for one in self.all], pa.string()).dictionary_encode()
 
     def given(self, name: str) -> list[str] | None:
@@ -244,8 +244,8 @@ class _More:
         return np.where([one.outcome == OK for one in self.all], sizes, 0) if self.any else sizes
 
 
-def _steps(run: Run, steps: list[Step]) -> tuple[int, Block]:
-    columns = dict(zip(Step._fields, zip(*steps, strict=True), strict=True))
+def _steps(run: Run, steps: list[RareEvent]) -> tuple[int, Block]:
+    columns = dict(zip(RareEvent._fields, zip(*steps, strict=True), strict=True))
     block: Block = {}
     for name, values in columns.items():
         if name == "time":

@@ -70,8 +70,8 @@ class Journal:
         if self._dead:
             *earlier, last = self._dead
             for dead in earlier:
-                recorder.missing(dead.run, dead.first, dead.last, told(dead))
-            recorder.begin(told(last), last.run, last.first, last.last)
+                recorder.missing(dead.run, dead.first, dead.last, how_it_ended(dead))
+            recorder.begin(how_it_ended(last), last.run, last.first, last.last)
         else:
             recorder.begin("the first run")
         for dead in self._dead:
@@ -189,7 +189,7 @@ class Journal:
         }
 
 
-def told(dead: runs.Dead) -> str:
+def how_it_ended(dead: runs.EarlierRun) -> str:
     """What the first row of the next run states about a run."""
     if dead.lost:
         ended = "ended normally" if dead.stopped else "ended without a final row"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polydomo.journal.retention import Kept
+from polydomo.journal.retention import StoredSegments
 from polydomo.journal.segments import Segment
 from polydomo.server import logs
 from polydomo.server.logs import say
@@ -24,7 +24,7 @@ class Stopped(Exception):
 class Merger:
     """Belongs to the writer's thread. pyarrow is imported by ``begin``."""
 
-    def __init__(self, directory: Path, kept: Kept) -> None:
+    def __init__(self, directory: Path, kept: StoredSegments) -> None:
         self._directory = directory
         self._kept = kept
         self._hour = ""  # of the newest segment of the run under way

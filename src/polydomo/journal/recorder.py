@@ -17,7 +17,7 @@ from polydomo.broker.log_records import LogRecord
 from polydomo.broker.recorder import Recorder
 from polydomo.journal import chunk as shapes
 from polydomo.journal import context, schema
-from polydomo.journal.chunk import Chunk, More, Peer, Run, Step, peer_of, services_of
+from polydomo.journal.chunk import Chunk, EndDetails, Peer, RareEvent, Run, peer_of, services_of
 from polydomo.journal.ids import id_text
 from polydomo.journal.levels import Levels
 from polydomo.journal.schema import MESSAGES, OFF
@@ -300,7 +300,7 @@ class JournalRecorder(Recorder):
         course = request.history
         seq = self._seq + 1
         self._seq = self._mark[0] = seq + told
-        self.chunk.more[seq] = More(
+        self.chunk.more[seq] = EndDetails(
             told,
             int(worker is not None),
             int(worker is not None and request.token not in worker.held),
@@ -596,7 +596,7 @@ class JournalRecorder(Recorder):
         if not self.wants_requests:
             return
         self._seq = self._mark[0] = seq = self._seq + 1
-        self.chunk.steps.append(Step(seq, self._broker.now, event, **fields))  # type: ignore[arg-type]
+        self.chunk.steps.append(RareEvent(seq, self._broker.now, event, **fields))  # type: ignore[arg-type]
         if seq >= self._full:
             self._full = seq + self._chunk_rows  # handing over may itself write a row
             self.hand_over()

@@ -70,7 +70,7 @@ class Removed(NamedTuple):
     why: str
 
 
-class Kept:
+class StoredSegments:
     """The segments on disk, oldest first, and how much they are."""
 
     def __init__(self, directory: Path) -> None:

@@ -23,7 +23,7 @@ from polydomo.journal.segments import SEGMENT, Segment, all_segments, segment_na
 __all__ = [
     "RUNS",
     "SEGMENT",
-    "Dead",
+    "EarlierRun",
     "RunFile",
     "Segment",
     "lock",
@@ -92,7 +92,7 @@ class RunFile:
         self._map.close()
 
 
-class Dead(NamedTuple):
+class EarlierRun(NamedTuple):
     """An earlier run, and which of its rows are lost: none if ``last`` is below ``first``."""
 
     run: int
@@ -137,7 +137,7 @@ def holds(handle: int, directory: Path, process: int = 0) -> bool:
     return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
 
-def recover(directory: Path, process: int = 0, processes: int = 1) -> list[Dead]:
+def recover(directory: Path, process: int = 0, processes: int = 1) -> list[EarlierRun]:
     """Cleans up after earlier runs of this process: finishes publishing, removes torn files. Returns the runs, oldest first, with what each
     lost."""
     found = []
@@ -159,7 +159,7 @@ def recover(directory: Path, process: int = 0, processes: int = 1) -> list[Dead]
         run = words[_RUN]
         last = max((segment.last for segment in segments(directory, run)), default=0)
         closed = max(words[_CLOSED], last)
-        found.append(Dead(run, closed + 1, words[_SEQ], bool(words[_STOPPED]), path))
+        found.append(EarlierRun(run, closed + 1, words[_SEQ], bool(words[_STOPPED]), path))
     return found
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.journal.merger import Merger
 from polydomo.journal.recorder import JournalRecorder
-from polydomo.journal.retention import AgeClock, Bounds, Kept
+from polydomo.journal.retention import AgeClock, Bounds, StoredSegments
 from polydomo.journal.runs import RunFile
 from polydomo.server import logs
 from polydomo.server.logs import say
@@ -50,7 +50,7 @@ class Writer(threading.Thread):
         self._flush = False
         self._leave = False
         self._doubted = False  # the clock jumped, and a line says so
-        self._kept = Kept(directory)
+        self._kept = StoredSegments(directory)
         self._clock = AgeClock(self._kept.newest, time.time(), time.monotonic())
         self._merger = Merger(directory, self._kept)
         self._forget: deque[tuple[int, list[int]]] = (
@@ -76,7 +76,7 @@ class Writer(threading.Thread):
 
     def start_over(self) -> None:
         """The directory was removed and created again, so it is empty."""
-        self._kept = Kept(self.directory)
+        self._kept = StoredSegments(self.directory)
         self._merger = Merger(self.directory, self._kept)
 
     def forget_after(self, seq: int, connections: list[int]) -> None:

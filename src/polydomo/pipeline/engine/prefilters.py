@@ -46,8 +46,8 @@ WITH lives AS (
         AND min(seq) = min(seq) FILTER (event = 'accepted') AND max(seq) = max(seq) FILTER (event IN {_ENDS})
         AND coalesce(min(seq) FILTER (event IN ('partial', 'final')) > min(seq) FILTER (event = 'dispatched'),
             count(*) FILTER (event IN ('partial', 'final')) = 0)
-        AND coalesce(min(worker * 65536 + attempt) FILTER (event IN {_HOLDS})
-            = max(worker * 65536 + attempt) FILTER (event IN {_HOLDS}), true) AS usual
+        AND coalesce(min(CAST(worker AS BIGINT) * 65536 + attempt) FILTER (event IN {_HOLDS})
+            = max(CAST(worker AS BIGINT) * 65536 + attempt) FILTER (event IN {_HOLDS}), true) AS usual
     FROM these_messages WHERE event IN {_STEPS} AND number != 0 GROUP BY number
 ),
 recorded AS (SELECT number, count(*) AS records FROM these_records WHERE number != 0 GROUP BY number)

@@ -47,11 +47,11 @@ def _span(report: Report) -> str:
 
 
 def verdict(found: Audit) -> str:
-    kind, head, words = told(found)
+    kind, head, words = result_of(found)
     return f'<div class="verdict {kind}"><b>{escape(head)}</b> {escape(words)}</div>'
 
 
-def told(found: Audit) -> tuple[str, str, str]:
+def result_of(found: Audit) -> tuple[str, str, str]:
     """The audit's result in words: its kind (``broken``, ``thin`` or ``kept``), the result, and the details."""
     if found.breaches:
         broken = len(found.breaches)
