@@ -12,6 +12,8 @@ from polydomo.journal.schema import MESSAGES, REQUESTS
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
+GAP = "missing, and no row states it"  # what is wrong with sequence numbers
+REPEATED = "there twice"
 MAX_PROOF = 20  # rows kept as evidence of one violation
 
 
@@ -94,9 +96,9 @@ def holes(rows: Iterable[Row]) -> list[Breach]:
             if end < first[run]:
                 continue
             if start > last + 1:
-                found.append(_hole(run, last + 1, start - 1, "missing, and no row states it"))
+                found.append(_hole(run, last + 1, start - 1, GAP))
             elif there and start <= last:
-                found.append(_hole(run, start, start, "there twice"))
+                found.append(_hole(run, start, start, REPEATED))
             last = max(last, end)
     return found
 

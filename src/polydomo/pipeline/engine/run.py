@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from polydomo.journal import audit as reference
 from polydomo.journal import rules, schema
 from polydomo.journal.ids import run_name
 from polydomo.journal.rules import RULES
@@ -229,7 +230,7 @@ SELECT min(first) AS first, max(last) AS last FROM grouped GROUP BY island"""
         )
         duck.load("again", pa.table({"seq": pa.array(facts.again, pa.int64())}))
         duck.run(
-            """
+            f"""
 INSERT INTO breaches
 WITH touched AS (SELECT DISTINCT r.first, r.last FROM ranges r JOIN covered c ON r.first <= c.last AND c.first <= r.last),
 spans AS (
@@ -242,7 +243,7 @@ ordered AS (SELECT *, coalesce(max(last) OVER (ORDER BY first, last, there ROWS 
 wrong AS (SELECT first > before + 1 AS gap, if(first > before + 1, before + 1, first) AS a, if(first > before + 1, first - 1, first) AS z
     FROM ordered WHERE first > before + 1 OR (there AND first <= before))
 SELECT 'no-hole', 0, 0, 0, '', z + 1, to_timestamp(getvariable('ended') / 1e6), [a - 1, z + 1],
-    a || ' to ' || z || ' are ' || if(gap, 'missing, and no row says so', 'there twice') FROM wrong""",
+    a || ' to ' || z || ' are ' || if(gap, '{reference.GAP}', '{reference.REPEATED}') FROM wrong""",
             first=facts.first,
             ended=facts.time,
         )
