@@ -11,7 +11,7 @@ FIRST ?= 1
 SECONDS ?= 180
 MINUTES ?= 10
 FUZZ_MINUTES ?= 5
-COMPILED_TESTS ?= tests/wire tests/protocols tests/broker
+COMPILED_TESTS ?= tests/wire tests/broker $(addprefix tests/protocols/test_,bridge.py dcp.py detect.py dialogues.py emqp.py fast_paths.py mdp1.py mdp2.py mdx.py memo.py registry.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help up demo compiled wheel test test-compiled test-long real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
@@ -56,7 +56,7 @@ test-compiled: $(VENV)/.all  ## Run the tests of the core, and some seeds of the
 		$(PY) packaging/compiled_core.py --check --to build/checked \
 		&& PYTHONPATH=build/checked $(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" -p no:cacheprovider \
 			-o "pythonpath=build/checked ." $(COMPILED_TESTS) \
-		&& PYTHONPATH=build/checked $(PY) -m sim.run --seeds 20 --first 1 --jobs $(TEST_JOBS); \
+		&& PYTHONPATH=build/checked $(PY) -m sim.run --seeds 10 --first 1 --jobs $(TEST_JOBS); \
 	else echo "there is no C compiler here: only the interpreted form was tested"; fi
 
 test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an hour)

@@ -44,8 +44,9 @@ def sources() -> list[str]:
 
 
 def has_compiler() -> bool:
+    """A C compiler and Python's headers are there."""
     command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
-    return shutil.which(command.split()[0]) is not None
+    return shutil.which(command.split()[0]) is not None and (Path(sysconfig.get_path("include")) / "Python.h").exists()
 
 
 def extensions(level: str, target: str = "build/core") -> list[Extension]:
@@ -141,7 +142,10 @@ def main() -> None:
         parser.exit(0 if has_compiler() else 1)
     os.chdir(ROOT)
     if not has_compiler():
-        parser.exit(1, "polydomo: no C compiler found; install one (gcc or clang), or name it with CC=...\n")
+        parser.exit(
+            1,
+            "polydomo: no C compiler with the headers of Python was found; install gcc and python3-dev, or name a compiler with CC=...\n",
+        )
     target = arguments.to.resolve()
     if build(target, UNOPTIMISED if arguments.check else OPTIMISED):
         print(f"compiled into {target}: run it with PYTHONPATH={target}")
