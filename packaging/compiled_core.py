@@ -144,7 +144,7 @@ def main() -> None:
     if not has_compiler():
         parser.exit(
             1,
-            "polydomo: no C compiler with the headers of Python was found; install gcc and python3-dev, or name a compiler with CC=...\n",
+            "polydomo: no C compiler, or no headers of Python: install gcc and python3-dev, or set CC\n",
         )
     target = arguments.to.resolve()
     if build(target, UNOPTIMISED if arguments.check else OPTIMISED):
