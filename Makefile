@@ -48,15 +48,14 @@ test: lint real-peers  ## Check style, types and layers, and run the tests
 	@$(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" $(PYTEST_ARGS)
 	@$(MAKE) -s test-compiled
 
-# The same tests of the core, and some worlds of the simulator, with the core compiled but not optimised. It is built again only after
+# The same tests of the core, compiled but not optimised. It is built again only after
 # a change; without a C compiler this is left out.
-test-compiled: $(VENV)/.all  ## Run the tests of the core, and some seeds of the simulator, with the compiled core
+test-compiled: $(VENV)/.all  ## Run the tests of the core with the compiled core
 	@echo "==> mypyc: compiling the core for tests"
 	@if $(PY) packaging/compiled_core.py --has-compiler; then \
 		$(PY) packaging/compiled_core.py --check --to build/checked \
 		&& PYTHONPATH=build/checked $(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" -p no:cacheprovider \
-			-o "pythonpath=build/checked ." $(COMPILED_TESTS) \
-		&& PYTHONPATH=build/checked $(PY) -m sim.run --seeds 10 --first 1 --jobs $(TEST_JOBS); \
+			-o "pythonpath=build/checked ." $(COMPILED_TESTS); \
 	else echo "there is no C compiler here: only the interpreted form was tested"; fi
 
 test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an hour)
@@ -66,7 +65,6 @@ test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an ho
 	@$(PY) packaging/compiled_core.py
 	@PYTHONPATH=build/compiled $(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -p no:cacheprovider \
 		-m "not long" -o "pythonpath=build/compiled ." $(PYTEST_ARGS)
-	@PYTHONPATH=build/compiled $(PY) -m sim.run --seeds $(SEEDS) --first $(FIRST) --jobs $(TEST_JOBS) --progress 100
 
 real-peers: $(VENV)/.all $(REAL)/done  ## Install the published programs that some tests run, apart from our own
 
