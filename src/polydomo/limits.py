@@ -167,6 +167,7 @@ BRIDGE_WINDOW: Final = (
     4_096  # Requests that one bridge may hold: enough for 40,000 requests per second over a link with 100 ms latency.
 )
 BRIDGE_SHARE: Final = 4  # Requests of bridges get at most one part in this many of MAX_QUEUE and MAX_HELD_BYTES.
+PROCESSES: Final = 1  # One process serves what most users need; more pay once one core is busy.
 MAX_PROCESSES: Final = 64  # Processes of one broker: each is joined to each other, and has a range of request numbers.
 PROCESS_NUMBERS: Final = (
     1 << 30

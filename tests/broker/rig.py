@@ -120,8 +120,8 @@ class World:
 class Peer(Session):
     """One connection: a client, a worker, or both. What the broker tells it is kept in lists."""
 
-    def __init__(self, world: World) -> None:
-        self.protocol = "scripted"
+    def __init__(self, world: World, protocol: str = "scripted") -> None:
+        self.protocol = protocol
         super().__init__(world.broker, Link(world.hub, Handler(), "scripted"))
         self.link.handler = self
         self.world = world

@@ -144,8 +144,6 @@ def test_3_no_reply_in_time(broker: Broker, tmp_path: Path) -> None:
         result = run("call", "slow", "--timeout", "0.3", "--to", broker.url)
         assert result.returncode == 3
         assert "slow" in complaint(result)
-        gate.wait()
-        gate.open()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -203,7 +201,6 @@ def test_ctrl_c_is_clean(broker: Broker, tmp_path: Path) -> None:
         call.send(signal.SIGINT)
         assert call.status() == 130
         call.wait_until(lambda: call.said == [], "silence")
-        gate.open()
 
 
 def test_a_reader_that_has_seen_enough(broker: Broker, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_register_waits_for_a_broker(tmp_path: Path) -> None:
     with Running("register", "weather", "--port", "8080", "--to", url) as service:
         service.wait_until(lambda: bool(service.said), "complaint")
         assert service.said[0].startswith(f"polydomo: no broker answers at {url}")
-        assert service.said[0].endswith("waiting for it")
+        assert service.said[0].endswith("waiting for the broker")
         service.send(signal.SIGINT)
         assert service.status() == 0
 

@@ -85,7 +85,7 @@ def test_following_goes_on_when_the_broker_comes_back(tmp_path: Path) -> None:
             assert json.loads(logs.line())["message"] == "after"
             logs.send(signal.SIGINT)
             assert logs.status() == 130
-    assert len(logs.said) == 1 and logs.said[0].endswith("; waiting for it")
+    assert len(logs.said) == 1 and logs.said[0].endswith("; waiting for the broker")
 
 
 def test_a_level_that_is_none(broker: shell.Broker) -> None:

@@ -116,7 +116,7 @@ def test_the_screen_shows_services_workers_and_events() -> None:
 
 
 def test_the_screen_says_when_the_broker_is_away_or_leaving() -> None:
-    assert "no answer; waiting for it" in shown(figures(), trouble="no answer")
+    assert "no answer; waiting for the broker" in shown(figures(), trouble="no answer")
     assert "stopping" in shown(figures(draining=True))
 
 
@@ -207,7 +207,7 @@ def test_a_pipe_stays_when_the_broker_goes_and_comes_back(tmp_path: Path) -> Non
                 look = json.loads(watch.line())
             watch.send(signal.SIGINT)
             assert watch.status() == 130
-    assert len(watch.said) == 1 and watch.said[0].endswith("; waiting for it")
+    assert len(watch.said) == 1 and watch.said[0].endswith("; waiting for the broker")
 
 
 def started(look: dict[str, Any]) -> datetime:
@@ -227,9 +227,9 @@ def test_on_a_terminal_it_stays_when_the_broker_goes_and_comes_back(tmp_path: Pa
         with Terminal(url, COLUMNS="160", LINES="40") as terminal:
             terminal.until(b"connections")
             first.close()
-            terminal.until(b"waiting for it")
+            terminal.until(b"waiting for the broker")
             with Broker(tmp_path / "two", listen=url):
-                terminal.until(b"Ctrl-C ends", after=b"waiting for it")
+                terminal.until(b"Ctrl-C ends", after=b"waiting for the broker")
                 assert terminal.interrupt() == 130
 
 

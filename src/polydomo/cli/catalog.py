@@ -138,7 +138,7 @@ async def stay(url: str, information: dict[str, object], timeout: float, udp_por
                 self.missing = True
                 absent = isinstance(error, NotConnected)
                 print_error(
-                    f"{not_there(url, str(error))}; waiting for it" if absent else f"{error}; registering again"
+                    f"{not_there(url, str(error))}; waiting for the broker" if absent else f"{error}; registering again"
                 )
 
     place = catalog.AsyncCatalog(url, timeout=timeout, connect_timeout=options.connect_time(url))

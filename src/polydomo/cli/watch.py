@@ -97,7 +97,7 @@ async def follow(url: str, interval: float, json: bool) -> None:
                 away = False
             except PolydomoError as error:
                 if not away:
-                    print_error(f"{lost(url, error)}; waiting for it")
+                    print_error(f"{lost(url, error)}; waiting for the broker")
                 away = True
 
 

@@ -298,7 +298,7 @@ def _head(figures: Row, history: History, trouble: str, width: int, height: int,
     text.append("polydomo ", style="bold")
     text.append(figures["address"], style="bold cyan")
     if trouble:
-        text.append(f"   {clean(trouble)}; waiting for it", style="bold red")
+        text.append(f"   {clean(trouble)}; waiting for the broker", style="bold red")
     elif figures["draining"]:
         text.append("   stopping", style="bold yellow")
     text.append("\n" if small else "   Ctrl-C ends\n", style="dim")

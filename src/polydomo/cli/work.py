@@ -200,7 +200,7 @@ async def warn_without_broker(worker: "AsyncWorker") -> None:
     try:
         await asyncio.wait_for(worker.ready(), options.connect_time(worker.url))
     except TimeoutError:
-        print_error(f"{not_there(worker.url)}; waiting for it")
+        print_error(f"{not_there(worker.url)}; waiting for the broker")
 
 
 class RepeatedLineFilter(logging.Filter):

@@ -83,7 +83,7 @@ class Settings:
     )
     insecure: bool = setting(False, Flag(), "allow listeners that other machines can reach without access control")
     processes: int = setting(
-        1,
+        limits.PROCESSES,
         Processes(most=limits.MAX_PROCESSES),
         "broker processes behind the one address, each on its own core; auto: one for each core",
     )
