@@ -96,20 +96,20 @@ class Bench:
                 end = ManyRequests() if protocol == "mdp1" else registry.client_end(protocol)
             peer = Peer(self.hub, self.broker, end, number)
             (self.workers if number < workers else self.clients)[peer.link] = peer
-            if isinstance(end, WorkerEnd):
-                end.open([SERVICE], min(credit, end.slots))
-            else:
-                self.ask(end, 1)
+        for peer in self.workers.values():
+            assert isinstance(peer.end, WorkerEnd)
+            peer.end.open([SERVICE], min(credit, peer.end.slots))
             self.take(peer, peer.written())
-        self.turn()
-        for peer in [*self.workers.values(), *self.clients.values()]:
-            if not fast:
-                peer.link.handler.has_fast_path = False
-            assert peer.link.closing is None, peer.link.closing
-        for peer in self.clients.values():
-            assert isinstance(peer.end, ClientEnd)
-            self.ask(peer.end, self.outstanding - 1)
-            self.take(peer, peer.written())
+        for count in (1, self.outstanding - 1):  # the first request of a connection makes its session
+            for peer in self.clients.values():
+                assert isinstance(peer.end, ClientEnd)
+                self.ask(peer.end, count)
+                self.take(peer, peer.written())
+        if not fast:
+            for link in [*self.workers, *self.clients]:
+                link.handler.has_fast_path = False
+                link._fast = False  # it is looked at again only after a message that was not fast
+        self.run(clients * self.outstanding)
 
     def ask(self, end: ClientEnd, count: int) -> None:
         for _ in range(count):
