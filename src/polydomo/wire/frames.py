@@ -15,6 +15,7 @@ LONG = 2
 COMMAND = 4
 
 EMPTY_FRAME = b"\x00\x00"  # a body of one empty frame
+LONG_FRAME = b"\x02"  # flags of the last frame of a message, if it is longer than 255 bytes
 DELIMITER = b"\x01\x00"  # an empty frame with more to follow
 
 
@@ -96,11 +97,14 @@ def whole_bodies(data: bytes, start: int, size: int, envelope: bytes, most: int)
     """The bodies of the complete messages at ``data[start:size]`` that begin with this envelope and have a body of one frame of at most
     ``most`` bytes. Stops at the first message that does not fit; the rest takes the slow path.
 
-    The data is split at each envelope. A piece with the length that its frame declares is a body; a body that contains the envelope
-    would be shorter.
+    Short frames: the data is split at each envelope. A piece with the length that its frame declares is a body; a body that contains the
+    envelope would be shorter. Long frames are cut at their declared lengths instead, because a split has to search their content.
     """
-    if data[start : start + len(envelope)] != envelope:
+    body = start + len(envelope)
+    if data[start:body] != envelope:
         return []
+    if data[body : body + 1] == LONG_FRAME:
+        return _long_bodies(data, body, size, envelope, most)
     if start or size > CUT_AT_ONCE:
         data = data[start : start + CUT_AT_ONCE]
     pieces = data.split(envelope, MOST_AT_ONCE)
@@ -111,6 +115,21 @@ def whole_bodies(data: bytes, start: int, size: int, envelope: bytes, most: int)
             del pieces[pieces.index(piece) :]  # the first of its like
             break
     return pieces
+
+
+def _long_bodies(data: bytes, body: int, size: int, envelope: bytes, most: int) -> list[bytes]:
+    found: list[bytes] = []
+    skip = len(envelope)
+    limit = min(size, body - skip + CUT_AT_ONCE)
+    while len(found) < MOST_AT_ONCE:
+        end = end_of_last(data, body, size, most)
+        if end > limit:
+            break
+        found.append(data[body:end])
+        body = end + skip
+        if data[end:body] != envelope:
+            break
+    return found
 
 
 def cut(data: bytes, start: int, end: int) -> Body:
