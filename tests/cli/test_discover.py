@@ -40,7 +40,7 @@ def test_silence_is_one_clear_line_and_a_status() -> None:
     )
     result = run("call", "echo", "x", "--to", f"discover://{LOOPBACK}:{port}", "--timeout", "0.1")
     assert result.returncode == 5
-    assert complaint(result).startswith("no broker's beacon was heard in time; start one")
+    assert complaint(result).startswith("no beacon arrived in time; start one")
 
 
 def test_a_wrong_address_is_told() -> None:

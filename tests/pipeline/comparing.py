@@ -72,7 +72,7 @@ def stretched(rows: Iterable[Row], factor: float, origin: datetime) -> list[Row]
     made = []
     for row in rows:
         new = dict(row)
-        for name in ("time", "accepted", "first_dispatched", "dispatched", "first_partial"):
+        for name in ("time", "accepted", "first_dispatched", "dispatched", "first_partial", "created"):
             if new.get(name) is not None:
                 new[name] = origin + (new[name] - origin) * factor
         if "event" not in new:

@@ -31,7 +31,7 @@ from tests.pipeline.reference import Reference
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TIMES = ("time", "accepted", "first_dispatched", "dispatched", "first_partial")
+TIMES = ("time", "accepted", "first_dispatched", "dispatched", "first_partial", "created")
 OBJECTIVES = {"*": Objective(30.0, 0.95)}
 SHORT = [6, 14]  # with bridges, crashes and several runs
 LONG = [*range(20, 60)]

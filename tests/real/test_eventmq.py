@@ -145,7 +145,7 @@ def test_a_restarted_broker_is_found_again(broker: testing.Broker, manager: Prog
     assert result(client, func="eventmq_jobs.double", args=[1]) == {"doubled": 2}
     broker.kill()
     broker.start()
-    broker.wait_for("default", timeout=PATIENCE)
+    broker.wait_until(lambda server: server.broker.has_worker(b"default"), PATIENCE)
     with Program("eventmq_ask.py", broker.url) as after:
         assert result(after, func="eventmq_jobs.double", args=[2]) == {"doubled": 4}
 

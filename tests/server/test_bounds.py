@@ -258,7 +258,7 @@ def test_names_of_services_are_bounded(tmp_path: Path) -> None:
         for number in range(12):
             client.write(request(b"service-%d" % number, b"x"))
         wait_for(lambda: len(broker.complaints(client)) == 2, "two complaints")
-        assert {line["why"] for line in broker.complaints(client)} == {"already 10 services"}
+        assert {line["why"] for line in broker.complaints(client)} == {"there are already 10 services"}
         assert len(broker.ask("services")) == 10
 
 
