@@ -45,6 +45,8 @@ class Nng:
         self.socket = pynng.Req0(dial=url, recv_max_size=0, **timeouts, **options)
         self.contexts: list[pynng.Context] = []
         self.threads: list[threading.Thread] = []
+        self.lock = threading.Lock()  # NNG aborts the process if a socket is closed while a context of it sends
+        self.closed = False
 
     def __enter__(self) -> "Nng":
         return self
@@ -53,7 +55,9 @@ class Nng:
         self.close()
 
     def close(self) -> None:
-        self.socket.close()
+        with self.lock:
+            self.closed = True
+            self.socket.close()
         for thread in self.threads:
             thread.join(PATIENCE / 1000)
         for context in self.contexts:
@@ -73,29 +77,34 @@ class Nng:
         """A worker as the document's authors would write one: a context, a thread, a loop. Returns what it hears, as it hears it."""
         heard: list[int] = []
         services = sorted(services, key=lambda name: (len(name), name))
-        thread = threading.Thread(target=serve, args=(self.context(), services, function, heard))
+        thread = threading.Thread(target=self.serve, args=(self.context(), services, function, heard))
         self.threads.append(thread)
         thread.start()
         return heard
 
-
-def serve(context: pynng.Context, services: list[str], function: Callable[[bytes], bytes], heard: list[int]) -> None:
-    message = dump(READY, b"", services)
-    while True:
-        try:
-            header, payload = exchange(context, message)
-        except pynng.NNGException:
-            return  # the test closed the socket
-        kind, worker = header[:2]
-        assert isinstance(kind, int)
-        heard.append(kind)
-        if kind == JOB:
-            message = dump(RESULT, worker, payload=function(payload))
-        elif kind == HEARTBEAT:
-            message = dump(HEARTBEAT, worker)
-        else:
-            assert kind == DISCONNECT
-            message = dump(READY, b"", services)
+    def serve(
+        self, context: pynng.Context, services: list[str], function: Callable[[bytes], bytes], heard: list[int]
+    ) -> None:
+        message = dump(READY, b"", services)
+        while True:
+            try:
+                with self.lock:
+                    if self.closed:
+                        return
+                    context.send(message)
+                header, payload = load(context.recv())
+            except pynng.NNGException:
+                return  # the test closed the socket
+            kind, worker = header[:2]
+            assert isinstance(kind, int)
+            heard.append(kind)
+            if kind == JOB:
+                message = dump(RESULT, worker, payload=function(payload))
+            elif kind == HEARTBEAT:
+                message = dump(HEARTBEAT, worker)
+            else:
+                assert kind == DISCONNECT
+                message = dump(READY, b"", services)
 
 
 @pytest.fixture(params=["tcp4", "tcp6", "ipc"])
