@@ -104,12 +104,17 @@ def measure(command: str, protocol: str, load: tuple[int, ...], requests: int, c
             result = json.loads(out.stdout)
             return used * 1e6 / result["requests"], result["rate"]
         finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
+
+
+def end(process: "subprocess.Popen[bytes]", patience: float = 15.0) -> None:
+    """Asks a broker to stop, and kills it if it does not."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def peers() -> list[tuple[str, str, str]]:

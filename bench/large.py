@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -24,7 +23,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.compare import PATH, cpu, free_port, wait_for
+from bench.compare import PATH, cpu, end, free_port, wait_for
 from bench.idle import memory
 from bench.load import GREETING, READY
 from polydomo.wire.frames import join
@@ -213,12 +212,7 @@ def measure(
             "memory_mib": round(grown / 1024),
         }
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
 
 
 def quietly(serve: "Callable[[], None]") -> "Callable[[], None]":

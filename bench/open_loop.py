@@ -18,14 +18,13 @@ import contextlib
 import json
 import os
 import shlex
-import signal
 import subprocess
 import tempfile
 import time
 from array import array
 from pathlib import Path
 
-from bench.compare import OURS, cpu, free_port, peers, wait_for
+from bench.compare import OURS, cpu, end, free_port, peers, wait_for
 from bench.load import Load
 from polydomo.cli.bench_pace import Pacer
 from polydomo.cli.bench_plot import duration, quantile, svg_plot, text_plot
@@ -110,12 +109,7 @@ def measure(command: str, protocol: str, asked: argparse.Namespace) -> "tuple[ar
                 found = runner.run(play())
             return found, (cpu(process.pid) - before) * 1e6 / len(found)
         finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
 
 
 def main() -> None:

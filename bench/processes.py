@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.compare import PATH, cpu, free_port, wait_for
+from bench.compare import PATH, cpu, end, free_port, wait_for
 
 HERE = Path(__file__).resolve().parent
 CORES = 16
@@ -38,12 +37,7 @@ def started(*words: str, port: int) -> Iterator["subprocess.Popen[bytes]"]:
         time.sleep(2.0)
         yield process
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, 30.0)
 
 
 def ours(port: int, data: str, *words: str) -> "list[str]":

@@ -2,6 +2,8 @@
 
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,11 +24,9 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-@pytest.mark.timeout(900)
-def test_a_connect_server_gives_the_same_tables(tmp_path: Path) -> None:
-    facts = generate(tmp_path / "journal", 1_500, seed=6, breaches=1, seconds=600)
-    journals = [str(tmp_path / "journal" / name) for name in facts["brokers"]]
-    verdict = pipeline(journals, tmp_path / "here").splitlines()[-1]
+@contextmanager
+def connect_server(scratch: Path) -> Iterator[str]:
+    """A Spark Connect server; yields its URL."""
     port = free_port()
     server = (
         "org.apache.spark.deploy.SparkSubmit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
@@ -35,9 +35,18 @@ def test_a_connect_server_gives_the_same_tables(tmp_path: Path) -> None:
         "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.session.timeZone=UTC", "--conf", f"spark.pyspark.python={sys.executable}",
         "spark-internal",
     )  # fmt: skip
-    with daemon(*server, until="Spark Connect server started", scratch=tmp_path):
-        there = pipeline(journals, tmp_path / "there", "--remote", f"sc://127.0.0.1:{port}")
-        again = pipeline(journals, tmp_path / "there", "--remote", f"sc://127.0.0.1:{port}")
+    with daemon(*server, until="Spark Connect server started", scratch=scratch):
+        yield f"sc://127.0.0.1:{port}"
+
+
+@pytest.mark.timeout(900)
+def test_a_connect_server_gives_the_same_tables(tmp_path: Path) -> None:
+    facts = generate(tmp_path / "journal", 1_500, seed=6, breaches=1, seconds=600)
+    journals = [str(tmp_path / "journal" / name) for name in facts["brokers"]]
+    verdict = pipeline(journals, tmp_path / "here").splitlines()[-1]
+    with connect_server(tmp_path) as url:
+        there = pipeline(journals, tmp_path / "there", "--remote", url)
+        again = pipeline(journals, tmp_path / "there", "--remote", url)
     assert there.splitlines()[-1] == again.splitlines()[-1] == verdict
     assert again.splitlines()[0] == "nothing new"
     apart, together = content(tmp_path / "there"), content(tmp_path / "here")

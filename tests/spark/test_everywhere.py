@@ -16,27 +16,11 @@ pytest.importorskip("pyspark")
 
 import polydomo
 import polydomo.testing
-from tests.pipeline.test_cluster import daemon
-from tests.pipeline.test_connect import free_port
+from tests.pipeline.test_connect import connect_server
 from tests.spark.conftest import SERVICES
 from tests.spark.test_fleet import cluster
 
 ROOT = Path(__file__).parents[2]
-
-
-@contextmanager
-def connect_server(scratch: Path) -> Iterator[str]:
-    pytest.importorskip("grpc_status", reason="pip install 'polydomo[test]' installs what Spark Connect needs")
-    port = free_port()
-    server = (
-        "org.apache.spark.deploy.SparkSubmit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
-        "--master", "local[2]", "--conf", "spark.connect.grpc.binding.address=127.0.0.1",
-        "--conf", f"spark.connect.grpc.binding.port={port}", "--conf", "spark.driver.host=127.0.0.1",
-        "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.session.timeZone=UTC", "--conf", f"spark.pyspark.python={sys.executable}",
-        "spark-internal",
-    )  # fmt: skip
-    with daemon(*server, until="Spark Connect server started", scratch=scratch):
-        yield f"sc://127.0.0.1:{port}"
 
 
 @contextmanager

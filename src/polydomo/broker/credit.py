@@ -55,16 +55,10 @@ def _recount(broker: "Broker", worker: Worker) -> None:
 
 def released(broker: "Broker", worker: Worker, token: bytes) -> bool:
     """The worker will not run the request: it had not started it, or it stopped after the request was cancelled."""
-    request = worker.held.pop(token, None)
+    request = _no_longer_held(broker, worker, token, "release")
     if request is None:
-        replies.stale(broker, worker, token, "release", 0)
         return False
-    worker.last_heard = broker.now
-    worker.session.link.charge(WORK_REQUEST)
-    if request.state == DONE:
-        if broker.records_messages:
-            broker.recorder.reply_ignored(request, worker)
-    else:
+    if request.state != DONE:
         workers.take_back(broker, request, worker)
         _serve_before(broker, request)
     dispatch.request_answered(broker, worker)
@@ -82,20 +76,27 @@ def kept(broker: "Broker", worker: Worker, token: bytes) -> None:
 
 def given_back(broker: "Broker", worker: Worker, token: bytes, why: str) -> bool:
     """The worker failed: one of the request's attempts is used up, and the worker stays."""
-    request = worker.held.pop(token, None)
+    request = _no_longer_held(broker, worker, token, "return")
     if request is None:
-        replies.stale(broker, worker, token, "return", 0)
         return False
-    worker.last_heard = broker.now
-    worker.session.link.charge(WORK_REQUEST)
-    if request.state == DONE:
-        if broker.records_messages:
-            broker.recorder.reply_ignored(request, worker)
-    else:
+    if request.state != DONE:
         workers.requeue(broker, request, worker, why)
         _serve_before(broker, request)
     dispatch.request_answered(broker, worker)
     return True
+
+
+def _no_longer_held(broker: "Broker", worker: Worker, token: bytes, what: str) -> Request | None:
+    """Removes the request from what the worker holds. None if the worker does not hold it."""
+    request = worker.held.pop(token, None)
+    if request is None:
+        replies.stale(broker, worker, token, what, 0)
+        return None
+    worker.last_heard = broker.now
+    worker.session.link.charge(WORK_REQUEST)
+    if request.state == DONE and broker.records_messages:
+        broker.recorder.reply_ignored(request, worker)
+    return request
 
 
 def _serve_before(broker: "Broker", request: Request) -> None:

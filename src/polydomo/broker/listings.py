@@ -39,27 +39,29 @@ class Listings:
 
     def ask(self, request: Request) -> bool:
         """Handles a request for a reserved name. Returns True if the answer is a long list, which is sent some turns later."""
-        name = request.service.name
-        listing = self.open.get(name)
+        listing = self._listing(request.service.name)
         if listing is None:
-            rows = self._rows(name)
-            if rows is None:
-                return False
-            listing = self.open[name] = Listing(rows)
+            return False
         listing.requests.append(request)
         request.session.link.pause(PAUSE_LISTING)
         return True
 
     def collect(self, name: bytes, take: Taker) -> bool:
         """The same for another process of the broker: ``take`` is given the content of the answer."""
+        listing = self._listing(name)
+        if listing is None:
+            return False
+        listing.takers.append(take)
+        return True
+
+    def _listing(self, name: bytes) -> Listing | None:
+        """The open listing of this name, or a new one. None if the name is not that of a long list."""
         listing = self.open.get(name)
         if listing is None:
             rows = self._rows(name)
-            if rows is None:
-                return False
-            listing = self.open[name] = Listing(rows)
-        listing.takers.append(take)
-        return True
+            if rows is not None:
+                listing = self.open[name] = Listing(rows)
+        return listing
 
     def _rows(self, name: bytes) -> "Iterator[Row] | None":
         """The rows of a long list; None if it is short or not a list."""

@@ -75,6 +75,18 @@ def address(to: str | None) -> str:
     return target(to)
 
 
+def read_log_level(text: str) -> str:
+    """The value of ``--log-level``. Raises SettingError."""
+    from polydomo.errors import SettingError
+    from polydomo.server import logs
+    from polydomo.server.setting_types import Choice
+
+    try:
+        return Choice(*logs.LEVELS).read(text)
+    except ValueError as error:
+        raise SettingError(f"--log-level: {error}, not {text!r}") from None
+
+
 def protocol_name(protocol: str | None) -> str:
     from polydomo.errors import SettingError
     from polydomo.protocols import registry

@@ -80,13 +80,9 @@ def work(
     """
     from polydomo.pipeline import session
     from polydomo.server import logs
-    from polydomo.server.setting_types import Choice
 
     low, high, start = sizes(workers, least, most)
-    try:
-        level = Choice(*logs.LEVELS).read(log_level)
-    except ValueError as error:
-        raise SettingError(f"--log-level: {error}, not {log_level!r}") from None
+    level = options.read_log_level(log_level)
     url = options.address(to)
     name = options.protocol_name(protocol)
     session.require()

@@ -87,7 +87,6 @@ def work(
     from polydomo.cli.up import fast_loop, raise_file_limit
     from polydomo.errors import SettingError
     from polydomo.server import logs
-    from polydomo.server.setting_types import Choice
 
     if echo == bool(command):
         raise SettingError("work: give a program after --, or --echo")
@@ -97,10 +96,7 @@ def work(
     for flag, given in (("--lines", lines), ("--publish-stderr", publish_errors)):
         if echo and given:
             raise SettingError(f"{flag}: applies to a program, not to --echo")
-    try:
-        level = Choice(*logs.LEVELS).read(log_level)
-    except ValueError as error:
-        raise SettingError(f"--log-level: {error}, not {log_level!r}") from None
+    level = options.read_log_level(log_level)
     url = options.address(to)
     name = options.protocol_name(protocol)
     more = {

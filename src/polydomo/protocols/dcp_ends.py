@@ -56,16 +56,9 @@ class DcpClientEnd(NumberedClientEnd):
         self.track(key, identity)
         self.out.append([b"", PROTOCOL, REQUEST.to_bytes(self.type_size, "little"), service, b"", identity, b"", *body])
 
-    @property
-    def cancels(self) -> bool:
-        return self.agreed.cancel
-
-    def cancel(self, key: int, expired: bool) -> None:
-        identity = self.ids.get(key)
-        if identity is not None and self.agreed.cancel:
-            kind = CANCEL.to_bytes(self.type_size, "little")
-            self.out.append([b"", PROTOCOL, kind, identity, *([EXPIRED] if expired else [])])
-        self.forget(key)
+    def cancellation(self, identity: bytes, expired: bool) -> Frames:
+        kind = CANCEL.to_bytes(self.type_size, "little")
+        return [b"", PROTOCOL, kind, identity, *([EXPIRED] if expired else [])]
 
     def receive(self, message: Frames) -> list[Event]:
         if kind_of(message) != REPLY:

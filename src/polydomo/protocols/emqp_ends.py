@@ -63,15 +63,8 @@ class EmqpClientEnd(NumberedClientEnd):
         key = self.settle(msgid)
         return [] if key is None else [Reply(key, [message[4]])]
 
-    @property
-    def cancels(self) -> bool:
-        return self.agreed.cancel
-
-    def cancel(self, key: int, expired: bool) -> None:
-        msgid = self.ids.get(key)
-        if msgid is not None and self.agreed.cancel:
-            self.out.append([b"", HEADER, b"CANCEL", self.new_id(), msgid, *([EXPIRED] if expired else [])])
-        self.forget(key)
+    def cancellation(self, identity: bytes, expired: bool) -> Frames:
+        return [b"", HEADER, b"CANCEL", self.new_id(), identity, *([EXPIRED] if expired else [])]
 
     def new_id(self) -> bytes:
         self.count += 1

@@ -147,6 +147,20 @@ class NumberedClientEnd(ClientEnd):
         if identity is not None:
             del self.keys[identity]
 
+    @property
+    def cancels(self) -> bool:
+        return self.agreed.cancel
+
+    def cancel(self, key: int, expired: bool) -> None:
+        identity = self.ids.get(key)
+        if identity is not None and self.cancels:
+            self.out.append(self.cancellation(identity, expired))
+        self.forget(key)
+
+    def cancellation(self, identity: bytes, expired: bool) -> Frames:
+        """The message that cancels the request with this id."""
+        raise NotImplementedError
+
 
 class HeldParts:
     """Partial replies in a protocol without them: they are held and joined in front of the final reply, within the message limit."""

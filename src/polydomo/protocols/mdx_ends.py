@@ -61,15 +61,8 @@ class MdxClientEnd(NumberedClientEnd):
             command = [WITHIN, b"%d" % max(1, ceil(timeout * 1000))]
         self.out.append([self.header, *command, service, identity, *(body or [b""])])  # "Frames 4+": one at least
 
-    @property
-    def cancels(self) -> bool:
-        return self.agreed.cancel
-
-    def cancel(self, key: int, expired: bool) -> None:
-        identity = self.ids.get(key)
-        if identity is not None and self.agreed.cancel:
-            self.out.append([self.header, CANCEL, identity, *([EXPIRED] if expired else [])])
-        self.forget(key)
+    def cancellation(self, identity: bytes, expired: bool) -> Frames:
+        return [self.header, CANCEL, identity, *([EXPIRED] if expired else [])]
 
     def receive(self, message: Frames) -> list[Event]:
         if len(message) < 5 or message[0] != self.header or message[1] not in (PARTIAL, FINAL):

@@ -65,13 +65,10 @@ class MemoClientEnd(NumberedClientEnd):
     def cancels(self) -> bool:
         return True
 
-    def cancel(self, key: int, expired: bool) -> None:
+    def cancellation(self, identity: bytes, expired: bool) -> Frames:
         """memo01 has no message for that: a service of the broker takes the id. Another broker does not offer it and drops the JOB."""
-        rid = self.ids.get(key)
-        if rid is not None:
-            body = rid.hex().encode() + (ABANDON_MARK + b"timeout" if expired else b"")
-            self.out.append([self._ids.take(), memo.job(b"", ABANDON, 1000) + body])
-        self.forget(key)
+        body = identity.hex().encode() + (ABANDON_MARK + b"timeout" if expired else b"")
+        return [self._ids.take(), memo.job(b"", ABANDON, 1000) + body]
 
     def receive(self, message: Frames) -> list[Event]:
         rid, header, payload = _take_apart(message)

@@ -13,7 +13,7 @@ from typing import Any
 
 from polydomo.client.aio import AsyncClient
 from polydomo.client.subscriber import AsyncSubscriber
-from polydomo.errors import CallError, CallFailed, NoSuchJob, PolydomoError
+from polydomo.errors import CallFailed, NoSuchJob, PolydomoError
 from polydomo.limits import SPARK_HEARD, SPARK_LOOK, SPARK_OUTSTANDING, SPARK_RECONNECT, SPARK_REWIND
 from polydomo.spark.spool import Spool
 
@@ -88,17 +88,24 @@ class Publications(Feed):
                 raise lost
 
 
-class Jobs(Feed):
-    """Durable jobs in the order in which they ended. The broker keeps them for ``durable.keep``: what ended earlier is a gap."""
+class PagedFeed(Feed):
+    """Reads page after page, and waits when there is nothing new."""
 
     async def read(self) -> None:
         async with AsyncClient(self.to, **self.options) as client:
             while True:
-                if not await self._page(client):
+                if not await self.page(client):
                     await asyncio.sleep(SPARK_LOOK)
 
-    async def _page(self, client: AsyncClient) -> bool:
-        """Reads the next jobs that have ended. False: there are no more."""
+    async def page(self, client: AsyncClient) -> bool:
+        """Reads the next page. Returns False if there is nothing more."""
+        raise NotImplementedError
+
+
+class Jobs(PagedFeed):
+    """Durable jobs in the order in which they ended. The broker keeps them for ``durable.keep``: what ended earlier is a gap."""
+
+    async def page(self, client: AsyncClient) -> bool:
         spool = self.spool
         after = spool.state("after") or ""
         page = await client.jobs.ended(after)
@@ -144,22 +151,14 @@ class Jobs(Feed):
                     return (await client.result(row["job"])).body
                 except (NoSuchJob, CallFailed):
                     return None  # removed meanwhile
-                except CallError:
-                    raise
 
         return list(await asyncio.gather(*map(result, rows)))
 
 
-class Logs(Feed):
+class Logs(PagedFeed):
     """Log records that the broker has collected. Their numbers have no holes: a hole is a gap, and so is a restart of the broker."""
 
-    async def read(self) -> None:
-        async with AsyncClient(self.to, **self.options) as client:
-            while True:
-                if not await self._page(client):
-                    await asyncio.sleep(SPARK_LOOK)
-
-    async def _page(self, client: AsyncClient) -> bool:
+    async def page(self, client: AsyncClient) -> bool:
         spool = self.spool
         started = str((await client.call("polydomo.status")).json()["started"])
         known = spool.state("started")
