@@ -433,6 +433,9 @@ SCHEMA_TRIES: Final = (
     20  # Attempts to send a schema, because the registration on the other connection must arrive first.
 )
 SCHEMA_WAIT: Final = 0.1  # Seconds between these attempts.
+DEADLINE_TOLERANCE: Final = (
+    0.01  # A timeout that the broker reports this much before the deadline of a call is that deadline.
+)
 CALL_TIME: Final = 30.0  # Default timeout of a call.
 CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: longer than a restart of the broker.
 CONNECT_TIME_LOCAL: Final = 1.0  # The same for a command to a broker on the same machine.

@@ -295,12 +295,13 @@ class AsyncClient:
         loop = asyncio.get_running_loop()
         self._keys += 1
         key = self._keys
+        pending.deadline, pending.timeout = deadline, patience
         try:
             connection.ask(key, pending, frames, deadline - loop.time() if seconds < FOREVER else 0.0)
         except BaseException:
             self._pool.release(connection)
             raise
-        return connection, key, loop.call_at(deadline, pending.expire, patience)
+        return connection, key, loop.call_at(deadline, pending.expire)
 
     def _here(self) -> Pool:
         """The connections of the current event loop. Those of a closed loop are gone; the next ``asyncio.run`` opens new ones."""

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import deque
+from math import inf
 
 from polydomo.client.message import Result
 from polydomo.errors import CallFailed, CallTimeout, NoSuchService, PolydomoError
-from polydomo.limits import MAX_MESSAGE, STREAM_BACKLOG
+from polydomo.limits import DEADLINE_TOLERANCE, MAX_MESSAGE, STREAM_BACKLOG
 from polydomo.protocols.ends import Failure, Reply
 from polydomo.protocols.request import NO_WORKER, TIMEOUT, TOO_LARGE
 
@@ -15,6 +16,8 @@ class Pending:
 
     done = False
     expired = False  # its timeout passed
+    deadline = inf  # in the time of the event loop; the broker has it, too
+    timeout = inf  # the seconds from the call to the deadline
 
     def __init__(self, service: bytes, headers: bytes) -> None:
         self.service = service
@@ -30,14 +33,19 @@ class Pending:
         name = self.service.decode(errors="replace")
         if failure.code == NO_WORKER:
             self.end(NoSuchService(f"{name}: {failure.text}" if failure.text else f"no worker offers {name}"))
+        elif failure.code == TIMEOUT and asyncio.get_running_loop().time() + DEADLINE_TOLERANCE >= self.deadline:
+            self.end(self._too_late())  # both ends watch the deadline: the caller gets the same error from either
         elif failure.code == TIMEOUT:
             self.end(CallTimeout(f"{name}: {failure.text or 'the broker gave up waiting'}"))
         else:
             self.end(CallFailed(failure.code, failure.text))
 
-    def expire(self, seconds: float) -> None:
+    def expire(self) -> None:
         self.expired = True
-        self.end(CallTimeout(f"no reply from {self.service.decode(errors='replace')} within {seconds:.3g} s"))
+        self.end(self._too_late())
+
+    def _too_late(self) -> CallTimeout:
+        return CallTimeout(f"no reply from {self.service.decode(errors='replace')} within {self.timeout:.3g} s")
 
 
 class Single(Pending):
