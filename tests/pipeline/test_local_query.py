@@ -47,7 +47,8 @@ def test_a_table_of_the_users_own_is_a_view_too(tables: Path) -> None:
 def test_rows_are_read_as_they_are_wanted(tables: Path) -> None:
     there = LocalTables(str(tables))
     rows = there.ask("SELECT i, i AS i FROM range(100000000) t(i)").rows()
-    assert next(rows) == [0, 0]
+    first, again = next(rows)
+    assert first == again
     there.close()
 
 

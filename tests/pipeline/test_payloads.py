@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("duckdb")
@@ -40,13 +41,13 @@ def run(directory: Path, rows: list[Row], *payloads: str) -> batch.Summary:
     return batch.run([str(directory / "journal")], str(directory / "tables"), options)
 
 
-def rows_of(directory: Path, name: str) -> list[Row]:
-    """As Spark reads them with ``mergeSchema``, and DuckDB with ``union_by_name``."""
+def rows_of(directory: Path, name: str, order: str = "seq, row") -> list[Row]:
+    """Reads a table like Spark with ``mergeSchema`` and DuckDB with ``union_by_name``."""
     import duckdb
 
     files = str(directory / "tables" / name / "**" / "*.parquet")
     found: Any = duckdb.sql(
-        f"SELECT * FROM read_parquet('{files}', hive_partitioning = true, union_by_name = true) ORDER BY seq"
+        f"SELECT * FROM read_parquet('{files}', hive_partitioning = true, union_by_name = true) ORDER BY {order}"
     )
     names = found.columns
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
@@ -89,7 +90,7 @@ def test_bad_rows_stand_in_a_table_of_their_own_with_the_reason(tmp_path: Path) 
     ]
     run(tmp_path, rows, "sensors=json(n BIGINT)")
     assert [(row["seq"], row["n"]) for row in rows_of(tmp_path, "payloads_sensors")] == [(1, 1), (8, None)]
-    assert [(row["seq"], row["reason"]) for row in rows_of(tmp_path, "payloads_sensors_bad")] == [
+    assert [(row["seq"], row["reason"]) for row in rows_of(tmp_path, "payloads_sensors_bad", "seq")] == [
         (2, "it is not UTF-8"),
         (3, "it is not JSON"),
         (4, "it is JSON, but not an object"),
@@ -97,13 +98,13 @@ def test_bad_rows_stand_in_a_table_of_their_own_with_the_reason(tmp_path: Path) 
         (6, "only its beginning was recorded"),
         (7, "it has several frames"),
     ]
-    assert bytes(rows_of(tmp_path, "payloads_sensors_bad")[1]["body"]) == join([b"{"])
+    assert bytes(rows_of(tmp_path, "payloads_sensors_bad", "seq")[1]["body"]) == join([b"{"])
 
 
 def test_a_column_keeps_its_first_type(tmp_path: Path) -> None:
     run(tmp_path, [published(1, "sensors", b'{"n": 1}')], "sensors=json")
     run(tmp_path, [published(2, "sensors", b'{"n": 1.5}', 4000.0)], "sensors=json")
-    assert [(row["seq"], row["reason"]) for row in rows_of(tmp_path, "payloads_sensors_bad")] == [
+    assert [(row["seq"], row["reason"]) for row in rows_of(tmp_path, "payloads_sensors_bad", "seq")] == [
         (2, "n is not BIGINT")
     ]
 
@@ -120,13 +121,33 @@ def test_requests_and_replies_of_a_service_as_arrow(tmp_path: Path) -> None:
     ]
     run(tmp_path, rows, "resize=arrow")
     found = rows_of(tmp_path, "payloads_resize")
-    assert [(row["event"], row["number"], row["width"], row["label"]) for row in found] == [
-        ("accepted", 1, 640, None),
-        ("accepted", 1, 800, None),
-        ("final", 1, 64, "small"),
+    assert [(row["event"], row["number"], row["row"], row["width"], row["label"]) for row in found] == [
+        ("accepted", 1, 0, 640, None),
+        ("accepted", 1, 1, 800, None),
+        ("final", 1, 0, 64, "small"),
     ]
     assert {row["taken"] for row in found} == {moment, None}
-    assert [row["seq"] for row in rows_of(tmp_path, "payloads_resize_bad")] == [3]
+    assert [row["seq"] for row in rows_of(tmp_path, "payloads_resize_bad", "seq")] == [3]
+
+
+def test_rows_of_a_message_are_numbered(tmp_path: Path) -> None:
+    content = stream(n=list(range(300)), row=["field"] * 300)
+    run(tmp_path, [published(1, "sensors", content), published(2, "sensors", content)], "sensors=arrow")
+    found = rows_of(tmp_path, "payloads_sensors")
+    assert [(row["seq"], row["row"]) for row in found] == [(seq, n) for seq in (1, 2) for n in range(300)]
+    assert all(row["n"] == row["row"] and row["payload_row"] == "field" for row in found)
+
+
+def test_a_table_from_before_rows_were_numbered_keeps_its_column(tmp_path: Path) -> None:
+    run(tmp_path, [published(1, "sensors", b'{"n": 1}')], "sensors=json")
+    known = tmp_path / "tables" / "_polydomo" / "payloads" / "sensors.json"
+    assert json.loads(known.read_text())["row"] == "row"
+    known.write_text(json.dumps({"columns": {"n": "BIGINT", "row": "STRING"}}))  # as an earlier version wrote it
+    run(tmp_path, [published(2, "sensors", b'{"n": 2, "row": "field"}', 4000.0)], "sensors=json")
+    place = tmp_path / "tables" / "payloads_sensors"
+    (later,) = pq.read_table(next(place.rglob("hour=13/*.parquet")), partitioning=None).to_pylist()
+    assert (later["row"], later["row_"]) == ("field", 0)
+    assert json.loads(known.read_text())["row"] == "row_"
 
 
 def test_an_hour_that_is_made_again_has_its_payloads_once(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_a_story_from_the_tables_knows_who_had_the_request(tables: Path) -> None
 
     known = Tables(tables)
     row = next(row for row in known.rows("requests") if row["number"] == 901)
-    hops = [hop for hop in known.rows("hops") if hop["number"] == 901]
+    hops = sorted((hop for hop in known.rows("hops") if hop["number"] == 901), key=lambda hop: int(hop["position"]))
     told = "\n".join(stories.story(row, hops))
     assert "dispatched twice" in told
     assert "worker w1 lost after it held the request for 1.0 s" in told

@@ -297,7 +297,8 @@ def queue_of_one(seed: int, count: int, rate: float, mean: float, start: float =
 
 def test_capacity_is_near_what_erlang_says(tmp_path: Path) -> None:
     """The wait exceeds 4 times the service time at 80 % utilisation."""
-    (row,) = tables(tmp_path, queue_of_one(5, 3000, 1.0, 0.5), objectives={"*": Objective(2.0, 0.99)})["capacity"][:1]
+    found = tables(tmp_path, queue_of_one(5, 3000, 1.0, 0.5), objectives={"*": Objective(2.0, 0.99)})["capacity"]
+    row = min(found, key=lambda row: row["window"])
     assert row["service_us"] == pytest.approx(500_000, rel=0.1)
     assert row["service_scv"] == pytest.approx(1.0, abs=0.25)
     assert row["arrival_scv"] == pytest.approx(1.0, abs=0.25)

@@ -1,8 +1,8 @@
-"""Payloads as typed tables: ``payloads_<name>``, and ``payloads_<name>_bad`` with the rows that could not be read and the reason.
+"""Typed tables of payloads: ``payloads_<name>``, and ``payloads_<name>_bad`` with the payloads that could not be read and the reason.
 
-Stage 1 gathers the payloads of its hour. One task of stage 2 for each table decides on the columns, over all hours
-of the batch, and writes them. A column keeps the type that it was first given; columns are only ever added. What
-does not fit its column is a bad row.
+Stage 1 collects the payloads of its hour. In stage 2, one task per table chooses the columns over all hours of the
+batch and writes the rows. Columns are only ever added, and a column keeps its first type. A value that does not fit
+the type of its column makes its payload a bad one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,8 @@ from polydomo.pipeline.engine.plan import HourItem, Payload, Plan
 from polydomo.pipeline.storage import dump, load, storage_for
 
 BASE = ("time", "broker", "run", "seq", "event", "source", "number", "peer")
-# Spark's types, which are those of the tables, in DuckDB's words; and what JSON and Arrow values become.
+ROW = "row"  # the position of a row in its message, from 0: only Arrow payloads have several rows
+# The column types of the tables (Spark's names) as DuckDB types, and the column type for each type of JSON value.
 DUCKDB = {
     "STRING": "VARCHAR",
     "BIGINT": "BIGINT",
@@ -31,7 +32,7 @@ _EVENTS = (schema.ACCEPTED, schema.PARTIAL, schema.FINAL)
 
 
 def gather(duck: Duck, item: HourItem, payload: Payload) -> Iterator[Message]:
-    """Stage 1: the payloads of the hour, as they were recorded."""
+    """Stage 1: collects the recorded payloads of the hour."""
     duck.set(pattern=payload.pattern.rstrip("*"), exact=not payload.pattern.endswith("*"))
     events = ", ".join(f"'{event}'" for event in _EVENTS)
     path = f"{duck.plan.staging}/_raw/{payload.name}/{item.unit.replace('/', '-')}-{item.run:x}-{item.part}.parquet"
@@ -47,7 +48,7 @@ WHERE if(getvariable('exact'), source = getvariable('pattern'), starts_with(sour
 
 
 def typed(plan: Plan, name: str, inbox: Sequence[Message]) -> Iterator[Message]:
-    """Stage 2: the rows of all hours, in columns."""
+    """Stage 2: writes the rows of all hours with their columns."""
     files = joined(inbox, "raw")
     if files is None:
         return
@@ -59,33 +60,39 @@ def typed(plan: Plan, name: str, inbox: Sequence[Message]) -> Iterator[Message]:
     with connected(plan) as duck:
         duck.load("framed", pa.concat_tables(parts))
         duck.run(UNFRAMED)
-        columns = _known(plan, payload)
+        row, columns = _known(plan, payload)
         if payload.format == "json":
-            columns = _from_json(duck, payload, columns)
+            columns = _from_json(duck, payload, row, columns)
         else:
-            columns = _from_arrow(duck, payload, columns)
-        dump(storage_for(plan.staging), f"{plan.staging}/_payloads/{name}.json", {"columns": columns})
+            columns = _from_arrow(duck, payload, row, columns)
+        dump(storage_for(plan.staging), f"{plan.staging}/_payloads/{name}.json", {"row": row, "columns": columns})
         for (unit,) in duck.rows("SELECT DISTINCT unit FROM raw ORDER BY unit"):
             date, hour = unit.split("/")
             for table in ("good", "bad"):
                 title = f"payloads_{name}" + ("_bad" if table == "bad" else "")
                 duck.set(unit=unit)
                 path = f"{plan.staging}/{title}/date={date}/hour={hour}/0.parquet"
+                order = "run, seq" + (f", {row}" if table == "good" else "")
                 count = duck.write(
-                    path, f"SELECT * EXCLUDE (unit) FROM {table} WHERE unit = getvariable('unit') ORDER BY run, seq"
+                    path, f"SELECT * EXCLUDE (unit) FROM {table} WHERE unit = getvariable('unit') ORDER BY {order}"
                 )
                 yield note(what="rows", table=title, count=count)
 
 
-def _known(plan: Plan, payload: Payload) -> dict[str, str]:
-    """The columns that the table has, and those that are declared."""
+def _known(plan: Plan, payload: Payload) -> tuple[str, dict[str, str]]:
+    """The name of the column that numbers the rows of a message; the columns that the table has or that are declared."""
     path = f"{plan.tables}/_polydomo/payloads/{payload.name}.json"
     storage = storage_for(path)
-    before: dict[str, str] = load(storage, path)["columns"] if storage.exists(path) else {}
-    return {**before, **{name: kind for name, kind in payload.columns if name not in before}}
+    saved = load(storage, path) if storage.exists(path) else {}
+    before: dict[str, str] = saved.get("columns", {})
+    row: str = saved.get("row", ROW)
+    if "row" not in saved:  # written by a version without row numbers: the payloads may have a column of this name
+        while row in (name.lower() for name in before):
+            row += "_"
+    return row, {**before, **{name: kind for name, kind in payload.columns if name not in before}}
 
 
-# The content of each body: of its only frame, whose head has two or nine bytes. ``why`` says what is wrong with the others.
+# The content of each body: its only frame, without the frame's header of two or nine bytes. ``why`` is the reason if there is none.
 UNFRAMED = """
 CREATE TEMP TABLE raw AS
 WITH heads AS (SELECT *, hex(body) AS digits FROM framed),
@@ -99,9 +106,9 @@ SELECT * EXCLUDE (digits),
 _BAD = f"SELECT unit, {', '.join(BASE)}, CAST({{reason}} AS VARCHAR) AS reason, body FROM {{source}}"
 
 
-def _column(name: str, taken: set[str]) -> str:
-    """A name that no other column of the table has, whatever the case of its letters."""
-    made = f"payload_{name}" if name.lower() in BASE or name.lower() in ("date", "hour", "unit") else name
+def _column(name: str, row: str, taken: set[str]) -> str:
+    """The column of a payload's field: a name that differs from all other columns in more than upper and lower case."""
+    made = f"payload_{name}" if name.lower() in (*BASE, row, "date", "hour", "unit") else name
     while made.lower() in taken:
         made += "_"
     taken.add(made.lower())
@@ -112,8 +119,8 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _from_json(duck: Duck, payload: Payload, known: dict[str, str]) -> dict[str, str]:
-    """Tables ``good`` and ``bad`` of JSON objects: a column for each name at the top; arrays and objects in it stay JSON."""
+def _from_json(duck: Duck, payload: Payload, row: str, known: dict[str, str]) -> dict[str, str]:
+    """Fills ``good`` and ``bad`` from JSON objects: one column per top-level name. Nested arrays and objects stay JSON text."""
     duck.run(
         """
 CREATE TEMP TABLE texts AS SELECT *, coalesce(why,
@@ -140,7 +147,7 @@ CREATE TEMP TABLE fields AS SELECT DISTINCT e.key, e.type FROM (SELECT text FROM
         cast = f"TRY_CAST({value} AS {DUCKDB[kind]})"
         if kind == "BIGINT":  # a cast would round
             cast = f"if(regexp_full_match({value}, '-?[0-9]+'), {cast}, NULL)"
-        casts.append(f"{cast} AS {_quoted(_column(key, taken))}")
+        casts.append(f"{cast} AS {_quoted(_column(key, row, taken))}")
         if kind != "STRING":
             name = key.replace("'", "''")
             wrong = f"wrong IS NULL AND {value} IS NOT NULL AND {cast} IS NULL"
@@ -148,15 +155,15 @@ CREATE TEMP TABLE fields AS SELECT DISTINCT e.key, e.type FROM (SELECT text FROM
     duck.run(
         f"""
 CREATE TEMP TABLE judged AS SELECT *, coalesce({", ".join([*faults, "NULL"])}) AS fault FROM texts;
-CREATE TEMP TABLE good AS SELECT {", ".join(["unit", *BASE, *casts])} FROM judged WHERE fault IS NULL;
+CREATE TEMP TABLE good AS SELECT {", ".join(["unit", *BASE, f"CAST(0 AS INTEGER) AS {row}", *casts])} FROM judged WHERE fault IS NULL;
 CREATE TEMP TABLE bad AS {_BAD.format(reason="fault", source="judged WHERE fault IS NOT NULL")};
 """
     )
     return columns
 
 
-def _from_arrow(duck: Duck, payload: Payload, known: dict[str, str]) -> dict[str, str]:
-    """The same of Arrow streams: each message may have many rows."""
+def _from_arrow(duck: Duck, payload: Payload, row_name: str, known: dict[str, str]) -> dict[str, str]:
+    """Fills ``good`` and ``bad`` from Arrow streams. A message may have many rows; ``row_name`` numbers them."""
     columns = dict(known)
     rows: list[pa.Table] = []
     bad: list[dict[str, Any]] = []
@@ -170,12 +177,12 @@ def _from_arrow(duck: Duck, payload: Payload, known: dict[str, str]) -> dict[str
                     raise ValueError(row["why"])
                 with pa.ipc.open_stream(row["content"]) as reader:
                     table = reader.read_all()
-                rows.append(_fitted(base, table, columns, bool(payload.columns)))
+                rows.append(_fitted(base, table, row_name, columns, bool(payload.columns)))
             except (ValueError, pa.ArrowException) as error:
                 bad.append(
                     {**{name: row[name] for name in names}, "reason": str(error).splitlines()[0], "body": row["body"]}
                 )
-    empty = raw.select(names).slice(0, 0)
+    empty = raw.select(names).slice(0, 0).append_column(row_name, pa.array([], pa.int32()))
     duck.load("good", pa.concat_tables([empty, *rows], promote_options="default"))
     shape = pa.schema([*(raw.schema.field(name) for name in names), ("reason", pa.string()), ("body", pa.binary())])
     duck.load("bad", pa.Table.from_pylist(bad, shape))
@@ -188,9 +195,10 @@ _ARROW = {
 }  # fmt: skip
 
 
-def _fitted(base: pa.Table, table: pa.Table, columns: dict[str, str], declared: bool) -> pa.Table:
-    """The rows of one message with the table's columns. New ones are added to ``columns``. Raises if a value does not fit."""
+def _fitted(base: pa.Table, table: pa.Table, row: str, columns: dict[str, str], declared: bool) -> pa.Table:
+    """The rows of one message with the table's columns. Adds new fields to ``columns``; raises if a value does not fit its column."""
     made = pa.concat_tables([base] * table.num_rows) if table.num_rows else base.slice(0, 0)
+    made = made.append_column(row, pa.array(range(table.num_rows), pa.int32()))
     taken: set[str] = set()
     for name in table.schema.names:
         if name not in columns:
@@ -198,7 +206,7 @@ def _fitted(base: pa.Table, table: pa.Table, columns: dict[str, str], declared: 
                 continue
             columns[name] = _kind_of(table.schema.field(name).type)
     for name, kind in columns.items():
-        title = _column(name, taken)
+        title = _column(name, row, taken)
         if name in table.schema.names:
             value = table[name]
             if kind == "STRING" and not pa.types.is_string(value.type):
