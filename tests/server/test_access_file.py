@@ -8,8 +8,10 @@ import pytest
 
 from polydomo.errors import AccessDenied, SettingError
 from polydomo.keys import read_pair, write_pair
+from polydomo.server.acceptance import Origin
 from polydomo.server.access import AccessControl, Identity
 from polydomo.server.access_file import ANONYMOUS, AccessFile, load
+from polydomo.wire.address import parse_url
 
 KEY = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
 TOKEN = "a token"
@@ -91,7 +93,7 @@ def test_anonymous_peers_of_this_machine_alone(directory: Path) -> None:
     file = directory / "access.toml"
     file.write_text('[server]\nanonymous = "local"\n[[allow]]\nwho = ["anonymous"]\ncall = ["echo"]\n')
     access = AccessControl(str(file))
-    assert access.lookup(None, local=True) == ANONYMOUS and access.lookup(None, local=False) is None
+    assert access.lookup(None, Origin(local=True)) == ANONYMOUS and access.lookup(None, Origin(local=False)) is None
     assert Identity(access, private=True, max_frame=1000).principal() == ANONYMOUS
     far = Identity(access, private=False, max_frame=1000)
     with pytest.raises(AccessDenied):
@@ -101,12 +103,33 @@ def test_anonymous_peers_of_this_machine_alone(directory: Path) -> None:
         far.principal()
 
 
+def test_anonymous_peers_of_listed_listeners(directory: Path) -> None:
+    file = directory / "access.toml"
+    file.write_text('[server]\nanonymous = ["ipc:///tmp/a.sock"]\nplain = ["tcp://[::1]:5246"]\n')
+    listeners = [parse_url(url) for url in ("tcp://0.0.0.0:5246", "tcp://[::1]:5246", "ipc:///tmp/a.sock")]
+    access = AccessControl(str(file), listeners)
+    wide, own, ipc = (Origin(local=True, listener=listener) for listener in listeners)
+    assert [access.lookup(None, origin) for origin in (wide, own, ipc)] == [None, None, ANONYMOUS]
+    assert [access.file.plain.accepts(origin) for origin in (wide, own, ipc)] == [False, True, False]
+    with pytest.raises(
+        AccessDenied, match=r"does not allow anonymous peers on tcp://0.0.0.0:5246 \(server.anonymous\)"
+    ):
+        Identity(access, private=True, max_frame=1000, listener=listeners[0]).principal()
+    with pytest.raises(SettingError) as error:
+        AccessControl(str(file), listeners[:2])
+    assert str(error.value).endswith(
+        "server.anonymous: the broker does not listen on ipc:///tmp/a.sock; "
+        "its listeners are tcp://0.0.0.0:5246, tcp://[::1]:5246"
+    )
+    assert load(file).anonymous.listeners == (listeners[2],), "without a broker, any address is accepted"
+
+
 def test_anonymous_is_a_principal_where_the_file_says_so(directory: Path) -> None:
     text = '[server]\nanonymous = true\n[[allow]]\nwho = ["anonymous"]\ncall = ["echo"]\n'
     access = read(directory, text)
     assert access.rules.allowed_by(ANONYMOUS, "call", "echo") == 1
     (problem,) = problems(directory, text.replace("true", "false"))
-    assert problem == "allow (rule 1): unknown principal or group 'anonymous'; server.anonymous is not true"
+    assert problem == "allow (rule 1): unknown principal or group 'anonymous'; server.anonymous is false"
 
 
 def test_an_empty_file_allows_nothing(directory: Path) -> None:
@@ -121,7 +144,9 @@ def test_an_empty_file_allows_nothing(directory: Path) -> None:
         ("server = 3\n", "server: must be a table"),
         ('[server]\ncurve = "gone.key_secret"\n', "server.curve: cannot read"),
         ('[server]\ncurve = "server.key"\n', "has no secret-key"),
-        ('[server]\nanonymous = "yes"\n', 'server.anonymous: must be true, false or "local"'),
+        ('[server]\nanonymous = "yes"\n', 'server.anonymous: must be true, false, "local" or a list of listeners'),
+        ("[server]\nanonymous = [3]\n", "server.anonymous: must be true"),
+        ('[server]\nplain = ["127.0.0.1:5246"]\n', "server.plain: '127.0.0.1:5246' is not an address"),
         ('[server]\ntls = { cert = "gone.pem" }\n', "server.tls.cert: cannot read"),
         ('[server]\ntls = "x"\n', "server.tls: must be a table"),
         ('[principals.alice]\ncurve = "alice.key"\n', "server.curve: is missing"),

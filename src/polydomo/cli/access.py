@@ -15,7 +15,8 @@ TEMPLATE = """\
 [server]
 curve = "server.key_secret"              # polydomo keys new server
 # tls = {{ cert = "server.pem", key = "server.pem", ca = "clients.pem" }}
-anonymous = false                        # true: peers without credentials are the principal "anonymous"; "local": those on this machine
+anonymous = false                        # true: peers without credentials are the principal "anonymous"; "local": those on this machine;
+                                         # ["ipc:///run/polydomo.sock"]: those of the listed listeners
 
 # A principal has one or more credentials.
 [principals.alice]

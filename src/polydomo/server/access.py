@@ -9,14 +9,16 @@ import socket
 import struct
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import AccessDenied, ProtocolViolation, SettingError
 from polydomo.limits import COOKIE_TIME
+from polydomo.server.acceptance import Origin
 from polydomo.server.access_file import ANONYMOUS, AccessFile, load
 from polydomo.tls import TlsBytes, server_context
+from polydomo.wire.address import Address
 from polydomo.wire.curve import CookieKeys, CurveServer
 from polydomo.wire.mechanism import Mechanism, Null
 from polydomo.wire.plain import PlainServer
@@ -33,15 +35,22 @@ Stamp = tuple[str, int, int, int]
 
 
 class AccessControl:
-    """The loaded access file."""
+    """The loaded access file. ``listeners`` are the addresses in the broker's settings, which the file may name."""
 
-    def __init__(self, path: str, entropy: Callable[[int], bytes] = os.urandom, now: float = 0.0) -> None:
+    def __init__(
+        self,
+        path: str,
+        listeners: Sequence[Address] = (),
+        entropy: Callable[[int], bytes] = os.urandom,
+        now: float = 0.0,
+    ) -> None:
         self.path = path
+        self.listeners = tuple(listeners)
         self.entropy = entropy
         self.cookies = CookieKeys(entropy)
         self.connections: Counter[str] = Counter()  # by principal
         self._rotate_at = now + COOKIE_TIME
-        self._take(load(path))
+        self._take(load(path, self.listeners))
 
     def _take(self, file: AccessFile) -> None:
         """Builds everything before it replaces anything, so that an invalid file changes nothing."""
@@ -59,7 +68,7 @@ class AccessControl:
     def reload(self) -> None:
         """Reloads all files. Raises SettingError and keeps the old rules if any of them is invalid."""
         try:
-            self._take(load(self.path))
+            self._take(load(self.path, self.listeners))
         except SettingError:
             self._stamps = stamps(self.file.files)  # report the same error only once
             raise
@@ -72,16 +81,18 @@ class AccessControl:
 
     # --- principals
 
-    def lookup(self, proof: Proof | None, local: bool = False) -> str | None:
-        """The principal that a credential belongs to now; None if it no longer belongs to any. ``local``: the peer is on this machine."""
+    def lookup(self, proof: Proof | None, origin: Origin) -> str | None:
+        """The principal that a credential belongs to now, on a connection from ``origin``; None if it no longer belongs to any."""
         credentials = self.file.credentials
         if proof is None:
-            return ANONYMOUS if self.file.anonymous and (local or not self.file.anonymous_is_local) else None
+            return ANONYMOUS if self.file.anonymous.accepts(origin) else None
         kind, value = proof
         if kind == "curve":
             return credentials.curve.get(value)
         if kind == "token":
             return credentials.tokens.get(value)
+        if kind == "password":  # a token, sent with PLAIN
+            return credentials.tokens.get(value) if self.file.plain.accepts(origin) else None
         if kind == "certificate":
             return credentials.by_certificate(value)
         if kind == "login":  # a session cookie of the dashboard
@@ -100,10 +111,10 @@ class AccessControl:
 class Identity:
     """The identity of one connection. ``proof`` and ``principal`` come from the last successful authentication."""
 
-    def __init__(self, access: AccessControl, private: bool, max_frame: int) -> None:
+    def __init__(self, access: AccessControl, private: bool, max_frame: int, listener: Address | None = None) -> None:
         self.access = access
         self.private = private  # cannot be eavesdropped: loopback, ipc or TLS
-        self.local = private  # loopback or ipc
+        self.origin = Origin(private, listener)
         self.max_frame = max_frame
         self.proof: Proof | None = None
         self.counted: Proof | None = None  # HTTP: the credential of the last request
@@ -127,10 +138,12 @@ class Identity:
 
     def principal(self) -> str:
         """The principal of the connection. Raises AccessDenied if it has not authenticated."""
-        name = self.access.lookup(self.proof, self.local)
+        name = self.access.lookup(self.proof, self.origin)
         if name is None:
+            where = f" on {self.origin.listener}" if self.origin.listener is not None else ""
             raise AccessDenied(
-                DENIED, "the peer sent no credentials, and the access file does not allow anonymous peers"
+                DENIED,
+                f"the peer sent no credentials, and the access file does not allow anonymous peers{where} (server.anonymous)",
             )
         self.access.admit(name)
         return name
@@ -163,9 +176,11 @@ class Identity:
             raise AccessDenied(
                 DENIED, "PLAIN sends the token unencrypted; it is accepted only from this machine and inside TLS"
             )
+        if not self.access.file.plain.accepts(self.origin):
+            raise AccessDenied(DENIED, "the access file does not allow PLAIN on this listener (server.plain)")
         name = self.access.file.credentials.by_password(user, password)
         self.access.admit(name)
-        self.proof = ("token", digest_of(password))
+        self.proof = ("password", digest_of(password))
         return name
 
 

@@ -8,7 +8,7 @@ import hashlib
 import pwd
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from typing import Any
 from polydomo.broker.access_rules import ADMIN, ANYTHING, RIGHTS, AccessRules, Quota, Rule
 from polydomo.errors import AccessDenied, SettingError
 from polydomo.keys import read_pair, read_public, readable_by_others
+from polydomo.server.acceptance import EVERYWHERE, NOWHERE, Acceptance, read_acceptance
+from polydomo.wire.address import Address
 from polydomo.wire.curve import KeyPair
 
 ANONYMOUS = "anonymous"
-LOCAL = "local"  # server.anonymous: peers on this machine only
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _QUOTAS = ("connections", "open_requests", "held_bytes", "requests_per_second")
@@ -81,14 +82,15 @@ class AccessFile:
     credentials: Credentials
     curve: KeyPair | None = None
     tls: TlsFiles | None = None
-    anonymous: bool = False
-    anonymous_is_local: bool = False  # only peers on this machine may be anonymous
+    anonymous: Acceptance = NOWHERE  # where peers without credentials are accepted
+    plain: Acceptance = EVERYWHERE  # where PLAIN is accepted, from this machine or inside TLS
     files: tuple[Path, ...] = ()  # every file that was read; a change to one of them triggers a reload
     warnings: tuple[str, ...] = ()
 
 
-def load(path: str | Path) -> AccessFile:
-    """Reads and checks the file and all files it refers to. Raises SettingError with every problem."""
+def load(path: str | Path, listeners: Sequence[Address] | None = None) -> AccessFile:
+    """Reads and checks the file and all files it refers to. ``listeners`` are those of the broker, if there is one. Raises SettingError
+    with every problem."""
     path = Path(path)
     try:
         table = tomllib.loads(path.read_bytes().decode("utf-8"))
@@ -98,14 +100,15 @@ def load(path: str | Path) -> AccessFile:
         raise SettingError(f"access: {path} is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"access: {path} is not TOML: {error}") from None
-    return _Reader(path, table).read()
+    return _Reader(path, table, listeners).read()
 
 
 class _Reader:
     """Reads a file in one pass and collects the problems."""
 
-    def __init__(self, path: Path, table: dict[str, Any]) -> None:
+    def __init__(self, path: Path, table: dict[str, Any], listeners: Sequence[Address] | None) -> None:
         self.path = path
+        self.listeners = listeners
         self.table = table
         self.problems: list[str] = []
         self.warnings: list[str] = []
@@ -115,17 +118,12 @@ class _Reader:
     def read(self) -> AccessFile:
         self._known(self.table, ("server", "principals", "groups", "allow", "quotas"), "")
         server = self._table(self.table.get("server", {}), "server")
-        self._known(server, ("curve", "tls", "anonymous"), "server.")
-        anonymous = server.get("anonymous", False)
-        local = anonymous == LOCAL
-        if local:
-            anonymous = True
-        elif not isinstance(anonymous, bool):
-            self._wrong(f'server.anonymous: must be true, false or "{LOCAL}"')
-            anonymous = False
+        self._known(server, ("curve", "tls", "anonymous", "plain"), "server.")
+        anonymous = self._acceptance(server, "anonymous", NOWHERE)
+        plain = self._acceptance(server, "plain", EVERYWHERE)
         curve = self._server_key(server.get("curve"))
         tls = self._tls(server.get("tls"))
-        principals = self._principals(anonymous)
+        principals = self._principals(bool(anonymous))
         groups = self._groups(principals)
         rules = self._rules(principals, groups)
         quotas = self._quotas(principals, groups)
@@ -151,12 +149,21 @@ class _Reader:
             curve,
             tls,
             anonymous,
-            local,
+            plain,
             tuple(self.files),
             tuple(self.warnings),
         )
 
     # --- [server] -------------------------------------------------------------------------------------------------------
+
+    def _acceptance(self, server: Mapping[str, object], key: str, default: Acceptance) -> Acceptance:
+        if key not in server:
+            return default
+        try:
+            return read_acceptance(server[key], self.listeners)
+        except SettingError as error:
+            self._wrong(f"server.{key}: {error}")
+            return EVERYWHERE  # so that rules that name the principal are not reported as well
 
     def _server_key(self, value: object) -> KeyPair | None:
         if value is None:
@@ -322,7 +329,7 @@ class _Reader:
         return found
 
     def _hint(self, name: object) -> str:
-        return "; server.anonymous is not true" if name == ANONYMOUS else ""
+        return "; server.anonymous is false" if name == ANONYMOUS else ""
 
     def _globs(self, value: object, right: str, where: str) -> tuple[str, ...]:
         if value is True:

@@ -18,7 +18,7 @@ from polydomo.server.access import Identity, peer_uid
 from polydomo.server.access_file import ANONYMOUS
 from polydomo.server.logs import say, trouble
 from polydomo.tls import TlsBytes
-from polydomo.wire.address import is_loopback, parse_url
+from polydomo.wire.address import Address, is_loopback, parse_url
 from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.http import BEGINNINGS
@@ -57,12 +57,20 @@ class Connection(asyncio.Protocol):
     _first = b""
     _early: bytearray | None = None  # what came before the protocol was known, while that may mean another process
 
-    def __init__(self, server: "BrokerServer", ipc: bool, role: Role = SHARED, local: bool = True) -> None:
+    def __init__(
+        self,
+        server: "BrokerServer",
+        ipc: bool,
+        role: Role = SHARED,
+        local: bool = True,
+        listener: Address | None = None,
+    ) -> None:
         self.server = server
+        self.listener = listener  # its address in the settings
         self.ipc = ipc
         self.local = local  # its listener cannot be reached from other machines
         self.since = 0.0  # when it was accepted
-        self.role = role  # address of the listener
+        self.role = role  # role of the listener
         self._take: Callable[[bytes], None] = self._shake  # receives the incoming bytes
         self._take_inside: Callable[[bytes], None] = self._shake  # receives the bytes decrypted from TLS
 
@@ -80,7 +88,7 @@ class Connection(asyncio.Protocol):
             self._check_sibling()
         elif access is not None and not self.outgoing:
             private = self.ipc or is_private(self.peer)
-            self.identity = Identity(access, private, self.server.bounds.max_frame)
+            self.identity = Identity(access, private, self.server.bounds.max_frame, self.listener)
             if self.ipc:
                 self.identity.by_socket(transport.get_extra_info("socket"))
         if self._can_be_handed_over():

@@ -21,6 +21,7 @@ from polydomo.protocols.roles import ROLES, Role
 from polydomo.server import logs
 from polydomo.server.connection import Connection
 from polydomo.server.logs import say, trouble
+from polydomo.wire.address import parse_url
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.turns import Turns
 from polydomo.wire.zmtp import ZmtpLink
@@ -46,7 +47,13 @@ class Handover:
         written yet; -1: nothing was sent."""
         server = self._server
         skip = 0 if unsent < 0 else self._handshake(data) - unsent
-        header = {"ipc": connection.ipc, "local": connection.local, "role": connection.role.name, "skip": skip}
+        header = {
+            "ipc": connection.ipc,
+            "local": connection.local,
+            "listener": str(connection.listener or ""),
+            "role": connection.role.name,
+            "skip": skip,
+        }
         message = json.dumps(header).encode() + b"\n" + data
         sock = connection.transport.get_extra_info("socket")
         why = "it is larger than another process takes" if len(message) > limits.HANDOVER_MESSAGE else ""
@@ -93,7 +100,8 @@ class Handed(Connection):
     """A connection that another process accepted: what that process has read comes first."""
 
     def __init__(self, server: "BrokerServer", header: "dict[str, object]", role: Role, data: bytes) -> None:
-        super().__init__(server, bool(header["ipc"]), role, bool(header["local"]))
+        listener = parse_url(str(header["listener"])) if header["listener"] else None
+        super().__init__(server, bool(header["ipc"]), role, bool(header["local"]), listener)
         self._data = data
         self._skip = int(str(header["skip"]))
 

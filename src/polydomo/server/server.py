@@ -29,11 +29,11 @@ from polydomo.server.metrics import MetricsPage
 from polydomo.server.outgoing import Call, Publishers, bridge_to
 from polydomo.server.processes import Others, Plan, Processes
 from polydomo.server.resources import remedy, shortage
-from polydomo.server.settings import Settings
+from polydomo.server.settings import Listener, Settings
 from polydomo.server.site import build_site
 from polydomo.server.story import Find
 from polydomo.server.udp import Heartbeats
-from polydomo.wire.address import IPC, is_loopback
+from polydomo.wire.address import IPC, Address, is_loopback
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.extensions import Extensions
 from polydomo.wire.link import Hub, Link
@@ -96,7 +96,9 @@ class BrokerServer:
         self.access: AccessControl | None = None
         self.pacer = HandshakePacer()
         if settings.access:
-            self.access = AccessControl(settings.access, now=time.monotonic())
+            self.access = AccessControl(
+                settings.access, [listener.address for listener in settings.listeners()], now=time.monotonic()
+            )
             self.hub.pacer = self.pacer
             self.broker.access.replace(self.access.file.rules)
         self.job_store: JobStore | None = None
@@ -159,7 +161,7 @@ class BrokerServer:
             if self.job_store is not None:
                 await self.job_store.start()
             for listener, bound in zip(listeners, self._listening, strict=True):
-                await self._listen(bound, listener.role)
+                await self._listen(bound, listener)
             places = zip(listeners, self._listening, strict=True)
             if self.plan.index == 0:
                 routers = [bound for listener, bound in places if listener.role.allows_protocol("dbp")]
@@ -186,12 +188,13 @@ class BrokerServer:
             self.wake()
             self.broker.memoiser = Memoiser(self.broker, self.memo_store, memo.services, memo.versions)
 
-    async def _listen(self, bound: listening.Listening, role: Role) -> None:
+    async def _listen(self, bound: listening.Listening, listener: Listener) -> None:
+        role = listener.role
         ipc = bound.address.kind == IPC
         local = ipc or is_loopback(bound.address)
 
         def make() -> Connection:
-            return self.make_connection(ipc, role, local)
+            return self.make_connection(ipc, role, local, listener.address)
 
         try:
             for sock in bound.sockets:
@@ -206,8 +209,8 @@ class BrokerServer:
         level = logging.INFO if self.plan.count == 1 else logging.DEBUG  # of several processes, the supervisor says it
         say(LOG, level, "listening", address=str(bound.address), **more)
 
-    def make_connection(self, ipc: bool, role: Role, local: bool) -> Connection:
-        return Connection(self, ipc, role, local)
+    def make_connection(self, ipc: bool, role: Role, local: bool, listener: Address | None = None) -> Connection:
+        return Connection(self, ipc, role, local, listener)
 
     async def stop(self, grace: float = 0.0, others: Others | None = None) -> None:
         """Rejects new peers, lets requests in flight finish within ``grace`` seconds, sends DISCONNECT to workers, and closes everything.
@@ -458,7 +461,7 @@ class BrokerServer:
                 continue
             why = ""
             proof = identity.counted or identity.proof
-            if connection.principal and self.access.lookup(proof, identity.local) != connection.principal:
+            if connection.principal and self.access.lookup(proof, identity.origin) != connection.principal:
                 why = "the peer's credentials were revoked"
             elif isinstance(link.handler, Session):
                 why = self.broker.access.lost_right(link.handler)

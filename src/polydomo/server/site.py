@@ -78,7 +78,7 @@ def identify(server: "BrokerServer", session: HttpSession, head: RequestHead) ->
         logged_in = server.broker.logins.principal(cookie_of(head))
         if logged_in in identity.access.file.rules.principals:
             proof = ("login", logged_in)
-    name = identity.access.lookup(proof, identity.local)
+    name = identity.access.lookup(proof, identity.origin)
     if name is None:
         return ""
     if not connection.principal:
