@@ -25,7 +25,8 @@ resources.need_files = lambda: None
 from polydomo.cli.main import app
 app()
 """
-# Files left: with fewer than 9, modules cannot be loaded. With 17 to 19 the job store, the journal and the log compete for the last ones, and each tries again for a while.
+# Files left. With fewer than 9, modules cannot be loaded. With 17 to 19 the job store, the journal and the log compete for the last
+# ones, and each tries again for a while.
 STEPS = [*range(9, 17), *range(20, 24)]
 # Leaves some files free for the program that it becomes
 LAUNCHER = """
