@@ -1,3 +1,3 @@
-"""Trouble for real processes: a broker, its peers in processes of their own, a network between them that misbehaves, and a table of what
-became of every call. ``python -m chaos.run --help``; docs/chaos.md tells what is checked.
+"""Fault injection on real processes: a broker, its peers as separate processes, a faulty network between them, and a table of the
+outcome of every call. Run ``python -m chaos.run --help``; docs/chaos.md describes what is checked.
 """

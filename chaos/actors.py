@@ -1,7 +1,7 @@
-"""Clients and workers, each in a process of its own: ``python -m chaos.actors client mdx URL ...``, started by the stage.
+"""Clients and workers, each a separate process: ``python -m chaos.actors client mdx URL ...``, started by the stage.
 
-Every call has an id of its own in its body, and a client knows what the right reply is, byte for byte. What is submitted, executed and
-ended goes to the actor's record at once. SIGTERM ends an actor in order: a client submits nothing more and waits for its open calls.
+Every call has a unique id in its body, and a client knows the expected reply byte for byte. An actor records each call that is submitted,
+executed or ended at once. SIGTERM stops an actor gracefully: a client submits nothing more and waits for its open calls.
 """
 
 import argparse
@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Generator
 
-from chaos import strangers, web
+from chaos import foreign_peers, web
 from chaos.calls import ECHO, EVERYTHING, FAR, POISON, SLOW, SLOWEST, STREAM, Caller, Options, named, pieces
+from chaos.duplicate_replies import watched
 from chaos.record import Record
 from chaos.security import proof
-from chaos.watching import watched
 from polydomo import AsyncClient, AsyncWorker, Call, CallError, Client
 from polydomo.protocols import registry
 
@@ -64,7 +64,7 @@ def watch(client: AsyncClient, options: Options) -> None:
 
 
 def blocking_client(options: Options) -> None:
-    """The face of the library without asyncio, shared by threads."""
+    """The blocking client of the library, shared by threads."""
     caller = Caller(options, EVERYTHING, retries=2)
     signal.signal(signal.SIGTERM, lambda *_: caller.stopping.set())
 
@@ -86,7 +86,7 @@ def blocking_client(options: Options) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            while thread.is_alive():  # a signal is only handled between two of them
+            while thread.is_alive():  # signals are handled only between waits
                 thread.join(0.2)
 
 
@@ -136,7 +136,7 @@ async def _library_worker(options: Options, protocol: str) -> None:
 
 
 def far_worker(options: Options) -> None:
-    """At the other broker."""
+    """A worker at the far broker."""
     asyncio.run(_far_worker(options))
 
 
@@ -170,21 +170,21 @@ def main() -> None:
     )
     runs: dict[tuple[str, str], Callable[[Options], None]] = {
         ("client", "blocking"): blocking_client,
-        ("client", "pyzmq-mdp1"): strangers.mdp1_client,
-        ("client", "pyzmq-mdp2"): strangers.mdp2_client,
-        ("client", "pynng-memo"): strangers.memo_client,
+        ("client", "pyzmq-mdp1"): foreign_peers.mdp1_client,
+        ("client", "pyzmq-mdp2"): foreign_peers.mdp2_client,
+        ("client", "pynng-memo"): foreign_peers.memo_client,
         ("client", "http"): web.http_client,
         ("client", "websocket"): web.websocket_client,
-        ("client", "pyzmq-curve"): strangers.mdp1_client,
+        ("client", "pyzmq-curve"): foreign_peers.mdp1_client,
         ("worker", "http"): web.http_worker,
         ("worker", "websocket"): web.websocket_worker,
-        ("worker", "pyzmq-curve"): strangers.mdp1_worker,
+        ("worker", "pyzmq-curve"): foreign_peers.mdp1_worker,
         ("worker", "far"): far_worker,
-        ("worker", "pyzmq-mdp1"): strangers.mdp1_worker,
-        ("worker", "pyzmq-mdp2"): strangers.mdp2_worker,
-        ("worker", "pynng-memo"): strangers.memo_worker,
-        ("catalog", "dbp"): strangers.catalog,
-        ("crowd", "idle"): strangers.crowd,
+        ("worker", "pyzmq-mdp1"): foreign_peers.mdp1_worker,
+        ("worker", "pyzmq-mdp2"): foreign_peers.mdp2_worker,
+        ("worker", "pynng-memo"): foreign_peers.memo_worker,
+        ("catalog", "dbp"): foreign_peers.catalog,
+        ("crowd", "idle"): foreign_peers.crowd,
     }
     for protocol in registry.names():
         runs["client", protocol] = lambda options, protocol=protocol: library_client(options, protocol)  # type: ignore[misc]

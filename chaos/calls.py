@@ -1,4 +1,4 @@
-"""The calls that clients make: what they ask for, what the right reply is, and what became of each."""
+"""The calls that clients make: the service, the expected reply, and the outcome of each call."""
 
 import random
 import threading
@@ -16,14 +16,14 @@ SLOWEST = 0.5  # seconds that the slow service takes at most
 
 @dataclass
 class Options:
-    """What the stage tells an actor."""
+    """The arguments of an actor."""
 
     url: str
-    name: str  # with its incarnation: the first part of every id, and the name of its record
+    name: str  # with its incarnation: the prefix of every call id, and the name of its record
     record: Record
     seed: int
     lanes: int  # calls open at a time; of a worker: calls served at a time
-    rate: float  # calls a second, in all lanes together
+    rate: float  # calls per second, in all lanes together
     timeout: float
     beat: float
 
@@ -54,7 +54,7 @@ def named(body: bytes) -> str:
 
 
 class Caller:
-    """Decides what to call next, and writes down what became of it."""
+    """Chooses the next call and records its outcome."""
 
     def __init__(self, options: Options, services: dict[str, float], retries: int = 0) -> None:
         self.options = options
@@ -73,7 +73,7 @@ class Caller:
             service = self.dice.choices(self.services, self.weights)[0]
             call = f"{self.options.name}.{self.count}"
             size = self.dice.choices(SIZES, (40, 30, 20, 8, 1.5, 0.5))[0]
-            # An echo may be repeated; it shows, with the others, that nothing is unless that was said.
+            # An echo may be retried. The other services show that nothing is retried unless the caller allowed it.
             attempts = 1 + (self.retries if service == ECHO and self.dice.random() < 0.5 else 0)
         plan = Plan(call, service, call.encode() + b"|" + bytes(size), attempts)
         self.record.submitted(call, service, attempts)
@@ -83,7 +83,7 @@ class Caller:
         return self.dice.expovariate(self.options.rate / self.options.lanes)
 
     def failed(self, error: Exception) -> str:
-        """The outcome that an exception is. What is not among the library's own is a fault."""
+        """The outcome for an exception. An exception that the library does not document is a fault."""
         if isinstance(error, CallTimeout):
             return "timeout"
         if isinstance(error, NoSuchService):

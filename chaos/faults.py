@@ -1,6 +1,6 @@
-"""The faults: each is a coroutine that does its harm, lasts a while, and mends what it broke.
+"""The faults: each is a coroutine that causes a fault, lasts a while, and repairs it.
 
-A fault that finds nothing to harm (the broker is away already) gives None and is not counted.
+A fault that cannot be applied (for example, because the broker is down already) returns None and is not counted.
 """
 
 import asyncio
@@ -40,15 +40,15 @@ def fault(name: str, weight: float = 1.0) -> Callable[[Harm], Harm]:
     return register
 
 
-async def last(dice: random.Random, least: float, most: float) -> None:
+async def pause(dice: random.Random, least: float, most: float) -> None:
     await asyncio.sleep(dice.uniform(least, most))
 
 
-def somebody(stage: Stage, dice: random.Random, *roles: str) -> Actor:
+def pick_actor(stage: Stage, dice: random.Random, *roles: str) -> Actor:
     return dice.choice([actor for actor in stage.actors.values() if actor.role in roles])
 
 
-def somewhere(stage: Stage, dice: random.Random) -> Route:
+def pick_route(stage: Stage, dice: random.Random) -> Route:
     return dice.choice(list(stage.network.routes.values()))
 
 
@@ -57,12 +57,12 @@ def somewhere(stage: Stage, dice: random.Random) -> Route:
 
 @fault("client killed", 1.5)
 async def kill_client(stage: Stage, dice: random.Random) -> None:
-    somebody(stage, dice, "client").send(signal.SIGKILL)
+    pick_actor(stage, dice, "client").send(signal.SIGKILL)
 
 
 @fault("worker killed", 3.0)
 async def kill_worker(stage: Stage, dice: random.Random) -> None:
-    somebody(stage, dice, "worker").send(signal.SIGKILL)
+    pick_actor(stage, dice, "worker").send(signal.SIGKILL)
 
 
 @fault(KILLS_BROKER, 0.7)
@@ -84,19 +84,19 @@ async def kill_far(stage: Stage, dice: random.Random) -> bool:
 async def freeze(actor: Actor, dice: random.Random, most: float) -> None:
     actor.send(signal.SIGSTOP)
     try:
-        await last(dice, 0.2, most)
+        await pause(dice, 0.2, most)
     finally:
         actor.send(signal.SIGCONT)
 
 
 @fault("client frozen", 1.5)
 async def freeze_client(stage: Stage, dice: random.Random) -> None:
-    await freeze(somebody(stage, dice, "client", "catalog"), dice, 6.0)
+    await freeze(pick_actor(stage, dice, "client", "catalog"), dice, 6.0)
 
 
 @fault("worker frozen", 3.0)
 async def freeze_worker(stage: Stage, dice: random.Random) -> None:
-    await freeze(somebody(stage, dice, "worker"), dice, 6.0)
+    await freeze(pick_actor(stage, dice, "worker"), dice, 6.0)
 
 
 @fault("broker frozen", 1.0)
@@ -104,7 +104,7 @@ async def freeze_broker(stage: Stage, dice: random.Random) -> None:
     broker = dice.choice(stage.brokers)
     broker.send(signal.SIGSTOP)
     try:
-        await last(dice, 0.2, 3.0)
+        await pause(dice, 0.2, 3.0)
     finally:
         broker.send(signal.SIGCONT)
 
@@ -115,65 +115,65 @@ async def freeze_broker(stage: Stage, dice: random.Random) -> None:
 async def under(route: Route, weather: Weather, dice: random.Random, most: float = 5.0) -> None:
     route.set(weather)
     try:
-        await last(dice, 0.3, most)
+        await pause(dice, 0.3, most)
     finally:
         route.heal()
 
 
 @fault("network slow", 2.0)
 async def delay(stage: Stage, dice: random.Random) -> None:
-    await under(somewhere(stage, dice), Weather(delay=dice.uniform(0.0, 0.3), jitter=dice.uniform(0.0, 0.5)), dice)
+    await under(pick_route(stage, dice), Weather(delay=dice.uniform(0.0, 0.3), jitter=dice.uniform(0.0, 0.5)), dice)
 
 
-@fault("network narrow", 2.0)
+@fault("network throttled", 2.0)
 async def throttle(stage: Stage, dice: random.Random) -> None:
-    await under(somewhere(stage, dice), Weather(rate=dice.choice((1.0, 100.0, 2_000.0, 50_000.0))), dice)
+    await under(pick_route(stage, dice), Weather(rate=dice.choice((1.0, 100.0, 2_000.0, 50_000.0))), dice)
 
 
-@fault("network clogged", 2.0)
+@fault("network blocked", 2.0)
 async def clog(stage: Stage, dice: random.Random) -> None:
-    """Nothing moves, one way or both; then everything arrives that was sent."""
+    """Blocks bytes in one or both directions; then delivers everything that was sent."""
     held = dice.choice((frozenset((UP,)), frozenset((DOWN,)), frozenset(BOTH)))
-    await under(somewhere(stage, dice), Weather(held=held), dice)
+    await under(pick_route(stage, dice), Weather(held=held), dice)
 
 
 @fault("network black hole", 2.0)
 async def black_hole(stage: Stage, dice: random.Random) -> None:
     swallowed = dice.choice((frozenset((UP,)), frozenset((DOWN,)), frozenset(BOTH)))
-    await under(somewhere(stage, dice), Weather(swallowed=swallowed), dice, 8.0)
+    await under(pick_route(stage, dice), Weather(swallowed=swallowed), dice, 8.0)
 
 
 @fault("connections refused", 1.0)
 async def refuse(stage: Stage, dice: random.Random) -> None:
-    route = somewhere(stage, dice)
+    route = pick_route(stage, dice)
     route.cut()
     await under(route, Weather(refused=True), dice, 3.0)
 
 
 @fault("connections cut", 3.0)
 async def cut(stage: Stage, dice: random.Random) -> bool:
-    return somewhere(stage, dice).cut() > 0
+    return pick_route(stage, dice).cut() > 0
 
 
 @fault("connections cut within a message", 2.0)
 async def cut_within(stage: Stage, dice: random.Random) -> bool:
-    return somewhere(stage, dice).cut_within(dice.choice((0, 1, 5, 30, 200))) > 0
+    return pick_route(stage, dice).cut_within(dice.choice((0, 1, 5, 30, 200))) > 0
 
 
 @fault("connections half open", 2.0)
 async def half_open(stage: Stage, dice: random.Random) -> bool:
-    route = somewhere(stage, dice)
+    route = pick_route(stage, dice)
     found = route.half_open(dice.choice(BOTH))
     try:
-        await last(dice, 0.5, 5.0)
+        await pause(dice, 0.5, 5.0)
     finally:
         route.heal()
     return found > 0
 
 
-@fault("bridge in trouble", 2.0)
+@fault("network fault on the bridge", 2.0)
 async def bridge(stage: Stage, dice: random.Random) -> None:
-    """What any route may suffer, but often."""
+    """A random network fault on the route of the bridge."""
     route = stage.network.routes["bridge"]
     which = dice.randrange(4)
     if which == 0:
@@ -186,12 +186,12 @@ async def bridge(stage: Stage, dice: random.Random) -> None:
         await under(route, Weather(delay=0.2, jitter=0.3), dice)
 
 
-@fault("datagrams lost, doubled, reordered", 1.0)
+@fault("datagrams lost, repeated, reordered", 1.0)
 async def datagrams(stage: Stage, dice: random.Random) -> None:
     for route in stage.network.datagrams.values():
         route.weather = Weather(drop=dice.random(), twice=dice.random(), late=dice.random())
     try:
-        await last(dice, 1.0, 6.0)
+        await pause(dice, 1.0, 6.0)
     finally:
         for route in stage.network.datagrams.values():
             route.heal()
@@ -201,7 +201,7 @@ async def datagrams(stage: Stage, dice: random.Random) -> None:
 
 
 async def write_all(stage: Stage, pieces: list[bytes], gap: float, linger: float) -> bool:
-    """A connection of its own that writes the pieces with a gap between them; whether it was accepted at all."""
+    """Opens a connection and writes the pieces with a delay between them. Returns whether it was accepted."""
     try:
         _, writer = await asyncio.open_connection(*stage.broker.address)
     except OSError:
@@ -222,15 +222,15 @@ async def write_all(stage: Stage, pieces: list[bytes], gap: float, linger: float
 
 @fault("no handshake")
 async def no_handshake(stage: Stage, dice: random.Random) -> bool:
-    """Some say nothing at all, some stop in the middle."""
+    """Connections that send nothing, or only a part of the handshake."""
     hello = greeting(b"DEALER")
     silent = [write_all(stage, [hello[: dice.randrange(len(hello))]], 0.0, dice.uniform(1.0, 6.0)) for _ in range(20)]
     return any(await asyncio.gather(*silent))
 
 
-@fault("a byte a second")
+@fault("one byte per second")
 async def trickle(stage: Stage, dice: random.Random) -> bool:
-    """Handshakes, and messages after one, that come a byte at a time."""
+    """Handshakes, and messages after one, sent one byte at a time."""
     request = greeting(b"DEALER") + bytes((1, 0, 1, 6)) + b"MDPC01" + bytes((1, 4)) + b"echo" + bytes((0, 255))
     slow = [write_all(stage, [SIGNATURE[i : i + 1] for i in range(8)], 1.0, 0.0)]
     slow += [write_all(stage, [request, *([b"\x00"] * 6)], 1.0, 0.0) for _ in range(5)]
@@ -240,7 +240,7 @@ async def trickle(stage: Stage, dice: random.Random) -> bool:
 
 @fault("garbage")
 async def garbage(stage: Stage, dice: random.Random) -> bool:
-    """Any bytes, with and without a handshake before them."""
+    """Random bytes, with and without a handshake before them."""
     heads = (b"", greeting(b"DEALER"), greeting(b"REQ"), SP_REQ, b"GET / HTTP/1.1\r\n", SIGNATURE)
     wild = [
         write_all(stage, [dice.choice(heads) + dice.randbytes(dice.choice((1, 10, 1000, 50_000)))], 0.0, 0.2)
@@ -251,7 +251,7 @@ async def garbage(stage: Stage, dice: random.Random) -> bool:
 
 @fault("a client that never reads")
 async def never_reads(stage: Stage, dice: random.Random) -> bool:
-    """It asks for more than it could ever hold, and takes none of it."""
+    """A client that requests more than it could hold and reads nothing."""
     try:
         peer = await Peer.dial(stage.broker.address)
     except OSError:
@@ -270,9 +270,9 @@ async def never_reads(stage: Stage, dice: random.Random) -> bool:
     return True
 
 
-@fault("a worker that leaks", 1.5)
+@fault("a worker with invalid replies", 1.5)
 async def leaky_worker(stage: Stage, dice: random.Random) -> bool:
-    """It answers what it was given, more than once, and what it was never given; and it answers after it has left."""
+    """A worker that replies twice, replies to requests that it never got, and replies after it has left."""
     try:
         peer = await Peer.dial(stage.broker.address)
     except OSError:
@@ -280,7 +280,7 @@ async def leaky_worker(stage: Stage, dice: random.Random) -> bool:
     mdp1 = dice.random() < 0.5
     head, final, leave = ([b"", b"MDPW01"], b"\x03", b"\x05") if mdp1 else ([b"MDPW02"], b"\x04", b"\x06")
     seen: list[bytes] = []
-    lie = [b"", b"leak.1.1|a reply that nobody may get"]
+    lie = [b"", b"leak.1.1|a reply that no client may get"]
     try:
         peer.send(*head, b"\x01", dice.choice((ECHO, SLOW)).encode())
         async with asyncio.timeout(dice.uniform(1.0, 4.0)):
@@ -289,13 +289,13 @@ async def leaky_worker(stage: Stage, dice: random.Random) -> bool:
                 if frames[0] != b"\x02":
                     continue
                 for token in seen[-3:]:
-                    peer.send(*head, final, token, *lie)  # it had that one, long ago
+                    peer.send(*head, final, token, *lie)  # the token of an earlier request
                 guess = bytearray(frames[1])
                 guess[dice.randrange(len(guess))] ^= 1 << dice.randrange(8)
                 peer.send(*head, final, bytes(guess), *lie)
                 if dice.random() < 0.5:
                     peer.send(*head, final, frames[1], *frames[2:])
-                    peer.send(*head, final, frames[1], *lie)  # a second time, and now a lie
+                    peer.send(*head, final, frames[1], *lie)  # a second, different reply
                 else:
                     peer.send(*head, leave)
                     peer.send(*head, final, frames[1], *lie)
@@ -307,9 +307,9 @@ async def leaky_worker(stage: Stage, dice: random.Random) -> bool:
     return bool(seen)
 
 
-@fault("a storm of connections")
+@fault("a burst of connections")
 async def storm(stage: Stage, dice: random.Random) -> bool:
-    """Hundreds that connect, say a part of hello, and vanish."""
+    """Hundreds of connections that send a part of the handshake and disconnect."""
     hello = greeting(b"DEALER")
     found = False
     for _ in range(10):
@@ -323,17 +323,17 @@ async def storm(stage: Stage, dice: random.Random) -> bool:
 
 @fault("no file descriptors left")
 async def no_files(stage: Stage, dice: random.Random) -> bool:
-    """The broker may open no further file for a while, and many want in."""
+    """The broker cannot open files for a while, while many peers connect."""
     broker = stage.broker
     open_files = broker.files()
     if not open_files:
         return False
     broker.limit(resource.RLIMIT_NOFILE, open_files + dice.randrange(4))
     try:
-        stage.network.routes[somebody(stage, dice, "worker").name].cut()
+        stage.network.routes[pick_actor(stage, dice, "worker").name].cut()
         await asyncio.gather(
             *(write_all(stage, [greeting(b"DEALER")], 0.0, dice.uniform(0.5, 3.0)) for _ in range(20)),
-            last(dice, 0.5, 4.0),
+            pause(dice, 0.5, 4.0),
         )
     finally:
         broker.limit(resource.RLIMIT_NOFILE, None)
@@ -342,14 +342,14 @@ async def no_files(stage: Stage, dice: random.Random) -> bool:
 
 @fault("disk full")
 async def disk_full(stage: Stage, dice: random.Random) -> bool:
-    """Not a byte more fits where the broker keeps its journal."""
+    """Fills the file system of the broker's journal."""
     if stage.small_disk:
         with contextlib.suppress(FileExistsError):
             fill(stage)
     else:
         stage.broker.limit(resource.RLIMIT_FSIZE, 0)
     try:
-        await last(dice, 1.0, 6.0)
+        await pause(dice, 1.0, 6.0)
     finally:
         stage.broker.limit(resource.RLIMIT_FSIZE, None)
         stage.ballast.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Durable jobs on real processes that are killed: ``python -m chaos.jobs --jobs 50000 --store sqlite``.
 
-Brokers, workers and clients are processes. Each is killed with SIGKILL again and again, and started anew; with PostgreSQL the database is
-killed too. Clients append each acknowledged job to a file of their own before they go on. At the end every acknowledged job must have one
-outcome: done, with the right result. With two brokers, the one that leads is killed each time: a failover.
+Brokers, workers and clients are processes. Each is killed with SIGKILL and restarted repeatedly; with PostgreSQL, the database is
+killed too. A client appends each acknowledged job to its file before it continues. At the end, every acknowledged job must have one
+outcome: done, with the correct result. With two brokers, the leader is killed each time, which causes a failover.
 """
 
 import argparse
@@ -61,7 +61,7 @@ class Process:
 
 
 def worker(url: str) -> None:
-    """A worker process: doubles numbers, and fails now and then."""
+    """A worker process: doubles numbers, and sometimes fails."""
     from polydomo import CallFailed, Worker
 
     made = Worker(url, concurrency=8, name=f"chaos-{os.getpid()}")
@@ -77,7 +77,7 @@ def worker(url: str) -> None:
 
 
 async def client(url: str, first: int, count: int, path: str, outstanding: int) -> None:
-    """A client process: submits numbers and writes down the ids; goes on where an earlier life of it stopped."""
+    """A client process: submits numbers and records the job ids; continues where an earlier incarnation stopped."""
     from polydomo import Backoff
 
     done = (
@@ -126,7 +126,7 @@ async def outcomes(url: str, jobs: dict[str, int]) -> Counter[str]:
 
 
 async def leader(urls: list[str]) -> int:
-    """Which broker leads; -1: none."""
+    """The index of the leader; -1 if there is none."""
     for n, url in enumerate(urls):
         try:
             async with AsyncClient(url, timeout=1.0, connect_timeout=0.5) as made:
@@ -141,7 +141,7 @@ async def leader(urls: list[str]) -> int:
 def run(
     jobs: int, store: str, brokers: int, seed: int, pause: float, clients: int = 2, workers: int = 2, rounds: int = 0
 ) -> Counter[str]:
-    """Runs the whole thing, and returns what became of the acknowledged jobs. ``rounds``: at least so many kills of brokers."""
+    """Runs the test and returns the outcomes of the acknowledged jobs. ``rounds``: the minimum number of kills of brokers."""
     dice = random.Random(seed)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="polydomo-chaos-")))
@@ -233,7 +233,7 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause", type=float, default=2.0, help="seconds between two kills")
-    parser.add_argument("--rounds", type=int, default=0, help="at least so many kills of brokers")
+    parser.add_argument("--rounds", type=int, default=0, help="minimum number of kills of brokers")
     parser.add_argument("--worker")
     parser.add_argument("--client")
     parser.add_argument("--first", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Lines over time as an SVG file, written by hand: a picture needs no library."""
+"""Writes time series as an SVG file, without a plotting library."""
 
 from dataclasses import dataclass
 from html import escape
@@ -11,7 +11,7 @@ Points = list[tuple[float, float]]
 
 @dataclass
 class Line:
-    """One panel: what is drawn, and one or more series of (seconds, value)."""
+    """One panel: a title and one or more series of (seconds, value)."""
 
     title: str
     series: list[Points]

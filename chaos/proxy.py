@@ -1,8 +1,8 @@
-"""A network that misbehaves: a TCP and a UDP proxy, whose routes are told how to behave while they run.
+"""A faulty network: a TCP and a UDP proxy whose routes can be disturbed while they run.
 
-A *route* is an address of its own that leads to the broker; every peer has one, so that trouble can come to one peer alone. What a TCP
-route does to bytes: it delays them, lets few of them through, holds them back, or swallows them, one way or both. Bytes that were
-swallowed are lost for good, as they would be with the machine that held them, so a connection that lost some is never healed: it is cut.
+A *route* is a separate address that leads to the broker. Every peer has its own, so that a fault can affect a single peer. A TCP
+route can delay bytes, limit their rate, hold them back, or drop them, in one or both directions. Dropped bytes are lost for good, as
+if a machine on the way had crashed, so a connection that lost bytes is never repaired: it is closed.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import cast
 CHUNK = 64 * 1024
 UP, DOWN = "up", "down"  # from the peer to the broker, and back
 BOTH = (UP, DOWN)
-LAST_WORDS = 5.0  # seconds that the one way of a connection may go on after the other has ended
+LAST_WORDS = 5.0  # seconds for which one direction of a connection may continue after the other has ended
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends a reset
 
 
@@ -24,12 +24,12 @@ class Weather:
     """How a route behaves."""
 
     delay: float = 0.0  # seconds that every chunk takes
-    jitter: float = 0.0  # ... and up to so many more; the order stays
-    rate: float = 0.0  # bytes per second; 0: as fast as it goes
-    held: frozenset[str] = frozenset()  # directions in which nothing moves, until they are let go
-    swallowed: frozenset[str] = frozenset()  # directions in which bytes vanish
+    jitter: float = 0.0  # ... plus up to this much; the order stays
+    rate: float = 0.0  # bytes per second; 0: unlimited
+    held: frozenset[str] = frozenset()  # directions in which bytes are held back until the fault ends
+    swallowed: frozenset[str] = frozenset()  # directions in which bytes are dropped
     refused: bool = False  # new connections are reset
-    drop: float = 0.0  # UDP: part of the datagrams that are lost,
+    drop: float = 0.0  # UDP: fraction of the datagrams that are lost,
     twice: float = 0.0  # come twice,
     late: float = 0.0  # come later than those sent after them
 
@@ -58,7 +58,7 @@ class Route:
         self.weather = FINE
         self.counts = Counts()
         self.pairs: set[Pair] = set()
-        self.changed = asyncio.Event()  # replaced with every change of the weather
+        self.changed = asyncio.Event()  # replaced whenever the conditions change
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -87,21 +87,21 @@ class Route:
         self.set(FINE)
 
     def cut(self) -> int:
-        """Every connection is reset, on both sides, with whatever was on its way."""
+        """Resets every connection on both sides and drops the bytes in transit."""
         pairs = list(self.pairs)
         for pair in pairs:
             pair.cut()
         return len(pairs)
 
     def half_open(self, side: str) -> int:
-        """Resets one side of every connection and leaves the other as if nothing had happened: ``up``, the broker's side is gone."""
+        """Resets one side of every connection and keeps the other open. ``up``: resets the broker's side."""
         pairs = [pair for pair in self.pairs if not pair.half]
         for pair in pairs:
             pair.halve(side)
         return len(pairs)
 
     def cut_within(self, size: int) -> int:
-        """The next chunk of each connection is cut short after ``size`` bytes, and the connection with it."""
+        """Cuts the next chunk of each connection after ``size`` bytes, and closes the connection."""
         for pair in self.pairs:
             pair.fuse = size
         return len(self.pairs)
@@ -137,10 +137,10 @@ class Route:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             if pair.half:
-                # One side lives on, believing; until it gives up by itself, or the route is cut or closed.
+                # One side stays open until it times out, or the route is cut or closed.
                 await asyncio.wait(ways)
             else:
-                # What one side said before it closed still arrives, even if the other way broke first.
+                # Bytes that one side sent before it closed still arrive, even if the other direction broke first.
                 await asyncio.wait(ways, timeout=LAST_WORDS)
         finally:
             self.pairs.discard(pair)
@@ -154,9 +154,9 @@ class Route:
 class Pair:
     """A connection: the peer's side and the broker's side of it."""
 
-    doomed = False  # some of its bytes were swallowed
+    doomed = False  # some of its bytes were dropped
     half = False  # one side was reset
-    fuse = -1  # bytes left until it is cut; negative: none is lit
+    fuse = -1  # bytes left until the cut; negative: no cut is planned
 
     def __init__(self, route: Route, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
         self.route = route
@@ -177,7 +177,7 @@ class Pair:
         _reset(self.writers[side])
 
     async def pump(self, way: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carries bytes one way until either side has had enough."""
+        """Copies bytes in one direction until either side closes."""
         route = self.route
         try:
             while data := await reader.read(CHUNK):
@@ -211,7 +211,7 @@ class Pair:
             await asyncio.sleep(weather.delay + route.dice.random() * weather.jitter)
 
     async def _trickle(self, data: bytes, writer: asyncio.StreamWriter) -> None:
-        """A little at a time, until the weather is better."""
+        """Passes bytes at the limited rate until the limit is lifted."""
         route = self.route
         at = 0
         while at < len(data):
@@ -231,7 +231,7 @@ class Pair:
 
 
 class DatagramRoute(asyncio.DatagramProtocol):
-    """UdpHeartbeats from peers to one address. What comes back is not carried: heartbeats have no answer."""
+    """Forwards UDP heartbeats of peers to one address. Answers are not forwarded: heartbeats have none."""
 
     port = 0
 
@@ -269,7 +269,7 @@ class DatagramRoute(asyncio.DatagramProtocol):
             self._transport.sendto(data, self.target)
 
     def error_received(self, exc: Exception) -> None:
-        """The broker is away: datagrams vanish, as they may."""
+        """The broker is down: datagrams are lost, as UDP allows."""
 
     def heal(self) -> None:
         self.weather = FINE
@@ -312,7 +312,7 @@ class Network:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Closes with a reset: what was on its way is lost."""
+    """Closes with a reset and drops the bytes in transit."""
     sock = writer.get_extra_info("socket")
     if sock is not None and sock.fileno() >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
@@ -320,6 +320,6 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 
 def _finish(writer: asyncio.StreamWriter) -> None:
-    """Closes once what was carried is written."""
+    """Closes after everything that was received has been written."""
     if not writer.is_closing():
         writer.close()

@@ -1,4 +1,4 @@
-"""Bytes of ZMTP and SP written by hand, for peers that no library would make."""
+"""ZMTP and SP as raw bytes, for peers that no library could be."""
 
 import asyncio
 import json
@@ -12,13 +12,13 @@ SP_REQ = b"\x00SP\x00\x00\x30\x00\x00"  # "0x00 'S' 'P' 0x00", the protocol (REQ
 
 
 def greeting(socket_type: bytes) -> bytes:
-    """A whole ZMTP 3.1 handshake of the NULL mechanism, from the peer's side."""
+    """A complete ZMTP 3.1 handshake of the NULL mechanism, from the peer's side."""
     body = b"\x05READY\x0bSocket-Type" + len(socket_type).to_bytes(4, "big") + socket_type
     return SIGNATURE + b"\x03\x01" + NULL + bytes((4, len(body))) + body
 
 
 class Peer:
-    """A ZMTP connection past its handshake."""
+    """A ZMTP connection after its handshake."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -26,7 +26,7 @@ class Peer:
 
     @classmethod
     async def dial(cls, address: tuple[str, int], socket_type: bytes = b"DEALER", timeout: float = 5.0) -> Self:
-        """Raises OSError, which TimeoutError and EOFError are turned into."""
+        """Raises OSError; TimeoutError and EOFError are converted to it."""
         try:
             async with asyncio.timeout(timeout):
                 peer = cls(*await asyncio.open_connection(*address))
@@ -54,7 +54,7 @@ class Peer:
             raise ConnectionResetError("closed") from None
 
     async def ask(self, what: str, timeout: float = 5.0) -> Any:
-        """``polydomo.<what>`` of the broker."""
+        """Calls ``polydomo.<what>`` at the broker."""
         self.send(b"", b"MDPC01", b"polydomo." + what.encode())
         async with asyncio.timeout(timeout):
             return json.loads((await self.receive())[3])

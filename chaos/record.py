@@ -1,12 +1,12 @@
-"""What an actor writes down as it happens: one line each, whole or not at all, so that SIGKILL loses nothing that was said before it.
+"""The record of an actor: one line per event, written with one call, so that SIGKILL loses no event that happened before it.
 
-S id service attempts     a call is about to be submitted, by a client that may send it so many times
-E id outcome ms at        it ended, after so many milliseconds, at that time of the clock on the wall
+S id service attempts     a call is about to be submitted; its client may send it up to this many times
+E id outcome ms at        it ended after this many milliseconds, at this wall-clock time
 T id                      a second outcome of it arrived
-W id                      a reply arrived that is some other call's
-G id                      a reply arrived that is not what the worker was to say
+W id                      a reply arrived that belongs to another call
+G id                      a reply arrived that differs from what the worker sent
 X id                      a worker begins to execute it
-Q                         the actor has ended in order, with nothing left open
+Q                         the actor has stopped gracefully, with no open calls
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 class Record:
-    """An actor's own file."""
+    """The file of one actor."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -31,7 +31,7 @@ class Record:
         self._say(f"T {call}")
 
     def judge(self, call: str, said: bytes, expected: bytes) -> str:
-        """The outcome that a reply is, once it is compared with what the call must get."""
+        """The outcome of a reply, after comparison with the expected one."""
         if said == expected:
             return "reply"
         wrong = not said.startswith(call.encode() + b"|")
@@ -50,7 +50,7 @@ class Record:
 
 @dataclass
 class Submitted:
-    """One call, as the records tell of it."""
+    """One call, reconstructed from the records."""
 
     service: str
     attempts: int
@@ -63,13 +63,13 @@ class Submitted:
 
 @dataclass
 class Tally:
-    """What all records together say."""
+    """All records together."""
 
     calls: dict[str, Submitted] = field(default_factory=dict)
     twice: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     garbled: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)  # executed, but submitted by nobody
+    unknown: list[str] = field(default_factory=list)  # executed, but not submitted by any client
     executions: int = 0
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a run showed: the table, and what must be nothing and was not."""
+"""The results of a run: the table, and every check that failed."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,13 +10,11 @@ from chaos.stage import LIBRARY
 from polydomo.limits import ATTEMPTS
 
 NEVER = "never ended"
-OURS = ("never-reads.", "probe.")  # calls that faults and checks make, and that nobody records
-SHOWN = 10  # cases that are named of each kind
+OURS = ("never-reads.", "probe.")  # calls that faults and checks make; they are not recorded
+SHOWN = 10  # examples shown of each kind
 MIB = 1024 * 1024
-LATEST = 20.0  # seconds that a call may take: its timeout, the longest freeze, and a busy machine
-MAX_MEMORY = (
-    400 * MIB
-)  # of the broker at rest: Python, Arrow's buffers, and a margin; without a bound it would be gigabytes
+LATEST = 20.0  # seconds that a call may take: its timeout, the longest freeze, and a margin for a busy machine
+MAX_MEMORY = 400 * MIB  # of the idle broker: Python, Arrow's buffers, and a margin; a leak would be gigabytes
 
 
 @dataclass
@@ -29,9 +27,9 @@ class Report:
     memory: int = 0
     most_memory: int = 0
     files: int = 0
-    musts: dict[str, list[str]] = field(default_factory=dict)  # what must be 0, and the cases of it
+    musts: dict[str, list[str]] = field(default_factory=dict)  # what must be 0, with examples
     tally: Tally = field(default_factory=Tally)
-    survivors: set[str] = field(default_factory=set)  # clients that were there at the end, with their incarnation
+    survivors: set[str] = field(default_factory=set)  # clients that ran at the end, with their incarnation
     audited: int = 0  # rows of the journal
 
     def must(self, what: str, cases: list[str]) -> None:
@@ -42,13 +40,13 @@ class Report:
         return any(self.musts.values())
 
     def judge(self, tally: Tally) -> None:
-        """What the records alone can tell."""
+        """Checks that need only the records."""
         self.tally = tally
         calls = tally.calls
         self.must("calls that never ended", [name for name, call in calls.items() if self.outcome(name, call) == NEVER])
         self.must("outcomes delivered twice", tally.twice)
         self.must("replies to the wrong call or client", tally.wrong)
-        self.must("replies that were not what the worker said", tally.garbled)
+        self.must("replies that differ from what the worker sent", tally.garbled)
         endings = [f"{name}: {call.outcome}" for name, call in calls.items()]
         self.must(
             "errors that are not the library's own, or violations",
@@ -63,12 +61,14 @@ class Report:
         often = [
             f"{name}: executed {call.executions} times, sent at most {call.attempts}"
             for name, call in calls.items()
-            # over a bridge, each attempt of the one broker is a request with attempts of its own at the other
+            # over a bridge, each attempt of the near broker is a request with its own attempts at the far broker
             if call.executions > ATTEMPTS ** (2 if call.service == FAR else 1) * call.attempts
             and kind_of(name) in (*LIBRARY, "blocking")
         ]
         self.must("calls executed more often than attempts allow", often)
-        self.must("calls executed that nobody submitted", [name for name in tally.unknown if not name.startswith(OURS)])
+        self.must(
+            "calls executed that no client submitted", [name for name in tally.unknown if not name.startswith(OURS)]
+        )
         self.must(
             f"MiB of the broker at rest over {MAX_MEMORY // MIB}",
             [f"{self.memory // MIB}"] if self.memory > MAX_MEMORY else [],
@@ -86,7 +86,7 @@ class Report:
         rows: list[tuple[str, str]] = [
             (
                 "load",
-                f"{self.peers} peers in processes of their own, {self.crowd:,} idle peers, for {self.seconds:.0f} s",
+                f"{self.peers} peers as separate processes, {self.crowd:,} idle peers, for {self.seconds:.0f} s",
             ),
             ("", f"{len(calls):,} requests submitted, {self.tally.executions:,} executions"),
             ("", ", ".join(f"{name} {count:,}" for name, count in Counter(map(kind_of, calls)).most_common())),
@@ -120,7 +120,7 @@ def kind_of(call: str) -> str:
 
 
 def audit(data: Path) -> tuple[int, list[str]]:
-    """Every rule on every row that the broker wrote down, of all its runs."""
+    """Checks every rule on every row that all runs of the broker wrote."""
     from polydomo.journal.audit import audit
     from polydomo.journal.reader import Reader
     from polydomo.journal.schema import KINDS

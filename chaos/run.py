@@ -1,7 +1,7 @@
-"""``python -m chaos.run --seconds 60 --seed 1``: trouble on real processes, and the table of what became of every call.
+"""``python -m chaos.run --seconds 60 --seed 1``: injects faults into real processes and prints the outcome of every call.
 
-First load and faults, drawn from the seed; then everything heals, and everything must come to rest within a bound. The status is 1 if
-anything is not as it must be. Which fault meets which message is the machine's doing: a seed gives the same faults, not the same run.
+First load and faults, chosen by the seed; then all faults end, and everything must recover and become idle within a limit. The exit
+status is 1 if a check fails. A seed fixes the sequence of faults; which messages they hit depends on the machine.
 """
 
 import argparse
@@ -24,18 +24,18 @@ from chaos.record import Tally
 from chaos.report import Report
 from chaos.stage import Load, Stage
 
-REST = 60.0  # seconds within which all must be well again: the longest backoff, liveness and call, several times over
-GAP = 0.7  # seconds between two faults, in the mean
+REST = 60.0  # seconds within which everything must have recovered: several times the longest backoff, liveness limit and call
+GAP = 0.7  # mean seconds between two faults
 DISK = 512  # MiB of the broker's file system
 MOUNTED = "CHAOS_MOUNTED"
 
 Tell = Callable[[str], None]
 
 
-async def trouble(
+async def inject_faults(
     stage: Stage, dice: random.Random, seconds: float, found: Report, without: set[str], tell: Tell, gap: float = GAP
 ) -> None:
-    """Faults of every kind: each once, in any order, then as they come."""
+    """Injects every kind of fault once, in random order, and then faults at random."""
     kinds = [fault for fault in FAULTS if fault.name not in without]
     first = dice.sample(kinds, len(kinds))
     gap = min(gap, seconds / (1.2 * len(kinds)))
@@ -60,7 +60,7 @@ async def inject(stage: Stage, fault: Fault, dice: random.Random, found: Report)
 
 
 async def until(condition: Callable[[], Awaitable[list[str]]], seconds: float) -> list[str]:
-    """Waits until nothing is wrong any more; what still is after ``seconds``."""
+    """Waits until ``check`` finds no problem; returns the problems that remain after ``seconds``."""
     end = time.monotonic() + seconds
     while wrong := await condition():
         if time.monotonic() > end:
@@ -70,16 +70,16 @@ async def until(condition: Callable[[], Awaitable[list[str]]], seconds: float) -
 
 
 async def well(stage: Stage, since: float) -> list[str]:
-    """Who does not work, though everything has healed: workers that are not registered, clients without a reply since then."""
+    """The peers that have not recovered: workers that are not registered, clients that got no reply since the faults ended."""
     down = [f"{broker.name} is down" for broker in stage.brokers if not broker.up]
     if down:
         return down
     missing = await stage.missing()
     wrong = [f"{have} of {want} workers of {name} are registered" for name, (have, want) in missing.items()]
     if not await stage.in_catalog("catalog-dbp"):
-        wrong.append("the service that beats by UDP is not in the catalog")
+        wrong.append("the service with UDP heartbeats is not in the catalog")
     if not await stage.reaches_far():
-        wrong.append("no call comes over the bridge and back")
+        wrong.append("no call over the bridge succeeds")
     for actor in stage.of("client"):
         path = stage.directory / f"{actor.name}.{actor.incarnation}.record"
         if not answered(path, since):
@@ -88,7 +88,7 @@ async def well(stage: Stage, since: float) -> list[str]:
 
 
 def answered(path: Path, since: float) -> bool:
-    """Whether the client of this record had a right reply after ``since``."""
+    """Whether the client of this record got a correct reply after ``since``."""
     if not path.exists():
         return False
     lines = path.read_text().splitlines()[-400:]
@@ -111,28 +111,28 @@ async def at_rest(stage: Stage) -> list[str]:
 
 
 async def settle(stage: Stage, found: Report) -> None:
-    """After the last fault: heal, see that all work again, end the load, and come to rest."""
+    """After the last fault: repairs everything, checks that all peers recover, stops the load, and waits until the broker is idle."""
     stage.heal()
     since = time.time()
-    found.must("peers that do not work again after healing", await until(lambda: well(stage, since), REST))
+    found.must("peers that did not recover after the faults", await until(lambda: well(stage, since), REST))
     found.survivors = {f"{actor.name}.{actor.incarnation}" for actor in stage.of("client")}
-    found.must("clients that did not end in order", await stage.stop("client", stage.load.timeout + 15.0))
-    found.must("things the broker holds at rest", await until(lambda: at_rest(stage), REST))
+    found.must("clients that did not stop cleanly", await stage.stop("client", stage.load.timeout + 15.0))
+    found.must("items that the idle broker still holds", await until(lambda: at_rest(stage), REST))
     for role in ("crowd", "catalog", "worker"):
-        found.must("other actors that did not end in order", await stage.stop(role, stage.load.timeout + 15.0))
+        found.must("other actors that did not stop cleanly", await stage.stop(role, stage.load.timeout + 15.0))
     found.memory, found.most_memory = stage.broker.memory(), stage.broker.memory("VmHWM")
-    found.must("connections the broker keeps of peers that are gone", await until(lambda: all_gone(stage), 10.0))
+    found.must("connections of disconnected peers that the broker keeps", await until(lambda: all_gone(stage), 10.0))
     found.files = stage.broker.files()
-    found.must("ends of a broker that nobody asked for", await stage.stop_brokers())
+    found.must("unexpected exits of a broker", await stage.stop_brokers())
     for broker in stage.brokers:
         odd = [f"{broker.name}, status {end.status}" for end in broker.ended if not end.asked]
-        found.must("ends of a broker that nobody asked for", odd)
-        found.must("faults of a broker's own in its log", broker.complaints())
+        found.must("unexpected exits of a broker", odd)
+        found.must("errors in the log of a broker", broker.complaints())
         found.restarts += broker.runs - 1
 
 
 async def all_gone(stage: Stage) -> list[str]:
-    """But for the connection that asks, and the bridge."""
+    """Connections beyond that of the check itself and the bridge."""
     status = await stage.ask("status") or {"connections": -1}
     return [] if status["connections"] == 2 else [f"{status['connections']} connections"]
 
@@ -148,22 +148,22 @@ async def play(stage: Stage, options: argparse.Namespace, tell: Tell) -> Report:
         late = await until(lambda: well(stage, 0.0), REST)
         if late:
             raise RuntimeError(f"the stage is not ready: {'; '.join(late)}")
-        tell(f"all are there; trouble for {options.seconds:g} s")
-        await trouble(stage, random.Random(options.seed), options.seconds, found, set(options.without), tell)
-        tell("everything heals")
+        tell(f"all peers are ready; injecting faults for {options.seconds:g} s")
+        await inject_faults(stage, random.Random(options.seed), options.seconds, found, set(options.without), tell)
+        tell("the faults end")
         await settle(stage, found)
     finally:
         await stage.close()
     tell("reading the records and the journal")
     found.judge(Tally.of(stage.directory))
     found.audited, breaches = report.audit(stage.data)
-    found.must("breaches of the journal's rules", breaches)
+    found.must("broken rules of the journal", breaches)
     return found
 
 
 @contextlib.contextmanager
 def place(keep: str | None) -> Iterator[tuple[Path, Path, bool]]:
-    """A directory, within it a file system of its own for the broker if one can be mounted, and whether it could."""
+    """A directory, containing a separate file system for the broker if one can be mounted, and whether it could."""
     directory = Path(keep) if keep else Path(tempfile.mkdtemp(prefix="polydomo-chaos-"))
     data = directory / "data"
     data.mkdir(parents=True)
@@ -172,7 +172,7 @@ def place(keep: str | None) -> Iterator[tuple[Path, Path, bool]]:
         yield directory, data, small
     finally:
         if keep and small:
-            shutil.copytree(data, directory / "data-kept")  # the mount goes with this process
+            shutil.copytree(data, directory / "data-kept")  # the mount ends with this process
         if small:
             subprocess.run(["umount", str(data)], check=False)
         if not keep:
@@ -185,7 +185,7 @@ def mount(path: Path) -> bool:
 
 
 def with_mounts() -> None:
-    """Becomes the same process in a mount namespace of its own, where the system lets anybody have one; else goes on as it is."""
+    """Restarts this process in its own mount namespace if the system allows that; otherwise continues."""
     if MOUNTED in os.environ or shutil.which("unshare") is None:
         return
     if subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode == 0:
@@ -194,16 +194,16 @@ def with_mounts() -> None:
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m chaos.run", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long there is trouble")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds for which faults are injected")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--crowd", type=int, default=Load.crowd, help="idle peers")
-    parser.add_argument("--lanes", type=int, default=Load.lanes, help="calls open at a time, of each client")
-    parser.add_argument("--rate", type=float, default=Load.rate, help="calls a second, of each client")
+    parser.add_argument("--lanes", type=int, default=Load.lanes, help="open calls per client")
+    parser.add_argument("--rate", type=float, default=Load.rate, help="calls per second and client")
     parser.add_argument(
         "--without", action="append", default=[], metavar="FAULT", choices=[fault.name for fault in FAULTS]
     )
-    parser.add_argument("--keep", metavar="DIR", help="leave records, logs and journal there")
-    parser.add_argument("--quiet", action="store_true", help="print the table only")
+    parser.add_argument("--keep", metavar="DIR", help="keep records, logs and journal in this directory")
+    parser.add_argument("--quiet", action="store_true", help="print only the table")
     return parser
 
 
@@ -211,7 +211,7 @@ def main() -> None:
     options = arguments().parse_args()
     with_mounts()
     load = Load(lanes=options.lanes, rate=options.rate, crowd=options.crowd)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is ended on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all processes are stopped on exit
 
     def tell(line: str) -> None:
         if not options.quiet:

@@ -1,4 +1,4 @@
-"""What the encrypted actors prove themselves with: the stage puts keys and certificates into the directory that CHAOS_KEYS names."""
+"""The credentials of the encrypted actors: the stage writes keys and certificates into the directory that CHAOS_KEYS names."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from polydomo.client.security import Security
 
 
 def proof(url: str, kind: str) -> tuple[str, Security | None]:
-    """The address and the credentials of a library's peer; ``kind`` is "curve", "tls" or ""."""
+    """The address and the credentials for a client or worker of the library; ``kind`` is "curve", "tls" or ""."""
     keys = Path(os.environ["CHAOS_KEYS"])
     if kind == "curve":
         return url, Security(key=str(keys / "peer.key_secret"), server_key=str(keys / "server.key"))
@@ -20,7 +20,7 @@ def proof(url: str, kind: str) -> tuple[str, Security | None]:
 
 
 def encrypt(socket: "zmq.Socket[bytes]", name: str) -> None:
-    """Gives a socket of pyzmq its keys, if its actor is one that encrypts."""
+    """Sets the keys of a pyzmq socket if its actor uses CURVE."""
     if "pyzmq-curve" not in name:
         return
     keys = Path(os.environ["CHAOS_KEYS"])

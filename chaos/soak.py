@@ -1,7 +1,8 @@
-"""``python -m chaos.soak --minutes 5``: one broker under steady mixed load and faults, watched over time; growth fails.
+"""``python -m chaos.soak --minutes 5``: one broker under steady mixed load and faults over time; growth fails the run.
 
-Memory, file descriptors and latency are looked at every second and drawn into an SVG file. The broker itself is not killed here: what grows
-grows in one process. After the warm-up the second half is held against the first, by medians, so that a fault's spike is no growth.
+Memory, file descriptors and latency are sampled every second and drawn into an SVG file. The broker itself is not killed, so that growth
+shows in one process. After the warm-up, the medians of the second half are compared with those of the first, so that a spike caused by
+a fault does not count as growth.
 """
 
 import argparse
@@ -21,9 +22,9 @@ from chaos.record import Tally
 from chaos.report import MIB, Report
 from chaos.stage import Load, Stage
 
-WARM_UP = 0.25  # part of the time after which the broker has its working set: caches, buffers, Arrow's pool
+WARM_UP = 0.25  # fraction of the time after which the broker has its working set: caches, buffers, Arrow's pool
 TICK = 1.0
-# What the later half may have more than the earlier one, as a part of it and in numbers: what medians of a minute differ by without growth.
+# By how much the second half may exceed the first, as a fraction and as a number: medians of a minute differ by this much without growth.
 TOLERANCE = {"memory": (0.05, 6.0), "files": (0.10, 20.0), "latency": (1.0, 10.0)}
 
 
@@ -72,7 +73,7 @@ def growth(name: str, points: list[tuple[float, float]], seconds: float) -> tupl
 def latencies(
     tally: Tally, began: float, seconds: float
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """The median and the 90th percentile of echoes that were answered, in milliseconds, for every five seconds."""
+    """The median and the 90th percentile of answered echo calls, in milliseconds, for every five seconds."""
     window = 5.0
     buckets: dict[int, list[float]] = {}
     for call in tally.calls.values():
@@ -96,17 +97,19 @@ async def soak(stage: Stage, options: argparse.Namespace, tell: run.Tell) -> Rep
         late = await run.until(lambda: run.well(stage, 0.0), run.REST)
         if late:
             raise RuntimeError(f"the stage is not ready: {'; '.join(late)}")
-        tell(f"all are there; {options.minutes:g} minutes of load and faults")
+        tell(f"all peers are ready; {options.minutes:g} minutes of load and faults")
         watched = Watched()
         watching = asyncio.create_task(watched.watch(stage))
-        await run.trouble(stage, random.Random(options.seed), seconds, found, {KILLS_BROKER}, tell, gap=options.gap)
+        await run.inject_faults(
+            stage, random.Random(options.seed), seconds, found, {KILLS_BROKER}, tell, gap=options.gap
+        )
         watching.cancel()
         await run.settle(stage, found)
     finally:
         await stage.close()
     found.judge(Tally.of(stage.directory))
     found.audited, breaches = report.audit(stage.data)
-    found.must("breaches of the journal's rules", breaches)
+    found.must("broken rules of the journal", breaches)
     weigh(watched, found, seconds, Path(options.plot), tell)
     return found
 
@@ -142,15 +145,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--crowd", type=int, default=500, help="idle peers")
-    parser.add_argument("--gap", type=float, default=2.0, help="seconds between two faults, in the mean")
+    parser.add_argument("--gap", type=float, default=2.0, help="mean seconds between two faults")
     parser.add_argument("--plot", default="build/soak.svg", metavar="FILE")
-    parser.add_argument("--keep", metavar="DIR", help="leave records, logs and journal there")
+    parser.add_argument("--keep", metavar="DIR", help="keep records, logs and journal in this directory")
     options = parser.parse_args()
     run.with_mounts()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     def tell(line: str) -> None:
-        if not any(line.endswith(fault.name) for fault in FAULTS):  # each fault would be a line too many here
+        if not any(line.endswith(fault.name) for fault in FAULTS):  # do not print a line for each fault
             print(line, flush=True)
 
     with run.place(options.keep) as (directory, data, small):

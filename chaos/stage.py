@@ -1,5 +1,5 @@
-"""The stage: two brokers (``polydomo up``) with a bridge between them, a route for every actor, and the actors. All are processes, and
-whoever dies is started again. Unless it is said otherwise, *the* broker is the near one: the far one has one service and one worker.
+"""The stage: two brokers (``polydomo up``) with a bridge between them, a route for every actor, and the actors. All are processes that
+are restarted when they die. *The* broker is the near one; the far one has one service and one worker.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class Load:
 
 
 class Actor:
-    """A process that is there for good: a new incarnation follows the one that died."""
+    """A process that is restarted, as a new incarnation, whenever it dies."""
 
     process: subprocess.Popen[bytes]
     frozen = False
@@ -93,7 +93,7 @@ class Actor:
         self.url = url
         self.words = words
         self.incarnation = 0
-        self.odd: list[str] = []  # incarnations that ended otherwise than by SIGKILL or SIGTERM
+        self.odd: list[str] = []  # incarnations that ended by something other than SIGKILL or SIGTERM
 
     def start(self) -> None:
         self.incarnation += 1
@@ -112,10 +112,10 @@ class Actor:
             )
 
     def look(self) -> None:
-        """Starts it again if it has died."""
+        """Restarts it if it has died."""
         if self.process.poll() is not None:
             if self.process.returncode != -signal.SIGKILL:
-                self.odd.append(f"{self.name}.{self.incarnation} ended with {self.process.returncode}")
+                self.odd.append(f"{self.name}.{self.incarnation} ended with status {self.process.returncode}")
             self.frozen = False
             self.start()
 
@@ -127,18 +127,18 @@ class Actor:
 
 @dataclass
 class Ended:
-    """A run of the broker that is over."""
+    """A finished run of the broker."""
 
     status: int
     asked: bool
 
 
 class Broker:
-    """``polydomo up``. Killed, it comes back at the same port, after a moment."""
+    """``polydomo up``. After a kill it restarts at the same port, with a short delay."""
 
     process: subprocess.Popen[bytes]
     port = 0
-    back_at = 0.0  # when it is started again
+    back_at = 0.0  # when it will be restarted
 
     def __init__(self, name: str, directory: Path, data: Path, load: Load, *words: str) -> None:
         self.name = name
@@ -148,7 +148,7 @@ class Broker:
         self.words = words
         self.runs = 0
         self.ended: list[Ended] = []
-        self.asked = False  # its end is our doing
+        self.asked = False  # the test stops it
 
     @property
     def address(self) -> tuple[str, int]:
@@ -224,7 +224,7 @@ class Broker:
             self.start()
 
     def memory(self, name: str = "VmRSS") -> int:
-        """In bytes; ``VmHWM`` is the most it ever was. 0 if it is not there."""
+        """In bytes; ``VmHWM`` is the maximum so far. 0 if the process is not running."""
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
                 if line.startswith(name + ":"):
@@ -237,13 +237,13 @@ class Broker:
         return 0
 
     def limit(self, kind: int, soft: int | None) -> None:
-        """Lowers a limit of the running process; None: as high as it may be."""
+        """Lowers a limit of the running process; None: restores the maximum."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             hard = resource.prlimit(self.process.pid, kind)[1]
             resource.prlimit(self.process.pid, kind, (hard if soft is None else soft, hard))
 
     def complaints(self) -> list[str]:
-        """What every run logged of its own faults."""
+        """The errors that every run logged."""
         found = []
         for run in range(1, self.runs + 1):
             for line in (self.directory / f"{self.name}.{run}.log").read_text(errors="replace").splitlines():
@@ -263,7 +263,7 @@ class Stage:
     load: Load
     dice: random.Random
     data: Path
-    small_disk: bool = False  # ``data`` is a file system of its own that can be filled
+    small_disk: bool = False  # ``data`` is a separate file system that can be filled
     actors: dict[str, Actor] = field(default_factory=dict)
 
     async def open(self) -> None:
@@ -286,7 +286,7 @@ class Stage:
         await self._cast("worker", "far", ["--lanes", str(load.seats), *common], self.far)
         datagrams = await self.network.datagram_route("catalog-dbp", self.broker.address)
         await self._cast("catalog", "dbp", ["--lanes", str(datagrams.port), *common])
-        if load.crowd:  # it comes straight to the broker: the proxy would need as many files again
+        if load.crowd:  # connects directly to the broker: the proxy would need as many file descriptors again
             self._add("crowd", "idle", f"tcp://127.0.0.1:{self.broker.port}", ["--lanes", str(load.crowd), *common])
         self._watching = asyncio.create_task(self._watch())
 
@@ -331,7 +331,7 @@ class Stage:
         return [actor for actor in self.actors.values() if actor.role == role]
 
     def heal(self) -> None:
-        """Everything is well again, whatever it was."""
+        """Ends all faults."""
         self.network.heal()
         for actor in self.actors.values():
             actor.send(signal.SIGCONT)
@@ -343,18 +343,18 @@ class Stage:
 
     @property
     def ballast(self) -> Path:
-        """What fills the disk."""
+        """The file that fills the disk."""
         return self.data / BALLAST
 
     async def ask(self, what: str, broker: Broker | None = None) -> Any:
-        """What a broker tells of itself; None if it does not answer."""
+        """The status of a broker; None if it does not answer."""
         try:
             return await raw.ask((broker or self.broker).address, what)
         except (OSError, ValueError):
             return None
 
     async def reaches_far(self) -> bool:
-        """Whether a call goes over the bridge, and its answer comes back."""
+        """Whether a call over the bridge gets its reply."""
         try:
             return await raw.call(self.broker.address, FAR.encode(), b"probe.1.1|") == [b"probe.1.1|"]
         except OSError:
@@ -369,7 +369,7 @@ class Stage:
 
     @property
     def seats(self) -> dict[str, int]:
-        """How many workers the broker must know of each protocol, when all are there."""
+        """The expected number of registered workers of each protocol."""
         seats = self.load.seats
         wanted = {name: 1 if name in ONE_CONNECTION else seats for name in LIBRARY}
         for protocol in ("mdx", "mdp1", "mdp2"):
@@ -383,16 +383,16 @@ class Stage:
         return wanted
 
     async def missing(self) -> dict[str, tuple[int, int]]:
-        """Protocols of which the broker knows another number of workers than there are: its number, and the right one."""
+        """Protocols with a wrong number of registered workers: the number found, and the expected one."""
         rows = await self.ask("workers") or []
         known = {protocol: sum(row["protocol"] == protocol for row in rows) for protocol in self.seats}
         return {name: (known[name], number) for name, number in self.seats.items() if known[name] != number}
 
     async def stop(self, role: str, patience: float) -> list[str]:
-        """SIGTERM to all actors of a role; returns the names of those that did not end in order."""
+        """Sends SIGTERM to all actors of a role; returns the names of those that did not stop cleanly."""
         actors = self.of(role)
         for actor in actors:
-            del self.actors[actor.name]  # it is not started again
+            del self.actors[actor.name]  # it is not restarted
             actor.send(signal.SIGTERM)
         end = time.monotonic() + patience
         while any(actor.process.poll() is None for actor in actors) and time.monotonic() < end:
@@ -409,7 +409,7 @@ class Stage:
         return late
 
     async def close(self) -> None:
-        """Ends whoever is left, at once."""
+        """Kills all processes that are left."""
         self._watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._watching
@@ -421,7 +421,7 @@ class Stage:
         await self.network.close()
 
     async def stop_brokers(self) -> list[str]:
-        """SIGTERM; which did not end with status 0."""
+        """Sends SIGTERM to the brokers; returns those that did not exit with status 0."""
         self._watching.cancel()
         odd = []
         for broker in self.brokers:

@@ -1,4 +1,4 @@
-"""Peers that speak HTTP: calls, a long-poll worker, and a WebSocket for both. They read and check every byte of a response themselves."""
+"""HTTP peers: calls, a long-poll worker, and a WebSocket for both. They parse and check every byte of a response themselves."""
 
 import asyncio
 import base64
@@ -20,14 +20,14 @@ from polydomo.wire.address import parse_url
 SERVICES = {**PLAIN, STREAM: 13.0}
 OFFERED = (ECHO, SLOW)
 LINES = "application/x-ndjson"
-PATIENCE = 10.0  # seconds beyond its timeout that a response may take: the broker may be stopped meanwhile
-POLL = 2  # seconds that a worker's poll waits
-LEASE = 3  # seconds that a worker may hold a request
+PATIENCE = 10.0  # seconds beyond its timeout that a response may take: the broker may be frozen meanwhile
+POLL = 2  # seconds for which a worker's poll waits
+LEASE = 3  # seconds for which a worker may hold a request
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2}) [ -~]*\r\n")
 
 
 class Malformed(Exception):
-    """The broker sent what is not HTTP."""
+    """The broker sent invalid HTTP."""
 
 
 class Connection:
@@ -86,13 +86,13 @@ class Connection:
 
 
 def joined(frames: list[Any]) -> bytes:
-    """Frames as JSON has them."""
+    """The frames of a JSON value."""
     parts = [frame.encode() if isinstance(frame, str) else base64.b64decode(frame["base64"]) for frame in frames]
     return b"".join(parts)
 
 
 def failure(problem: dict[str, Any]) -> str:
-    """The outcome that a problem is."""
+    """The outcome for a problem (RFC 9457)."""
     kind = str(problem["type"]).rpartition(":")[2]
     names = {"timeout": "timeout", "no-worker": "no-service"}
     return names.get(kind, f"failed:{problem.get('code') or kind}")
@@ -192,7 +192,7 @@ async def _http_worker(options: Options) -> None:
 async def _work(
     options: Options, connection: Connection, service: str, worker: dict[str, str], dice: random.Random
 ) -> None:
-    """One poll, and the reply to what it brought. Raises KeyError if the broker refuses the poll."""
+    """One poll, and the reply to the request that it returned. Raises KeyError if the broker refuses the poll."""
     async with asyncio.timeout(POLL + PATIENCE):
         path = f"/v1/work/{service}?wait={POLL}&lease={LEASE}"
         status, found, body = await connection.post(path, b"", **worker)
@@ -202,7 +202,7 @@ async def _work(
     options.record.executing(named(body))
     if service == SLOW:
         await asyncio.sleep(dice.random() * SLOWEST)
-    async with asyncio.timeout(PATIENCE):  # 409: the broker has given the request to another worker
+    async with asyncio.timeout(PATIENCE):  # 409: the broker has requeued the request
         await connection.post("/v1/reply", body, Polydomo_Token=found["polydomo-token"])
 
 
@@ -260,7 +260,7 @@ class _WebSocketClient:
         if call not in self.open:
             if call in self.ended:
                 self.caller.record.second(call)
-            return  # what was given up may still be answered
+            return  # a call that timed out may still be answered
         plan, parts, future = self.open[call]
         if message["op"] != "failure":
             parts.append(joined(message["frames"]))

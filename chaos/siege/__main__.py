@@ -1,4 +1,4 @@
-"""``python -m chaos.siege``: runs the attacks and prints what each did to an honest client and to the broker's memory."""
+"""``python -m chaos.siege``: runs the attacks and prints the effect of each on an honest client and on the broker's memory."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ assert memory and trust and work  # they fill ATTACKS
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m chaos.siege", description=__doc__)
     parser.add_argument("names", nargs="*", help="attacks to run (all)", metavar="NAME")
-    parser.add_argument("--full", action="store_true", help="as large as they were found, not in their small form")
+    parser.add_argument("--full", action="store_true", help="run the full forms instead of the small ones")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/reliability.md")
     parser.add_argument("--list", action="store_true", help="print the names of the attacks")
     options = parser.parse_args()

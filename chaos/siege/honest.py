@@ -1,8 +1,8 @@
 """The honest pair: an MDX worker and an MDX client in one process, with one call at a time.
 
-``python -m chaos.siege.honest PORT PID`` reads commands from its standard input: ``begin`` starts to measure, ``end`` prints what was
-measured as a JSON line. The time that this process and the broker (PID) were ready to run and had no CPU does not count: on a machine
-that is busy with other things it says nothing about the broker.
+``python -m chaos.siege.honest PORT PID`` reads commands from its standard input: ``begin`` starts the measurement, ``end`` prints the
+results as a JSON line. Time in which this process or the broker (PID) was ready to run but had no CPU does not count, because it
+depends on the other load of the machine.
 """
 
 import json
@@ -21,7 +21,7 @@ BODY = b"x" * 32
 
 
 class Waits:
-    """How long a thread has waited for a CPU so far, by the kernel's own count."""
+    """How long a thread has waited for a CPU so far, as counted by the kernel."""
 
     def __init__(self, pid: int) -> None:
         self._file = Path(f"/proc/{pid}/schedstat")
@@ -30,7 +30,7 @@ class Waits:
         try:
             return int(self._file.read_text().split()[1]) / 1e9
         except (OSError, IndexError):
-            return 0.0  # a kernel without it: every moment counts
+            return 0.0  # the kernel does not count it: all time counts
 
 
 class Pair:

@@ -1,4 +1,4 @@
-"""Attacks on the broker's memory: peers that send much, or ask for much and do not read it."""
+"""Attacks on the broker's memory: peers that send much, or request much and do not read it."""
 
 import contextlib
 import json
@@ -143,7 +143,7 @@ def idle_connections(stand: Stand) -> list[Foe]:
     return foes
 
 
-@attack("last values and log records without end", connections=2)
+@attack("a flood of last values and log records", connections=2)
 def values_and_records(stand: Stand) -> list[Foe]:
     foes = [Foe.zmtp(stand.port, b"PUB") for _ in range(2)]
     values = b"".join(join([b"v%06d" % number, PIECE[:4000]]) for number in range(20_000))

@@ -1,4 +1,4 @@
-"""Hostile peers: plain sockets, and the bytes of messages that no library would send in this way."""
+"""Hostile peers: plain sockets, and messages that no library would send like this."""
 
 import contextlib
 import json
@@ -16,17 +16,17 @@ SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
 NULL = b"NULL".ljust(20, b"\0") + bytes(32)
 SP_REQ = b"\x00SP\x00\x00\x30\x00\x00"
 CONNECT_TIME = 30.0  # seconds; the broker may be busy with the attack, and the machine with other things
-NOW = struct.pack("=f", 1.0e9)  # any time does for DBP
+NOW = struct.pack("=f", 1.0e9)  # any value works for DBP
 
 
 def greeting(socket_type: bytes) -> bytes:
-    """A whole ZMTP 3.1 handshake of the NULL mechanism, from the peer's side."""
+    """A complete ZMTP 3.1 handshake of the NULL mechanism, from the peer's side."""
     body = b"\x05READY\x0bSocket-Type" + len(socket_type).to_bytes(4, "big") + socket_type
     return SIGNATURE + b"\x03\x01" + NULL + bytes((4, len(body))) + body
 
 
 class Foe:
-    """One connection. ``buffer`` makes the kernel keep little of what it is sent."""
+    """One connection. ``buffer`` limits how much the kernel buffers for it."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", buffer: int = 0) -> None:
         self.socket = socket.socket()
@@ -65,7 +65,7 @@ class Foe:
         self.socket.sendall(join(list(parts)))
 
     def receive(self) -> list[bytes]:
-        """The next ZMTP message; commands are passed over."""
+        """The next ZMTP message; commands are skipped."""
         found: list[bytes] = []
         while True:
             flags = self.read(1)[0]
@@ -85,7 +85,7 @@ class Foe:
 
 
 def flood(foes: Sequence[Foe], data: Iterable[bytes], seconds: float) -> int:
-    """Sends ``data`` over every connection at once, as fast as the broker takes it, for some seconds. Returns the bytes sent."""
+    """Sends ``data`` over all connections as fast as the broker reads, for some seconds. Returns the number of bytes sent."""
     end = time.monotonic() + seconds
     sent = 0
     pieces = [memoryview(piece) for piece in data]
@@ -102,7 +102,7 @@ def flood(foes: Sequence[Foe], data: Iterable[bytes], seconds: float) -> int:
                     count = foe.socket.send(pieces[piece][offset : offset + (1 << 18)])
                 except BlockingIOError:
                     continue
-                except OSError:  # the broker has cut it off
+                except OSError:  # the broker has disconnected it
                     selector.unregister(foe.socket)
                     continue
                 sent += count
@@ -147,7 +147,7 @@ def memo_ready(number: int, services: list[bytes]) -> bytes:
 
 
 def offer_services(port: int, count: int) -> list[Foe]:
-    """Services without end: a memo01 worker offers up to 1,000 of them."""
+    """Registers many services: a memo01 worker offers up to 1,000 of them."""
     foes = []
     for start in range(0, count, 1000):
         foe = Foe.sp(port)
@@ -157,7 +157,7 @@ def offer_services(port: int, count: int) -> list[Foe]:
 
 
 def fill_catalog(port: int, count: int, size: int) -> None:
-    """Registrations that do not beat and so stay."""
+    """Registrations without heartbeats; they stay in the catalog."""
     for number in range(count):
         foe = Foe.zmtp(port)
         info = {"name": f"entry-{number:04d}", "more": "x" * (size - 60)}

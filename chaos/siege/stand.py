@@ -1,4 +1,4 @@
-"""One attack: a broker of its own, the honest pair, the attack, and what was measured."""
+"""One attack: its broker, the honest pair, the attack, and the measurements."""
 
 import contextlib
 import json
@@ -19,35 +19,35 @@ from chaos.siege.peers import Foe
 ROOT = Path(__file__).parent.parent.parent
 MIB = 1 << 20
 MAX_MEMORY = 256 * MIB  # ``limits.max_memory`` of the broker
-ALLOWANCE = 150 * MIB  # for the interpreter, its libraries and what is being copied
+ALLOWANCE = 150 * MIB  # for the interpreter, its libraries and copies in progress
 START_TIME = 60.0
-SETTLE = 0.3  # seconds of honest calls after the attack, in which its consequences may show
-LOOK = 0.02  # seconds between two looks at the broker's memory
+SETTLE = 0.3  # seconds of honest calls after the attack, to see its consequences
+LOOK = 0.02  # seconds between two readings of the broker's memory
 
 
 @dataclass
 class Outcome:
-    """What an attack did to the honest client and to the broker's memory."""
+    """The effect of an attack on the honest client and on the broker's memory."""
 
     calls: int = 0
     longest: float = 0.0  # seconds, without waiting for a CPU
     longest_wall: float = 0.0
     median: float = 0.0
-    memory: int = 0  # bytes, the most there were
+    memory: int = 0  # bytes, the maximum
     start_memory: int = 0  # before the attack began
     broken: str = ""
-    notes: dict[str, Any] = field(default_factory=dict)  # what the attack itself found
+    notes: dict[str, Any] = field(default_factory=dict)  # problems that the attack itself found
 
     def breaches(self, stall: float, memory: int = MAX_MEMORY + ALLOWANCE) -> list[str]:
         found = []
         if self.broken:
-            found.append(f"the honest client was cut off: {self.broken}")
+            found.append(f"the honest client was disconnected: {self.broken}")
         if not self.calls:
             found.append("the honest client made no call")
         if self.longest > stall:
-            found.append(f"the honest client waited {self.longest * 1000:.0f} ms, allowed are {stall * 1000:.0f}")
+            found.append(f"the honest client waited {self.longest * 1000:.0f} ms; the limit is {stall * 1000:.0f} ms")
         if self.memory > memory:
-            found.append(f"the broker had {self.memory // MIB} MiB, allowed are {memory // MIB}")
+            found.append(f"the broker used {self.memory // MIB} MiB; the limit is {memory // MIB} MiB")
         return found
 
 
@@ -110,7 +110,7 @@ class Stand:
                 env={**os.environ, "PYTHONPATH": "src"},
             )
             if _output(self.honest).readline() != b"ready\n":
-                raise RuntimeError("the honest pair could not begin")
+                raise RuntimeError("the honest pair did not start")
         self._tell(b"begin\n")
 
     def _tell(self, word: bytes) -> None:
@@ -119,10 +119,10 @@ class Stand:
         self.honest.stdin.flush()
 
     def end(self) -> Outcome:
-        """What the honest client has seen since ``begin``."""
+        """The measurements of the honest client since ``begin``."""
         assert self.honest is not None
         self._tell(b"end\n")
-        told = json.loads(_output(self.honest).readline() or b'{"broken": "it has died"}')
+        told = json.loads(_output(self.honest).readline() or b'{"broken": "the process died"}')
         return Outcome(**told, memory=self.peak(), notes=self.notes)
 
     def memory(self, name: str = "VmRSS") -> int:
@@ -137,7 +137,7 @@ class Stand:
         return self.memory("VmHWM")
 
     def watch(self, seconds: float) -> None:
-        """Lets the attack work."""
+        """Waits while the attack takes effect."""
         time.sleep(seconds)
 
     def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
@@ -149,7 +149,7 @@ class Stand:
         return True
 
     def ask(self, name: bytes) -> Any:
-        """What the broker says under a name of its own, such as ``polydomo.status``."""
+        """The answer of a built-in service, such as ``polydomo.status``."""
         foe = Foe.zmtp(self.port)
         try:
             foe.send(b"", b"MDPC01", name)
@@ -158,7 +158,7 @@ class Stand:
             foe.close()
 
     def stop(self, seconds: float) -> float:
-        """SIGTERM. Returns how long the broker took to end; raises TimeoutError if it took too long."""
+        """Sends SIGTERM. Returns how long the broker took to exit; raises TimeoutError if it took too long."""
         start = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         try:
@@ -192,7 +192,7 @@ def has_setting(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Attack:
-    """``prepare`` is what must be there before; ``strike`` returns connections that stay open until the end."""
+    """``prepare`` runs before the attack; ``strike`` returns connections that stay open until the end."""
 
     name: str
     what: str  # for people
@@ -200,13 +200,13 @@ class Attack:
     prepare: Callable[[Stand], list[Foe]] | None = None
     connections: int = 1
     words: tuple[str, ...] = ()  # settings of the broker
-    check: Callable[[Stand], list[str]] | None = None  # what else must hold, at the end
+    check: Callable[[Stand], list[str]] | None = None  # further checks, at the end
     journal: bool = False
     only_full: bool = False
 
     @property
     def stall(self) -> float:
-        """Seconds that an honest call may take beside it."""
+        """How long an honest call may take during the attack, in seconds."""
         return 0.25 if self.connections == 1 else 1.0
 
 
@@ -243,7 +243,7 @@ def standing(found: Attack, full: bool) -> Iterator[Stand]:
 
 
 def run(found: Attack, full: bool = False) -> tuple[Outcome, list[str]]:
-    """Runs one attack; returns what was measured, and what was wrong."""
+    """Runs one attack; returns the measurements and the problems found."""
     with standing(found, full) as stand:
         left: list[Foe] = found.prepare(stand) if found.prepare is not None else []
         stand.begin()

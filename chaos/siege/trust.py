@@ -1,4 +1,4 @@
-"""Attacks on trust: peers that say they are someone else, or make the broker talk to itself."""
+"""Attacks on trust: peers that pretend to be another peer, or make the broker connect to itself."""
 
 import json
 import time
@@ -22,7 +22,7 @@ def subscriber(stand: Stand, prefix: bytes) -> Foe:
 
 
 def heard(foe: Foe, seconds: float) -> list[list[bytes]]:
-    """What the subscriber gets within some time."""
+    """What the subscriber receives within some time."""
     found: list[list[bytes]] = []
     end = time.monotonic() + seconds
     foe.socket.settimeout(0.2)
@@ -56,7 +56,7 @@ def own_publisher(stand: Stand) -> list[Foe]:
 def _came_through(stand: Stand) -> list[str]:
     found = stand.notes["heard"]
     wanted = [[b"t", b"real 1"], [b"t", b"real 2"]]
-    return [] if found == wanted else [f"of the real broker's messages came {found}"]
+    return [] if found == wanted else [f"only these messages of the real broker arrived: {found}"]
 
 
 @attack("a bridge that publishes in another broker's name, with a huge number", check=_came_through)
@@ -89,7 +89,7 @@ def hidden_service(stand: Stand) -> list[Foe]:
 
 
 def _answered(stand: Stand) -> list[str]:
-    return [] if stand.notes["answered"] else ["the request stayed at a bridge that does nothing"]
+    return [] if stand.notes["answered"] else ["the request stayed at an idle bridge"]
 
 
 @attack(

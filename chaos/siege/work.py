@@ -1,4 +1,4 @@
-"""Attacks on the broker's time: valid messages, or cheap ones that are dear to answer, as fast as one connection can send them."""
+"""Attacks on the broker's CPU time: valid messages, or cheap ones that are expensive to answer, as fast as one connection can send them."""
 
 import json
 
@@ -16,7 +16,7 @@ def seconds(stand: Stand) -> float:
 
 
 def repeated(message: bytes, size: int) -> list[bytes]:
-    """The message over and over, ``size`` bytes in all, in pieces that share their memory."""
+    """The message repeated to ``size`` bytes in all, in pieces that share their memory."""
     piece = message * max(1, (1 << 20) // len(message))
     return [piece] * max(1, size // len(piece))
 
@@ -127,7 +127,7 @@ def empty_frames(stand: Stand) -> list[Foe]:
     return [foe]
 
 
-@attack("requests of 1,000 empty frames, which the broker answers itself")
+@attack("requests of 1,000 empty frames to built-in services")
 def empty_request_frames(stand: Stand) -> list[Foe]:
     foe = _mdx_client(stand)
     request = join([b"MDXC01", b"\x01", b"mmi.service", b"2", *[b""] * 1000])
@@ -175,7 +175,7 @@ def unread_metrics(stand: Stand) -> list[Foe]:
     return foes
 
 
-@attack("many connections of one host that ask the broker itself without end", connections=1000)
+@attack("many connections of one host that flood the built-in services", connections=1000)
 def crowd_of_one_host(stand: Stand) -> list[Foe]:
     foes = [Foe.zmtp(stand.port) for _ in range(1000 if stand.full else 150)]
     asked = join([b"", b"MDPC01", b"mmi.service", b"x"])

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from chaos.duplicate_replies import watched
 from chaos.faults import FAULTS
 from chaos.record import Record, Tally
 from chaos.report import MAX_MEMORY, Report
-from chaos.watching import watched
 from polydomo.errors import ProtocolViolation
 from polydomo.protocols import dcp, mdx, memo, registry
 
@@ -118,7 +118,7 @@ def test_a_second_reply_that_the_library_drops_is_seen(tmp_path: Path, record: R
     [
         (b"client-dcp.1.1|x", "replies to the wrong call or client"),
         (b"client-mdx.1.2|x", "replies to the wrong call or client"),
-        (b"client-mdx.1.1|y", "replies that were not what the worker said"),
+        (b"client-mdx.1.1|y", "replies that differ from what the worker sent"),
     ],
 )
 def test_a_reply_that_is_not_the_right_one(tmp_path: Path, record: Record, said: bytes, what: str) -> None:
@@ -142,7 +142,7 @@ def test_too_many_executions(tmp_path: Path, record: Record) -> None:
     record.ended("client-mdx.1.1", "reply", 0.1)
     assert list(judged(tmp_path)) == [
         "calls executed more often than attempts allow",
-        "calls executed that nobody submitted",
+        "calls executed that no client submitted",
     ]
 
 

@@ -26,14 +26,14 @@ def held(name: str, full: bool) -> None:
 @pytest.mark.timeout(180)
 @pytest.mark.xdist_group("siege")
 @pytest.mark.parametrize("name", [name for name, attack in ATTACKS.items() if not attack.only_full])
-def test_an_attack_hurts_nobody(name: str) -> None:
+def test_an_attack_does_not_affect_an_honest_client(name: str) -> None:
     held(name, full=False)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_in_full_hurts_nobody(name: str) -> None:
+def test_a_full_attack_does_not_affect_an_honest_client(name: str) -> None:
     held(name, full=True)
 
 

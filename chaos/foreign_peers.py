@@ -1,6 +1,6 @@
-"""Peers that are not ours: MDP/0.1 and MDP/0.2 on pyzmq, memo01 on pynng; a service that beats to the catalog by UDP; a crowd that idles.
+"""Peers of other libraries: MDP/0.1 and MDP/0.2 on pyzmq, memo01 on pynng; a catalog service with UDP heartbeats; a crowd of idle peers.
 
-Neither MDP nor memo01 has a word for failure: their clients give a call up after their own timeout, which is its outcome.
+Neither MDP nor memo01 has a message for failures: their clients end a call after their own timeout, and that is its outcome.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from polydomo.wire.address import parse_url
 
 
 class Words:
-    """The bytes of a version of MDP."""
+    """The constants of one version of MDP."""
 
     def __init__(self, version: int) -> None:
         first = version == 1
         self.client = [b"", b"MDPC01"] if first else [b"MDPC02", b"\x01"]
-        self.reply_head = 3  # frames of a reply before its body
+        self.reply_head = 3  # frames of a reply before the body
         self.partial = b"" if first else b"\x02"
         self.worker = [b"", b"MDPW01"] if first else [b"MDPW02"]
         self.final, self.beat, self.leave = (b"\x03", b"\x04", b"\x05") if first else (b"\x04", b"\x05", b"\x06")
@@ -53,14 +53,14 @@ def mdp2_client(options: Options) -> None:
 
 
 class MdpClient:
-    """A DEALER with several calls open. MDP has no ids, but our bodies have: a reply that comes twice, or to the wrong one, is seen."""
+    """A DEALER with several open calls. MDP has no ids, but our bodies contain one, so that a repeated or misdirected reply is detected."""
 
     def __init__(self, options: Options, words: Words) -> None:
         services = {**PLAIN, STREAM: 13.0} if words.partial else PLAIN
         self.caller = Caller(options, services)
         self.options = options
         self.words = words
-        self.open: dict[str, tuple[Plan, float, list[bytes]]] = {}  # with the time it was sent and its partials
+        self.open: dict[str, tuple[Plan, float, list[bytes]]] = {}  # with the time of sending and its partial replies
         self.answered: set[str] = set()
 
     def run(self) -> None:
@@ -102,7 +102,7 @@ class MdpClient:
                 self.caller.record.second(call)
             elif not call.startswith(self.options.name + "."):
                 self.caller.record.judge(call, b"", body[0])
-            return  # what was given up may still be answered
+            return  # a call that timed out may still be answered
         plan, _, parts = self.open[call]
         parts += body
         if self.words.partial and frames[1] == self.words.partial:
@@ -129,7 +129,7 @@ def mdp2_worker(options: Options) -> None:
 
 
 def mdp_worker(options: Options, words: Words) -> None:
-    """Workers as the Guide has them: one socket and one loop each, which does nothing else while it works, and does not beat either."""
+    """Workers like those of the Guide: one socket and one loop each, which sends no heartbeats while it works."""
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -196,7 +196,7 @@ def load(message: bytes) -> tuple[list[object], bytes]:
 
 
 def memo_client(options: Options) -> None:
-    """A REQ socket whose contexts call from threads. NNG repeats by itself what a lost connection has not answered."""
+    """A REQ socket whose contexts call from threads. NNG repeats requests that a lost connection has not answered."""
     caller = Caller(options, PLAIN)
     signal.signal(signal.SIGTERM, lambda *_: caller.stopping.set())
     with _req(options) as sock:
@@ -248,17 +248,17 @@ def memo_worker(options: Options) -> None:
 
 
 def _serve_memo(options: Options, sock: pynng.Req0) -> None:
-    """A worker as the document's authors would write one: a context, a thread, a loop."""
+    """A worker as the authors of memo01 would write it: a context, a thread, a loop."""
     dice = random.Random(options.seed)
     ready = dump(MEMO_READY, b"", [ECHO, SLOW])
-    with contextlib.suppress(pynng.Closed), sock.new_context() as context:  # closed with its socket, already
+    with contextlib.suppress(pynng.Closed), sock.new_context() as context:  # its socket is closed
         message = ready
         while True:
             try:
                 context.send(message)
                 header, payload = load(context.recv())
             except pynng.Timeout:
-                message = ready  # the broker has forgotten us, or is away
+                message = ready  # the broker has removed this worker, or is down
                 continue
             except pynng.NNGException:
                 return  # the socket was closed
@@ -282,10 +282,10 @@ def catalog(options: Options) -> None:
 
 
 async def _catalog(options: Options) -> None:
-    """A service that registers over TCP and beats by UDP, through a network that loses, doubles and reorders its datagrams; every fourth
-    beat goes over its connection, where it hears of it if the broker has given it up.
+    """A service that registers over TCP and sends heartbeats by UDP, through a network that loses, duplicates and reorders datagrams. Every
+    fourth heartbeat goes over TCP, where the service learns whether the broker has removed it.
 
-    ``lanes`` is the UDP port of its route: it has no other use for it.
+    ``lanes`` is the UDP port of its route; it has no other use here.
     """
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -326,12 +326,12 @@ def crowd(options: Options) -> None:
 
 
 async def _crowd(options: Options) -> None:
-    """``lanes`` peers that shake hands and say nothing more; one that is cut comes again after a while."""
+    """``lanes`` peers that complete the handshake and send nothing more; one that is disconnected connects again after a while."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     address = parse_url(options.url, connect=True)
     dice = random.Random(options.seed)
-    gate = asyncio.Semaphore(64)  # connecting at a time: the backlog of a listener is not what is tried here
+    gate = asyncio.Semaphore(64)  # connecting at a time; the backlog of a listener is not tested here
 
     async def idle(number: int) -> None:
         hello = SP_REQ if number % 4 == 0 else greeting(b"DEALER" if number % 4 < 3 else b"REQ")

@@ -1,4 +1,4 @@
-"""Sees what a client of the library never would: a reply to a call that has had its final reply. The library drops it; here it counts."""
+"""Detects replies that the library hides: a reply to a call that already has its final reply. The library drops it; here it is counted."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ KEPT = 10_000  # ids of one connection that are remembered
 
 
 def watched(make: Callable[[], ClientEnd], record: Record, name: str) -> Callable[[], ClientEnd]:
-    """Makes ends as ``make`` does, with an eye on what they receive. ``name`` is how the ids of this client's calls begin."""
+    """Wraps the ends that ``make`` returns and watches what they receive. ``name`` is the prefix of the ids of this client's calls."""
     begin = name.encode() + b"."
 
     def made() -> ClientEnd:
@@ -21,7 +21,7 @@ def watched(make: Callable[[], ClientEnd], record: Record, name: str) -> Callabl
             events: list[Event] = []
             try:
                 events = receive(message)
-            finally:  # a second reply gives no event, or, where the protocol has no ids, it is a violation
+            finally:  # a second reply gives no event or, if the protocol has no ids, a violation
                 for call in [] if events else ids(message, begin):
                     if call in answered:
                         record.second(call)
@@ -39,7 +39,7 @@ def watched(make: Callable[[], ClientEnd], record: Record, name: str) -> Callabl
 
 
 def ids(frames: Frames, begin: bytes) -> list[str]:
-    """The call that a message is about, which stands somewhere in it.
+    """The ids of calls in a message.
 
     >>> ids([b"", b"MDPC01", b"echo", b"client-mdx.1.7|xyz"], b"client-mdx.1.")
     ['client-mdx.1.7']
