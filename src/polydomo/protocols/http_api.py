@@ -1,4 +1,4 @@
-"""The API that every broker serves over HTTP, without what needs a server: which endpoint at which path."""
+"""The HTTP API of every broker: which endpoint serves which path. Endpoints that need a server are added by ``server/site.py``."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
 """``POST /v1/call/{service}``: the reply as one body, as separate frames, or as a stream of partial replies.
 
-``GET /v1/call/{service}?name=value`` is for services that say in their schema that they change nothing, and which media types they reply
-with. The request is a JSON object of the query's parameters, and ``accept``: the media type that was chosen.
+``GET /v1/call/{service}?name=value`` is for services whose schema declares that they change nothing, and lists the media types of their
+replies. The request is a JSON object of the query parameters, plus ``accept``: the media type that was selected.
 """
 
 import re
@@ -36,7 +36,7 @@ from polydomo.wire.http import HttpError, RequestHead
 
 OFFERED: Final = (OCTETS, TEXT, EVENTS, LINES, MULTIPART, JSON, FRAMES_JSON)
 UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-# What a worker replies to GET may be HTML: it runs no scripts, loads nothing, and has no part in the origin of the dashboard.
+# A reply to GET may be HTML. It must not run scripts, load anything, or share the dashboard's origin.
 SANDBOX: Final = (
     b"Content-Security-Policy: sandbox allow-forms; default-src 'none'; style-src 'unsafe-inline'; form-action 'self'\r\n"
     b"Vary: Accept\r\n"
@@ -88,7 +88,7 @@ class Keep(Protocol):
     """``idempotency.Idempotency``"""
 
     def begin(self, session: HttpSession, service: bytes, body: bytes, name: str, inner: Exchange) -> Exchange | None:
-        """The exchange for a new call; None if ``inner`` was told the reply to an earlier one."""
+        """The exchange for a new call; None if ``inner`` has already got the reply to an earlier call with the same key."""
 
     def started(self, exchange: Exchange, request: Request | None) -> None:
         """The call was made."""
@@ -112,7 +112,7 @@ class CallEndpoint(Endpoint):
     def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
         service = service_name(path)
         if head.method == "GET" and not self.media_of(service):
-            raise HttpError(405, "GET is not allowed for this service; POST is", close=False)
+            raise HttpError(405, "GET is not allowed for this service; use POST", close=False)
         if "polydomo-timeout" in head.headers:
             duration(head.headers["polydomo-timeout"], "Polydomo-Timeout")
 
@@ -156,7 +156,7 @@ class CallEndpoint(Endpoint):
         media = choose(headers.get("accept", ""), self.media_of(service))
         if not media:
             offered = ", ".join(self.media_of(service))
-            raise HttpError(406, f"the service replies with none of the accepted types; it has {offered}", close=False)
+            raise HttpError(406, f"the service cannot reply with an accepted type; it offers {offered}", close=False)
         deadline = 0.0
         if "polydomo-timeout" in headers:
             deadline = session.broker.now + duration(headers["polydomo-timeout"], "Polydomo-Timeout")
@@ -165,7 +165,7 @@ class CallEndpoint(Endpoint):
 
 
 class CallPlan:
-    """What the head of a call asks for. Raises HttpError."""
+    """The options of a call, from its headers. Raises HttpError."""
 
     def __init__(self, head: RequestHead, path: "list[str]") -> None:
         headers = head.headers
@@ -187,7 +187,7 @@ class CallPlan:
         self.key = headers.get("idempotency-key", "")
         trace = headers.get("traceparent", "")
         self.trace = trace if _TRACE.fullmatch(trace) else ""
-        # nothing of the above: by far the most calls
+        # none of these headers: the most common case
         self.plain = not (self.has_time_limit or self.respond_async or self.waits or self.key or self.trace)
 
 
@@ -196,7 +196,7 @@ def named(session: HttpSession, request: Request) -> bytes:
 
 
 def fail(session: HttpSession, request: Request, code: str, text: str) -> None:
-    """A failure as the whole response."""
+    """Sends a failure as the whole response."""
     value = failure_problem(request, code, text, session.broker.request_name(request))
     status = value["status"]
     assert isinstance(status, int)
@@ -204,7 +204,7 @@ def fail(session: HttpSession, request: Request, code: str, text: str) -> None:
 
 
 class CallExchange(Exchange):
-    """The final reply as one response."""
+    """Sends the final reply as one response."""
 
     def __init__(self, session: HttpSession, media: str) -> None:
         self.session = session
@@ -220,7 +220,7 @@ class CallExchange(Exchange):
 
 
 class TypedExchange(CallExchange):
-    """The final reply of a typed service, which is JSON as it is."""
+    """Sends the final reply of a typed service, which is JSON already."""
 
     def final(self, request: Request, body: Body) -> None:
         self.session.reply(200, JSON, flat(body), NO_STORE + named(self.session, request))

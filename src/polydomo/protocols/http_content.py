@@ -1,4 +1,4 @@
-"""What HTTP bodies carry: frames joined, frames as JSON, frames as multipart/mixed, server-sent events, and problems (RFC 9457).
+"""Formats of HTTP bodies: joined frames, frames as JSON, frames as multipart/mixed, server-sent events, and problems (RFC 9457).
 
 A body inside polydomo is a list of frames. As JSON, a frame that is UTF-8 is a string and any other frame is ``{"base64": "..."}``:
 

@@ -1,6 +1,6 @@
-"""``GET /v1/services`` and the others: what the broker answers under its reserved names (``polydomo.*``), over HTTP.
+"""``GET /v1/services`` and similar endpoints: the built-in services (``polydomo.*``) over HTTP.
 
-The request goes the way of every request, so that it is subject to the same permissions and limits and has the same content.
+Each is an ordinary request to a built-in service, with the same permissions, limits and content.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ class InspectExchange(Exchange):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class InspectEndpoint(Endpoint):
-    """One reserved service."""
+    """One built-in service."""
 
     def __init__(self, service: bytes) -> None:
         self.service = service
@@ -54,7 +54,7 @@ class InspectEndpoint(Endpoint):
 
 
 class QueryEndpoint(InspectEndpoint):
-    """One reserved service that takes a JSON object: the query's parameters, numbers as numbers."""
+    """One built-in service that takes a JSON object: the query parameters, with numbers converted."""
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         query: dict[str, object] = {}

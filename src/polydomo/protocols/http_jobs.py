@@ -1,6 +1,6 @@
 """Durable jobs over HTTP: ``/v1/jobs``, ``/v1/dead``, ``/v1/schedules``, and calls with ``Prefer: respond-async``.
 
-Each is a request for one of the broker's own services of durable jobs (``broker/job_services.py``), subject to the same permissions.
+Each is a request to one of the built-in job services (``broker/job_services.py``), with the same permissions.
 """
 
 from typing import Final
@@ -49,7 +49,7 @@ class JobExchange(Exchange):
 
 
 class SubmitExchange(JobExchange):
-    """The job of a call that is answered later."""
+    """The answer to a call with ``Prefer: respond-async``: 202 and the job's location."""
 
     def answered(self, request: Request, header: Row, content: bytes) -> None:
         location = f"Location: /v1/jobs/{header.get('job', '')}\r\nPreference-Applied: respond-async\r\n"
@@ -57,7 +57,7 @@ class SubmitExchange(JobExchange):
 
 
 class ResultExchange(JobExchange):
-    """The result of a job: what the worker answered, or how the job ended otherwise."""
+    """The result of a job: the worker's reply, or how else the job ended."""
 
     def __init__(self, session: HttpSession, media: str) -> None:
         super().__init__(session)

@@ -42,11 +42,11 @@ class McpEndpoint(Endpoint):
         version = head.headers.get("mcp-protocol-version")
         if version is not None and version not in HANDSHAKE_VERSIONS + STATELESS_VERSIONS:
             known = ", ".join(HANDSHAKE_VERSIONS + STATELESS_VERSIONS)
-            raise HttpError(400, f"MCP revision {version[:32]!r} is not supported; these are: {known}", close=False)
+            raise HttpError(400, f"MCP revision {version[:32]!r} is not supported; supported are {known}", close=False)
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         if head.method == "DELETE":
-            session.http.respond(204, b"")  # there is no session to end
+            session.http.respond(204, b"")  # there are no sessions to end
             return
         try:
             message = json.loads(body)
@@ -59,7 +59,7 @@ class McpEndpoint(Endpoint):
             or not isinstance(message.get("method"), str)
         ):
             if isinstance(message, dict) and "method" not in message and "id" in message:
-                session.http.respond(202, b"")  # a response to a request that this server never makes
+                session.http.respond(202, b"")  # a response; this server sends no requests
             else:
                 _answer(session, error(None, INVALID_REQUEST, "not a JSON-RPC 2.0 request"), 400)
             return
@@ -90,14 +90,14 @@ class McpEndpoint(Endpoint):
         elif method == "tools/call":
             self._call(session, head, key, params)
         else:
-            _answer(session, error(key, METHOD_NOT_FOUND, f"there is no method {str(method)[:64]!r}"), 200)
+            _answer(session, error(key, METHOD_NOT_FOUND, f"unknown method {str(method)[:64]!r}"), 200)
 
     def _call(self, session: HttpSession, head: RequestHead, key: object, params: Row) -> None:
         name = params.get("name")
         schema = self.schemas(session).get(name) if isinstance(name, str) else None
         arguments = params.get("arguments") or {}
         if not isinstance(name, str) or schema is None or not isinstance(arguments, dict):
-            _answer(session, error(key, INVALID_PARAMS, f"there is no tool {str(name)[:255]!r}"))
+            _answer(session, error(key, INVALID_PARAMS, f"unknown tool {str(name)[:255]!r}"))
             return
         if schema.encoding == TEXT_ENCODING:
             text = arguments.get("body")
@@ -145,7 +145,7 @@ def tool(name: str, schema: ServiceSchema) -> Row:
 
 
 def output_schema(schema: Row) -> Row:
-    """MCP's structured content is an object: anything else is wrapped in one."""
+    """MCP's structured content must be an object: any other value is wrapped in one."""
     if is_object(schema):
         return schema
     inner = {name: value for name, value in schema.items() if name != "$defs"}
@@ -160,7 +160,7 @@ def is_object(schema: Row) -> bool:
 
 
 class ToolCall(Exchange):
-    """A tool call: one JSON response, or a stream of events if the client wants progress and there is some."""
+    """A tool call: one JSON response, or a stream of events if the client asked for progress and the worker sends partial replies."""
 
     def __init__(self, session: HttpSession, key: object, schema: ServiceSchema, token: object) -> None:
         self.session = session
@@ -196,7 +196,7 @@ class ToolCall(Exchange):
             try:
                 value = json.loads(last)
             except (ValueError, RecursionError):
-                return {"content": content, "isError": True}  # the worker did not keep to its schema
+                return {"content": content, "isError": True}  # the reply does not match the worker's schema
             found["structuredContent"] = value if is_object(self.schema.output) else {"result": value}
         return found
 

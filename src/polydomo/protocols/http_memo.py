@@ -43,7 +43,7 @@ BAD_STRING: Final = "/problems/invalid-string"
 UNKNOWN_CID: Final = "/problems/unknown-cid"
 BAD_WORKER: Final = "/problems/invalid-worker-info"
 
-# What a Node is shown in for a person: nothing in it is trusted, and the page may load nothing.
+# The HTML page that shows a Node. Its content is not trusted, so the page may load nothing.
 PAGE: Final = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><h1>{title}</h1>"
     "<pre style='white-space:pre-wrap;overflow-wrap:anywhere'>{text}</pre></html>"
@@ -87,13 +87,13 @@ def read_string(text: str) -> str:
 
 
 class NodeEndpoint(Endpoint):
-    """What the endpoints share: Nodes in the form that the client prefers."""
+    """Shared by the endpoints: sends Nodes in the form that the client prefers."""
 
     def __init__(self, memo: MemoService) -> None:
         self.memo = memo
 
     def demand(self, session: HttpSession, right: str, name: str) -> None:
-        """Raises HttpError if the client has not the right."""
+        """Raises HttpError if the client does not have the right."""
         if not session.broker.may(session, right, name):
             raise HttpError(403, session.broker.refusal, close=False)
 
@@ -166,7 +166,7 @@ class HeadEndpoint(NodeEndpoint):
             return
         cid = store.head(name)
         if cid is None:
-            raise HttpError(404, f"there is no head {name[:100]!r}", close=False)
+            raise HttpError(404, f"unknown head {name[:100]!r}", close=False)
         self.send_node(session, head, cid, MUTABLE)
 
 
@@ -228,7 +228,7 @@ class MemoCallEndpoint(NodeEndpoint):
             raise HttpError(
                 400, f"a function's name has at most {MAX_SERVICE_NAME} bytes", close=False, type_=BAD_STRING
             )
-        # who may put or delete results speaks for the workers
+        # putting or deleting results is a worker's right
         self.demand(session, "offer" if method in ("PUT", "DELETE") else "call", func)
         if len(path) == 1:
             self._allow(reads or method == "DELETE", "DELETE, GET, HEAD")
@@ -242,11 +242,11 @@ class MemoCallEndpoint(NodeEndpoint):
             self._allow(method == "POST", "POST")
             self._evaluate(session, head, func, args, body)
         else:
-            raise HttpError(404, "after the arguments there is only /evaluate", close=False)
+            raise HttpError(404, "only /evaluate may follow the arguments", close=False)
 
     def _allow(self, allowed: bool, methods: str) -> None:
         if not allowed:
-            raise HttpError(405, f"{methods} is allowed here", close=False)
+            raise HttpError(405, f"the method is not allowed here; use {methods}", close=False)
 
     def _func(self, session: HttpSession, head: RequestHead, func: str) -> None:
         if head.method == "DELETE":
@@ -278,7 +278,7 @@ class MemoCallEndpoint(NodeEndpoint):
         if isinstance(evaluation, tuple):
             send_failure(session, *evaluation)
             return
-        found = self.memo.store.call(func, args)  # it may have ended at once
+        found = self.memo.store.call(func, args)  # the call may have ended already
         if found is not None:
             self.send_node(session, head, found, MUTABLE)
             return
@@ -303,7 +303,7 @@ class MemoCallEndpoint(NodeEndpoint):
 
 
 class MemoWorkers:
-    """The workers that poll with ``POST /worker``, and which call each of them has."""
+    """The workers that poll with ``POST /worker``, and the call that each of them holds."""
 
     def __init__(self, broker: BrokerApi, memo: MemoService) -> None:
         self.broker = broker
@@ -312,13 +312,13 @@ class MemoWorkers:
         self.holding: dict[tuple[str, tuple[Cid, ...]], list[MemoWorker]] = {}
 
     def settle(self, func: str, args: "list[Cid]", result: Cid) -> None:
-        """A result was put: it answers the requests that workers hold for this call."""
+        """A result was put: it ends the requests of workers that hold this call."""
         for worker in self.holding.pop((func, tuple(args)), []):
             worker.answer(result)
 
 
 class MemoWorker(Session):
-    """One ``POST /worker``: it gets one call, and ends when the result was put."""
+    """One ``POST /worker``: it gets one call, and ends when the result is put."""
 
     protocol = "memodb"
 
@@ -329,10 +329,10 @@ class MemoWorker(Session):
         self.worker: Worker | None = None
         self.token = b""
         self.key: tuple[str, tuple[Cid, ...]] | None = None
-        self.alarm = Alarm(self)  # of the poll, and then of the call
+        self.alarm = Alarm(self)  # of the poll, then of the call
 
     def start(self, funcs: "list[bytes]") -> str:
-        """Registers; returns the reason where that is refused."""
+        """Registers the worker; returns the reason if that is refused."""
         broker = self.broker
         broker.session_opened(self)
         self.worker = broker.register_worker(self, funcs, None, 0, 0, 0.0, 0.0)
@@ -364,10 +364,10 @@ class MemoWorker(Session):
             self.broker.session_closed(self, CloseReason(CloseCause.SILENT, "no result in time"))
         elif key is self.poll:
             self._end_poll()
-            self.broker.session_closed(self, CloseReason(CloseCause.COMPLETE, "no call for it"))
+            self.broker.session_closed(self, CloseReason(CloseCause.COMPLETE, "no call arrived"))
 
     def _end_poll(self) -> None:
-        """Answers the poll with null: there is no call for it."""
+        """Answers the poll with null: no call arrived."""
         poll, self.poll = self.poll, None
         if poll is not None:
             poll.session.carried = None

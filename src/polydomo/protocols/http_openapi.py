@@ -101,7 +101,7 @@ def _at(name: str) -> str:
 
 
 def relocated(value: object, where: str) -> object:
-    """A schema whose references to its own ``$defs`` are right where it stands in the document."""
+    """A copy of the schema whose references to its own ``$defs`` point to its place in the document."""
     if isinstance(value, dict):
         found: Row = {}
         for key, item in value.items():

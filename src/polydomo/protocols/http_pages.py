@@ -1,4 +1,4 @@
-"""Pages that are what they are: files of the broker's web directory, and what a function renders."""
+"""Pages: static files of the broker's web directory, redirects, and pages that a function renders."""
 
 from collections.abc import Callable
 from hashlib import blake2b
@@ -8,7 +8,7 @@ from polydomo.protocols.http_content import TEXT
 from polydomo.protocols.http_session import Endpoint, HttpSession
 from polydomo.wire.http import HttpError, RequestHead
 
-# Pages load nothing from elsewhere, run no script of their own text, and are shown in no frame.
+# Pages load nothing from other sites, run no inline script, and cannot be framed.
 PAGE_HEADERS: Final = (
     b"Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     b"connect-src 'self' ws: wss:; font-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'\r\n"
@@ -32,7 +32,7 @@ class FileEndpoint(Endpoint):
         self.type = TYPES.get(name.rpartition(".")[2], TEXT)
         self.content = content
         self.tag = f'"{blake2b(content, digest_size=16).hexdigest()}"'
-        # a module may be imported by pages of other origins; what it may then do is decided by http.origins
+        # pages of other origins may import a module; http.origins decides what it may then do
         more = b"Access-Control-Allow-Origin: *\r\nCross-Origin-Resource-Policy: cross-origin\r\n" if shared else b""
         self.headers = PAGE_HEADERS + b"Cache-Control: no-cache\r\n" + f"ETag: {self.tag}\r\n".encode() + more
 
@@ -48,7 +48,7 @@ class FileEndpoint(Endpoint):
 
 
 class RedirectEndpoint(Endpoint):
-    """Sends the browser to another path of this broker."""
+    """Redirects the browser to another path of this broker."""
 
     public = True
 
@@ -64,7 +64,7 @@ class RedirectEndpoint(Endpoint):
 
 
 class RenderedEndpoint(Endpoint):
-    """A page that a function makes anew each time, from the query: (status, content type, content)."""
+    """A page that a function renders for each request, from the query: (status, content type, content)."""
 
     def __init__(self, render: "Callable[[str], tuple[int, str, bytes]]") -> None:
         self.render = render

@@ -1,7 +1,7 @@
-"""HTTP, the broker's end: one session per connection, which is a client (and the carrier of workers' polls).
+"""HTTP, the broker's side: one session per connection. The session is a client, and carries the polls of HTTP workers.
 
-What a path means is decided by the ``Endpoint`` that the site has for it. An endpoint answers at once, or makes a request with an
-``Exchange`` as its ``ref``, to which the reply is handed when it comes. docs/http.md describes the API.
+The ``Endpoint`` that the site has for a path handles its requests. An endpoint answers at once, or makes a request with an
+``Exchange`` as its ``ref``, which gets the reply when it arrives. docs/http.md describes the API.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ from polydomo.wire.http_link import HttpLink
 
 LINGER: Final = "linger"
 
-# The status of a request that ended otherwise than with a reply.
+# HTTP statuses of outcomes other than a reply.
 STATUS: Final = {
     NO_WORKER: 404,
     TIMEOUT: 504,
@@ -56,7 +56,7 @@ STATUS: Final = {
     "invalid-arguments": 422,
 }
 
-# The type of a problem that has no outcome, by its status.
+# Problem types of statuses that are not the outcome of a request.
 TYPES: Final = {
     400: "bad-request",
     401: "unauthorized",
@@ -83,13 +83,13 @@ TYPES: Final = {
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Exchange:
-    """Where the reply to a request goes: ``Request.ref`` of every request that HTTP makes."""
+    """Receives the reply to a request: ``Request.ref`` of every request that HTTP makes."""
 
     takes_partials = False
-    trace = ""  # the W3C traceparent that came with the request
+    trace = ""  # the W3C traceparent of the request
 
     def partial(self, request: Request, body: Body) -> None:
-        """Only called where ``takes_partials``."""
+        """Called only if ``takes_partials`` is True."""
 
     def final(self, request: Request, body: Body) -> None:
         raise NotImplementedError
@@ -100,10 +100,10 @@ class Exchange:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Endpoint:
-    """What is served below one path."""
+    """Serves one path and the paths below it."""
 
     methods: "tuple[str, ...]" = ("GET", "HEAD")
-    public = False  # served without credentials, also where there is access control
+    public = False  # served without credentials, even with access control
     right: "tuple[str, str] | None" = (
         None  # right and name that are checked before it is served; others are checked on the way
     )
@@ -112,12 +112,12 @@ class Endpoint:
         """Called with the head alone. Raises HttpError to reject the request before its body is read."""
 
     def serve(self, session: "HttpSession", head: RequestHead, path: "list[str]", body: bytes) -> None:
-        """``path`` is what follows the endpoint's own path, decoded. Raises HttpError."""
+        """``path`` is the rest of the path after the endpoint's own, decoded. Raises HttpError."""
         raise NotImplementedError
 
 
 class Site:
-    """What all HTTP connections of a broker share: which endpoint serves which path, and which hosts and origins are accepted."""
+    """Shared by all HTTP connections of a broker: which endpoint serves which path, and which hosts and origins are accepted."""
 
     def __init__(self, broker: BrokerApi) -> None:
         self.broker = broker
@@ -126,14 +126,14 @@ class Site:
         self.hosts: frozenset[str] = (
             frozenset()
         )  # names in Host that are accepted besides addresses and localhost; "*": all
-        self.origins: frozenset[str] = frozenset()  # origins of other pages that may use the API
+        self.origins: frozenset[str] = frozenset()  # other origins whose pages may use the API
         # With access control: the principal that a request's credentials stand for; "" if it has none that are accepted.
         self.identify: Callable[[HttpSession, RequestHead], str] | None = None
         self._date = b""
         self._date_at = -1.0
 
     def mount(self, path: str, endpoint: Endpoint) -> None:
-        """The endpoint serves this path and what is below it; one at ``/`` serves that path alone."""
+        """Serves this path and the paths below it with the endpoint; an endpoint at ``/`` serves only that path."""
         self.endpoints[tuple(path.strip("/").split("/")) if path != "/" else ()] = endpoint
 
     def find(self, head: RequestHead) -> "tuple[Endpoint, list[str]]":
@@ -148,7 +148,7 @@ class Site:
         raise HttpError(404, f"nothing is served at {head.path[:200]}; see docs/http.md", close=False)
 
     def date(self) -> bytes:
-        """The Date header's line; made anew once a second."""
+        """The line of the Date header; computed once per second."""
         now = self.broker.now
         if now - self._date_at >= 1.0 or self._date_at < 0:
             self._date_at = now
@@ -159,7 +159,7 @@ class Site:
         return self._date
 
     def check_browser(self, head: RequestHead) -> None:
-        """Keeps pages of other origins, and names that were rebound to this address, from using the broker through a browser."""
+        """Rejects pages of other origins and host names that were rebound to this address (DNS rebinding)."""
         host = head.headers.get("host", "")
         name = host_name(host)
         if host and "*" not in self.hosts and not is_address(name) and name not in self.hosts:
@@ -199,7 +199,7 @@ def host_name(host: str) -> str:
 
 
 def is_address(name: str) -> bool:
-    """A name that no DNS answer can point elsewhere: an IP address or localhost."""
+    """Whether no DNS answer can change what the name refers to: an IP address or localhost."""
     if name.startswith("[") or name == "localhost" or name.endswith(".localhost"):
         return True
     parts = name.split(".")
@@ -210,17 +210,19 @@ class HttpSession(Session):
     """One HTTP connection."""
 
     protocol = "http"
-    refuses_at_limit = True  # a request at a limit ends with 503 instead of waiting on the connection
+    refuses_at_limit = True  # at a limit, a request ends with 503 instead of pausing the connection
 
-    http: HttpLink  # ``link``, by its own type
+    http: HttpLink  # ``link`` with its own type
 
     def __init__(self, broker: BrokerApi, link: HttpLink, site: Site) -> None:
         super().__init__(broker, link)
         self.http = link
         link.attach(self, self)
         self.site = site
-        self.known = False  # the broker knows this session: not one that only scrapes metrics
-        self.carried: Exchange | None = None  # what waits for something other than a request's reply: a worker's poll
+        self.known = False  # the broker knows this session; false if it only reads metrics
+        self.carried: Exchange | None = (
+            None  # an open response that waits for something other than a reply, such as a worker's poll
+        )
         self.bound: dict[Session, None] = {}  # workers that end with this connection
         self._found: tuple[Endpoint, list[str]] | None = None  # of the request whose body is being read
         self._last_head: RequestHead | None = None
@@ -228,7 +230,7 @@ class HttpSession(Session):
         site.sessions[self] = None
 
     def announce(self) -> None:
-        """Makes the session known to the broker, before its first request."""
+        """Registers the session with the broker before its first request."""
         if not self.known:
             self.known = True
             self.broker.session_opened(self)
@@ -238,7 +240,7 @@ class HttpSession(Session):
     def on_head(self, head: RequestHead) -> None:
         site = self.site
         self.http.common = site.date()
-        if head is self._last_head:  # the same bytes as before, with the same result
+        if head is self._last_head:  # the same head as before, with the same result
             self._found = self._last_found
             if site.identify is not None and self._found is not None:
                 self._check_access(head, self._found[0])
@@ -249,7 +251,7 @@ class HttpSession(Session):
         found = site.find(head)
         endpoint = found[0]
         if head.method not in endpoint.methods:
-            raise HttpError(405, f"{head.method} is not allowed here; {', '.join(endpoint.methods)} is", close=False)
+            raise HttpError(405, f"{head.method} is not allowed here; use {', '.join(endpoint.methods)}", close=False)
         if site.identify is not None:
             self._check_access(head, endpoint)
         endpoint.check(self, head, found[1])
@@ -257,15 +259,15 @@ class HttpSession(Session):
         self._last_head = head
 
     def _check_access(self, head: RequestHead, endpoint: Endpoint) -> None:
-        """Who sends this request, and may it use the endpoint? Asked for every request: a token may have been revoked since the last."""
+        """Authenticates the request and checks the endpoint's right. Done for every request, because a token may be revoked at any time."""
         assert self.site.identify is not None
         principal = self.site.identify(self, head)
         if not principal:
             if endpoint.public:
                 return
-            raise HttpError(401, "credentials are needed; send Authorization: Bearer with a token", close=False)
+            raise HttpError(401, "credentials are required; send a token with Authorization: Bearer", close=False)
         if self.known and principal != self.principal:
-            raise HttpError(401, f"this connection is {self.principal}'s; use another one for {principal}")
+            raise HttpError(401, f"this connection belongs to {self.principal}; use another one for {principal}")
         self.principal = self.http.principal = principal
         if endpoint.right is not None and not self.broker.may(self, *endpoint.right):
             raise HttpError(403, self.broker.refusal, close=False)
@@ -319,7 +321,7 @@ class HttpSession(Session):
         self.disconnected = True
 
     def hand_over(self, why: str) -> None:
-        """Another session takes the connection over."""
+        """Hands the connection over to another session."""
         self.site.sessions.pop(self, None)
         if self.known:
             self.broker.session_closed(self, CloseReason(CloseCause.COMPLETE, why))
@@ -339,7 +341,7 @@ class HttpSession(Session):
         self.http.respond(204, headers.encode() + self.site.cors(head))
 
     def check_pace(self, now: float) -> None:
-        """Closes the connection if it is idle for too long, or too slow in sending a request."""
+        """Closes the connection if it has been idle for too long or sends a request too slowly."""
         link = self.http
         if link.busy or link.tunnel is not None:
             return
@@ -386,7 +388,7 @@ class HttpSession(Session):
     def ask(
         self, service: bytes, body: Body, exchange: Exchange, deadline: float = 0.0, wait: bool = False
     ) -> Request | None:
-        """Makes a request. ``wait``: also where no worker offers the service."""
+        """Makes a request. ``wait``: even if no worker offers the service."""
         self.announce()
         self.takes_partials = exchange.takes_partials
         return self.broker.request(self, service, body, exchange, deadline=deadline, needs_worker=not wait)
@@ -415,10 +417,10 @@ class Poll(Exchange):
     """An open response that waits for something other than a reply."""
 
     def abandoned(self) -> None:
-        """The connection is gone."""
+        """The connection was closed."""
 
     def on_poll_over(self) -> None:
-        """The timer that was set with the poll as its key is over."""
+        """The timer that was set for the poll has fired."""
 
 
 @lru_cache(maxsize=64)
@@ -427,7 +429,7 @@ def content_lines(content_type: str) -> bytes:
 
 
 def failure_problem(request: Request, code: str, text: str, name: str) -> "dict[str, object]":
-    """The problem of a request that ended otherwise than with a reply. ``code`` is an outcome, or the worker's own code."""
+    """The problem of a request that ended without a reply. ``code`` is an outcome, or a code that the worker chose."""
     outcome = request.outcome
     own = code not in STATUS
     type_ = FAILED if own else code

@@ -1,8 +1,8 @@
 """HTTP workers: ``POST /v1/work/{service}`` waits for a request, ``POST /v1/reply`` answers it.
 
-A worker may use a new connection for everything it says, so the worker is a session of its own that no connection belongs to. It is known
-by the name that its first response carries, and by the token of the request that it holds. It has one request at a time, and credit for
-one only while a poll of it is open.
+A worker may use a new connection for every message, so it has a session without a connection. It is identified by the name in its first
+response and by the token of the request that it holds. It holds one request at a time, and has credit only while one of its polls is
+open.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ from polydomo.wire.http import HttpError, RequestHead, quote
 from polydomo.wire.link import Handler, Hub
 
 OFFERED: Final = (OCTETS, TEXT, MULTIPART, JSON, FRAMES_JSON)
-NAME_BYTES: Final = 9  # of a worker's name, which must not be guessable: it lets its holder act as the worker
+NAME_BYTES: Final = 9  # of a worker's name, which must not be guessable: whoever knows it can act as the worker
 
 # timers
 POLL_OVER: Final = "poll over"
@@ -61,7 +61,7 @@ class WorkPoll(Poll):
 
 
 class HttpWorkers:
-    """All HTTP workers of a broker, by name and by the token of what they hold."""
+    """All HTTP workers of a broker, by name and by the token of the request they hold."""
 
     def __init__(self, broker: BrokerApi) -> None:
         self.broker = broker
@@ -72,7 +72,7 @@ class HttpWorkers:
     def new(self, service: bytes, peer: str) -> "HttpWorker":
         """Raises HttpError."""
         if len(self.by_name) >= MAX_HTTP_WORKERS:
-            raise HttpError(503, f"there are {MAX_HTTP_WORKERS} HTTP workers already", close=False)
+            raise HttpError(503, f"the limit of {MAX_HTTP_WORKERS} HTTP workers is reached", close=False)
         name = self.broker.random_bytes(NAME_BYTES).hex()
         worker = HttpWorker(self, name, peer)
         self.by_name[name] = worker
@@ -94,9 +94,9 @@ class HttpWorker(Session):
         self.lease = HTTP_LEASE
         self.bound_to: HttpSession | None = None
         self._alarm = Alarm(self)
-        self._ends = ""  # what the alarm ends
+        self._ends = ""  # what the alarm is for
 
-    # --- what the worker says
+    # --- from the worker
 
     def work(self, session: HttpSession, service: bytes, media: str, wait: float) -> None:
         """A poll: waits for a request. Raises HttpError."""
@@ -107,8 +107,8 @@ class HttpWorker(Session):
                 self.forget()
             raise HttpError(403, self.broker.refusal, close=False)
         if self.token:
-            raise HttpError(409, "the worker holds a request that it has not answered", close=False)
-        self._end_poll()  # of two polls, the later one counts
+            raise HttpError(409, "the worker holds a request that it has not answered; answer it first", close=False)
+        self._end_poll()  # the newer of two polls counts
         self.poll = session.carried = WorkPoll(session, self, media)
         self.set_alarm(POLL_OVER, wait)
         broker = self.broker
@@ -129,7 +129,7 @@ class HttpWorker(Session):
         broker.add_credit(self.worker)
 
     def poll_ended(self, poll: WorkPoll) -> None:
-        """The poll's connection is gone."""
+        """The connection of the poll was closed."""
         if self.poll is poll:
             self.poll = None
             self._no_poll()
@@ -140,7 +140,7 @@ class HttpWorker(Session):
             self.set_alarm(IDLE_OVER, HTTP_WORKER_IDLE)
 
     def _end_poll(self) -> None:
-        """Answers an open poll with 204: there is no request for it."""
+        """Answers an open poll with 204: no request arrived."""
         poll, self.poll = self.poll, None
         if poll is not None:
             poll.session.carried = None
@@ -148,20 +148,20 @@ class HttpWorker(Session):
             self._no_poll()
 
     def bind(self, session: HttpSession) -> None:
-        """The worker ends with this connection: its request goes to another worker at once when the connection breaks."""
+        """Binds the worker to this connection: if the connection breaks, its request is requeued at once."""
         if self.bound_to is not None:
             self.bound_to.bound.pop(self, None)
         self.bound_to = session
         session.bound[self] = None
 
     def heard(self) -> None:
-        """The worker is still at it."""
+        """The worker still works on its request."""
         if self.worker is not None:
             self.worker.last_heard = self.broker.now
         if self.token:
             self.set_alarm(LEASE_OVER, self.lease)
 
-    # --- time: one thing can be over at a time
+    # --- timeouts; at most one is active
 
     def set_alarm(self, what: str, seconds: float) -> None:
         self._ends = what
@@ -179,7 +179,7 @@ class HttpWorker(Session):
             )
         else:
             self.broker.session_closed(
-                self, CloseReason(CloseCause.SILENT, f"it has not asked for work for {HTTP_WORKER_IDLE:g} s")
+                self, CloseReason(CloseCause.SILENT, f"it has not polled for {HTTP_WORKER_IDLE:g} s")
             )
 
     # --- from the broker
@@ -188,7 +188,7 @@ class HttpWorker(Session):
         poll, self.poll = self.poll, None
         if poll is None:
             return  # it has credit only while a poll is open
-        # the broker's own tokens can be guessed: the worker's name, which cannot, makes the token a secret of this worker
+        # The broker's tokens can be guessed. The worker's name, which cannot, makes the token a secret.
         self.token = f"{self.name}-{request.token.decode('latin-1')}"
         self.all.by_token[self.token] = self
         self.set_alarm(LEASE_OVER, self.lease)
@@ -215,7 +215,7 @@ class HttpWorker(Session):
         poll.session.reply(200, content_type, content, NO_STORE + "".join(f"{line}\r\n" for line in headers).encode())
 
     def cancel_request(self, worker: Worker, request: Request) -> bool:
-        return False  # it hears of it when it answers: 409
+        return False  # it learns that when it answers: 409
 
     def dismiss(self, worker: Worker) -> None:
         self._end_poll()
@@ -231,7 +231,7 @@ class HttpWorker(Session):
         self.release()
 
     def release(self) -> None:
-        """It holds nothing any more."""
+        """It no longer holds a request."""
         self.all.by_token.pop(self.token, None)
         self.token = ""
 

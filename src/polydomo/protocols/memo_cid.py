@@ -64,11 +64,11 @@ class Cid:
         return f"Cid({self.text()})"
 
     def text(self, base: str = "u") -> str:
-        """In the multibase with this prefix; base64url, MemoDB's own, unless another is named."""
+        """As text in the multibase with this prefix; the default is base64url, as in MemoDB."""
         return base + _encode(base, self.raw)
 
     def content(self) -> bytes | None:
-        """The data, where the CID contains it."""
+        """The data, if the CID contains it."""
         return self.digest if self.hash_type == IDENTITY else None
 
 

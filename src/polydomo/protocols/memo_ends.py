@@ -43,7 +43,7 @@ def _is_text(name: bytes) -> bool:
 
 
 class MemoClientEnd(NumberedClientEnd):
-    """Any number of clients in the document's sense: each JOB under a request id of its own."""
+    """Any number of clients in the document's sense: each JOB has its own request id."""
 
     protocol = "memo"
     wire = "sp"
@@ -66,7 +66,7 @@ class MemoClientEnd(NumberedClientEnd):
         return True
 
     def cancellation(self, identity: bytes, expired: bool) -> Frames:
-        """memo01 has no message for that: a service of the broker takes the id. Another broker does not offer it and drops the JOB."""
+        """memo01 has no message for cancellation: a built-in service takes the id. Other brokers do not offer it and drop the JOB."""
         body = identity.hex().encode() + (ABANDON_MARK + b"timeout" if expired else b"")
         return [self._ids.take(), memo.job(b"", ABANDON, 1000) + body]
 

@@ -1,4 +1,4 @@
-"""MemoDB JSON (docs/memodb/json.md of bcdb): Nodes as text, without ambiguity. What is written is deterministic."""
+"""MemoDB JSON (docs/memodb/json.md of bcdb): Nodes as unambiguous text. The output is deterministic."""
 
 import json
 import math
@@ -17,14 +17,14 @@ MAX_INTEGER_TEXT: Final = 20  # characters of -9223372036854775808 and of 184467
 FIRST_SURROGATE: Final = 0xD800
 LAST_SURROGATE: Final = 0xDFFF
 
-Expand = Callable[[Cid], "tuple[bool, Node]"]  # (known, Node) of a link
+Expand = Callable[[Cid], "tuple[bool, Node]"]  # (known, Node) for a link
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------------
 
 
 def to_json(node: Node, expand: Expand | None = None, depth: int = 0) -> str:
-    """``expand`` and ``depth``: links up to this depth are written as {"node": ...} where their Node is known (``?depth=N``)."""
+    """``expand`` and ``depth``: links up to this depth are written as {"node": ...} if their Node is known (``?depth=N``)."""
     out: list[str] = []
     _write(node, out, expand, depth)
     return "".join(out)
@@ -73,7 +73,7 @@ def _write(node: Node, out: "list[str]", expand: Expand | None, depth: int) -> N
 
 
 def float_text(value: float) -> str:
-    """A JSON number that reads as the same float, or NaN, Infinity, -Infinity."""
+    """A JSON number that parses as the same float, or NaN, Infinity, -Infinity."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -86,7 +86,7 @@ def float_text(value: float) -> str:
 
 
 class _Object:
-    """A JSON object as its pairs: what it means depends on where it stands."""
+    """A JSON object as its pairs; their meaning depends on the context."""
 
     __slots__ = ("pairs",)
 
@@ -116,7 +116,7 @@ def from_json(data: bytes) -> Node:
 
 
 def _no_fraction(text: str) -> float:
-    raise NodeError(f'the number {text[:32]} is no integer; a float is written as {{"float": "{text[:32]}"}}')
+    raise NodeError(f'the number {text[:32]} is not an integer; write a float as {{"float": "{text[:32]}"}}')
 
 
 def _integer(text: str) -> int:
@@ -146,7 +146,7 @@ def _read(value: object, depth: int) -> Node:
             found[_unicode(key)] = _read(item, depth + 1)
         return found
     if not isinstance(content, str):
-        raise NodeError(f"the value of {kind[:32]!r} has the wrong kind")
+        raise NodeError(f"the value of {kind[:32]!r} has the wrong type")
     if kind == "float":
         return _float(content)
     if kind == "base64":
@@ -161,12 +161,12 @@ def _read(value: object, depth: int) -> Node:
             return parse_cid(content)
         except CidError as error:
             raise NodeError(str(error)) from None
-    raise NodeError(f"unknown object {kind[:32]!r}; there are float, base64, cid and map")
+    raise NodeError(f"unknown object {kind[:32]!r}; expected float, base64, cid or map")
 
 
 def _unicode(text: str) -> str:
     if not text.isascii() and any(FIRST_SURROGATE <= ord(char) <= LAST_SURROGATE for char in text):
-        raise NodeError("a text has a lone surrogate")
+        raise NodeError("a string has a lone surrogate")
     return text
 
 

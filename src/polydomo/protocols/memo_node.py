@@ -25,14 +25,14 @@ FLOATS: Final = {25: ">e", 26: ">f", 27: ">d"}  # by the additional information 
 
 
 class NodeError(ValueError):
-    """Not a Node: malformed bytes, or a value that the data model does not have."""
+    """Not a Node: malformed bytes, or a value that the data model does not support."""
 
 
 # --- encoding ------------------------------------------------------------------------------------------------------------
 
 
 def encode(node: Node) -> bytes:
-    """Deterministic CBOR. Raises NodeError for what is no Node."""
+    """Deterministic CBOR. Raises NodeError for values that are not Nodes."""
     out = bytearray()
     _encode(node, out, 0)
     return bytes(out)
@@ -79,14 +79,14 @@ def _encode(node: Node, out: bytearray, depth: int) -> None:
             out += _head(3, len(key)) + key
             _encode(node[name], out, depth + 1)
     else:
-        raise NodeError(f"{type(node).__name__} is no kind of Node")
+        raise NodeError(f"{type(node).__name__} is not a type of Node")
 
 
 def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise NodeError("a text has a lone surrogate") from None
+        raise NodeError("a string has a lone surrogate") from None
 
 
 def ordered(node: "dict[str, Node]") -> "list[tuple[bytes, str]]":
@@ -94,7 +94,7 @@ def ordered(node: "dict[str, Node]") -> "list[tuple[bytes, str]]":
     lexicographically"."""
     for name in node:
         if not isinstance(name, str):
-            raise NodeError("a map key is not a text")
+            raise NodeError("a map key is not a string")
     return sorted(((_utf8(name), name) for name in node), key=lambda pair: (len(pair[0]), pair[0]))
 
 
@@ -102,7 +102,7 @@ def ordered(node: "dict[str, Node]") -> "list[tuple[bytes, str]]":
 
 
 def node_cid(node: Node) -> "tuple[Cid, bytes]":
-    """The CID of a Node and the bytes that it stands for."""
+    """The CID of a Node and the bytes that it identifies."""
     if isinstance(node, bytes):
         return cid_of(RAW, node), node
     data = encode(node)
@@ -110,7 +110,7 @@ def node_cid(node: Node) -> "tuple[Cid, bytes]":
 
 
 def _restricted(node: Node) -> bool:
-    """Whether DAG-CBOR has every value of the Node: finite floats, and integers within the signed range."""
+    """Whether DAG-CBOR can represent the Node: finite floats, and integers within the signed range."""
     if isinstance(node, float):
         return math.isfinite(node)
     if isinstance(node, int):
@@ -123,7 +123,7 @@ def _restricted(node: Node) -> bool:
 
 
 def node_from(cid: Cid, data: bytes) -> Node:
-    """The Node whose CID this is, from the bytes that the CID stands for. Raises NodeError."""
+    """Decodes the Node of a CID from its bytes. Raises NodeError."""
     return data if cid.content_type == RAW else decode(data)
 
 
@@ -202,10 +202,10 @@ class _Reader:
         try:
             return self.string(3, number).decode()
         except UnicodeDecodeError:
-            raise NodeError("a text is not UTF-8") from None
+            raise NodeError("a string is not UTF-8") from None
 
     def ended(self) -> bool:
-        """Takes the break that ends an indefinite length, if it is next."""
+        """Skips the break that ends an indefinite length, if it is next."""
         if self.at < len(self.data) and self.data[self.at] == 0xFF:
             self.at += 1
             return True
@@ -226,7 +226,7 @@ class _Reader:
         while len(found) != number if number >= 0 else not self.ended():
             major, _, size = self.head()
             if major != 3:
-                raise NodeError("a map key is not a text")
+                raise NodeError("a map key is not a string")
             key = self.text(size)
             if key in found:
                 raise NodeError(f"the map has the key {key[:64]!r} twice")
@@ -235,7 +235,7 @@ class _Reader:
 
     def link(self, tag: int) -> Cid:
         if tag != CID_TAG:
-            raise NodeError(f"the tag {tag} is not supported; only 42, a CID, is")
+            raise NodeError(f"the tag {tag} is not supported; only 42 (a CID) is")
         major, _, size = self.head()
         if major != 2:
             raise NodeError("a CID tag is not followed by a byte string")

@@ -64,7 +64,7 @@ class MemoService(Session):
         return cid
 
     def get(self, cid: Cid) -> "tuple[bool, Node]":
-        """(known, Node). A CID may contain bytes that are no Node: it is not known."""
+        """(known, Node). A CID may contain bytes that are not a Node; then it is not known."""
         data = self.store.node(cid)
         if data is None:
             return False, None
@@ -76,7 +76,7 @@ class MemoService(Session):
     # --- calls
 
     def evaluate(self, func: str, args: "list[Cid]", timeout: float) -> "Evaluation | tuple[str, str]":
-        """Starts the evaluation of a call that has no result, or finds it running. Otherwise the code and text of a failure."""
+        """Starts the evaluation of a call without a result, or returns the running one. If it fails, returns the code and text."""
         key = (func, tuple(args))
         evaluation = self.running.get(key)
         if evaluation is not None:
@@ -131,7 +131,7 @@ class MemoService(Session):
 
 
 def frame_of(node: Node) -> bytes:
-    """An argument as workers get it."""
+    """An argument in the form that workers get."""
     if isinstance(node, bytes):
         return node
     if isinstance(node, str):
@@ -140,7 +140,7 @@ def frame_of(node: Node) -> bytes:
 
 
 def node_of(body: Body) -> Node:
-    """A worker's reply as a Node."""
+    """The Node for a worker's reply."""
     frames = split(body)
     if len(frames) == 1:
         return frames[0]
@@ -148,7 +148,7 @@ def node_of(body: Body) -> Node:
 
 
 def frames_of(node: Node) -> bytes:
-    """A Node as a reply to a client of another protocol: a list of byte strings has one frame for each."""
+    """The reply for a client of another protocol: a list of byte strings has one frame for each."""
     if isinstance(node, list) and node and all(isinstance(item, bytes) for item in node):
         return join([item for item in node if isinstance(item, bytes)])
     return join([frame_of(node)])

@@ -326,7 +326,7 @@ class MemoSession(Session):
         self._answer_bytes = 0
 
     def on_timer(self, key: object) -> None:
-        """ "one shortly after its answer gets the same answer": for one to two of these spans, if there is room so long."""
+        """ "one shortly after its answer gets the same answer": kept for one to two of these spans, if there is room."""
         self._forget_older()
         self._forgetting = bool(self.older)
         if self._forgetting:

@@ -26,7 +26,7 @@ class MemoValues:
         return sum(map(len, self._nodes.values())) + sum(len(body) for _, body in self._replies.values())
 
     def node(self, cid: Cid) -> bytes | None:
-        """The bytes that the CID stands for."""
+        """The bytes that the CID identifies."""
         content = cid.content()
         return content if content is not None else self._nodes.get(cid)
 
@@ -44,7 +44,7 @@ class MemoValues:
         self._heads[name] = cid
 
     def call(self, func: str, args: "list[Cid]") -> Cid | None:
-        """The result of a call, if it is known."""
+        """The stored result of a call, if there is one."""
         return self._calls.get(func, {}).get(tuple(args))
 
     def funcs(self) -> "list[str]":

@@ -63,7 +63,7 @@ REASONS: Final = {
     505: "HTTP Version Not Supported",
 }
 
-# Headers that must not be repeated: two values would mean different things to different readers.
+# Headers that must not be repeated: readers could disagree on which value counts.
 SINGLE: Final = frozenset(
     "host content-length transfer-encoding content-type authorization expect upgrade sec-websocket-key sec-websocket-version "
     "idempotency-key polydomo-timeout polydomo-token polydomo-worker traceparent".split()
@@ -78,18 +78,18 @@ CHUNKED: Final = -1  # RequestHead.body_size of a chunked body
 
 
 class HttpError(Exception):
-    """The request is answered with this status. ``close``: what follows on the connection cannot be trusted to be a request."""
+    """The request is answered with this status. ``close``: the following bytes may not be a request, so the connection is closed."""
 
     def __init__(self, status: int, detail: str, close: bool = True, type_: str = "") -> None:
         super().__init__(detail)
-        self.type = type_  # of the problem, where the status alone does not say it
+        self.type = type_  # type of the problem, if the status does not determine it
         self.status = status
         self.detail = detail
         self.close = close
 
 
 class RequestHead:
-    """The request line and the headers. Requests whose heads are the same bytes share one object."""
+    """The request line and the headers. Requests with identical heads share one object."""
 
     __slots__ = (
         "body_size",
@@ -114,15 +114,15 @@ class RequestHead:
         self.keep_alive = False
         self.body_size = 0  # bytes, or CHUNKED
         self.expects_continue = False
-        self.upgrade = False  # the client asks for another protocol on this connection
-        self.plan: object = None  # what the endpoint derived from the head, for the next request with the same one
+        self.upgrade = False  # the client requests another protocol on this connection
+        self.plan: object = None  # cache of the endpoint, for the next request with the same head
 
     def segments(self) -> "list[str]":
         """The path's segments, percent-decoded: ``/a/b%2Fc`` is ["a", "b/c"]."""
         return [unquote(segment) for segment in self.path[1:].split("/")]
 
     def parameters(self) -> "dict[str, str]":
-        """The query's parameters, percent-decoded; of a repeated one, the last."""
+        """The query parameters, percent-decoded; the last one counts if a name is repeated."""
         found: dict[str, str] = {}
         for pair in self.query.split("&"):
             name, _, value = pair.partition("=")
@@ -210,7 +210,7 @@ def read_head(data: bytes) -> RequestHead:
     try:
         parser.feed_data(data)
     except httptools.HttpParserUpgrade:
-        pass  # it stops at the end of the head, which is all it was given
+        pass  # the parser stops at the end of the head, as it should
     except httptools.HttpParserError as error:
         raise HttpError(400, f"the request head is malformed: {error}") from None
     if len(collector.headers) > MAX_HTTP_HEADERS:
@@ -244,7 +244,7 @@ def _origin_form(target: bytes, method: str) -> bytes:
 
 
 def _frame(head: RequestHead) -> None:
-    """How long the body is, and what becomes of the connection."""
+    """Determines the length of the body, and whether the connection stays open."""
     headers = head.headers
     # RFC 9112, 3.2: "A server MUST respond with a 400 ... to any HTTP/1.1 request message that lacks a Host header field"
     if head.minor and "host" not in headers:
@@ -256,7 +256,7 @@ def _frame(head: RequestHead) -> None:
         if length is not None or not head.minor:
             raise HttpError(400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0")
         if coding.lower() != "chunked":
-            raise HttpError(501, f"the transfer coding {coding[:32]!r} is not supported; chunked is")
+            raise HttpError(501, f"the transfer coding {coding[:32]!r} is not supported; use chunked")
         head.body_size = CHUNKED
     elif length is not None:
         if not (length.isascii() and length.isdigit()) or len(length) > 18:
@@ -286,7 +286,7 @@ class ChunkReader:
         self._skipped = 0  # bytes of extensions and trailers
 
     def feed(self, data: bytes, position: int) -> int:
-        """Takes bytes from ``position`` on and returns where it stopped: at the end of the data or of the body. Raises HttpError."""
+        """Reads from ``position`` on and returns where it stopped: at the end of the data or of the body. Raises HttpError."""
         size = len(data)
         while position < size and not self.done:
             if self._missing:
@@ -357,12 +357,12 @@ class RequestReader:
         self.body = b""  # of the request that ``next`` has returned as MESSAGE
         self._data = b""
         self._at = 0
-        self._scanned = 0  # up to here there is no end of a head
+        self._scanned = 0  # the head does not end before this position
         self._gather: BytesIO | None = None  # an unfinished body with a Content-Length
         self._missing = 0
         self._chunks: ChunkReader | None = None
         self._reading_body = False
-        self._last_raw = b""  # the last head as bytes: most requests of a connection have the same
+        self._last_raw = b""  # the last head as bytes: most requests of a connection have the same head
         self._last_head: RequestHead | None = None
 
     def feed(self, data: bytes) -> None:
@@ -375,12 +375,12 @@ class RequestReader:
 
     @property
     def buffered(self) -> int:
-        """Bytes that have arrived and are not part of a request yet."""
+        """Bytes that have arrived and do not belong to a request yet."""
         return len(self._data) - self._at
 
     @property
     def held(self) -> int:
-        """Bytes of the unfinished request, and of what came after it."""
+        """Bytes of the unfinished request, and of the input after it."""
         size = len(self._data) - self._at
         if self._gather is not None:
             size += self._gather.tell()
@@ -394,7 +394,7 @@ class RequestReader:
         return self._reading_body or self._at < len(self._data)
 
     def rest(self) -> bytes:
-        """What has arrived after the current request, for the protocol that the connection is upgraded to."""
+        """The input after the current request, for the protocol to which the connection is upgraded."""
         rest = self._data[self._at :]
         self._data = b""
         self._at = 0
@@ -478,12 +478,12 @@ class RequestReader:
         return self._reading_body and self.head is not None and self.head.body_size != 0
 
     def clear(self) -> None:
-        """Frees everything that has arrived."""
+        """Frees all input."""
         self.body = self._data = b""
         self._at = self._scanned = 0
         self._gather = None
         self._chunks = None
 
     def drop(self) -> None:
-        """The current request, which has no body, is done with."""
+        """Ends the current request, which has no body."""
         self._reading_body = False

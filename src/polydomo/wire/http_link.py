@@ -1,6 +1,6 @@
-"""One HTTP/1.1 connection, the server's side: requests in, one at a time, and responses out.
+"""One HTTP/1.1 connection, the server's side: reads requests, one at a time, and writes responses.
 
-The handler gets the head of each request first and may reject it by raising ``HttpError``; then it gets the body, and answers with
+The handler gets the head of each request first and may reject it by raising ``HttpError``. Then it gets the body, and answers with
 ``respond``, or with ``start``, ``write`` and ``finish`` for a body of unknown size. The next request is read after the response; until
 then, the broker does not read from a client that pipelines requests.
 """
@@ -13,7 +13,7 @@ from polydomo.wire.frames import Body
 from polydomo.wire.http import HEAD, NEED_DATA, REASONS, HttpError, RequestHead, RequestReader
 from polydomo.wire.link import Handler, Hub, Link
 
-PAUSE_PIPELINED: Final = 1024  # a bit of ``Link.pauses``: more has arrived than the request that is being answered
+PAUSE_PIPELINED: Final = 1024  # a bit of ``Link.pauses``: input beyond the request that is being answered has arrived
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 LINES: Final = {status: f"HTTP/1.1 {status} {reason}\r\n".encode() for status, reason in REASONS.items()}
@@ -33,14 +33,14 @@ class HttpHandler(Protocol):
         """Answer a request that was rejected; ``head`` is None where it could not be read."""
 
     def on_linger(self) -> None:
-        """The response is sent, the rest of the request is not read: close the link soon."""
+        """The response has been sent, and the rest of the request is not read: close the link soon."""
 
 
 class TunnelHandler(Protocol):
-    """Receives the bytes of an upgraded connection."""
+    """Receives the input of an upgraded connection."""
 
     def on_tunnel_data(self, data: bytes) -> None:
-        """Bytes, as they come."""
+        """Bytes, as they arrive."""
 
 
 class HttpLink(Link):
@@ -54,13 +54,13 @@ class HttpLink(Link):
         super().__init__(hub, Handler(), peer)
         self.reader = RequestReader(max_message)
         self.busy = False  # a request is being answered
-        self.tunnel: TunnelHandler | None = None  # upgraded: bytes go there as they come
-        self.common = b""  # header lines that every response has
+        self.tunnel: TunnelHandler | None = None  # upgraded: input goes to this tunnel
+        self.common = b""  # header lines of every response
         self.since = hub.now  # when the current state began: waiting for a request, or receiving one
         self._open = False
-        self._discard = False  # an error was answered: what still comes is not read
+        self._discard = False  # an error was answered: further input is not read
         self._chunked = False  # the current response
-        self._rest = b""  # of an upgraded connection: what waits for its turn
+        self._rest = b""  # of an upgraded connection: input that waits for the next turn
         self._keep_alive = False  # after the current request
 
     @property
@@ -68,7 +68,7 @@ class HttpLink(Link):
         return self._open and not self.closed
 
     def attach(self, handler: Handler, http: HttpHandler) -> None:
-        """The two are the same object, known by two types."""
+        """Sets the handler, which is one object with two types."""
         self.handler = handler
         self.http = http
 
@@ -100,7 +100,7 @@ class HttpLink(Link):
         hub.work_left -= before - self.work_left
 
     def _pass_on(self, tunnel: TunnelHandler, data: bytes) -> None:
-        """Bytes of an upgraded connection, some at a time: what is past its share of the turn waits."""
+        """Passes on the input of an upgraded connection; what exceeds the connection's share of the turn waits."""
         if self._rest:
             data = self._rest + data
         at = 0
@@ -141,7 +141,7 @@ class HttpLink(Link):
             self.pause(PAUSE_PIPELINED)
 
     def _reject(self, error: HttpError) -> None:
-        """After a request whose end is not known, or not reached, nothing more can be read."""
+        """Stops reading after a request whose end is unknown or was not reached."""
         head = self.reader.head
         unread = self.reader.unread()
         self._open = True
@@ -158,7 +158,7 @@ class HttpLink(Link):
     # --- to the peer
 
     def respond(self, status: int, headers: bytes, body: Body = b"") -> None:
-        """A whole response. ``headers`` are lines that end with CRLF, without those that frame the message."""
+        """Sends a whole response. ``headers`` are lines that end with CRLF, without those that frame the message."""
         size = len(body)
         if status in NO_BODY:
             head = b"".join((LINES[status], self.common, headers, self._connection(), b"\r\n"))
@@ -183,7 +183,7 @@ class HttpLink(Link):
         self.send(b"".join((LINES[status], self.common, headers, framing, self._connection(), b"\r\n")))
 
     def write(self, data: Body) -> None:
-        """A piece of the response that ``start`` began."""
+        """Sends a piece of the response that ``start`` began."""
         size = len(data)
         if size and self._chunked:
             self.send_pieces((b"%x\r\n" % size, data, b"\r\n"), size)
@@ -196,7 +196,7 @@ class HttpLink(Link):
         self._answered()
 
     def upgrade(self, headers: bytes, tunnel: TunnelHandler) -> None:
-        """Switches to another protocol: from here on bytes go to ``tunnel``, and are sent with ``send``."""
+        """Switches to another protocol: from now on, input goes to ``tunnel``, and output is sent with ``send``."""
         self.send(b"".join((LINES[101], headers, b"Connection: Upgrade\r\n\r\n")))
         self.tunnel = tunnel
         self.busy = False
@@ -212,7 +212,7 @@ class HttpLink(Link):
         self.since = self.hub.now
         head = self.reader.head
         if self._discard:
-            return  # the handler closes it when the client has had time to read the response
+            return  # the handler closes it after the client has had time to read the response
         if head is None or not self._keep_alive:
             self.close(CloseCause.COMPLETE, "answered")
         elif self.pauses & PAUSE_PIPELINED:

@@ -1,7 +1,7 @@
-"""WebSocket (RFC 6455): the server's handshake, and messages from and to bytes.
+"""WebSocket (RFC 6455): the server's handshake, and encoding and decoding of messages.
 
-Frames are read and written by the sans-I/O core of ``websockets``; this module joins fragments, checks UTF-8 and keeps the limits. No
-extension is offered: compression would cost CPU on the loop, and a small frame could unpack to a large message.
+The sans-I/O core of ``websockets`` reads and writes frames; this module joins fragments, checks UTF-8 and enforces the limits. No
+extension is offered: compression would cost CPU on the loop, and a small frame could expand to a large message.
 """
 
 from base64 import b64decode, b64encode
@@ -28,12 +28,12 @@ Message = str | bytes
 
 
 def accept_key(head: RequestHead) -> str:
-    """The Sec-WebSocket-Accept for an upgrade request. Raises HttpError where it is not a WebSocket handshake."""
+    """The Sec-WebSocket-Accept for an upgrade request. Raises HttpError if the request is not a WebSocket handshake."""
     headers = head.headers
     protocols = [name.strip().lower() for name in headers.get("upgrade", "").split(",")]
     if not head.upgrade or "websocket" not in protocols or head.method != "GET":
         raise HttpError(
-            426, "this path speaks WebSocket: send GET with Connection: Upgrade and Upgrade: websocket", close=False
+            426, "this path requires WebSocket: send GET with Connection: Upgrade and Upgrade: websocket", close=False
         )
     if headers.get("sec-websocket-version") != VERSION:
         raise HttpError(426, "only version 13 of WebSocket is supported", close=False)
@@ -47,7 +47,7 @@ def accept_key(head: RequestHead) -> str:
 
 
 class WebSocket:
-    """The server's end of one open WebSocket: bytes in, messages out, and back."""
+    """The server's side of one open WebSocket: bytes in, messages out, and back."""
 
     def __init__(self, max_message: int = MAX_MESSAGE) -> None:
         self._protocol = Protocol(SERVER, state=OPEN, max_size=max_message)
