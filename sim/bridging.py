@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class HandshakeHandler(Handler):
-    """The handler of the connection until hands are shaken."""
+    """The handler of the connection during its handshake."""
 
     link: Link
     tap: Tap
@@ -25,8 +25,7 @@ class HandshakeHandler(Handler):
 
     def on_open(self) -> None:
         session = BridgeSession(self.node.broker, self.link, caller=True, sibling=self.node.options.siblings)
-        self.tap.listen(session)
-        self.link.handler = session
+        self.link.handler = self.tap.in_front_of(session)
         self.node.broker.session_opened(session)
         session.on_open()
 

@@ -20,6 +20,7 @@ from polydomo.limits import HANDSHAKE_TIME
 from polydomo.protocols.http_api import HttpApi
 from polydomo.protocols.http_session import HttpSession, Site
 from polydomo.protocols.memo_values import MemoValues
+from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.extensions import Extensions
@@ -98,6 +99,13 @@ class ServerConnection(Owner):
         self.first = b""
         self.choked = False
 
+    @property
+    def session(self) -> Session | None:
+        """The session of the connection; None until the protocol is known."""
+        if self.tap is not None:
+            return self.tap.session
+        return self.link.handler if self.link is not None and isinstance(self.link.handler, Session) else None
+
     # --- from the network
 
     def on_data(self, data: bytes) -> None:
@@ -115,7 +123,7 @@ class ServerConnection(Owner):
             return
         if not choked:
             link.resume(PAUSE_NOT_READING)
-        elif not getattr(link.handler, "worker_count", 0):
+        elif self.session is None or not self.session.worker_count:
             link.pause(PAUSE_NOT_READING)
         self.node.wake()
 

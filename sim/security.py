@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from polydomo.broker.access_rules import AccessRules, Rule
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Event, Failure, Job, Reply
-from polydomo.protocols.session import Session
 from polydomo.server.access_file import Credentials
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.curve import CookieKeys, CurveClient, CurveServer, KeyPair, new_pair
@@ -74,9 +73,9 @@ class Guard:
         node.broker.now = node.hub.now = node.clock
         node.broker.access.replace(self._rules())
         for connection in list(node.connections):
-            link = connection.link
-            if link is not None and link.open and isinstance(link.handler, Session):
-                why = node.broker.access.lost_right(link.handler)
+            link, session = connection.link, connection.session
+            if link is not None and link.open and session is not None:
+                why = node.broker.access.lost_right(session)
                 if why:
                     link.close(CloseCause.DENIED, why)
         node.wake()

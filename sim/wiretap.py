@@ -1,7 +1,7 @@
-"""What crosses the wire at the broker, read by a decoder of its own: it shares no code with the one it watches.
+"""What crosses the wire at the broker, read by a decoder that shares no code with the broker's.
 
-``Tap`` sits between a connection and its link. It tells the connection's ``Dialog`` every message that came and went,
-in the order in which the broker took and gave them.
+A ``Tap`` reports every message that a connection received and sent to its ``Dialog``, in the order in which the broker handled and sent
+them. It sees received messages through ``TappedSession``, the link's handler, which passes them on to the session.
 """
 
 from collections.abc import Callable
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from polydomo.protocols.bridge import BridgeSession
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.detect import Detector
+from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
 from polydomo.protocols.registry import Protocol
 from polydomo.protocols.session import Session
-from polydomo.wire.link import Link
+from polydomo.wire.closing import CloseReason
+from polydomo.wire.link import Handler, Link
 from sim import dialogs
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ Message = list[bytes]
 
 
 class Stream:
-    """Bytes of one direction to messages. Stops at the first byte that makes no sense: the broker has to deal with that."""
+    """Splits the bytes of one direction into messages. Stops at the first invalid byte, which the broker must handle."""
 
     def __init__(self, wire: str) -> None:
         self.sp = wire == "sp"
@@ -32,7 +34,7 @@ class Stream:
         self.lost = False
 
     def feed(self, data: bytes) -> "list[tuple[int, Message]]":
-        """The messages that are whole now, each with the place in ``data`` where it ends."""
+        """The messages that are complete now, each with the position in ``data`` where it ends."""
         found: list[tuple[int, Message]] = []
         if self.lost:
             return found
@@ -97,7 +99,7 @@ class Stream:
 
 
 def take_apart(data: bytes, start: int, end: int, wire: str) -> "tuple[Message, int]":
-    """The frames of the message that begins at ``start``, and where it ends; none if it is not all there by ``end``."""
+    """The frames of the message that begins at ``start``, and where it ends; no frames if it is not complete at ``end``."""
     if wire == "sp":
         return [data[start : start + 4], data[start + 4 : end]], end
     frames: Message = []
@@ -115,44 +117,32 @@ def take_apart(data: bytes, start: int, end: int, wire: str) -> "tuple[Message, 
 
 
 class Tap:
-    """Hears each message at the moment at which the broker takes it, and what the broker said before that."""
+    """Reports to the connection's ``Dialog`` each message when the broker handles it, after what the broker sent before that."""
 
     def __init__(self, watcher: "Watcher", link: Link, name: str, drain: Callable[[], None]) -> None:
         self.watcher = watcher
         self.link = link
         self.name = name
-        self.drain = drain  # hands over what the link has gathered so far
+        self.drain = drain  # passes on what the link has collected so far
         self.outgoing = Stream(link.wire)
         self.dialog: dialogs.Dialog | None = None
-        self._within = False
+        self.session: Session | None = None  # None until the protocol is known
 
-    def listen(self, session: Session) -> None:
-        """Puts itself in front of the session."""
-        take = session.on_message
-        ordinary = session.fast_path
+    def in_front_of(self, session: Session) -> "TappedSession":
+        """The handler to give to the link instead of the session."""
+        self.session = session
+        return TappedSession(self, session)
 
-        def on_message(data: bytes, start: int, end: int) -> None:
-            if self._within:
-                take(data, start, end)  # the session takes the same message again, in a shorter form
-                return
-            self._within = True
-            try:
-                self.drain()
-                self._came(take_apart(data, start, end, self.link.wire)[0])
-                take(data, start, end)
-            finally:
-                self._within = False
+    def message(self, data: bytes, start: int, end: int) -> None:
+        """The session is about to handle this message."""
+        self.drain()
+        self._came(take_apart(data, start, end, self.link.wire)[0])
 
-        def on_ordinary(data: bytes, start: int, size: int) -> int:
-            self.drain()
-            end = ordinary(data, start, size)
-            while start < end:  # as many as it took; what it said to them is still in the link
-                frames, start = take_apart(data, start, end, self.link.wire)
-                self._came(frames)
-            return end
-
-        session.on_message = on_message  # type: ignore[method-assign]
-        session.fast_path = on_ordinary  # type: ignore[method-assign]
+    def messages(self, data: bytes, start: int, end: int) -> None:
+        """The session has handled these messages; its answers are still in the link."""
+        while start < end:
+            frames, start = take_apart(data, start, end, self.link.wire)
+            self._came(frames)
 
     def _came(self, frames: Message) -> None:
         if self.dialog is None:
@@ -164,12 +154,9 @@ class Tap:
 
     def went(self, data: bytes) -> None:
         for _, frames in self.outgoing.feed(data):
-            if self.dialog is None and self.link.handler.__class__.__name__ in (
-                "PublisherSession",
-                "SubscriberSession",
-            ):
-                return  # what goes to them is judged by those who get it
-            if self.dialog is None and frames[0] == b"PDBR01":  # whoever dialed says HELLO first
+            if self.dialog is None and isinstance(self.session, PublisherSession | SubscriberSession):
+                return  # the peers that get it check it
+            if self.dialog is None and frames[0] == b"PDBR01":  # the side that dialed sends HELLO first
                 self.dialog = self.watcher.dialogs[self.name] = dialogs.BridgeDialog(self.watcher, self.name)
             if self.dialog is None:
                 self.watcher.breach("unasked", f"{self.name} was told {frames!r} before it said anything")
@@ -179,8 +166,45 @@ class Tap:
                 self.dialog.said(frames)
 
 
+class TappedSession(Handler):
+    """The handler of a link: passes everything to the session, and messages to the tap too."""
+
+    def __init__(self, tap: Tap, session: Session) -> None:
+        self.tap = tap
+        self.session = session
+        self.has_fast_path = session.has_fast_path
+
+    def on_open(self) -> None:
+        self.session.on_open()
+
+    def fast_path(self, data: bytes, start: int, size: int) -> int:
+        self.tap.drain()
+        end = self.session.fast_path(data, start, size)
+        self.tap.messages(data, start, end)
+        return end
+
+    def on_message(self, data: bytes, start: int, end: int) -> None:
+        self.tap.message(data, start, end)
+        self.session.on_message(data, start, end)
+
+    def on_command(self, name: bytes, data: bytes) -> None:
+        self.session.on_command(name, data)
+
+    def has_queued_requests(self) -> bool:
+        return self.session.has_queued_requests()
+
+    def on_writable(self) -> None:
+        self.session.on_writable()
+
+    def held(self) -> int:
+        return self.session.held()
+
+    def on_close(self, reason: CloseReason) -> None:
+        self.session.on_close(reason)
+
+
 class TappedDetector(Detector):
-    """Tells the tap which session it found."""
+    """Puts the tap in front of each session."""
 
     tap: Tap
 
@@ -192,5 +216,7 @@ class TappedDetector(Detector):
         session = super().make_session(protocol, link)
         if self.siblings and isinstance(session, BridgeSession):
             session.is_sibling = True
-        self.tap.listen(session)
         return session
+
+    def handler_of(self, session: Session) -> Handler:
+        return self.tap.in_front_of(session)

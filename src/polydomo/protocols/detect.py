@@ -69,6 +69,10 @@ class Detector(Handler):
     def make_session(self, protocol: Protocol, link: Link) -> Session:
         return protocol.session(self.broker, link)
 
+    def handler_of(self, session: Session) -> Handler:
+        """What receives the link's messages from now on. A subclass may return a handler that observes them and passes them on."""
+        return session
+
     def _become(self, protocol: Protocol) -> bool:
         """Passes the connection to a session. Returns False if the listener does not serve this protocol."""
         link = self.link
@@ -81,6 +85,6 @@ class Detector(Handler):
         if role is not SHARED:
             session.role = role
             session.may_request = role.allows_requests
-        link.handler = session
+        link.handler = self.handler_of(session)
         self.broker.session_opened(session)
         return True
