@@ -51,7 +51,9 @@ def resolve(
             outcomes.deny(broker, new_request(number, session, Service(name), body, ref, broker.now))
             return None
         if session.is_bridge or name not in broker.services:  # else process 0 of this broker answers it
-            return _answer(broker, new_request(number, session, Service(name), body, ref, broker.now))
+            builtin = broker.durable.builtin.get(name) if broker.durable is not None else None
+            own = builtin if builtin is not None else Service(name)
+            return _answer(broker, new_request(number, session, own, body, ref, broker.now))
     target = broker.services.get(name)
     if fallback and (target is None or not (target.workers or target.remote)):
         other = broker.services.get(fallback)

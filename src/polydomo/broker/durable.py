@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
-from polydomo.broker import admission, job_services, outcomes, sessions
+from polydomo.broker import admission, job_services, outcomes, sessions, titanic
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
@@ -120,6 +120,9 @@ class Durable:
         self.jobs = Jobs(store, self, policy, listener if listener is not None else Recording(broker))
         self.schedules = Schedules(self.jobs, self)
         self.session = JobSession(broker)
+        self.builtin = {
+            name: Service(name) for name in job_services.NAMES | titanic.NAMES
+        }  # made once: a submission is fast
         self.parked: dict[Request, Wait] = {}
         self.running: dict[Job, Request] = {}  # running attempts: job -> request
         self._attempts: dict[Request, Job] = {}  # the reverse: request -> job

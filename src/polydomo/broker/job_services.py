@@ -38,6 +38,7 @@ from polydomo.protocols.job_messages import (
     read_message,
     read_service,
     read_text,
+    stored_body,
 )
 from polydomo.protocols.json_form import iso_time
 from polydomo.protocols.request import DENIED, Request
@@ -165,7 +166,7 @@ def _submit(durable: "Durable", request: Request, wanted: Submission) -> None:
         if found is None:
             refuse(durable, request, error if error is not None else durable.jobs.not_leading())
         else:
-            answer(durable, request, {"job": found.id, "state": state_of(found), "repeated": found is not job})
+            durable.answer(request, stored_body(found.id, state_of(found), found is not job))
 
     durable.jobs.submit(job, stored)
 

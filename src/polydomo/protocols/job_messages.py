@@ -9,6 +9,8 @@ import json
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_JOB_DELAY, MAX_JOB_KEY, MAX_JOB_PRIORITY, MAX_SERVICE_NAME
 from polydomo.protocols.backoff import Backoff, backoff_of
@@ -18,6 +20,11 @@ Row = dict[str, object]
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32
 ID_LENGTH = 26
+
+_PAIRS = [first + second for first in ALPHABET for second in ALPHABET]  # two characters are 10 bits
+_SHIFTS = range(120, -1, -10)
+
+_decode = msgspec.json.Decoder().decode
 
 RETRY_CODE = "retry"  # a worker's failure code "retry:SECONDS" asks for another attempt after that time
 
@@ -29,7 +36,7 @@ def make_id(moment: float, chance: bytes) -> str:
     '01KDVDNA000000000000000000'
     """
     value = (int(moment * 1000) & (1 << 48) - 1) << 80 | int.from_bytes(chance, "big")
-    return "".join([ALPHABET[value >> shift & 31] for shift in range(125, -1, -5)])
+    return "".join([_PAIRS[value >> shift & 1023] for shift in _SHIFTS])
 
 
 _CHARACTERS = frozenset(ALPHABET)
@@ -60,6 +67,14 @@ def answer_body(header: Row, body: Body = b"") -> Body:
     return frame(_line(header), bool(body)) + body
 
 
+def stored_body(id: str, state: str, repeated: bool) -> Body:
+    """Encodes the answer to a submission. None of the values needs to be escaped."""
+    return frame(
+        b'{"job":"%b","state":"%b","repeated":%b}\n' % (id.encode(), state.encode(), b"true" if repeated else b"false"),
+        False,
+    )
+
+
 def _line(header: Row) -> bytes:
     return json.dumps(header, separators=(",", ":")).encode() + b"\n"
 
@@ -81,12 +96,20 @@ def read_header(text: bytes) -> Row:
     if not text.strip():
         return {}
     try:
-        header = json.loads(text)
-    except (ValueError, RecursionError):
-        raise SettingError(f"the message must begin with a JSON object, not {text[:40]!r}") from None
+        header = _decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        header = _lenient(text)
     if not isinstance(header, dict):
         raise SettingError(f"the message must begin with a JSON object, not {text[:40]!r}")
     return header
+
+
+def _lenient(text: bytes) -> object:
+    """Parses what the standard library accepts as JSON and msgspec does not, such as a lone surrogate."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise SettingError(f"the message must begin with a JSON object, not {text[:40]!r}") from None
 
 
 def read_answer(frames: "list[bytes]") -> "tuple[Row, list[bytes]]":

@@ -61,24 +61,28 @@ PROGRESS = (
 )
 COLLECTED = "UPDATE jobs SET collected = 1 WHERE id IN (VALUES %s)"
 MOST_ROWS = 512  # rows per statement; SQLite allows 32,766 variables
+SOME_ROWS = 64  # up to here there is a statement for each number of rows
+STATEMENTS = 4 * (
+    SOME_ROWS + 4
+)  # that stay prepared: inserts, progress, outcomes and collected results of each size, and the others
 
 
 def _chunks(count: int) -> Iterator[tuple[int, int]]:
-    """Cuts rows into statements of 512, 256, ..., 2, 1 rows: these few texts stay prepared.
+    """Cuts rows into statements of 512, 256, 128 rows and at most 64 rows: few enough texts to keep them prepared.
 
-    >>> list(_chunks(5)), list(_chunks(0))
-    ([(0, 4), (4, 5)], [])
+    >>> list(_chunks(5)), list(_chunks(330)), list(_chunks(0))
+    ([(0, 5)], [(0, 256), (256, 320), (320, 330)], [])
     """
     start = 0
     size = MOST_ROWS
     while start < count:
-        while size > count - start:
+        while size > count - start and size > SOME_ROWS:
             size >>= 1
-        yield start, start + size
+        yield start, min(start + size, count)
         start += size
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=STATEMENTS)
 def _marks(rows: int, columns: int) -> str:
     row = f"({', '.join('?' * columns)})"
     return ", ".join([row] * rows)
@@ -99,7 +103,7 @@ class SqliteBackend(Backend):
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._take_lock()
-            connection = sqlite3.connect(self.path, isolation_level=None, timeout=5.0, cached_statements=256)
+            connection = sqlite3.connect(self.path, isolation_level=None, timeout=5.0, cached_statements=STATEMENTS)
         except (OSError, sqlite3.Error) as error:
             self.close()
             raise StoreError(UNAVAILABLE, f"cannot open the job store {self.path}: {error}") from None
