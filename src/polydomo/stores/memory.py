@@ -4,6 +4,7 @@
 """
 
 import copy
+import inspect
 
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job, reopening, story_of
@@ -87,13 +88,13 @@ class MemoryBackend(Backend):
         tables = self.tables
         for job in tables.jobs.values():
             if job.state == states.OPEN:
-                loaded.jobs.append(copy.deepcopy(job))
+                loaded.jobs.append(_job_copy(job))
             elif job.digest and job.id not in tables.collected and job.ended > since:
-                ended = copy.deepcopy(job)
+                ended = _job_copy(job)
                 ended.body = ended.result = b""
                 loaded.uncollected.append(ended)
         loaded.jobs.sort(key=lambda job: (job.created, job.id))
-        loaded.schedules = [copy.copy(row) for _, row in sorted(tables.schedules.items())]
+        loaded.schedules = [_row_copy(row) for _, row in sorted(tables.schedules.items())]
         loaded.paused = sorted(tables.paused)
         return loaded
 
@@ -134,7 +135,7 @@ class MemoryBackend(Backend):
                 job.tell(reopening(iso_time(op.due)))
                 job.restore_waits()
             reopened = job is not None and job.state == states.OPEN and job.due == op.due
-            op.job = copy.deepcopy(job) if reopened else None
+            op.job = _job_copy(job) if job is not None and reopened else None
         elif isinstance(op, Remove):
             job = tables.jobs.get(op.id)
             op.done = job is not None and job.state != states.OPEN and op.state in ("", job.state)
@@ -150,7 +151,7 @@ class MemoryBackend(Backend):
                 self._remove(id)
                 op.count += 1
         elif isinstance(op, PutSchedule):
-            tables.schedules[op.row.name] = copy.copy(op.row)
+            tables.schedules[op.row.name] = _row_copy(op.row)
             tables.fired = {fired for fired in tables.fired if fired[0] != op.row.name}
         elif isinstance(op, DropSchedule):
             op.done = tables.schedules.pop(op.name, None) is not None
@@ -161,8 +162,8 @@ class MemoryBackend(Backend):
         tables = self.tables
         known = tables.jobs.get(job.id) or (tables.jobs.get(tables.keys.get(job.key, "")) if job.key else None)
         if known is not None:
-            return copy.deepcopy(known)
-        tables.jobs[job.id] = copy.deepcopy(job)
+            return _job_copy(known)
+        tables.jobs[job.id] = _job_copy(job)
         if job.key:
             tables.keys[job.key] = job.id
         return None
@@ -174,7 +175,7 @@ class MemoryBackend(Backend):
             return
         op.done = job.state == states.OPEN or (job.state == op.job.state and job.ended == op.job.ended)
         if job.state == states.OPEN:
-            ended = copy.deepcopy(op.job)
+            ended = _job_copy(op.job)
             ended.phase = states.DELAYED  # not stored
             ended.body = b"" if ended.state == states.DONE else job.body
             self.tables.jobs[job.id] = ended
@@ -190,7 +191,7 @@ class MemoryBackend(Backend):
         if isinstance(op, Get):
             id = op.id or tables.keys.get(op.key, "")
             found = tables.jobs.get(id)
-            op.job = copy.deepcopy(found) if found is not None else None
+            op.job = _job_copy(found) if found is not None else None
         elif isinstance(op, Select) and op.by_end:
             ended = sorted(
                 (job.ended, job.id) for job in tables.jobs.values() if job.ended and job.state != states.OPEN
@@ -207,8 +208,33 @@ class MemoryBackend(Backend):
                     op.jobs.append(_light(job))
 
 
+def _attributes(kind: type) -> list[str]:
+    """The attributes of a class with slots, whether it is compiled or not."""
+    return [name for name, member in vars(kind).items() if inspect.isdatadescriptor(member)]
+
+
+JOB_ATTRIBUTES = _attributes(Job)
+ROW_ATTRIBUTES = _attributes(ScheduleRow)
+
+
+def _job_copy(job: Job) -> Job:
+    """``copy.deepcopy`` cannot copy objects of compiled classes."""
+    made = Job(job.id, job.service, job.body, job.created)
+    for name in JOB_ATTRIBUTES:
+        setattr(made, name, getattr(job, name))
+    made.story = copy.deepcopy(job.story)
+    return made
+
+
+def _row_copy(row: ScheduleRow) -> ScheduleRow:
+    made = ScheduleRow(row.name, row.service, row.body, row.timing, row.zone, row.created)
+    for name in ROW_ATTRIBUTES:
+        setattr(made, name, getattr(row, name))
+    return made
+
+
 def _light(job: Job) -> Job:
     """A copy without body and result."""
-    light = copy.deepcopy(job)
+    light = _job_copy(job)
     light.body = light.result = b""
     return light
