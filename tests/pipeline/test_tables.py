@@ -272,6 +272,37 @@ def test_a_requeue_in_the_hour_before_belongs_to_its_request(tmp_path: Path) -> 
     assert pick(found["workers"], "window", "turns", "given_back", "run_us") == [(NOON, 1, 1, 4_000_000)]
 
 
+def test_memoised_requests_are_counted_and_are_no_work(tmp_path: Path) -> None:
+    """A miss that a worker runs, a request that joins it over the edge of the hour, and 30 hits that the memo store answers."""
+    store: Row = {"worker": 9, "worker_protocol": "memoised", "worker_peer": "the broker's memo store"}
+    rows = [
+        message(1, schema.STARTED, 0.0, level=schema.REQUESTS),
+        message(2, schema.REGISTERED, 0.0, worker=9, protocol="memoised"),
+        message(3, schema.REGISTERED, 0.0, worker=1, service="echo", protocol="dcp"),
+        message(4, schema.MEMO, HOUR - 2, number=1, client=1, service="echo", outcome="miss"),
+        message(5, schema.MEMO, HOUR - 1, number=3, client=2, service="echo", outcome="joined"),
+        record(6, 2, HOUR - 2, HOUR - 2, HOUR + 1, client_protocol="memoised"),
+        record(7, 1, HOUR - 2, HOUR - 2, HOUR + 1, **store),
+        record(8, 3, HOUR - 1, HOUR - 1, HOUR + 1, client=2, **store),
+    ]
+    for i in range(30):
+        rows.append(
+            message(9 + 2 * i, schema.MEMO, HOUR + 2 + i, number=4 + i, client=1, service="echo", outcome="hit")
+        )
+        rows.append(record(10 + 2 * i, 4 + i, HOUR + 2 + i, HOUR + 2 + i, HOUR + 2.001 + i, **store))
+    for i in range(25):
+        rows.append(record(100 + i, 100 + i, HOUR + 60 + i, HOUR + 60 + i, HOUR + 60.5 + i, client_protocol="memoised"))
+    found = tables(tmp_path, rows)
+    memo = {row["number"]: row["memo"] for row in found["requests"]}
+    assert [memo[number] for number in (1, 2, 3, 4, 33, 100)] == ["miss", "", "joined", "hit", "hit", ""]
+    (hour,) = [row for row in found["services"] if row["seconds"] == 3600]
+    assert (hour["requests"], hour["worked"], hour["run_us"]) == (58, 26, 3_000_000 + 25 * 500_000)
+    assert (hour["memo_hits"], hour["memo_misses"], hour["memo_joined"]) == (30, 1, 1)
+    (row,) = [row for row in found["capacity"] if row["turns"]]
+    assert (row["turns"], row["workers"]) == (26, 1) and row["service_us"] == pytest.approx(15_500_000 / 26)
+    assert pick(found["workers"], "worker", "fellows", "outlier", turns=26) == [(1, 1, "")]  # the store is no fellow
+
+
 def test_tables_without_rows_can_be_read(tmp_path: Path) -> None:
     found = tables(tmp_path, [message(1, schema.STARTED, 0.0, level=schema.REQUESTS)])
     assert found["audit"] == [] and found["values"] == [] and found["requests"] == []

@@ -130,7 +130,7 @@ RULES = (
         MESSAGES,
         TOTAL,
         REQUEST,
-        broken="acceptances == 1 and outcomes == 0 and run_stopped == 1 and run_missing == 0",
+        broken="acceptances == 1 and outcomes == 0 and run_stopped > 0 and run_missing == 0",
     ),
     Rule(
         "outcome-recorded",
@@ -138,7 +138,7 @@ RULES = (
         MESSAGES,
         TOTAL,
         REQUEST,
-        broken="acceptances == 1 and outcomes == 1 and finished == 0 and run_stopped == 1 and run_missing == 0",
+        broken="acceptances == 1 and outcomes == 1 and finished == 0 and run_stopped > 0 and run_missing == 0",
     ),
     Rule(
         "nothing-after-outcome",

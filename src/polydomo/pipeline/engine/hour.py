@@ -32,8 +32,20 @@ CREATE TEMP VIEW parts AS SELECT * FROM records WHERE number NOT IN (FROM double
     (SELECT * FROM records WHERE number IN (FROM doubles) QUALIFY row_number() OVER (PARTITION BY number ORDER BY seq) = 1);
 """  # each request of the run once: its first record counts
 
-# Requests that may have been requeued or forwarded before this hour.
-BACK = "accepted < getvariable('begins') AND (dispatches > 1 OR hops > 0 OR (outcome != 'ok' AND dispatches > 0))"
+# Protocols of the broker's own workers. They hold requests whose reply is stored or comes from a run that several requests
+# share; the run is a request of its own. So they count neither as workers of the service nor as work.
+BROKERS_OWN = "('memoised', 'keyed')"
+
+# Requests of which this hour needs messages of earlier hours: they may have been requeued or forwarded then, or are memoised.
+BACK = f"""accepted < getvariable('begins') AND (dispatches > 1 OR hops > 0 OR (outcome != 'ok' AND dispatches > 0)
+    OR worker_protocol IN {BROKERS_OWN})"""
+
+# How requests for memoised services were answered. The event comes when the request does, which may be in an earlier hour.
+MEMO = """
+CREATE TEMP TABLE memoised AS SELECT number, arg_min(outcome, seq) AS memo
+    FROM (SELECT number, seq, event, outcome FROM messages UNION ALL SELECT number, seq, event, outcome FROM earlier)
+    WHERE event = 'memo' GROUP BY number;
+"""
 
 _STEP = "number, hop, attempt, seq, event, time, service, worker, peer, protocol, principal"
 STEPS = f"""
@@ -121,7 +133,8 @@ CREATE TEMP VIEW done AS SELECT p.* EXCLUDE (worker, worker_peer, worker_protoco
         )
     )
 }
-FROM parts p LEFT JOIN fixed f USING (number);
+, coalesce(m.memo, '') AS memo
+FROM parts p LEFT JOIN fixed f USING (number) LEFT JOIN memoised m USING (number);
 CREATE TEMP VIEW single AS SELECT * FROM parts WHERE dispatches > 0 AND number NOT IN (SELECT number FROM several);
 CREATE TEMP VIEW all_turns AS SELECT broker, run, worker, worker_peer, worker_protocol, worker_principal, service, dispatched AS began,
     time AS ended, run_us, wait_us,
@@ -177,8 +190,12 @@ COUNTS = f"""
 SELECT {TEN} AS ten, broker, service, outcome, count(*) AS requests, count(*) FILTER (dispatches > hops + 1) AS retried,
     count(*) FILTER (hops > 0) AS passed_on, CAST(sum(request_bytes) AS BIGINT) AS request_bytes,
         CAST(sum(reply_bytes) AS BIGINT) AS reply_bytes,
-    CAST(sum(wait_us) AS BIGINT) AS wait_us, CAST(sum(run_us) AS BIGINT) AS run_us, sum(CAST(run_us AS DOUBLE) * run_us) AS run_us2,
-    CAST(sum(total_us) AS BIGINT) AS total_us, count(*) FILTER (dispatches > 0) AS worked
+    CAST(sum(wait_us) AS BIGINT) AS wait_us,
+    CAST(coalesce(sum(run_us) FILTER (worker_protocol NOT IN {BROKERS_OWN}), 0) AS BIGINT) AS run_us,
+    coalesce(sum(CAST(run_us AS DOUBLE) * run_us) FILTER (worker_protocol NOT IN {BROKERS_OWN}), 0) AS run_us2,
+    CAST(sum(total_us) AS BIGINT) AS total_us, count(*) FILTER (dispatches > 0 AND worker_protocol NOT IN {BROKERS_OWN}) AS worked,
+    count(*) FILTER (memo = 'hit') AS memo_hits, count(*) FILTER (memo = 'miss') AS memo_misses,
+    count(*) FILTER (memo = 'joined') AS memo_joined
 FROM done GROUP BY ALL
 """
 HISTOGRAMS = f"""
@@ -210,12 +227,14 @@ SERVICE_TIMES = f"""
 SELECT {_END} AS hour, broker, service, count(*) AS turns, count(run_us) AS timed, CAST(coalesce(sum(run_us), 0) AS BIGINT) AS run_us,
     coalesce(sum(CAST(run_us AS DOUBLE) * run_us), 0) AS run_us2, count(wait_us) AS waited,
     CAST(coalesce(sum(wait_us), 0) AS BIGINT) AS wait_us
-FROM all_turns GROUP BY ALL
+FROM all_turns WHERE worker_protocol NOT IN {BROKERS_OWN} GROUP BY ALL
 """
-# A client that waits for the outcome of a durable job is not in the queue: the attempts of the job are.
+# Clients that wait for the outcome of a durable job or for a memoised reply are not in the queue: the attempts of the job and the runs
+# of the memoised service are.
 ARRIVALS = f"""
 WITH arrived AS (
-    SELECT broker, service, epoch_us(accepted) AS us FROM whole_records WHERE job = '' OR client_protocol = 'job' UNION ALL
+    SELECT broker, service, epoch_us(accepted) AS us FROM whole_records
+    WHERE (job = '' OR client_protocol = 'job') AND worker_protocol NOT IN {BROKERS_OWN} UNION ALL
     SELECT broker, service, epoch_us(time) FROM whole_messages WHERE event IN ('requeued', 'forwarded')
 ),
 gaps AS (SELECT broker, service, us - lag(us) OVER (PARTITION BY broker, service ORDER BY us) AS gap FROM arrived)
@@ -262,7 +281,7 @@ def hour(plan: Plan, item: HourItem) -> Iterator[Message]:
         duck.journal("records", schema.REQUESTS, paths[schema.REQUESTS], f"{mine} AND {_wanted(item, 'records')}")
         duck.run(DOUBLES)
         back = _look_back(duck, item, mine, problems)
-        for statements in (STEPS, TURNS, FIXED):
+        for statements in (STEPS, TURNS, MEMO, FIXED):
             duck.run(statements)
         yield from _candidates(duck, item)
         if item.peek:
@@ -315,7 +334,7 @@ def _wanted(item: HourItem, view: str) -> str:
 
 
 def _look_back(duck: Duck, item: HourItem, mine: str, problems: list[str]) -> str:
-    """Opens the messages of earlier hours, if requests of this one may have been requeued or forwarded then. Returns the earliest hour."""
+    """Opens the messages of earlier hours, if requests of this one need them. Returns the earliest hour."""
     earliest = duck.value(f"SELECT min(accepted) FROM parts WHERE {BACK}")
     paths: list[str] = []
     first = ""
@@ -324,7 +343,7 @@ def _look_back(duck: Duck, item: HourItem, mine: str, problems: list[str]) -> st
         for unit in between(first, shifted(item.unit, -1)):
             paths += [segment.path for segment in of_hour(duck.plan.roots, schema.MESSAGES, unit, item.run)]
     known = f"number IN (SELECT number FROM parts WHERE {BACK})"
-    steps = "event IN ('requeued', 'forwarded', 'dispatched')"
+    steps = "event IN ('requeued', 'forwarded', 'dispatched', 'memo')"
     duck.journal("earlier", schema.MESSAGES, duck.readable(paths, problems), f"{mine} AND {steps} AND {known}")
     return first
 

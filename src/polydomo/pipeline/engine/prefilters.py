@@ -14,8 +14,8 @@ WRITTEN_FOR: dict[Scope, dict[str, str]] = {
     REQUEST: {
         "one-outcome": "outcomes > 1",
         "one-record": "finished > 1",
-        "some-outcome": "acceptances == 1 and outcomes == 0 and run_stopped == 1 and run_missing == 0",
-        "outcome-recorded": "acceptances == 1 and outcomes == 1 and finished == 0 and run_stopped == 1 and run_missing == 0",
+        "some-outcome": "acceptances == 1 and outcomes == 0 and run_stopped > 0 and run_missing == 0",
+        "outcome-recorded": "acceptances == 1 and outcomes == 1 and finished == 0 and run_stopped > 0 and run_missing == 0",
         "nothing-after-outcome": "outcomes > 0",
         "one-holder": "acceptances == 1 and handouts > 1 + requeues + forwards and run_missing == 0",
         "fenced": "acceptances == 1 and run_missing == 0 and (worker != holder or attempt != held_attempt)",

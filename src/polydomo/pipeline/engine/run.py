@@ -142,7 +142,7 @@ class _Run:
         self._record_ranges()
         if not self.facts.last:
             return  # there are no rows at all
-        audit_ = RunAudit(duck, self.base, min(1, self.facts.stopped), self.facts.missing, self._open_all)
+        audit_ = RunAudit(duck, self.base, self.facts.stopped, self.facts.missing, self._open_all)
         audit_.run()
         self._holes()
         duck.load("saved_workers", self._saved_workers())

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from polydomo.journal import histogram
 from polydomo.pipeline.engine.duck import HOUR_US, Duck, connected, micros
+from polydomo.pipeline.engine.hour import BROKERS_OWN
 from polydomo.pipeline.engine.messages import Message, conform, note
 from polydomo.pipeline.engine.plan import Plan
 from polydomo.pipeline.segments import begin_of
@@ -21,7 +22,7 @@ _LONGS = pa.int64()
 SHAPES: dict[str, Any] = {
     "counts": [("ten", _LONGS), *_KEY, ("outcome", pa.string()), *((name, _LONGS) for name in (
         "requests", "retried", "passed_on", "request_bytes", "reply_bytes", "wait_us", "run_us")), ("run_us2", pa.float64()),
-        ("total_us", _LONGS), ("worked", _LONGS)],
+        *((name, _LONGS) for name in ("total_us", "worked", "memo_hits", "memo_misses", "memo_joined"))],
     "histograms": [("ten", _LONGS), *_KEY, ("bucket", _LONGS), ("n", _LONGS)],
     "queues": [("ten", _LONGS), *_KEY, ("queued", _LONGS), ("queue_max", _LONGS), ("workers_max", _LONGS)],
     "turns": [("hour", _LONGS), ("broker", pa.string()), ("run", _LONGS), ("worker", _LONGS), ("service", pa.string()), ("bucket", _LONGS),
@@ -47,7 +48,9 @@ def percentile(share: float, upto: str = "upto", total: str = "total", where: st
     return f"coalesce(pow({histogram.RATIO}, {first} + 0.5), 0)"
 
 
-_SUMS = "requests retried passed_on request_bytes reply_bytes wait_us run_us run_us2 total_us worked".split()
+_SUMS = (
+    "requests retried passed_on request_bytes reply_bytes wait_us run_us run_us2 total_us worked memo_hits memo_misses memo_joined"
+).split()
 _LENGTHS = f"(VALUES {', '.join(f'({seconds})' for seconds in services.WINDOWS)}) AS lengths(seconds)"
 _MOVED = "seconds * (ten // seconds)"
 _PARTS = (("wait", 0.5), ("wait", 0.99), ("total", 0.5), ("total", 0.9), ("total", 0.99), ("total", 0.999))
@@ -98,7 +101,7 @@ CREATE TEMP VIEW all_services AS SELECT * REPLACE (coalesce(queued, 0) AS queued
     coalesce(workers_max, 0) AS workers_max) FROM windows;
 """
 
-_ABLE = f"turns >= {workers.LEAST_TURNS}"
+_ABLE = f"turns >= {workers.LEAST_TURNS} AND protocol NOT IN {BROKERS_OWN}"
 WORKERS = f"""
 CREATE TEMP TABLE all_workers AS
 WITH cells AS (SELECT broker, run, worker, service, bucket, sum(turns) AS n, sum(finals) AS finals,
@@ -132,7 +135,8 @@ joined AS (
         coalesce(late, 0) AS late, coalesce(lost, 0) AS lost, coalesce(stale, 0) AS stale
     FROM busy b FULL JOIN around a USING (broker, run, worker)
 )
-SELECT getvariable('begins') AS "window", *, if(present_us > 0, run_us / present_us, 0) AS utilisation, count(*) OVER fellows AS fellows,
+SELECT getvariable('begins') AS "window", *, if(present_us > 0, run_us / present_us, 0) AS utilisation,
+    count(*) FILTER (protocol NOT IN {BROKERS_OWN}) OVER fellows AS fellows,
     count(*) FILTER ({_ABLE}) OVER fellows AS able,
     coalesce(quantile_disc(run_p50_us, 0.5) FILTER ({_ABLE}) OVER fellows, 0) AS fellows_p50_us
 FROM joined WINDOW fellows AS (PARTITION BY broker, service);
@@ -165,7 +169,7 @@ times AS (SELECT broker, service, sum(turns) AS turns, sum(timed) AS timed, sum(
     sum(waited) AS waited,
     sum(wait_us) AS waits FROM service_times GROUP BY ALL),
 came AS (SELECT broker, service, sum(gaps) AS gaps, sum(us) AS us, sum(us2) AS us2 FROM arrivals GROUP BY ALL),
-took_part AS (SELECT DISTINCT broker, run, worker, service FROM all_workers WHERE turns > 0),
+took_part AS (SELECT DISTINCT broker, run, worker, service FROM all_workers WHERE turns > 0 AND protocol NOT IN {BROKERS_OWN}),
 crowd AS (
     SELECT broker, service, greatest(1, round(sum(until - since) / greatest(1, max(until) - min(since)))) AS workers
     FROM took_part JOIN presence USING (broker, run, worker) GROUP BY ALL

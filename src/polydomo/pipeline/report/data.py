@@ -36,7 +36,10 @@ class ServiceView:
     retries: int = 0
     p50: float = 0.0
     p99: float = 0.0
-    capacity: str = ""  # what it can bear, in words
+    capacity: str = ""  # its capacity and objective, as text
+    memo: dict[str, int] = field(
+        default_factory=dict
+    )  # requests for a memoised service: `hit`, `miss`, `joined` -> count
 
 
 @dataclass

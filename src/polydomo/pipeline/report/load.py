@@ -201,7 +201,7 @@ def edges(tables: Tables) -> list[Edge]:
         Edge(*key, int(number), int(failed), p50 / number if number else 0.0)
         for key, (number, failed, p50) in joined.items()
     ]
-    return sorted(made, key=lambda edge: -edge.count)
+    return sorted(made, key=lambda edge: (-edge.count, edge.kind, edge.source, edge.target))
 
 
 _UNNAMED = {

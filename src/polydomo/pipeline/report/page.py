@@ -1,6 +1,6 @@
 """The report as one HTML page: the audit's result first, then charts, then the tables behind them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -140,6 +140,7 @@ def service(view: ServiceView) -> str:
             f'<div class="card"><h3>{escape(view.name)}</h3>',
             f'<p class="soft">{facts}; p50 {duration(view.p50)}, p99 {duration(view.p99)}.</p>',
             f'<p class="soft">{escape(view.capacity)}</p>' if view.capacity else "",
+            f'<p class="soft">{memo(view.memo)}</p>' if any(view.memo.values()) else "",
             "<h4>Requests per second by outcome</h4>",
             charts.stacked(view.times, view.step, shown, f"requests per second of {view.name} by outcome"),
             _key(shown),
@@ -154,6 +155,16 @@ def service(view: ServiceView) -> str:
             "</div>",
         )
     )
+
+
+def memo(counts: Mapping[str, int]) -> str:
+    """How requests for a memoised service were answered."""
+    total = sum(counts.values())
+    hits, joined = counts.get("hit", 0), counts.get("joined", 0)
+    text = f"Memoised: {percent(hits / total)} of {full(total)} requests were answered from the store"
+    if joined:
+        text += f", {percent(joined / total)} with the reply to an identical request that was running"
+    return f"{text}."
 
 
 def _colour(outcome: str) -> str:

@@ -18,16 +18,18 @@ SERVICES = 12  # shown one by one; the others are summed up
 BINS = 120  # columns of a chart: more than that are finer than the eye
 SHORT = 300  # seconds, of which windows of 10 s would make too few columns
 WINDOWS = (10, 60, 3600)  # seconds, as in the table `services`
+MEMO = {"hit": "memo_hits", "miss": "memo_misses", "joined": "memo_joined"}  # columns of `services`
 IDLE = 0.2  # of the whole time: a longer time without requests is cut out of the charts
 
 
 class _Cell:
     """What a service did in one column of the charts."""
 
-    __slots__ = ("latency", "outcomes", "retried", "waits")
+    __slots__ = ("latency", "memo", "outcomes", "retried", "waits")
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
+        self.memo: Counter[str] = Counter()
         self.retried = 0
         self.waits: Counter[int] = Counter()
         self.latency: Counter[int] = Counter()
@@ -36,6 +38,8 @@ class _Cell:
         """One request."""
         self.outcomes[row["outcome"]] += 1
         self.retried += row["dispatches"] > row["hops"] + 1
+        if row["memo"]:
+            self.memo[row["memo"]] += 1
         self.waits[row["wait_bucket"]] += 1
         self.latency[row["total_bucket"]] += 1
 
@@ -43,6 +47,8 @@ class _Cell:
         """A window of `services`."""
         self.outcomes.update(dict(row["outcomes"]))
         self.retried += row["retried"]
+        for how, name in MEMO.items():
+            self.memo[how] += row[name] or 0  # null in rows of earlier versions
         self.waits.update(dict(row["wait_histogram"]))
         self.latency.update(dict(row["total_histogram"]))
 
@@ -74,12 +80,12 @@ def service_views(tables: Tables, span: tuple[float, float]) -> tuple[list[Servi
         return cells.setdefault(service if service in shown else rest, {}).setdefault(place, _Cell())
 
     if window:
-        columns = ["window", "service", "outcomes", "retried", "wait_histogram", "total_histogram"]
+        columns = ["window", "service", "outcomes", "retried", "wait_histogram", "total_histogram", *MEMO.values()]
         for batch in tables.batches("services", columns, ds.field("seconds") == window):
             for row in batch.to_pylist():
                 at(row["service"], row["window"]).add(row)
     else:
-        columns = ["ended", "service", "outcome", "dispatches", "hops", "wait_bucket", "total_bucket"]
+        columns = ["ended", "service", "outcome", "dispatches", "hops", "wait_bucket", "total_bucket", "memo"]
         for batch in tables.batches("requests", columns):
             for row in batch.to_pylist():
                 at(row["service"], row["ended"]).count(row)
@@ -136,10 +142,12 @@ def _view(name: str, times: list[float], step: float, cells: dict[int, _Cell], c
     kinds: Counter[str] = Counter()
     waits: Counter[int] = Counter()
     latency: Counter[int] = Counter()
+    memo: Counter[str] = Counter()
     for cell in cells.values():
         kinds.update(cell.outcomes)
         waits.update(cell.waits)
         latency.update(cell.latency)
+        memo.update(cell.memo)
     order = sorted(kinds, key=lambda kind: (kind != "ok", -kinds[kind]))
     return ServiceView(
         name=name,
@@ -155,6 +163,7 @@ def _view(name: str, times: list[float], step: float, cells: dict[int, _Cell], c
         p50=percentile(latency, 0.5),
         p99=percentile(latency, 0.99),
         capacity=capacity,
+        memo=dict(memo),
     )
 
 

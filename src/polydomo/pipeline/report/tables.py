@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from polydomo.errors import PolydomoError, SettingError
+from polydomo.pipeline.tables import TABLES
 
 Row = dict[str, Any]
+HOURS = pa.schema([("date", pa.string()), ("hour", pa.int32())])  # directories
 
 
 class NoTables(PolydomoError):
@@ -30,7 +32,11 @@ class Tables:
     def dataset(self, name: str) -> Any:
         if not (self.directory / name).is_dir():
             return None
-        found = ds.dataset(self.directory / name, format="parquet", partitioning="hive")
+        shape = None
+        if name in TABLES:  # columns that an earlier version did not write are null
+            shape = pa.schema([*TABLES[name].arrow, *HOURS])
+        layout = ds.partitioning(HOURS, flavor="hive")
+        found = ds.dataset(self.directory / name, shape, format="parquet", partitioning=layout)
         return found if found.files else None
 
     def batches(self, name: str, columns: Sequence[str], where: Any = None) -> Iterator[pa.Table]:

@@ -55,6 +55,12 @@ TABLE = Table(
             "STRING",
             "the durable job that it is an attempt of (`client_protocol` is `job`), or whose outcome its client waited for",
         ),
+        Column(
+            "memo",
+            "STRING",
+            "for a memoised service: `hit` (answered with a stored reply), `miss` (a worker ran it) or `joined` "
+            "(answered with the reply to an identical request that was running); else empty",
+        ),
         *UNIT,
     ),
 )

@@ -35,7 +35,9 @@ TABLE = Table(
         Column("run_histogram", "MAP<INT, BIGINT>", "durations of its turns by logarithmic bucket"),
         Column("run_p50_us", "DOUBLE", "their median"),
         Column("run_p99_us", "DOUBLE", "their 99th percentile"),
-        Column("fellows", "BIGINT", "workers of the service in the hour, itself included"),
+        Column(
+            "fellows", "BIGINT", "workers of the service in the hour, itself included; the memo store does not count"
+        ),
         Column("fellows_p50_us", "DOUBLE", "the median of their medians"),
         Column("late", "BIGINT", "heartbeats that it missed (all its services)"),
         Column("lost", "BIGINT", "times it was declared lost (all its services)"),
