@@ -82,7 +82,7 @@ def play(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(TIME + 20)
-def test_the_demo_ends_by_itself_and_keeps_its_promises() -> None:
+def test_the_demo_exits_and_prints_correct_results() -> None:
     run = play(str(ROOT / "demo" / "demo.py"))
     assert run.returncode == 0, run.stdout
     for line in KEY_LINES:

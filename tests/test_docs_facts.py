@@ -50,7 +50,7 @@ def test_every_number_of_limits_that_is_named_exists(page: str) -> None:
         assert hasattr(limits, name) or name.startswith("POLYDOMO_"), name
 
 
-def test_every_outcome_of_a_request_is_told() -> None:
+def test_every_outcome_of_a_request_is_documented() -> None:
     for outcome in request.OUTCOMES:
         assert f"`{outcome}`" in ARCHITECTURE
         assert f"`{outcome}`" in OPERATIONS or outcome == request.OK
@@ -63,7 +63,7 @@ def test_every_file_that_is_named_exists() -> None:
         assert (ROOT / "src" / "polydomo" / name).is_file() or (ROOT / name).is_file(), name
 
 
-def test_every_layer_is_told() -> None:
+def test_every_layer_is_documented() -> None:
     from tests.test_layers import LAYERS
 
     picture = ARCHITECTURE.split("```")[1]
@@ -84,7 +84,7 @@ def test_every_setting_that_is_named_exists() -> None:
         assert name in variables, name
 
 
-def test_every_setting_is_told_somewhere() -> None:
+def test_every_setting_is_documented() -> None:
     told = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
     assert [key for key in SETTINGS if f"`{key}" not in told] == []
 

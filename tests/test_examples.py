@@ -24,7 +24,7 @@ def expected(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_example_prints_what_it_says(path: Path) -> None:
+def test_the_example_prints_the_documented_output(path: Path) -> None:
     with testing.broker() as broker:
         run = subprocess.run(
             [sys.executable, str(path)],

@@ -86,7 +86,7 @@ def test_module_keeps_to_its_layer(path: str) -> None:
     assert violations(path, (SOURCE / path).read_text(encoding="utf-8")) == []
 
 
-def test_the_architecture_page_says_what_each_layer_may_import() -> None:
+def test_the_architecture_page_lists_what_each_layer_may_import() -> None:
     page = (SOURCE.parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     table = page.split("| layer | imports from |")[1].split("\n\n")[0]
     told = {}

@@ -163,7 +163,7 @@ def test_a_publisher_from_many_threads(broker: polydomo.testing.Broker) -> None:
     assert asyncio.run(late()) == {f"count.{name}": "49" for name in "abcd"}
 
 
-def test_a_subscriber_is_told_that_its_broker_has_gone(broker: polydomo.testing.Broker) -> None:
+def test_a_subscriber_learns_that_the_broker_is_gone(broker: polydomo.testing.Broker) -> None:
     async def lose() -> None:
         async with AsyncSubscriber(broker.url, "x") as subscriber:
             await asyncio.get_running_loop().run_in_executor(None, broker.stop)

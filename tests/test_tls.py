@@ -78,7 +78,7 @@ def test_an_alert_is_there_to_be_sent(directory: Path) -> None:
     assert server.take()[:1] == b"\x15"
 
 
-def test_the_end_is_told(directory: Path) -> None:
+def test_close_notify_is_sent(directory: Path) -> None:
     server, client = pair(directory)
     carry(server, client)
     client.close()

@@ -12,11 +12,11 @@ from typing import Any
 from polydomo.errors import PolydomoError
 from polydomo.pipeline.source import JournalSource
 
-FLUSH_TIME = 5.0  # seconds that a broker may take to put its memory to the disk
+FLUSH_TIME = 5.0  # seconds that a broker may take to flush its journal
 
 
 def journal_of(url: str) -> str:
-    """Where the broker at ``url`` keeps its journal, once all that has happened until now is in it."""
+    """The directory of the journal of the broker at ``url``, after everything recorded so far has been written."""
     from polydomo import Client
 
     with Client(url, "mdp1", timeout=FLUSH_TIME) as client:
@@ -51,7 +51,7 @@ class DefaultSource(JournalSource):
         return super().streamReader(schema)
 
     def _live(self) -> str:
-        """Which of the options of a live broker is given; "" if none."""
+        """The live option that is set; "" if none."""
         from polydomo.spark.live_source import kind_of
 
         return kind_of(self.options)

@@ -26,7 +26,7 @@ def test_pair(client: str, worker: str, case: str) -> None:
     assert check(CLIENTS[client], WORKERS[worker])
 
 
-def test_no_pair_is_missing_and_the_page_tells_the_result() -> None:
+def test_no_pair_is_missing_and_the_page_shows_the_results() -> None:
     results = run()
     assert set(results) == {(client, worker, case) for client, worker in EVERY_PAIR for case in CASES}
     assert len(EVERY_PAIR) == 121

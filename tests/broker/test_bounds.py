@@ -52,7 +52,7 @@ def test_a_full_queue_slows_its_senders_and_drops_nothing() -> None:
     assert stalled(first, second) == [False, False]
 
 
-def test_a_queue_that_is_filled_by_what_workers_pass_on_slows_those_who_asked() -> None:
+def test_a_queue_filled_by_forwarded_requests_throttles_their_clients() -> None:
     world = World(Policy(max_queue=4))
     first, client, other = world.worker(b"first", credit=9, auto_credit=False), world.client(), world.client()
     other.ask(b"x", service=b"first")
@@ -128,7 +128,7 @@ def test_held_partials_count_too() -> None:
     assert stalled(client) == [False] and world.broker.held_bytes == 0
 
 
-def test_a_stalled_client_that_goes_is_forgotten() -> None:
+def test_a_paused_client_that_disconnects_is_removed() -> None:
     world = World(Policy(max_outstanding=1))
     client = world.client()
     client.ask()
@@ -174,7 +174,7 @@ def test_a_stalled_client_that_becomes_a_worker_is_read_again() -> None:
     assert stalled(peer) == [True], "or it could have more and more by coming and going"
 
 
-def test_a_worker_that_goes_when_there_is_room_is_not_stalled() -> None:
+def test_a_worker_that_leaves_when_there_is_room_is_not_paused() -> None:
     world = World(Policy(max_outstanding=2))
     peer = world.worker(b"mine")
     peer.ask(b"1")
@@ -292,7 +292,7 @@ def test_a_worker_lost_while_draining_ends_its_request_and_those_behind_it() -> 
     assert world.broker.open_requests == 0
 
 
-def test_shutdown_ends_everything_and_says_goodbye() -> None:
+def test_shutdown_ends_all_requests_and_disconnects_workers() -> None:
     world = World()
     worker, idle, client = world.worker(credit=2), world.worker(), world.client()
     for i in range(6):
@@ -311,7 +311,7 @@ def test_shutdown_ends_everything_and_says_goodbye() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_nothing_is_left_when_everybody_has_gone(count: int) -> None:
+def test_nothing_is_left_after_all_peers_have_disconnected(count: int) -> None:
     world = World()
     peers = [world.worker(b"a", b"b") for _ in range(count)] + [world.client() for _ in range(count)]
     for i, peer in enumerate(peers):

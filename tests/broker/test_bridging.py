@@ -32,7 +32,7 @@ def test_each_learns_the_other_s_services_from_before_and_after(net: Net) -> Non
     net.check()
 
 
-def test_a_chain_tells_services_onward_up_to_the_hop_limit(net: Net) -> None:
+def test_a_chain_of_bridges_offers_services_up_to_the_hop_limit(net: Net) -> None:
     nodes = net.chain(*"abcdefghij")
     nodes[0].worker(b"far")
     net.settle()
@@ -50,7 +50,7 @@ def test_a_ring_forgets_a_service_that_is_gone(net: Net, names: str) -> None:
     assert [node.knows(b"s") for node in nodes] == [-1] * len(nodes)
 
 
-def test_a_broker_is_no_bridge_to_itself(net: Net) -> None:
+def test_a_broker_does_not_bridge_to_itself(net: Net) -> None:
     a = net.node("a")
     bridge = Bridge(a, a)
     with pytest.raises(AssertionError, match="to itself"):
@@ -132,7 +132,7 @@ def test_local_workers_come_first(net: Net) -> None:
     assert [(ref, outcome) for ref, outcome, _ in client.answers] == [(1, "ok"), (2, "ok")]
 
 
-def test_what_waits_goes_over_a_bridge_that_comes(net: Net) -> None:
+def test_queued_requests_cross_a_bridge_that_opens(net: Net) -> None:
     a, b = net.node("a"), net.node("b")
     client = a.peer()
     client.ask(b"s")
@@ -154,7 +154,7 @@ def test_a_failure_crosses_with_its_code(net: Net) -> None:
     assert [node.notes.outcomes[1] for node in (a, b, c)] == ["failed"] * 3
 
 
-def test_a_request_that_nobody_survives_is_given_up_over_the_bridge_too(net: Net) -> None:
+def test_a_request_that_kills_its_workers_fails_over_a_bridge_too(net: Net) -> None:
     a, b = net.chain("a", "b")
     client = a.peer()
     b.worker(b"s")

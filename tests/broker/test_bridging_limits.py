@@ -47,7 +47,7 @@ def test_what_another_broker_offers_takes_the_place_of_names_that_clients_invent
 
 
 @pytest.mark.parametrize("room", [True, False])
-def test_what_comes_back_to_a_name_that_was_forgotten_needs_room_too(net: Net, room: bool) -> None:
+def test_a_request_returned_to_a_removed_service_counts_against_the_limit(net: Net, room: bool) -> None:
     near, far = net.node("near", Policy(max_services=2)), net.node("far")
     worker, client = far.worker(b"s"), near.peer()
     bridge = net.bridge(near, far)
@@ -165,7 +165,7 @@ def test_bytes_that_we_asked_for_are_taken_though_the_broker_holds_all_it_may(ne
     assert b.broker.held_bytes == 0 and not far.link.pauses
 
 
-def test_one_request_larger_than_all_that_may_be_away_goes_when_it_is_its_turn(net: Net) -> None:
+def test_a_request_larger_than_the_window_crosses_on_its_own(net: Net) -> None:
     a, b = net.node("a"), net.node("b", tuning=Tuning(bridge_bytes=10_000))
     net.bridge(a, b)
     worker, client = b.worker(b"s", credit=20), a.peer()
@@ -204,7 +204,7 @@ def test_bytes_of_what_is_cancelled_or_sent_back_may_go_again(net: Net) -> None:
     assert client.answers == [(0, "ok", b"done"), (1, "ok", b"done")]
 
 
-def test_who_sends_more_bytes_than_it_was_told_is_refused(net: Net) -> None:
+def test_a_bridge_that_exceeds_its_byte_window_is_refused(net: Net) -> None:
     a, b = net.node("a", policy=Policy(attempts=1)), net.node("b", tuning=Tuning(bridge_bytes=10_000))
     bridge = net.bridge(a, b)
     b.worker(b"s", credit=20)

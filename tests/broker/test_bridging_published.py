@@ -38,7 +38,7 @@ def test_values_cross_once_by_prefix_also_in_a_ring(net: Net, shape: str) -> Non
         assert (node.broker.publishing.last_values.get(b"news.none") is not None) is (node is nodes[1])
 
 
-def test_last_values_cross_a_bridge_that_comes_later(net: Net) -> None:
+def test_last_values_cross_a_bridge_that_opens_later(net: Net) -> None:
     tuning = Tuning(bridge_topics=[b"weather."])
     a, b = net.node("a", tuning=tuning), net.node("b")
     publisher = a.peer()
@@ -70,7 +70,7 @@ def test_log_records_cross_with_the_broker_they_come_from(net: Net) -> None:
     assert there.message == "hello" and there.request == 0
 
 
-def test_what_the_broker_tells_of_itself_stays_at_home(net: Net) -> None:
+def test_monitor_topics_do_not_cross_bridges(net: Net) -> None:
     tuning = Tuning(bridge_topics=[b""])
     a, b = net.node("a", tuning=tuning), net.node("b", tuning=tuning)
     net.bridge(a, b)

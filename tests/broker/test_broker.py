@@ -13,7 +13,7 @@ def world() -> World:
 # --- one request
 
 
-def test_a_request_goes_to_a_worker_and_its_reply_back(world: World) -> None:
+def test_a_request_reaches_a_worker_and_its_reply_the_client(world: World) -> None:
     worker, client, other = world.worker(), world.client(), world.client()
     request = client.ask(b"hello")
     assert request is not None and worker.bodies() == [b"hello"]
@@ -73,7 +73,7 @@ def test_idle_workers_come_before_busy_ones_that_asked_for_more(world: World) ->
     assert busy.bodies() == [b"1", b"3", b"4"] and idle.bodies() == [b"2"]
 
 
-def test_the_highest_weight_comes_first(world: World) -> None:
+def test_the_highest_weight_is_served_first(world: World) -> None:
     light, heavy, client = world.worker(weights=[1], credit=2), world.worker(weights=[9], credit=2), world.client()
     for body in (b"1", b"2", b"3", b"4"):
         client.ask(body)
@@ -250,7 +250,7 @@ def test_a_worker_that_leaves_leaves_all_its_services(world: World) -> None:
 
 
 @pytest.mark.parametrize("name", [b"mmi.service", b"mmi.", b"polydomo.status", b"polydomo.x", b"n" * 256])
-def test_names_that_nobody_may_offer(world: World, name: bytes) -> None:
+def test_reserved_names_cannot_be_offered(world: World, name: bytes) -> None:
     peer = Peer(world)
     assert peer.register(b"fine", name) is None
     assert world.broker.refusal and world.broker.services == {} and peer.worker_count == 0
@@ -262,7 +262,7 @@ def test_names_that_nobody_may_offer(world: World, name: bytes) -> None:
 # --- fallback
 
 
-def test_fallback_only_if_nobody_offers_the_service(world: World) -> None:
+def test_fallback_only_if_no_worker_offers_the_service(world: World) -> None:
     client, other = world.client(), world.worker(b"default")
     client.ask(b"1", service=b"rare", fallback=1)
     assert other.bodies() == [b"1"]
@@ -315,7 +315,7 @@ def test_what_is_passed_on_waits_no_longer_than_the_others(world: World) -> None
     world.check()
 
 
-def test_a_chain_waits_where_nobody_is(world: World) -> None:
+def test_a_chain_waits_at_a_service_without_workers(world: World) -> None:
     client, first = world.client(), world.worker(b"one", silence=0)
     client.ask(service=b"one")
     assert first.forward(b"nobody")
@@ -336,7 +336,7 @@ def test_a_chain_to_a_reserved_name_is_refused(world: World) -> None:
     assert first.bodies() == [b"next"]
 
 
-def test_passing_on_what_nobody_waits_for(world: World) -> None:
+def test_forwarding_a_cancelled_request(world: World) -> None:
     client, first, second = world.client(), world.worker(b"one"), world.worker(b"two")
     client.ask(service=b"one")
     client.close()

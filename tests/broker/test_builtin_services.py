@@ -28,7 +28,7 @@ def rows(peer: Peer, what: str) -> list[dict[str, object]]:
     return found
 
 
-def test_mmi_service_tells_whether_a_worker_is_registered_now(world: World) -> None:
+def test_mmi_service_returns_whether_a_worker_is_registered(world: World) -> None:
     client = world.client()
     assert ask(client, b"mmi.service", b"echo") == b"404"
     client.ask(b"waiting")
@@ -49,7 +49,7 @@ def test_the_rest_is_not_implemented(world: World, name: bytes) -> None:
     assert ask(world.client(), name, b"x") == b"501"
 
 
-def test_an_answer_of_the_brokers_own_is_no_request(world: World) -> None:
+def test_calls_of_builtin_services_are_not_counted_as_requests(world: World) -> None:
     client = world.client()
     request = client.core.request(client, b"mmi.service", b"", None)
     assert request is not None and request.outcome == "ok"

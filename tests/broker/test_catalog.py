@@ -64,7 +64,7 @@ def test_an_update_may_agree_to_beat() -> None:
     catalog.check_invariants()
 
 
-def test_silence_makes_late_then_lost_and_says_so() -> None:
+def test_a_silent_entry_becomes_late_then_lost_and_is_reported() -> None:
     catalog = catalog_with(beat=2.0)
     entry = catalog.entries["camera"]
     assert catalog.next_deadline() == pytest.approx(13.0)
@@ -117,11 +117,11 @@ def test_an_allow_list_denies_every_other_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a,b", " a", "Error", "x" * 256, "a\x00b", "\ud800"])
-def test_names_that_an_info_request_could_not_tell_apart_are_denied(name: str) -> None:
+def test_names_that_are_ambiguous_in_an_info_request_are_denied(name: str) -> None:
     assert Catalog(Tuning()).register(1.0, name, HERE, {"name": name}, 0.0) != ""
 
 
-def test_one_service_may_not_tell_too_much() -> None:
+def test_the_size_of_one_entry_is_limited() -> None:
     catalog = catalog_with()
     big: dict[str, object] = {"name": "camera", "function": "x" * MAX_CATALOG_INFO}
     assert "bytes" in catalog.register(11.0, "camera", HERE, big, 0.0)
@@ -129,7 +129,7 @@ def test_one_service_may_not_tell_too_much() -> None:
     assert catalog.lookup("camera") == {"name": "camera", "port": 1}
 
 
-def test_all_services_together_may_not_tell_too_much() -> None:
+def test_the_size_of_all_entries_is_limited() -> None:
     catalog = Catalog(Tuning())
     size = MAX_CATALOG_INFO - 200
     count = 0

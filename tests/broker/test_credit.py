@@ -246,7 +246,7 @@ def test_a_drained_worker_keeps_its_window_for_later(world: World) -> None:
     assert worker.bodies() == [b"2", b"3"]
 
 
-def test_a_worker_that_says_later_that_it_only_prefetches(world: World) -> None:
+def test_a_worker_that_announces_prefetching_later(world: World) -> None:
     worker = Prefetcher(world, 2, 2)
     ask(world, b"1", b"2")
     other = world.worker()

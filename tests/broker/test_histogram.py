@@ -20,7 +20,7 @@ def test_the_formula(microseconds: float, number: int) -> None:
 
 
 @given(DURATIONS)
-def test_a_duration_lies_within_its_bucket_and_one_percent_of_its_middle(seconds: float) -> None:
+def test_a_duration_is_within_its_bucket_and_one_percent_of_the_middle(seconds: float) -> None:
     number = bucket(seconds)
     assert least(number) * (1 - 1e-9) <= seconds < least(number + 1) * (1 + 1e-9)
     assert abs(middle(number) / seconds - 1) < 0.0101
@@ -51,7 +51,7 @@ def test_coarser_buckets_hold_what_the_fine_ones_do(durations: list[float]) -> N
         assert sum(d < bound / RATIO for d in durations) <= count <= sum(d <= bound for d in durations)
 
 
-def test_a_tally_counts_each_once_however_often_it_is_folded() -> None:
+def test_a_tally_counts_each_value_once_for_any_number_of_folds() -> None:
     tally = Tally()
     kept = tally.fresh
     for _ in range(3):

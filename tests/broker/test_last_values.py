@@ -92,7 +92,7 @@ def test_no_value_twice_where_subscriptions_overlap() -> None:
     assert [topic for topic, _ in listener.heard()] == [b"a.b", b"a.b.c", b"a", b"b"]
 
 
-def test_who_subscribes_again_after_unsubscribing_is_late_again() -> None:
+def test_a_new_subscription_after_unsubscribing_gets_last_values_again() -> None:
     hall = Hall()
     hall.publish(b"a", b"1")
     listener = hall.subscriber(b"a")
@@ -102,7 +102,7 @@ def test_who_subscribes_again_after_unsubscribing_is_late_again() -> None:
     assert listener.heard() == [(b"a", b"1"), (b"a", b"2")]
 
 
-def test_a_message_without_a_body_is_no_value_and_ends_the_one_there_was() -> None:
+def test_a_message_without_a_body_removes_the_last_value() -> None:
     hall = Hall()
     hall.publish(b"a", b"1")
     early = hall.subscriber(b"")
@@ -226,7 +226,7 @@ def test_every_topic_s_messages_come_in_order_and_none_twice(steps: list[tuple[s
             assert heard[topic][-1] == number
 
 
-def test_a_stopped_subscriber_is_cut_off_and_harms_nobody() -> None:
+def test_a_stopped_subscriber_is_disconnected_and_affects_no_other() -> None:
     hall = Hall(tuning=Tuning(max_backlog=1000))
     stopped, fine = hall.subscriber(b""), hall.subscriber(b"")
     stopped.link.pause(PAUSE_NOT_READING)
@@ -237,7 +237,7 @@ def test_a_stopped_subscriber_is_cut_off_and_harms_nobody() -> None:
     assert stopped.link.state == ABORTING and "does not read" in (stopped.link.closing or "")
 
 
-def test_a_stopped_subscriber_misses_messages_where_the_setting_says_so() -> None:
+def test_a_stopped_subscriber_misses_messages_with_values_slow_skip() -> None:
     hall = Hall(tuning=Tuning(max_backlog=1000, skip_slow=True))
     stopped = hall.subscriber(b"")
     stopped.link.pause(PAUSE_NOT_READING)

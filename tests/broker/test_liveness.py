@@ -29,7 +29,7 @@ def keep_alive(peer: Peer, seconds: float, every: float = 2.5) -> None:
 # --- our beats
 
 
-def test_we_beat_when_we_have_said_nothing_for_the_interval(world: World) -> None:
+def test_the_broker_beats_after_an_interval_without_output(world: World) -> None:
     worker = world.worker(silence=0)
     world.wait(10.2)
     assert len(worker.beats) == 4
@@ -37,7 +37,7 @@ def test_we_beat_when_we_have_said_nothing_for_the_interval(world: World) -> Non
     assert all(b - a >= 2.5 for a, b in zip([0.0, *worker.beats], worker.beats, strict=False))
 
 
-def test_a_request_counts_as_a_word(world: World) -> None:
+def test_a_dispatched_request_counts_as_a_heartbeat(world: World) -> None:
     worker, client = world.worker(silence=0), world.client()
     world.wait(2)
     client.ask()
@@ -53,7 +53,7 @@ def test_some_workers_are_never_beaten_to(world: World) -> None:
     assert worker.beats == [] and len(world.broker.timers) == 0
 
 
-def test_a_beat_that_is_due_is_not_put_off_by_what_is_heard_just_before(world: World) -> None:
+def test_input_does_not_delay_a_heartbeat_that_is_due(world: World) -> None:
     """What has come is read before what is due is done; a first beat of a busy worker sets its timer anew."""
     worker, client = world.worker(), world.client()
     client.ask()
@@ -68,7 +68,7 @@ def test_a_beat_that_is_due_is_not_put_off_by_what_is_heard_just_before(world: W
 # --- silence
 
 
-def test_a_silent_worker_is_lost_and_not_told(world: World) -> None:
+def test_a_silent_worker_is_lost_without_a_message(world: World) -> None:
     worker = world.worker()
     world.wait(7.45)
     assert worker.said == []
@@ -113,7 +113,7 @@ def test_any_message_counts(world: World) -> None:
     assert worker.said == ["expire", "gone"]
 
 
-def test_silence_is_judged_on_time_whatever_happened_before(world: World) -> None:
+def test_silence_is_detected_on_time_in_every_history(world: World) -> None:
     """The look at a worker is never late: busy, then idle, then silent."""
     worker, client = world.worker(), world.client()
     client.ask()
@@ -186,7 +186,7 @@ def test_beats_busy_holds_for_later_requests_too(world: World) -> None:
     assert worker.said == ["expire", "gone"]
 
 
-def test_beating_while_idle_says_nothing_about_being_busy(world: World) -> None:
+def test_heartbeats_while_idle_do_not_shorten_the_busy_timeout(world: World) -> None:
     worker, client = world.worker(), world.client()
     keep_alive(worker, 20)
     client.ask()
@@ -208,7 +208,7 @@ def test_a_beat_that_crossed_the_request_is_none_of_a_busy_worker(world: World) 
     assert worker.said == ["expire", "gone"]
 
 
-def test_a_partial_is_no_heartbeat(world: World) -> None:
+def test_a_partial_does_not_count_as_a_heartbeat(world: World) -> None:
     worker, client = world.worker(), world.client()
     client.ask()
     worker.part(b"x")
@@ -267,7 +267,7 @@ def test_an_orphan_gets_nothing_and_is_lost_in_time(world: World) -> None:
     assert world.worker(credit=2).bodies() == [b"held", b"waits"]
 
 
-def test_an_orphan_that_is_adopted_goes_on(world: World) -> None:
+def test_an_adopted_orphan_continues(world: World) -> None:
     old, new, client = world.worker(), Peer(world), world.client()
     client.ask()
     worker = old.me
@@ -321,7 +321,7 @@ def test_later_rings_unless_the_connection_is_gone(world: World) -> None:
 # --- next_deadline
 
 
-def test_next_deadline_tells_every_moment_that_matters(world: World) -> None:
+def test_next_deadline_covers_every_timer(world: World) -> None:
     assert world.broker.next_deadline() is None
     client = world.client()
     client.ask(deadline=3.0)

@@ -30,7 +30,7 @@ def test_a_record_in_full() -> None:
 
 
 @pytest.mark.parametrize("content", [b'"\\ud800"', b'"\xed\xa0\x80"'])
-def test_half_a_surrogate_pair_is_told_and_hurts_nobody(content: bytes) -> None:
+def test_a_lone_surrogate_is_shown_escaped(content: bytes) -> None:
     told = b'{"message": %s, "service": %s, "request": %s, "fields": {%s: [%s]}}' % ((content,) * 5)
     found = log_records.read(b"log.upper", told, NOW)
     assert found.message == found.service == found.attempt == "\\ud800" and found.fields == {"\\ud800": ["\\ud800"]}
@@ -81,7 +81,7 @@ def test_levels_under_their_usual_names(level: object, name: str) -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_record(content: bytes) -> None:
+def test_invalid_records(content: bytes) -> None:
     with pytest.raises(ValueError):
         log_records.read(b"log.x", content, NOW)
 
@@ -119,7 +119,7 @@ def test_records_are_chosen_by_service_level_request_and_place() -> None:
 @pytest.mark.parametrize(
     "wanted", [b"[]", b"{", b'{"level": "loud"}', b'{"request": "x"}', b'{"most": [1]}', b'{"after": 1e999}']
 )
-def test_a_question_that_makes_no_sense_is_told_so(wanted: bytes) -> None:
+def test_an_invalid_query_gets_an_error(wanted: bytes) -> None:
     answer = LogRecords().answer(wanted)
     assert isinstance(answer, dict) and "error" in answer
 
@@ -209,7 +209,7 @@ def test_a_worker_s_record_is_tied_to_the_request_also_after_its_reply() -> None
     assert len(hall.broker.publishing.last_values) == 0  # no last value is kept of it
 
 
-def test_what_is_no_record_reaches_nobody() -> None:
+def test_invalid_records_are_not_published() -> None:
     hall = Hall()
     publisher, subscriber = hall.join(PublisherSession), hall.join(SubscriberSession)
     hall.broker.subscribe(subscriber, b"log.")

@@ -72,7 +72,7 @@ def test_a_worker_that_stops_beating_is_late_then_lost_at_the_times_its_settings
     assert topics[1][2].startswith("silent for 5.") and topics[2][2].startswith("no heartbeat for 7.")
 
 
-def test_a_late_worker_that_is_heard_is_ready_again_at_once_and_watchers_hear_of_it_with_the_next_look() -> None:
+def test_a_late_worker_that_sends_is_ready_at_once_and_monitored_at_the_next_tick() -> None:
     world = World()
     watcher = Watcher(world, b"monitor.worker.w")
     peer = world.worker(b"echo")
@@ -130,7 +130,7 @@ def test_a_worker_that_leaves_has_left_and_is_remembered_with_the_cause() -> Non
     assert gone["time"] == iso_time(START + 1.0)
 
 
-def test_who_has_gone_is_remembered_up_to_a_bound() -> None:
+def test_the_list_of_disconnected_peers_is_bounded() -> None:
     world = World()
     world.broker.monitor.max_gone = 3
     for _ in range(5):
@@ -194,7 +194,7 @@ def test_clients_are_ready_or_busy_and_leave_or_are_lost() -> None:
     ]
 
 
-def test_the_catalog_is_watched_too_and_a_registration_goes_late_then_lost_at_its_times() -> None:
+def test_catalog_entries_are_monitored_and_become_late_then_lost() -> None:
     world = World()
     watcher = Watcher(world, b"monitor.service.camera")
     world.broker.catalog_register(watcher, "camera", "192.0.2.1", {"name": "camera"}, 2.0)
@@ -214,7 +214,7 @@ def test_the_catalog_is_watched_too_and_a_registration_goes_late_then_lost_at_it
 # --- watching -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_watcher_hears_first_how_everything_is() -> None:
+def test_a_new_monitor_gets_all_states_first() -> None:
     world = World()
     world.client().ask()
     world.worker(b"echo")
@@ -270,7 +270,7 @@ def test_fifty_thousand_requests_a_second_are_one_message() -> None:
     assert len(json.dumps(busy)) < 1.5 * len(json.dumps(watcher.heard[-1][1]))
 
 
-def test_figures_are_published_once_a_second_to_those_who_want_them() -> None:
+def test_figures_are_published_once_a_second_to_subscribers() -> None:
     world = World()
     watcher = Watcher(world, b"monitor.figures")
     client, worker = world.client(), world.worker(b"echo")
@@ -293,7 +293,7 @@ def test_figures_are_published_once_a_second_to_those_who_want_them() -> None:
     assert watcher.heard[-1][1]["rate"] == 0.0
 
 
-def test_nothing_is_made_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_built_only_for_subscribers(monkeypatch: pytest.MonkeyPatch) -> None:
     def dumps(row: object) -> str:
         raise AssertionError("made into JSON for nobody")
 
@@ -324,7 +324,7 @@ def test_requests_are_counted_by_service_protocol_and_outcome() -> None:
     assert (tally.answered, tally.failed) == (3, {"failed": 1})
 
 
-def test_what_a_service_answered_is_remembered_when_it_has_gone_and_comes_back() -> None:
+def test_counters_of_a_service_survive_its_removal() -> None:
     world = World()
     client = world.client()
     for _ in range(2):
@@ -347,7 +347,7 @@ def test_invented_names_leave_no_tally_of_their_own() -> None:
     assert world.broker.monitor.tallies[(b"", "scripted")].failed == {"no-worker": 50}
 
 
-def test_tallies_are_bounded_and_nothing_goes_uncounted() -> None:
+def test_tallies_are_bounded_and_count_everything() -> None:
     world = World()
     world.broker.monitor.max_tallies = 3
     client = world.client()
@@ -359,7 +359,7 @@ def test_tallies_are_bounded_and_nothing_goes_uncounted() -> None:
     assert figures.totals(world.broker)["answered"] == 6
 
 
-def test_what_waits_to_be_counted_is_folded_within_a_second_whoever_owns_the_broker() -> None:
+def test_pending_counts_are_folded_within_a_second() -> None:
     world = World()
     client, worker = world.client(), world.worker(b"echo")
     for _ in range(100):

@@ -54,7 +54,7 @@ def test_expiry_counts_from_when_the_last_worker_went(world: World) -> None:
     assert client.failures == ["no-worker"] * 2
 
 
-def test_a_worker_that_comes_in_time_saves_the_queue(world: World) -> None:
+def test_a_worker_that_registers_in_time_serves_the_queue(world: World) -> None:
     client = world.client()
     for i in range(3):
         client.ask(b"%d" % i)
@@ -77,7 +77,7 @@ def test_a_wait_of_its_own_ends_even_behind_a_busy_worker(world: World) -> None:
     assert client.finals == [[b"done"]] and worker.jobs == []
 
 
-def test_a_request_given_back_waits_anew(world: World) -> None:
+def test_a_requeued_request_gets_a_new_queue_timeout(world: World) -> None:
     busy, lost, client = world.worker(silence=0), world.worker(silence=0), world.client()
     client.ask(b"1")
     client.ask(b"2", wait=10.0)
@@ -143,7 +143,7 @@ def test_the_earliest_bound_counts(world: World) -> None:
 # --- lost workers
 
 
-def test_a_lost_workers_request_goes_to_another_and_then_is_given_up(world: World) -> None:
+def test_a_lost_workers_request_is_requeued_until_its_attempts_are_used_up(world: World) -> None:
     client = world.client()
     request = client.ask()
     assert request is not None
@@ -163,7 +163,7 @@ def test_a_request_may_bring_its_own_number_of_attempts(world: World) -> None:
     assert client.failures == ["gave-up"]
 
 
-def test_requests_given_back_keep_their_order_at_the_head(world: World) -> None:
+def test_requeued_requests_keep_their_order_at_the_head(world: World) -> None:
     lost, client = world.worker(credit=3), world.client()
     for i in range(5):
         client.ask(b"%d" % i)
@@ -190,7 +190,7 @@ def test_another_worker_is_preferred(world: World) -> None:
     assert len(other.jobs) == 1 and len(crew.jobs) == 1
 
 
-def test_if_there_is_no_other_the_same_connection_will_do(world: World) -> None:
+def test_a_requeued_request_returns_to_the_same_connection_if_there_is_no_other(world: World) -> None:
     crew, client = Peer(world), world.client()
     first, second = crew.register(b"echo"), crew.register(b"echo")
     client.ask()
@@ -277,7 +277,7 @@ def test_tokens_are_never_used_twice(world: World) -> None:
 # --- clients that go
 
 
-def test_a_client_that_goes_takes_its_queue_along(world: World) -> None:
+def test_a_disconnected_clients_queued_requests_are_removed(world: World) -> None:
     worker, client, other = world.worker(), world.client(), world.client()
     client.ask(b"held")
     client.ask(b"queued 1")
@@ -438,7 +438,7 @@ def test_joined_partials_have_no_more_frames_than_a_message_may(world: World) ->
     assert client.failures == ["too-large"]
 
 
-def test_a_request_that_is_passed_round_and_round_comes_to_an_end() -> None:
+def test_a_request_that_is_forwarded_endlessly_is_ended() -> None:
     world = World()
     one, two, client = world.worker(b"one"), world.worker(b"two"), world.client()
     client.ask(service=b"one")

@@ -53,7 +53,7 @@ class Line:
 
 @given(st.lists(st.tuples(st.sampled_from(["push", "push", "pop", "back", "remove"]), st.integers(0, 99)), max_size=60))
 @settings(max_examples=100)
-def test_the_line_is_what_the_model_says(steps: list[tuple[str, int]]) -> None:
+def test_the_queue_matches_the_model(steps: list[tuple[str, int]]) -> None:
     world, service, model = World(), Service(b"echo"), Line()
     clients: list[Session] = [Peer(world) for _ in range(CLIENTS)]
     out: list[Request] = []

@@ -21,7 +21,7 @@ def net() -> Net:
     return Net()
 
 
-def test_a_request_that_waits_goes_to_a_free_worker_of_another_process(net: Net) -> None:
+def test_a_queued_request_moves_to_a_free_worker_of_another_process(net: Net) -> None:
     a, b = net.processes("a", "b")
     near, far, client = a.worker(b"s"), b.worker(b"s"), a.peer()
     net.settle()
@@ -38,7 +38,7 @@ def test_a_request_that_waits_goes_to_a_free_worker_of_another_process(net: Net)
     assert not a.broker.siblings.short and not b.broker.siblings.wanted
 
 
-def test_nothing_crosses_while_all_workers_are_busy_and_goes_on_where_one_is_free_first(net: Net) -> None:
+def test_requests_cross_only_to_a_process_with_a_free_worker(net: Net) -> None:
     a, b = net.processes("a", "b")
     near, far, client, other = a.worker(b"s"), b.worker(b"s"), a.peer(), b.peer()
     net.settle()
@@ -188,7 +188,7 @@ def test_a_question_to_a_process_that_dies_is_answered(net: Net) -> None:
     assert told(client) == []
 
 
-def test_a_service_is_paused_at_all_processes_and_at_one_that_comes_later(net: Net) -> None:
+def test_a_service_is_paused_at_all_processes_and_at_one_that_joins_later(net: Net) -> None:
     a, b = net.processes("a", "b")
     far, client = b.worker(b"s"), a.peer()
     net.settle()

@@ -15,7 +15,7 @@ steps = st.lists(st.tuples(st.sampled_from(["add", "add", "remove", "drop"]), st
 
 @given(steps, st.lists(topics, max_size=5))
 @settings(max_examples=100)
-def test_matching_is_what_the_model_says(changes: list[tuple[str, int, bytes]], published: list[bytes]) -> None:
+def test_matching_agrees_with_the_model(changes: list[tuple[str, int, bytes]], published: list[bytes]) -> None:
     world = World()
     peers: list[Session] = [Peer(world) for _ in range(4)]
     subscriptions, model = Subscriptions(), [list[bytes]() for _ in peers]

@@ -46,7 +46,7 @@ def test_under_finds_every_key_that_begins_with_the_prefix_in_order(
 
 
 @given(filled(), KEYS, KEYS)
-def test_under_goes_on_past_any_place(both: tuple[Trie[str], dict[bytes, str]], prefix: bytes, after: bytes) -> None:
+def test_under_continues_after_any_key(both: tuple[Trie[str], dict[bytes, str]], prefix: bytes, after: bytes) -> None:
     trie, plain = both
     expected = [plain[key] for key in sorted(plain) if key.startswith(prefix) and key > after]
     assert list(trie.under(prefix, after)) == expected

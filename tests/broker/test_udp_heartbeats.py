@@ -103,7 +103,7 @@ def test_malformed_datagrams_are_counted_and_ignored(data: bytes) -> None:
     assert scene.state == "ready"
 
 
-def test_a_goodbye_by_udp_ends_nothing_by_itself() -> None:
+def test_a_goodbye_by_udp_does_not_remove_an_entry() -> None:
     scene = Scene()
     scene.beat_for(2.0)
     for _ in range(3):
@@ -133,9 +133,7 @@ def test_a_goodbye_whose_connection_is_gone_is_left_to_silence() -> None:
     assert scene.state == "lost"
 
 
-def test_the_broker_broadcasts_as_often_as_the_quickest_agreed_and_only_while_there_is_somebody_who_has_beaten_by_udp() -> (
-    None
-):
+def test_the_broker_broadcasts_at_the_shortest_interval_while_services_beat_by_udp() -> None:
     scene = Scene()
     assert scene.datagrams.due() is None and scene.datagrams.beats([5246]) == []
     other = scene.table.join(DbpSession, f"tcp://{HOST}:40002")
@@ -170,7 +168,7 @@ def test_a_service_that_went_over_to_the_connection_is_broadcast_to_so_that_it_c
     assert scene.state == "ready"
 
 
-def test_who_registers_anew_is_broadcast_to_when_it_beats_by_udp_again() -> None:
+def test_a_service_that_registers_again_gets_broadcasts_once_it_beats_by_udp() -> None:
     scene = Scene()
     scene.beat_for(2.0)
     scene.service.say(b"", dbp.DISCONNECT, NOW)

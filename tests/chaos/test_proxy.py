@@ -75,7 +75,7 @@ def test_delay_keeps_the_order() -> None:
 
 
 @pytest.mark.parametrize("way", [UP, DOWN])
-def test_what_is_held_comes_later(way: str) -> None:
+def test_held_bytes_arrive_later(way: str) -> None:
     async def play(route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         route.set(Weather(held=frozenset((way,))))
         writer.write(b"x")
@@ -86,7 +86,7 @@ def test_what_is_held_comes_later(way: str) -> None:
     played(play)
 
 
-def test_what_was_said_before_the_end_arrives_though_the_other_way_broke_first() -> None:
+def test_bytes_sent_before_the_end_arrive_after_the_other_direction_broke() -> None:
     gone = asyncio.Event()
 
     async def farewell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -120,7 +120,7 @@ def test_what_was_said_before_the_end_arrives_though_the_other_way_broke_first()
     asyncio.run(bounded())
 
 
-def test_what_is_swallowed_never_comes_and_ends_the_connection() -> None:
+def test_dropped_bytes_never_arrive_and_the_connection_is_closed() -> None:
     async def play(route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         route.set(Weather(swallowed=frozenset(BOTH)))
         writer.write(b"x")

@@ -147,7 +147,7 @@ def test_3_no_reply_in_time(broker: Broker, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_4_nobody_offers_it(served: Broker, protocol: str) -> None:
+def test_exit_status_4_if_no_worker_offers_the_service(served: Broker, protocol: str) -> None:
     result = run("call", "ecoh", "hello", "--wait", "0", "--to", served.url, "--protocol", protocol)
     assert result.returncode == 4
     assert complaint(result) == "no worker offers 'ecoh'; did you mean 'echo'?"
@@ -160,7 +160,7 @@ def test_4_and_nothing_is_called_alike(served: Broker) -> None:
     assert complaint(result) == said
 
 
-def test_a_worker_that_comes_within_the_wait_is_waited_for(broker: Broker) -> None:
+def test_the_call_waits_for_a_worker_that_registers_in_time(broker: Broker) -> None:
     with Running("call", "late", "hello", "--wait", "30", "--timeout", "60", "--to", broker.url) as call:
         while not broker.ask("requests"):
             assert call.process.poll() is None

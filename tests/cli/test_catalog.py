@@ -81,7 +81,7 @@ def test_register_waits_for_a_broker(tmp_path: Path) -> None:
         assert service.status() == 0
 
 
-def test_a_denial_is_told(tmp_path: Path) -> None:
+def test_a_denied_registration_is_reported(tmp_path: Path) -> None:
     with Broker(tmp_path / "data", "--dbp-names", "others") as broker:
         result = run("register", "weather", "--port", "8080", "--to", broker.url)
     assert result.returncode == 1
@@ -132,7 +132,7 @@ def plain() -> Iterator[Plain]:
     broker.close()
 
 
-def test_somebody_elses_catalog(plain: Plain) -> None:
+def test_the_catalog_of_another_broker(plain: Plain) -> None:
     url = f"tcp://127.0.0.1:{plain.port}"
     result = run("catalog", "--to", url, "--json")
     assert json.loads(result.stdout) == {"weather": {"name": "weather", "interfaces": {}}}

@@ -25,7 +25,7 @@ def test_brokers_are_listed_and_found(tmp_path: Path) -> None:
         assert json.loads(result.stdout)["address"] in found
 
 
-def test_beacon_alone_stays_on_a_machine_that_nobody_else_can_reach(tmp_path: Path) -> None:
+def test_a_broker_on_loopback_sends_its_beacon_on_loopback(tmp_path: Path) -> None:
     with Broker(tmp_path, "--beacon", "--log-level", "info") as broker:
         entry = broker.logged("beacon")
         assert (entry["to"], entry["says"]) == ("127.255.255.255:5245", f"SHALOM {broker.url.rpartition(':')[2]}")
@@ -43,7 +43,7 @@ def test_silence_is_one_clear_line_and_a_status() -> None:
     assert complaint(result).startswith("no beacon arrived in time; start one")
 
 
-def test_a_wrong_address_is_told() -> None:
+def test_an_invalid_address_is_reported() -> None:
     result = run("up", "--beacon", "everywhere")
     assert result.returncode == 2
     assert "dbp.beacon (flag --dbp-beacon): must be an IPv4 address and a port" in complaint(result)

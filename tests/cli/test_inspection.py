@@ -65,7 +65,7 @@ def test_workers_name_protocol_and_dialect(served: Broker) -> None:
     assert all(line[-2].startswith("tcp://127.0.0.1:") and line[-1] == "registered" for line in lines[1:])
 
 
-def test_requests_tell_since_when_and_why(broker: Broker, tmp_path: Path) -> None:
+def test_requests_show_since_when_and_why_they_wait(broker: Broker, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     assert broker.ask("requests") == []
     with contextlib.ExitStack() as stack:
@@ -117,7 +117,7 @@ def test_a_name_cannot_steer_the_terminal(broker: Broker) -> None:
         assert "[red]\\x1b[2Jx\\n" in run("services", "--to", broker.url).stdout.decode()
 
 
-def test_it_is_asked_whatever_mdx_headers_are_set(tmp_path: Path) -> None:
+def test_inspection_works_with_any_mdx_header(tmp_path: Path) -> None:
     with Broker(tmp_path, "--mdx-client-header", "OTHER") as broker:
         assert broker.ask("services") == []
 
@@ -148,14 +148,14 @@ def answering(reply: bytes) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("reply", "status"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", 1), (b"", 5)])
-def test_something_that_is_no_broker(reply: bytes, status: int) -> None:
+def test_a_server_that_is_not_a_broker(reply: bytes, status: int) -> None:
     with answering(reply) as url:
         result = run("status", "--to", url)
     assert result.returncode == status
     assert url in complaint(result)
 
 
-def test_config_tells_value_default_and_source(tmp_path: Path) -> None:
+def test_config_shows_value_default_and_source(tmp_path: Path) -> None:
     file = tmp_path / "polydomo.toml"
     file.write_text("attempts = 5\n")
     words = [

@@ -22,7 +22,7 @@ def compact(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_it_merges_and_says_how_many_files_are_left(tmp_path: Path) -> None:
+def test_it_merges_and_prints_how_many_files_are_left(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     journal_of_small_segments(journal)
     os.chmod(segments(journal)[0].path, 0o600)

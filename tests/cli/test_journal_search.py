@@ -72,7 +72,7 @@ def test_a_story(journalled: Broker) -> None:
     assert json.loads(by_number.stdout)["request"] == first["request"]
 
 
-def test_a_story_from_the_directory_alone(journalled: Broker, tmp_path: Path) -> None:
+def test_a_trace_from_the_directory_without_a_broker(journalled: Broker, tmp_path: Path) -> None:
     first = found(journalled, "--service", "echo")[0]
     status = json.loads(run("call", "polydomo.journal", "--to", journalled.url).stdout)
     result = run("trace", first["request"], "--journal", status["directory"], cwd=tmp_path)
@@ -80,7 +80,7 @@ def test_a_story_from_the_directory_alone(journalled: Broker, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("request_", ["01M7FASHP2YYXW4X5800000002", "99999"])
-def test_a_request_that_nobody_knows(journalled: Broker, request_: str) -> None:
+def test_an_unknown_request(journalled: Broker, request_: str) -> None:
     result = run("trace", request_, "--to", journalled.url)
     assert result.returncode == 1 and f"has no rows of a request or job {request_}" in complaint(result)
 
@@ -169,7 +169,7 @@ def test_spans_whose_reader_has_seen_enough(journalled: Broker) -> None:
         assert spans.said == []
 
 
-def test_without_pyarrow_there_is_no_journal_and_one_line_says_so(tmp_path: Path) -> None:
+def test_without_pyarrow_no_journal_is_kept_and_one_line_reports_it(tmp_path: Path) -> None:
     hide = tmp_path / "hide"
     hide.mkdir()
     (hide / "sitecustomize.py").write_text(
@@ -192,7 +192,7 @@ def test_without_pyarrow_there_is_no_journal_and_one_line_says_so(tmp_path: Path
 
 
 @pytest.mark.parametrize("words", ["requests --since 1m", "trace 1", "replay .", "report"])
-def test_without_pyarrow_a_command_that_reads_a_journal_says_so(tmp_path: Path, words: str) -> None:
+def test_without_pyarrow_a_command_that_reads_a_journal_reports_it(tmp_path: Path, words: str) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyarrow'] = None\n")
     result = run(*words.split(), cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert "needs pyarrow (pip install 'polydomo[journal]')" in complaint(result)
@@ -212,7 +212,7 @@ def test_a_second_broker_in_the_same_directory_runs_without_a_journal_unless_one
         assert result.returncode == 2 and "another broker writes the journal" in complaint(result)
 
 
-def test_a_journal_that_cannot_be_written_is_told(
+def test_a_journal_that_cannot_be_written_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def full(url: str) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def test_a_journal_that_cannot_be_written_is_told(
     assert "cannot write its journal: No space left on device" in capsys.readouterr().err
 
 
-def test_a_directory_without_a_journal_is_told(tmp_path: Path) -> None:
+def test_a_directory_without_a_journal_is_reported(tmp_path: Path) -> None:
     result = run("requests", "--since", "1h", "--journal", str(tmp_path))
     assert result.returncode == 0
     assert f"the journal in {tmp_path} is still empty" in result.stderr.decode()

@@ -70,7 +70,7 @@ def test_follow(broker: shell.Broker) -> None:
             process.terminate()
 
 
-def test_following_goes_on_when_the_broker_comes_back(tmp_path: Path) -> None:
+def test_following_continues_after_a_restart_of_the_broker(tmp_path: Path) -> None:
     url = f"ipc://{tmp_path}/broker.sock"
     with contextlib.ExitStack() as stack:
         with shell.Broker(tmp_path / "one", listen=url):
@@ -100,7 +100,7 @@ def test_no_broker() -> None:
     assert "no broker answers" in shell.complaint(result)
 
 
-def test_a_person_is_told_that_there_is_nothing_to_see(tmp_path: Path) -> None:
+def test_an_empty_result_is_reported_on_a_terminal(tmp_path: Path) -> None:
     with shell.Broker(tmp_path) as broker:
         assert shell.run("logs", "--to", broker.url).stderr == b""  # a program is not
         ours, theirs = pty.openpty()

@@ -41,7 +41,7 @@ def test_a_message_without_a_body_removes_the_last_value(broker: Broker) -> None
     assert run("subscribe", "-n", "1", "--to", broker.url).stdout == b"b  2\n"
 
 
-def test_each_line_of_the_input_is_a_message_as_it_comes(broker: Broker) -> None:
+def test_each_input_line_is_published_as_it_arrives(broker: Broker) -> None:
     words = [*POLYDOMO, "publish", "lines", "--lines", "--to", broker.url]
     with (
         Running("subscribe", "lines", "--to", broker.url) as subscriber,

@@ -164,7 +164,7 @@ def test_a_worker_and_a_call(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ROUTERS)
-def test_nobody_answers(protocol: str) -> None:
+def test_no_broker_answers(protocol: str) -> None:
     """With --no-ask such a broker is asked nothing but the call."""
     seen: list[Frames] = []
     broker = Router(lambda _, peer, message: seen.append(message))
@@ -224,7 +224,7 @@ def test_memo_with_an_nng_rep_socket() -> None:
     ],
 )
 @pytest.mark.parametrize("command", [["call", "echo", "x"], ["work", "echo", "--echo"]])
-def test_what_a_protocol_cannot_be_told(command: list[str], words: list[str], says: str) -> None:
+def test_options_that_a_protocol_does_not_support(command: list[str], words: list[str], says: str) -> None:
     result = run(*command, *words)
     assert result.returncode == 2
     assert complaint(result) == says

@@ -161,7 +161,7 @@ def test_several_listeners_and_the_variable_of_clients(tmp_path: Path) -> None:
         assert not (tmp_path / "s").exists()
 
 
-def test_a_terminal_is_told_how_to_go_on(tmp_path: Path) -> None:
+def test_next_steps_are_printed_on_a_terminal(tmp_path: Path) -> None:
     master, terminal = os.openpty()
     words = [*POLYDOMO, "up", "--listen", "tcp://127.0.0.1:0", "--data", str(tmp_path)]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=terminal, env=environment())

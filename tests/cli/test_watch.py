@@ -115,7 +115,7 @@ def test_the_screen_shows_services_workers_and_events() -> None:
     assert rows.index("w1") < rows.index("w2"), "who is late comes first"
 
 
-def test_the_screen_says_when_the_broker_is_away_or_leaving() -> None:
+def test_the_screen_shows_that_the_broker_is_gone_or_stopping() -> None:
     assert "no answer; waiting for the broker" in shown(figures(), trouble="no answer")
     assert "stopping" in shown(figures(draining=True))
 
@@ -157,7 +157,7 @@ def test_peers_cannot_steer_the_terminal() -> None:
         assert "\x1b[31m" not in text and "\\x1b[31mevil[red]\\n" in text
 
 
-def test_history_keeps_half_a_minute_and_stands_still_while_the_broker_is_away() -> None:
+def test_history_keeps_half_a_minute_and_pauses_while_the_broker_is_gone() -> None:
     history = History()
     for second in range(50):
         history.add(figures(time=iso_time(second), rate=float(second)))
@@ -192,7 +192,7 @@ def test_one_look_after_the_other_in_a_pipe(served: Broker) -> None:
         assert watch.status() == 130
 
 
-def test_a_pipe_stays_when_the_broker_goes_and_comes_back(tmp_path: Path) -> None:
+def test_output_to_a_pipe_continues_after_a_restart_of_the_broker(tmp_path: Path) -> None:
     url = f"ipc://{tmp_path}/broker.sock"
     with contextlib.ExitStack() as stack:
         with Broker(tmp_path / "one", listen=url):
@@ -220,7 +220,7 @@ def test_no_broker_is_one_clear_line(tmp_path: Path) -> None:
     assert b"no broker answers" in result.stderr
 
 
-def test_on_a_terminal_it_stays_when_the_broker_goes_and_comes_back(tmp_path: Path) -> None:
+def test_output_on_a_terminal_continues_after_a_restart_of_the_broker(tmp_path: Path) -> None:
     url = f"ipc://{tmp_path / 'broker.sock'}"
     with contextlib.ExitStack() as first:
         first.enter_context(Broker(tmp_path / "one", listen=url))
@@ -233,7 +233,7 @@ def test_on_a_terminal_it_stays_when_the_broker_goes_and_comes_back(tmp_path: Pa
                 assert terminal.interrupt() == 130
 
 
-def test_a_terminal_without_unicode_is_no_reason_to_end(served: Broker) -> None:
+def test_a_terminal_without_unicode_is_supported(served: Broker) -> None:
     with Terminal(served.url, COLUMNS="80", LINES="24", PYTHONIOENCODING="ascii") as terminal:
         terminal.until(b"connections")
         assert run("call", "echo", "hello", "--to", served.url).returncode == 0  # something for the sparkline

@@ -56,7 +56,7 @@ def test_a_program_that_is_not_there(broker: Broker) -> None:
     assert b"program not found: '/nonexistent/program'" in result.stderr
 
 
-def test_a_program_that_goes_away(broker: Broker, tmp_path: Path) -> None:
+def test_a_program_that_disappears(broker: Broker, tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\ncat\n")
     program.chmod(0o755)
@@ -163,7 +163,7 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_it_waits_for_its_broker_and_comes_back_to_it(tmp_path: Path) -> None:
+def test_it_waits_for_the_broker_and_reconnects(tmp_path: Path) -> None:
     url = f"ipc://{tmp_path}/s"
     with Running("work", "echo", "--echo", "--to", url, "--concurrency", "3", "--log-json") as worker:
         worker.wait_until(lambda: len(worker.said) == 1, "hint")

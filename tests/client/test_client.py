@@ -70,7 +70,7 @@ def test_call_and_stream(broker: testing.Broker, protocol: str) -> None:
 
 
 @every_protocol
-def test_asking_first_whether_anybody_offers_it(broker: testing.Broker, protocol: str) -> None:
+def test_check_asks_first_whether_a_worker_offers_the_service(broker: testing.Broker, protocol: str) -> None:
     with serving(broker), Client(broker.url, protocol) as client:
         assert client.call("echo", "x", check=True).text == "x"
         with pytest.raises(NoSuchService, match="nothing"):
@@ -200,7 +200,7 @@ def test_waiting_for_a_broker_that_does_not_read_ends_at_the_deadline() -> None:
         asyncio.run(scenario())
 
 
-def test_no_worker_is_told_where_the_protocol_can() -> None:
+def test_no_such_service_is_reported_if_the_protocol_can() -> None:
     with testing.broker(settings=Settings(queue_expiry=0.1)) as broker:
         with Client(broker.url) as client, pytest.raises(NoSuchService, match="nothing"):
             client.call("nothing", "x")
@@ -208,7 +208,7 @@ def test_no_worker_is_told_where_the_protocol_can() -> None:
             client.call("nothing", "x", timeout=0.5)
 
 
-def test_a_stream_gives_each_part_as_it_comes(broker: testing.Broker) -> None:
+def test_a_stream_yields_each_part_as_it_arrives(broker: testing.Broker) -> None:
     worker = Worker(broker.url)
     go_on = threading.Semaphore(0)
 
@@ -347,7 +347,7 @@ def test_an_unused_client_lets_its_thread_go(broker: testing.Broker) -> None:
     assert not thread.is_alive()
 
 
-def test_a_client_in_a_forked_process_says_so_and_is_closed_without_waiting(broker: testing.Broker) -> None:
+def test_a_client_in_a_forked_process_raises_and_closes_without_waiting(broker: testing.Broker) -> None:
     script = """
 import os, sys
 from polydomo import Client
@@ -384,7 +384,7 @@ def test_ipc(tmp_path: Path) -> None:
                 assert client.call("echo", "hello").text == "hello"
 
 
-def test_a_failure_told_by_the_worker(broker: testing.Broker) -> None:
+def test_a_failure_reported_by_the_worker(broker: testing.Broker) -> None:
     worker = Worker(broker.url)
 
     @worker.service("refuse")
@@ -470,13 +470,13 @@ def test_the_most_frames_pass(broker: testing.Broker) -> None:
         ({"max_connections": 0}, "max_connections"),
     ],
 )
-def test_wrong_settings_are_told_at_once(arguments: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_rejected_at_once(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         AsyncClient(**arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("to", [["tcp://127.0.0.1:5246"], ("tcp://127.0.0.1:5246",), 5246, b"tcp://127.0.0.1:5246"])
-def test_an_address_that_is_no_text_is_a_setting_error(to: object) -> None:
+def test_an_address_that_is_not_a_string_is_a_setting_error(to: object) -> None:
     for kind in (Client, AsyncClient, Worker):
         with pytest.raises(SettingError, match="an address must be a string"):
             kind(to)  # type: ignore[arg-type]

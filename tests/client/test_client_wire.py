@@ -71,7 +71,7 @@ def test_a_late_reply_is_not_taken_for_the_next(router: Router) -> None:
         assert future.result(WAIT).text == "in time"
 
 
-def test_the_pool_is_bounded_and_waits_in_line(router: Router) -> None:
+def test_the_pool_is_bounded_and_further_calls_are_queued(router: Router) -> None:
     with Client(router.url, "mdp2", max_connections=2) as client:
         futures = {n: client.submit("echo", str(n)) for n in range(2)}
         peers = {frames[-1]: peer for peer, frames in (router.expect(), router.expect())}
@@ -89,7 +89,7 @@ def test_the_pool_is_bounded_and_waits_in_line(router: Router) -> None:
         assert futures[0].result(WAIT).text == "zero"
 
 
-def test_a_given_up_place_goes_to_the_next_in_line(router: Router) -> None:
+def test_a_cancelled_place_goes_to_the_next_queued_call(router: Router) -> None:
     with Client(router.url, "mdp1", max_connections=1) as client:
         first = client.submit("echo", "first", timeout=SHORT)
         router.expect()
@@ -113,7 +113,7 @@ def test_broker_killed_ends_each_open_call_at_once(router: Router) -> None:
                 future.result(WAIT)
 
 
-def test_no_call_is_repeated_unless_it_is_said_to_be_safe(router: Router) -> None:
+def test_no_call_is_repeated_unless_it_is_declared_safe(router: Router) -> None:
     with Client(router.url, "mdp2") as client:
         future = client.submit("pay", "once")
         router.expect()
@@ -178,7 +178,7 @@ def test_a_broker_that_breaks_the_protocol(router: Router, reply: list[bytes]) -
         assert future.result(WAIT).text == "fine"
 
 
-def test_a_broker_that_says_goodbye(router: Router) -> None:
+def test_a_broker_that_disconnects(router: Router) -> None:
     with Client(router.url, "emqp") as client:
         future = client.submit("echo", "x")
         peer, _ = router.expect()
@@ -187,7 +187,7 @@ def test_a_broker_that_says_goodbye(router: Router) -> None:
             future.result(WAIT)
 
 
-def test_what_answers_is_no_broker() -> None:
+def test_the_peer_is_not_a_broker() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with Client(url) as client:
@@ -199,7 +199,7 @@ def test_what_answers_is_no_broker() -> None:
                     future.result(WAIT)
 
 
-def test_what_answers_says_nothing() -> None:
+def test_the_peer_sends_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with Client(url, connect_timeout=SHORT) as client, pytest.raises(NotConnected, match="no answer"):
@@ -207,7 +207,7 @@ def test_what_answers_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["mdp1", "mdx"])
-def test_nobody_is_there(protocol: str) -> None:
+def test_no_program_listens(protocol: str) -> None:
     with Client(f"tcp://127.0.0.1:{free_port()}", protocol, connect_timeout=SHORT) as client:
         with pytest.raises(NotConnected):
             client.connect()

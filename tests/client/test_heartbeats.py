@@ -37,7 +37,7 @@ async def until_counted(server: BrokerServer, kind: str, count: int) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_a_registration_beats_by_udp_while_it_hears_the_broker() -> None:
+def test_a_registration_beats_by_udp_while_broadcasts_arrive() -> None:
     async def scenario() -> None:
         port = free_port()
         async with serving(settings(broadcast=port)) as server:

@@ -149,7 +149,7 @@ def test_an_endless_multipart_message_ends_at_a_bound(piece: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [BOUNDS.max_frame + 1, 1 << 40, (1 << 64) - 1])
-def test_a_frame_that_is_too_long_is_refused_by_its_length_alone(size: int) -> None:
+def test_a_frame_that_is_too_long_is_refused_before_its_body(size: int) -> None:
     link = ZmtpLink(Hub(), Messages(), "peer", bounds=BOUNDS)
     link.receive(GREETING + ready(b"DEALER") + b"\x02" + size.to_bytes(8, "big"))
     assert link.closing is not None and kept(link) == 0

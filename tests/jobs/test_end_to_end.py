@@ -177,7 +177,7 @@ def order(client: Client, what: str, job: str | None = None, service: str | None
     return int(found["retried" if what == "retry" else "dropped"])
 
 
-def test_a_worker_says_when_to_try_again(broker: Broker, client: Client) -> None:
+def test_a_worker_can_set_the_retry_delay(broker: Broker, client: Client) -> None:
     calls: list[float] = []
 
     def busy(call: Call) -> str:
@@ -265,7 +265,7 @@ def test_names_and_ids_that_are_not_there(client: Client) -> None:
         client.submit_job("polydomo.status", "x")
 
 
-def test_a_broker_without_a_store_says_so() -> None:
+def test_a_broker_without_a_store_reports_it() -> None:
     with (
         polydomo.testing.broker() as broker,
         Client(broker.url) as client,
@@ -337,7 +337,7 @@ def test_a_repeat_after_a_crash_gets_the_stored_result(broker: Broker, protocol:
             assert len(served.calls) == 3
 
 
-def test_a_failure_of_a_plain_durable_request_is_told_at_once(broker: Broker, client: Client) -> None:
+def test_a_failure_of_a_plain_durable_request_is_reported_at_once(broker: Broker, client: Client) -> None:
     with Served(broker.url, "durable", fail=1) as served:
         with pytest.raises(CallFailed, match="attempt 1"):
             client.call("durable", "x")
@@ -388,7 +388,7 @@ def wait_for(condition: object) -> None:
 # --- control ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_paused_service_queues_and_goes_on(broker: Broker, client: Client) -> None:
+def test_a_paused_service_queues_requests_until_it_resumes(broker: Broker, client: Client) -> None:
     run = client._background.run
     jobs = client._client.jobs
     with Served(broker.url, "upper") as served:

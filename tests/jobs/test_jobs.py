@@ -107,7 +107,7 @@ def test_a_worker_may_say_when_to_try_again(world: World) -> None:
     assert world.started
 
 
-def test_what_was_not_tried_is_no_attempt(world: World) -> None:
+def test_a_job_that_was_not_started_uses_no_attempt(world: World) -> None:
     world.submit("A")
     world.store.sync()
     world.room[b"work"] = 0
@@ -281,7 +281,7 @@ def test_at_its_limits_new_jobs_are_refused(world: World) -> None:
     assert world.heard() == [("", FULL), ("", FULL)]
 
 
-def test_a_broker_that_does_not_lead_takes_nothing_and_tells_who_does(world: World) -> None:
+def test_a_follower_rejects_jobs_and_names_the_leader(world: World) -> None:
     world.submit("A")
     world.store.sync()
     world.submit("B")

@@ -106,7 +106,7 @@ def ended(job: Job, state: str = states.DONE, at: float = 200.0, keep: float = 3
     return job
 
 
-def test_a_job_comes_back_as_it_was_stored(case: Case) -> None:
+def test_a_stored_job_is_read_back_unchanged(case: Case) -> None:
     job = new("A")
     job.key, job.digest, job.expires, job.origin = "k", b"\x01\x00", 500.25, states.REQUEST
     job.tell({"attempt": 1, "reason": "no luck \u2014 at all"})
@@ -311,7 +311,7 @@ def test_what_was_written_survives_closing(case: Case) -> None:
     assert len(case.backend.load(0.0).jobs) == 2500
 
 
-def test_the_lease_goes_to_one_and_fences_the_other(case: Case) -> None:
+def test_only_one_broker_gets_the_lease_and_the_other_is_fenced(case: Case) -> None:
     if not case.backend.shared:
         pytest.skip("SQLite serves one broker")
     other = case.another()

@@ -44,7 +44,7 @@ def test_the_next_run(expression: str, start: str, expected: str) -> None:
     assert read_timing(expression).after(at(start), 0.0, UTC) == at(expected)
 
 
-def test_a_time_that_does_not_exist_runs_when_the_clock_goes_on() -> None:
+def test_a_nonexistent_local_time_runs_after_the_clock_change() -> None:
     assert runs("30 2 * * *", "2026-03-28T12:00:00", 2, BERLIN) == [
         "2026-03-29T03:00:00+02:00",
         "2026-03-30T02:30:00+02:00",
@@ -84,7 +84,7 @@ def test_what_makes_no_sense_is_refused(text: str) -> None:
         read_timing(text)
 
 
-def test_a_date_that_never_comes() -> None:
+def test_a_date_that_never_occurs() -> None:
     assert Cron("0 0 30 2 *").after(0.0, 0.0, UTC) == 0.0
 
 

@@ -143,7 +143,7 @@ def test_only_named_rules_are_checked() -> None:
     assert [breach.rule for breach in audit(rows, ["one-record"])] == []
 
 
-def test_a_covered_hole_is_no_breach_but_switches_off_what_needs_the_rows() -> None:
+def test_a_covered_gap_breaks_no_rule_but_disables_rules_that_need_its_rows() -> None:
     rows = lone_request()
     gone = [event(rows, schema.REQUEUED), event(rows, schema.DISPATCHED, 1)]
     for row in gone:
@@ -157,7 +157,7 @@ def test_a_covered_hole_is_no_breach_but_switches_off_what_needs_the_rows() -> N
     assert found == ({"no-hole"} if between else set())
 
 
-def test_a_tail_that_the_next_run_accounts_for_is_no_breach() -> None:
+def test_a_lost_tail_that_the_next_run_states_breaks_no_rule() -> None:
     rows = [row for row in lone_request() if row["seq"] < 9]
     run = rows[0]["run"]
     successor = schema.row(
@@ -166,7 +166,7 @@ def test_a_tail_that_the_next_run_accounts_for_is_no_breach() -> None:
     assert audit([*rows, successor]) == []
 
 
-def test_a_journal_that_begins_later_is_no_breach() -> None:
+def test_a_journal_that_begins_later_breaks_no_rule() -> None:
     rows = lone_request()
     for start in range(len(rows)):
         assert auditing.holes(rows[start:]) == []

@@ -24,7 +24,7 @@ def requests(recorder: JournalRecorder) -> list[Row]:
 
 
 @pytest.mark.parametrize("level", [MESSAGES, REQUESTS])
-def test_the_journals_of_all_brokers_tell_one_story(level: str) -> None:
+def test_the_journals_of_all_brokers_give_one_history(level: str) -> None:
     net = Net()
     a, b, c = nodes = [net.node(name) for name in "abc"]
     journals = [journalled(node, number, level) for number, node in enumerate(nodes, 1)]

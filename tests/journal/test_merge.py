@@ -194,7 +194,7 @@ def test_a_part_that_cannot_be_read_stays_and_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("kind=*/**/.*")) and torn.path.exists()
 
 
-def test_a_file_inside_a_merged_one_that_is_no_part_of_it_is_not_removed(tmp_path: Path) -> None:
+def test_an_unrelated_file_inside_the_range_of_a_merged_one_is_kept(tmp_path: Path) -> None:
     journal_of_small_segments(tmp_path)
     merge_all(tmp_path)
     largest = max(segments(tmp_path), key=lambda one: one.last - one.first)

@@ -46,7 +46,7 @@ def spans(*rows: dict[str, Any]) -> list[Any]:
     return list(exporter.get_finished_spans())
 
 
-def test_every_span_is_exported_however_many_there_are() -> None:
+def test_every_span_is_exported_for_any_number_of_spans() -> None:
     exporter = InMemorySpanExporter()
     provider = otel.provider(exporter)
     many = 3000  # the SDK's own processor begins to drop them with 2048
@@ -69,7 +69,7 @@ class Moody(InMemorySpanExporter):
         return super().export(spans)
 
 
-def test_spans_that_are_not_taken_are_told_or_offered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_spans_are_reported_or_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otel, "AGAIN", 0.0)
     provider = otel.provider(Moody(1))
     otel.export([row()], provider.get_tracer("test"))

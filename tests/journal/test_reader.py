@@ -142,7 +142,7 @@ def test_an_earlier_version_has_nothing_in_later_columns(kind: str) -> None:
         assert row[column.name] == column.nothing
 
 
-def test_a_later_version_is_read_as_far_as_it_is_known_and_told(journal: Path, tmp_path: Path) -> None:
+def test_a_newer_version_is_read_as_far_as_known_and_reported(journal: Path, tmp_path: Path) -> None:
     place = tmp_path / "kind=messages" / "date=2026-01-01" / "hour=00" / runs.segment_name(1, 1, 1)
     place.parent.mkdir(parents=True)
     table = older(MESSAGES, 1).append_column("colour", pa.array(["red"]))

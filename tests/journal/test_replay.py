@@ -92,7 +92,7 @@ def test_against_a_broker(tmp_path: Path) -> None:
     assert sorted(heard) == ["a", "b", "c", "d"]
 
 
-def test_a_journal_without_payloads_says_what_to_do(tmp_path: Path) -> None:
+def test_a_journal_without_payloads_names_the_setting(tmp_path: Path) -> None:
     with Up(tmp_path, "--journal", "messages"):
         pass
     result = run("replay", str(tmp_path))

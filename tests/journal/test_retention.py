@@ -53,7 +53,7 @@ def put(directory: Path, when: float, run: int = 7) -> Path:
     return path
 
 
-def test_what_a_sweep_removes_is_told(tmp_path: Path) -> None:
+def test_removed_segments_are_logged(tmp_path: Path) -> None:
     old, new = put(tmp_path, NOW - 40 * DAY), put(tmp_path, NOW)
     kept = StoredSegments(tmp_path)
     assert kept.newest is not None and abs(kept.newest - NOW) <= 3600.0
@@ -85,7 +85,7 @@ def test_a_directory_that_vanishes_is_made_again_and_its_rows_are_accounted_for(
 
 
 @pytest.mark.xdist_group("processes")
-def test_a_brokers_files_are_its_users_alone(tmp_path: Path) -> None:
+def test_only_the_brokers_user_can_read_its_files(tmp_path: Path) -> None:
     class Open(Running):
         inside = ("sh", "-c", 'umask 022 && exec "$0" "$@"')
 

@@ -161,7 +161,7 @@ def test_a_disk_that_stays_full_does_not_fill_the_journal_with_rows_about_rows()
     assert [str(breach) for breach in audit(recorder.rows())] == []
 
 
-def test_what_the_disk_does_not_take_is_dropped_and_told() -> None:
+def test_rows_that_cannot_be_written_are_dropped_and_stated() -> None:
     world, recorder = journalled(chunk_rows=50, max_chunks=4)
     live(world, 5, steps=2000)
     assert recorder.dropped > 500 and len(recorder.line) <= 4

@@ -89,7 +89,7 @@ def test_a_chain_of_services() -> None:
     assert story.head.endswith("dispatched twice, forwarded once, last to `thumb`")
 
 
-def test_a_failure_says_why() -> None:
+def test_a_failure_shows_its_reason() -> None:
     world, recorder = journalled()
     world.client().ask(b"one", b"nobody", wait=1.0)
     world.wait(2.0)

@@ -117,7 +117,7 @@ def test_rows_of_two_hours_are_two_segments(tmp_path: Path) -> None:
         assert {f"date={t:%Y-%m-%d}/hour={t:%H}" for t in table["time"].to_pylist()} == {segment.hour}
 
 
-def test_the_next_run_says_what_a_killed_one_lost(tmp_path: Path) -> None:
+def test_the_next_run_states_the_rows_that_a_killed_run_lost(tmp_path: Path) -> None:
     world, journal = started(tmp_path)
     world.client()
     journal.flush()
@@ -149,7 +149,7 @@ def test_the_next_run_names_one_that_ended_in_order(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / runs.RUNS).iterdir()} == {"lock", run_name(second.run.run)}
 
 
-def test_a_loss_is_told_even_if_the_next_run_is_killed_before_it_could(tmp_path: Path) -> None:
+def test_a_loss_is_stated_even_if_the_next_run_is_killed_first(tmp_path: Path) -> None:
     world, journal = started(tmp_path)
     world.client()
     kill(journal)
@@ -206,7 +206,7 @@ def test_two_brokers_cannot_share_a_journal(tmp_path: Path) -> None:
     journal.stop()
 
 
-def test_a_full_disk_is_told_and_mended(
+def test_a_full_disk_is_reported_and_recovered_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = True
@@ -282,7 +282,9 @@ def test_a_broker_that_leaves_a_full_disk_leaves_nothing_there(tmp_path: Path, m
     assert [path.name for path in (tmp_path / runs.RUNS).iterdir()] == ["lock"]
 
 
-def test_a_directory_that_is_not_ours_is_told_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_without_write_access_is_reported_at_startup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def forbidden(file: int) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -346,7 +348,7 @@ def test_a_disk_that_stays_full_costs_rows_and_no_memory(tmp_path: Path, monkeyp
     assert covered >= journal.recorder.dropped
 
 
-def test_what_cannot_be_made_into_rows_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_that_cannot_become_rows_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make = parquet.tables
     broken = True
 

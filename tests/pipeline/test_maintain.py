@@ -162,7 +162,7 @@ def test_a_process_killed_by_sigkill(tables: Path, number: int) -> None:
     assert rows_of(tables) == before
 
 
-def test_the_command_says_what_it_did_and_refuses_while_a_run_has_the_tables(tables: Path) -> None:
+def test_the_command_reports_its_work_and_refuses_locked_tables(tables: Path) -> None:
     done = CliRunner().invoke(app, ["pipeline", "maintain", "-t", str(tables), "--before", "2026-01-31T13:00", "-q"])
     assert done.exit_code == 0, done.output
     assert "files merged into" in done.output and "1 hours with" in done.output

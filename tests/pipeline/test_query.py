@@ -57,14 +57,14 @@ def test_numbers_are_printed_in_full() -> None:
     ]
 
 
-def test_a_mistake_is_said_without_codes() -> None:
+def test_an_error_is_shown_without_codes() -> None:
     told = query.said(
         Exception("[UNRESOLVED_COLUMN.WITH_SUGGESTION] There is no `x`. SQLSTATE: 42703; line 1\n'Project\n")
     )
     assert told == "There is no `x`."
 
 
-def test_where_there_are_no_tables_one_line_says_so(spark: "SparkSession", tmp_path: Path) -> None:
+def test_missing_tables_are_reported_in_one_line(spark: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(PolydomoError, match="there are no tables in"):
         query.views(spark, str(tmp_path))
 

@@ -158,7 +158,7 @@ def test_the_slowest_are_waterfalls_of_their_turns(report: Report) -> None:
     assert [part[3].split(",")[0] for part in second.parts] == ["waited 100 ms", "resize w1 1 s", "store w3 2 s"]
 
 
-def test_a_story_from_the_tables_knows_who_had_the_request(tables: Path) -> None:
+def test_a_history_from_the_tables_names_the_workers(tables: Path) -> None:
     from polydomo.pipeline.report import stories
 
     known = Tables(tables)
@@ -197,7 +197,7 @@ def test_edges_beyond_the_most_used_are_one(tmp_path: Path) -> None:
     assert f"{41 - load.NODES} other clients" in {edge.source for edge in edges}
 
 
-def test_the_audit_says_what_was_checked_and_what_was_not(report: Report) -> None:
+def test_the_audit_lists_rules_that_were_and_were_not_checked(report: Report) -> None:
     assert report.audit.checked == 2 and report.audit.unchecked == ["fenced"]
     assert [(breach.rule, breach.count) for breach in report.audit.breaches] == [("one-outcome", 1)]
     assert "row 1234, request 5" in report.audit.breaches[0].example
@@ -239,7 +239,7 @@ def test_a_report_of_empty_tables(tmp_path: Path) -> None:
     assert "an empty journal" in text
 
 
-def test_the_command_writes_the_page_and_tells_the_verdict(tables: Path, tmp_path: Path) -> None:
+def test_the_command_writes_the_page_and_prints_the_verdict(tables: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "report.html"
     done = CliRunner().invoke(app, ["report", "-t", str(tables), "--out", str(out), "--title", "Broker"])
     assert done.exit_code == 0, done.output
@@ -247,7 +247,7 @@ def test_the_command_writes_the_page_and_tells_the_verdict(tables: Path, tmp_pat
     assert "<title>Broker</title>" in out.read_text(encoding="utf-8")
 
 
-def test_where_there_are_no_tables_one_line_says_so(tmp_path: Path) -> None:
+def test_missing_tables_are_reported_in_one_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["report", "--tables", str(tmp_path)])
     assert done.exit_code == 1 and done.output.count("\n") == 1 and "there are no tables in" in done.output
 

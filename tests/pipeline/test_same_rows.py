@@ -169,7 +169,7 @@ def take_in(directory: Path, rows: list[Row], dice: random.Random, batches: int)
         ),
     ],
 )
-def test_bit_by_bit_in_duckdb_is_what_plain_python_says(tmp_path: Path, seed: int, level: str) -> None:
+def test_incremental_duckdb_results_equal_plain_python(tmp_path: Path, seed: int, level: str) -> None:
     rows = with_jobs(life(seed, level), random.Random(seed))
     same(take_in(tmp_path, rows, random.Random(seed), 3), rows)
 

@@ -117,7 +117,7 @@ def test_conditions_of_the_query_choose_segments_and_spark_looks_at_rows(journal
     assert opened(late) == [C]
 
 
-def test_options_that_make_no_sense_are_told(journal: Path) -> None:
+def test_invalid_options_are_reported(journal: Path) -> None:
     for options, words in [
         ({"kind": "x"}, "option kind"),
         ({"since": "soon"}, "option since"),
@@ -127,7 +127,7 @@ def test_options_that_make_no_sense_are_told(journal: Path) -> None:
             DefaultSource({"path": str(journal), **options}).reader(None).partitions()
 
 
-def test_a_torn_segment_is_left_out_with_a_word(journal: Path) -> None:
+def test_a_damaged_segment_is_skipped_with_a_warning(journal: Path) -> None:
     whole = next(journal.glob("kind=requests/date=*/hour=13/*.parquet"))
     os.truncate(whole, whole.stat().st_size // 2)
     with pytest.warns(UserWarning, match="left out: cannot be read"):
@@ -154,7 +154,7 @@ def test_a_stream_reads_each_segment_once_and_the_same_again(journal: Path) -> N
     assert set(stream.latestOffset(second, None)) == {"00000001"}  # the run that is gone is forgotten
 
 
-def test_a_broker_says_where_its_journal_is_and_has_written_all_of_it(tmp_path: Path) -> None:
+def test_a_broker_flushes_its_journal_and_returns_its_directory(tmp_path: Path) -> None:
     with Broker(tmp_path, "--journal", "requests") as broker, broker.worker("upper", "--", "tr", "a-z", "A-Z"):
         with polydomo.Client(broker.url) as client:
             for _ in range(3):

@@ -119,7 +119,7 @@ def test_late_segments_repeated_runs_and_a_failure_in_the_middle_change_nothing(
 
 
 @pytest.mark.timeout(600)
-def test_it_takes_in_what_comes_while_it_runs_and_ends_when_it_is_told(tmp_path: Path) -> None:
+def test_new_segments_are_loaded_until_the_stream_is_stopped(tmp_path: Path) -> None:
     journal, tables = tmp_path / "journal", tmp_path / "tables"
     hours(journal, 0)
     told: list[str] = []

@@ -326,7 +326,7 @@ def queue_of_one(seed: int, count: int, rate: float, mean: float, start: float =
     return rows
 
 
-def test_capacity_is_near_what_erlang_says(tmp_path: Path) -> None:
+def test_capacity_is_close_to_erlang_c(tmp_path: Path) -> None:
     """The wait exceeds 4 times the service time at 80 % utilisation."""
     found = tables(tmp_path, queue_of_one(5, 3000, 1.0, 0.5), objectives={"*": Objective(2.0, 0.99)})["capacity"]
     row = min(found, key=lambda row: row["window"])

@@ -64,7 +64,7 @@ def node() -> Node:
     return Net().node("a", tuning=Tuning(bridge_topics=[b"weather."]))
 
 
-def test_who_calls_says_hello_first_and_the_other_answers(node: Node) -> None:
+def test_the_dialing_broker_sends_hello_first(node: Node) -> None:
     caller = Far(node, caller=True)
     assert caller.heard() == [[b"HELLO", node.identity, b"4096", b"134217728", b"weather."]]
     called = Far(node)
@@ -74,7 +74,7 @@ def test_who_calls_says_hello_first_and_the_other_answers(node: Node) -> None:
     assert called.worker.credit == 5
 
 
-def test_offers_tell_the_way(node: Node) -> None:
+def test_offers_contain_the_route(node: Node) -> None:
     node.worker(b"here")
     far = Far(node)
     far.say(b"HELLO", OTHER, b"100", b"1000")
@@ -106,7 +106,7 @@ def test_ways_that_are_not_taken(path: bytes) -> None:
     assert node.knows(b"there") == -1 and far.link.closing is None
 
 
-def test_what_still_comes_over_a_bridge_that_we_have_left_is_no_violation(node: Node) -> None:
+def test_input_of_a_closed_bridge_is_not_a_violation(node: Node) -> None:
     far = Far(node).hello()
     node.broker.shutdown()
     far.heard()
@@ -148,7 +148,7 @@ def test_a_request_in_and_its_answer(node: Node) -> None:
     assert far.session.open == {}
 
 
-def test_what_nobody_offers_is_sent_back_at_once(node: Node) -> None:
+def test_a_request_for_an_unknown_service_is_returned_at_once(node: Node) -> None:
     far = Far(node).hello()
     far.say(b"REQUEST", b"k1", b"nobody", b"0", b"", b"", OTHER)
     assert far.heard()[0][:3] == [b"FAILURE", b"k1", b"no-worker"]
@@ -160,7 +160,7 @@ def test_what_nobody_offers_is_sent_back_at_once(node: Node) -> None:
 
 
 @pytest.mark.parametrize("code", [b"no-worker", b"refused", b"shutdown"])
-def test_what_the_other_side_could_not_take_is_given_back(node: Node, code: bytes) -> None:
+def test_a_request_that_the_other_broker_refused_is_requeued(node: Node, code: bytes) -> None:
     far = Far(node).hello()
     far.say(b"OFFER", b"s", OTHER)
     client = node.peer()
@@ -278,7 +278,7 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(st.lists(WORDS | st.binary(max_size=4), min_size=1, max_size=9), max_size=20))
-def test_nothing_another_broker_says_raises(messages: list[list[bytes]]) -> None:
+def test_no_input_of_another_broker_raises(messages: list[list[bytes]]) -> None:
     net = Net()
     node = net.node("a")
     node.worker(b"s")

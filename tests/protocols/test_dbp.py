@@ -145,7 +145,7 @@ def test_a_time_that_is_none_makes_the_message_invalid(sent: bytes) -> None:
 # --- registration ---
 
 
-def test_approved_tells_the_agreed_heartbeat_interval() -> None:
+def test_approved_contains_the_agreed_heartbeat_interval() -> None:
     table = Table()
     peer = table.join(DbpSession, HERE)
     assert ask(peer, b"UwU", write({**CAMERA, "heartbeat": 4})) == [b"OwO", b'{"heartbeat": 4.0}']
@@ -261,7 +261,7 @@ def test_any_command_but_disconnect_acts_as_a_heartbeat(message: list[bytes]) ->
     assert table.broker.catalog_lookup("camera") is None
 
 
-def test_the_broker_beats_at_the_agreed_interval_while_it_says_nothing_else() -> None:
+def test_the_broker_beats_at_the_agreed_interval_without_other_output() -> None:
     table = Table()
     service = service_at(table, {**CAMERA, "heartbeat": 2})
     heard = []
@@ -277,7 +277,7 @@ def test_the_broker_beats_at_the_agreed_interval_while_it_says_nothing_else() ->
         )  # "SHOULD NOT send HEARTBEAT commands while also sending other commands"
 
 
-def test_a_silent_service_is_lost_and_hears_no_more() -> None:
+def test_nothing_is_sent_to_a_lost_silent_service() -> None:
     table = Table()
     service = service_at(table, {**CAMERA, "heartbeat": 2})
     table.wait(5.9)
@@ -341,7 +341,7 @@ def test_disconnect_counts_only_from_the_registered_address() -> None:
     assert table.broker.catalog_lookup("camera") is None
 
 
-def test_disconnect_before_registration_is_no_mistake() -> None:
+def test_disconnect_before_registration_is_not_a_violation() -> None:
     table = Table()
     peer = table.join(DbpSession)
     peer.say(b"", b"</3", FLOAT)
@@ -382,7 +382,7 @@ def test_a_second_registration_under_another_name_gets_disconnect() -> None:
     ],
     ids=lambda message: b" ".join(message)[:20].decode("latin-1"),
 )
-def test_an_invalid_message_is_dropped_and_its_peer_no_longer_heard(message: list[bytes]) -> None:
+def test_after_an_invalid_message_the_peer_is_ignored(message: list[bytes]) -> None:
     table = Table()
     service_at(table, CAMERA)
     peer = table.join(DbpSession)
@@ -400,7 +400,7 @@ LIKELY = st.tuples(st.sampled_from(sorted(dbp.COMMANDS)), FRAMES).map(lambda pai
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.one_of(FRAMES, LIKELY)), max_size=10))
-def test_nothing_a_peer_says_raises(steps: list[tuple[int, list[bytes]]]) -> None:
+def test_no_input_raises(steps: list[tuple[int, list[bytes]]]) -> None:
     table = Table()
     peers = [table.join(DbpSession, HERE), table.join(DbpSession, THERE)]
     for number, message in steps:

@@ -98,7 +98,7 @@ def test_our_end_through_our_broker(kind: str) -> None:
     assert table.broker.catalog_lookup("camera") is None and table.notes.violations == []
 
 
-def test_our_end_hears_disconnect_and_the_published_denial() -> None:
+def test_our_end_understands_disconnect_and_the_published_denial() -> None:
     end = DbpEnd()
     assert end.receive([b"", b"OmO", FLOAT, b"no"], WALL) == [Denied("no")]
     assert end.receive([b"", b"OwO", FLOAT], WALL) == [Approved({})]

@@ -34,7 +34,7 @@ def test_a_beacon_is_read_as_it_was_written(port: int) -> None:
         write(dbp.HEARTBEAT, "camera", NOW),
     ],
 )
-def test_what_is_no_beacon(data: bytes) -> None:
+def test_invalid_beacons(data: bytes) -> None:
     assert read_beacon(data) == 0
 
 
@@ -92,7 +92,7 @@ def test_any_bytes_are_read_without_a_fault(data: bytes) -> None:
     assert datagram is None or read(write(datagram.command, datagram.name, NOW, datagram.time)) == datagram
 
 
-def test_a_service_beats_by_udp_until_it_misses_the_broker_and_again_once_it_hears_it() -> None:
+def test_a_service_beats_by_udp_only_while_broadcasts_arrive() -> None:
     beats = ServiceBeats("camera", 2.0, 5246, now=10.0)
     ours = write(dbp.HEARTBEAT, "5246", NOW)
     assert beats.next == 10.0
@@ -107,7 +107,7 @@ def test_a_service_beats_by_udp_until_it_misses_the_broker_and_again_once_it_hea
     assert beats.beat(18.0, NOW) is not None
 
 
-def test_the_first_beat_goes_by_udp_however_late_it_is() -> None:
+def test_the_first_beat_is_sent_by_udp_even_if_it_is_late() -> None:
     """Else the broker would never know that it is to broadcast."""
     beats = ServiceBeats("camera", 2.0, 5246, now=10.0)
     assert beats.beat(60.0, NOW) is not None

@@ -85,7 +85,7 @@ def test_registration_is_confirmed_with_the_same_message(rig: Rig) -> None:
     assert worker.heard() == [[*H, REGISTER, b"any \x00 bytes \xff"]]
 
 
-def test_confirmation_comes_before_the_first_request(rig: Rig) -> None:
+def test_confirmation_is_sent_before_the_first_request(rig: Rig) -> None:
     client, worker = client_of(rig), client_of(rig)
     ask(client, [b"body"], [b"m"])
     worker.say(*H, REGISTER, b"echo")
@@ -213,7 +213,7 @@ def test_request_for_an_unknown_service_waits_for_a_worker(rig: Rig) -> None:
     assert len(jobs_of(worker)) == 1
 
 
-def test_request_that_nobody_takes_ends_in_silence(rig: Rig) -> None:
+def test_request_without_a_worker_ends_without_an_answer(rig: Rig) -> None:
     client = client_of(rig)
     ask(client, [b"body"], [b"m"])
     rig.wait(limits.QUEUE_EXPIRY + 2)
@@ -221,7 +221,7 @@ def test_request_that_nobody_takes_ends_in_silence(rig: Rig) -> None:
     assert client.heard() == []
 
 
-def test_request_goes_only_to_the_service_it_names(rig: Rig) -> None:
+def test_request_is_dispatched_only_to_its_service(rig: Rig) -> None:
     client, other, worker = client_of(rig), worker_of(rig, b"other"), worker_of(rig)
     ask(client, [b"body"], [b"m"])
     assert other.heard() == []
@@ -441,7 +441,7 @@ def test_lost_connection_gives_everything_held_to_others(rig: Rig) -> None:
     assert sorted(job_of(other)[6] for other in others) == [b"0", b"1"]
 
 
-def test_broker_that_leaves_says_nothing(rig: Rig) -> None:
+def test_broker_sends_nothing_at_shutdown(rig: Rig) -> None:
     client, worker = client_of(rig), worker_of(rig)
     ask(client, [b"body"], [b"m"])
     job_of(worker)

@@ -34,7 +34,7 @@ def rig() -> Rig:
 
 
 @pytest.mark.parametrize("size", [1, 4])
-def test_client_end_tells_replies_apart_by_metadata(rig: Rig, size: int) -> None:
+def test_client_end_matches_replies_by_metadata(rig: Rig, size: int) -> None:
     end, peer, worker = DcpClientEnd(size), client_of(rig), worker_of(rig)
     end.request(7, b"echo", [b"a", b""])
     end.request(8, b"echo", [])

@@ -150,7 +150,7 @@ def test_reply_to_an_unknown_attempt_is_stale_and_the_worker_is_kept(rig: Rig) -
     assert worker.heard() == [[*H, PONG]]
 
 
-def test_random_frames_never_raise_and_harm_nobody() -> None:
+def test_random_frames_never_raise_and_affect_no_other_peer() -> None:
     draw = random.Random(2)
     words = [b"", b"DGBX\x01", b"echo", b"m", b"x" * 300, b"\x04\x00\x00\x00", REGISTER, PING, REQUEST, REPLY]
     rig = Rig()

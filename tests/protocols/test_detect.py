@@ -31,7 +31,7 @@ FIRST: "list[tuple[Frames, str, str]]" = [
 @pytest.mark.parametrize(
     ("frames", "protocol", "dialect"), FIRST, ids=[f"{p}-{i}" for i, (_, p, _) in enumerate(FIRST)]
 )
-def test_the_first_message_tells(frames: Frames, protocol: str, dialect: str, long: bool) -> None:
+def test_the_first_message_decides(frames: Frames, protocol: str, dialect: str, long: bool) -> None:
     rig = Rig()
     peer = rig.peer()
     assert rig.broker.sessions == {}, "nobody is anything before it has spoken"
@@ -76,7 +76,7 @@ def test_headers_of_mdx_are_settings() -> None:
     assert peer.session.protocol == "mdx" and peer.session.worker_count == 1
 
 
-def test_a_peer_that_says_nothing_costs_nothing() -> None:
+def test_a_silent_peer_costs_nothing() -> None:
     rig = Rig()
     peer = rig.peer()
     rig.wait(1000)
@@ -91,7 +91,7 @@ def subscribe(peer: Peer, prefix: bytes, name: bytes = b"SUBSCRIBE") -> None:
     peer.say_raw(command(name, prefix))
 
 
-def test_what_is_published_reaches_who_subscribed() -> None:
+def test_publications_reach_subscribers() -> None:
     rig = Rig()
     sub, other, pub = rig.peer(b"SUB"), rig.peer(b"SUB"), rig.peer(b"PUB")
     assert sub.session.protocol == "sub" and pub.session.protocol == "pub"

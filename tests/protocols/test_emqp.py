@@ -104,7 +104,7 @@ def test_two_clients_with_the_same_message_id_each_get_their_own_reply() -> None
     assert only(two.hear())[4:] == [b"two", b"same"]
 
 
-def test_timeout_is_the_deadline_and_the_worker_is_told_what_is_left() -> None:
+def test_timeout_is_the_deadline_and_the_worker_gets_the_remaining_time() -> None:
     table = Table()
     worker = worker_at(table, slots=0)
     client = table.join(EmqpSession)
@@ -148,7 +148,7 @@ def test_an_unserved_queue_falls_to_an_emqp_worker_of_default_with_its_name_unch
     assert only(worker.hear())[4] == b"nobody"
 
 
-def test_no_fallback_to_a_worker_of_another_protocol_nor_for_its_clients() -> None:
+def test_no_fallback_to_workers_or_for_clients_of_another_protocol() -> None:
     table = Table()
     other = table.join(EchoSession)
     session = other.session

@@ -169,7 +169,7 @@ def test_our_ends_through_our_broker() -> None:
     assert table.notes.violations == [] and table.notes.departures == [("left", "DISCONNECT")]
 
 
-def test_our_worker_leaves_when_a_job_fails_and_hears_both_words() -> None:
+def test_our_worker_disconnects_after_a_failed_job_and_understands_both_answers() -> None:
     worker = EmqpWorkerEnd()
     worker.open([b"echo"])
     (job,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])

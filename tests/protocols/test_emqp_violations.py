@@ -43,7 +43,7 @@ def test_a_second_inform_gets_disconnect_and_its_requests_go_on() -> None:
     assert only(worker_at(table).hear())[6] == b"hello"
 
 
-def test_a_scheduler_that_says_ready_gets_disconnect() -> None:
+def test_a_scheduler_that_sends_ready_gets_disconnect() -> None:
     table = Table()
     scheduler = table.join(EmqpSession)
     inform(scheduler, b"", b"scheduler")
@@ -71,7 +71,7 @@ def test_a_job_manager_that_outlived_its_broker_is_not_ended(rest: list[bytes]) 
     assert len(table.broker.workers) == 1
 
 
-def test_a_lost_worker_that_beats_again_is_told_to_start_anew() -> None:
+def test_a_lost_worker_that_beats_again_is_disconnected() -> None:
     table = Table()
     worker = worker_at(table, kind=None)
     table.wait(60.0)
@@ -80,7 +80,7 @@ def test_a_lost_worker_that_beats_again_is_told_to_start_anew() -> None:
     assert only(worker.hear())[2] == b"DISCONNECT"
 
 
-def test_after_disconnect_a_client_hears_no_reply_either() -> None:
+def test_after_disconnect_a_client_gets_no_reply() -> None:
     table = Table()
     worker = worker_at(table)
     client = table.join(EmqpSession)
@@ -130,7 +130,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("message", BAD, ids=lambda message: b" ".join(message)[:40].decode("latin-1"))
-def test_an_invalid_message_is_dropped_with_one_line_and_harms_nobody(message: list[bytes]) -> None:
+def test_an_invalid_message_is_dropped_with_one_log_line(message: list[bytes]) -> None:
     table = Table()
     worker = worker_at(table)
     bad = table.join(EmqpSession)
@@ -217,7 +217,7 @@ MESSAGES = st.one_of(ANY_FRAMES, ANY_FRAMES.map(lambda rest: [*HEAD, *rest]))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), MESSAGES), max_size=12))
-def test_nothing_a_peer_says_raises(steps: list[tuple[int, list[bytes]]]) -> None:
+def test_no_input_raises(steps: list[tuple[int, list[bytes]]]) -> None:
     table = Table()
     worker = worker_at(table)
     peers = [worker, table.join(EmqpSession), table.join(EmqpSession)]

@@ -67,7 +67,7 @@ def test_a_late_five_frame_reply_is_not_taken_for_the_next_request_s() -> None:
     assert only(client.hear())[4:] == [b"for fast", b"fast"]
 
 
-def test_a_reply_for_somebody_else_s_request_reaches_nobody() -> None:
+def test_a_reply_to_another_workers_request_is_dropped() -> None:
     table = Table()
     holder, thief = worker_at(table), worker_at(table, b"other")
     client = table.join(EmqpSession)
@@ -80,7 +80,7 @@ def test_a_reply_for_somebody_else_s_request_reaches_nobody() -> None:
     assert only(client.hear())[4] == b"real" and len(table.notes.stales) == 2
 
 
-def test_a_lost_worker_s_request_goes_to_another_under_a_new_id() -> None:
+def test_a_lost_workers_request_is_requeued_with_a_new_id() -> None:
     table = Table()
     first, second = worker_at(table), worker_at(table)
     client = table.join(EmqpSession)

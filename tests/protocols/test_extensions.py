@@ -90,14 +90,14 @@ def connected(ours: bytes, theirs: bytes) -> "tuple[ZmtpLink, ZmtpLink]":
     return dialer, listener
 
 
-def test_both_sides_learn_what_the_other_understands() -> None:
+def test_both_sides_learn_the_extensions_of_the_other() -> None:
     dialer, listener = connected(ANNOUNCED, BROKER.encode())
     assert dialer.extensions.encode() == BROKER.encode()
     assert listener.extensions.encode() == ANNOUNCED
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(b"", BROKER.encode()), (ANNOUNCED, b"")])
-def test_a_side_that_announces_nothing_hears_nothing(ours: bytes, theirs: bytes) -> None:
+def test_a_peer_without_extensions_gets_none_announced(ours: bytes, theirs: bytes) -> None:
     dialer, listener = connected(ours, theirs)
     assert dialer.extensions is NO_EXTENSIONS
     assert (listener.extensions is NO_EXTENSIONS) == (not ours)
@@ -258,7 +258,7 @@ def test_a_cancel_that_crosses_the_reply_is_nothing(rig: Rig, protocol: str) -> 
     assert rig.notes.outcomes == ["ok"] and not rig.notes.violations
 
 
-def test_a_worker_is_told_and_answers_when_it_has_stopped(rig: Rig) -> None:
+def test_a_worker_gets_the_cancellation_and_answers_when_it_has_stopped(rig: Rig) -> None:
     client, asker = client_of(rig, "mdx")
     worker, peer = worker_of(rig, "mdx")
     client.request(1, b"echo", [b"1"])
@@ -276,7 +276,7 @@ def test_a_worker_is_told_and_answers_when_it_has_stopped(rig: Rig) -> None:
     rig.broker.check_invariants()
 
 
-def test_a_worker_is_told_when_the_deadline_passes(rig: Rig) -> None:
+def test_a_worker_gets_a_cancellation_when_the_deadline_passes(rig: Rig) -> None:
     client, asker = client_of(rig, "mdx")
     worker, peer = worker_of(rig, "mdx")
     client.request(1, b"echo", [b"1"], timeout=2.0)

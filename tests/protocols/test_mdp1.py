@@ -40,7 +40,7 @@ def busy_of(rig: Rig) -> tuple[Peer, bytes, Peer]:
 # --- requests and replies
 
 
-def test_there_is_no_response_to_a_ready(rig: Rig) -> None:
+def test_ready_has_no_response(rig: Rig) -> None:
     worker = worker_of(rig)
     assert worker.heard() == [] and worker.session.protocol == "mdp1"
     assert list(rig.broker.services) == [b"echo"]
@@ -116,7 +116,7 @@ def test_a_reply_without_the_empty_frame_reaches_the_client(rig: Rig, body: Fram
 
 
 @pytest.mark.parametrize("body", [[], [b"x"], [b"no delimiter", b"x"]])
-def test_a_reply_without_the_empty_frame_from_a_peer_that_is_no_worker(rig: Rig, body: Frames) -> None:
+def test_a_reply_without_the_empty_frame_from_a_peer_that_is_not_a_worker(rig: Rig, body: Frames) -> None:
     peer = rig.peer()
     peer.say(*W, REPLY, b"client", *body)
     assert peer.heard() == GOODBYE and rig.notes.violations == ["a reply from a worker that is not registered"]
@@ -154,7 +154,7 @@ def test_both_sides_beat(rig: Rig) -> None:
     assert rig.notes.lefts == ["no heartbeat for 7.5 s"]
 
 
-def test_a_worker_given_up_for_silence_is_told_when_it_speaks_again(rig: Rig) -> None:
+def test_a_worker_lost_for_silence_is_disconnected_when_it_sends_again(rig: Rig) -> None:
     worker = worker_of(rig)
     rig.wait(8)
     worker.heard()
@@ -191,7 +191,7 @@ def test_ready_twice(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("name", [b"mmi.service", b"mmi.anything", b"polydomo.status", b"n" * 256, b""])
-def test_names_that_nobody_may_offer(rig: Rig, name: bytes) -> None:
+def test_reserved_names_cannot_be_offered(rig: Rig, name: bytes) -> None:
     worker = worker_of(rig, name)
     assert worker.heard() == GOODBYE and rig.broker.workers == {}
 
@@ -215,7 +215,7 @@ def test_a_reply_without_ready(rig: Rig) -> None:
 # --- replies that are nobody's
 
 
-def test_a_reply_for_somebody_elses_request(rig: Rig) -> None:
+def test_a_reply_to_another_workers_request_is_stale(rig: Rig) -> None:
     _, address, client = busy_of(rig)
     thief = worker_of(rig)
     for other in (address, b"undefined", b"", b"0" * 12, address + b"x", address[:-1]):
@@ -227,7 +227,7 @@ def test_a_reply_for_somebody_elses_request(rig: Rig) -> None:
     assert job_of(thief)[5:] == [b"still here"]
 
 
-def test_a_late_reply_reaches_nobody(rig: Rig) -> None:
+def test_a_late_reply_is_not_delivered(rig: Rig) -> None:
     worker, address, client = busy_of(rig)
     rig.wait(1)
     worker.say(*W, HEARTBEAT)  # it beats while busy: normal liveness holds for it
@@ -252,7 +252,7 @@ def test_a_reply_to_a_client_that_is_not_there(rig: Rig) -> None:
     assert job_of(worker)[5:] == [b"next"]
 
 
-def test_an_address_that_only_begins_like_a_token_is_no_token(rig: Rig) -> None:
+def test_an_address_that_only_begins_like_a_token_is_invalid(rig: Rig) -> None:
     """Were the head of the address frame not looked at, what follows could be passed on as frames that it is not."""
     worker, address, client = busy_of(rig)
     forged = address + b"\x01\x00" + b"\x04\x05\x04PING"
@@ -286,7 +286,7 @@ def test_a_worker_that_dies_while_busy(rig: Rig) -> None:
     assert client.heard() == [[*C, b"echo", b"done"]]
 
 
-def test_a_broker_that_leaves_says_disconnect(rig: Rig) -> None:
+def test_a_broker_sends_disconnect_at_shutdown(rig: Rig) -> None:
     worker, _, client = busy_of(rig)
     rig.broker.shutdown()
     rig.settle()

@@ -162,7 +162,7 @@ def test_disconnect_while_busy(rig: Rig, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORKERS)
-def test_a_reply_for_somebody_elses_request(rig: Rig, name: str) -> None:
+def test_a_reply_to_another_workers_request_is_stale(rig: Rig, name: str) -> None:
     dialect = DIALECTS[name]
     holder, client = worker_of(rig, RFC18), Speaker(rig, RFC18)
     client.ask(b"echo", b"x")
@@ -190,7 +190,7 @@ def test_the_stray_partial_of_nodejs_mdp02_is_dropped_and_not_reported(rig: Rig)
     assert rig.notes.stales == rig.notes.violations == []
 
 
-def test_the_stray_partial_from_a_peer_that_is_no_worker_is_a_violation(rig: Rig) -> None:
+def test_a_partial_from_a_peer_that_is_not_a_worker_is_a_violation(rig: Rig) -> None:
     worker = Speaker(rig, RFC18)
     worker.command(b"\x03", b"undefined", b"", b"done")
     assert rig.notes.violations == ["a reply from a worker that is not registered"]
@@ -206,7 +206,7 @@ def test_frames_in_long_form_are_taken(rig: Rig) -> None:
     assert client.heard() == [[b"MDPC02", b"\x02", b"echo", b"part"], [b"MDPC02", b"\x03", b"echo", b"whole"]]
 
 
-def test_an_address_that_only_begins_like_a_token_is_no_token(rig: Rig) -> None:
+def test_an_address_that_only_begins_like_a_token_is_invalid(rig: Rig) -> None:
     worker, client = worker_of(rig, RFC18), Speaker(rig, RFC18)
     client.ask(b"echo", b"x")
     address, _ = worker.job()
@@ -261,7 +261,7 @@ def test_an_undecided_worker_gets_requests_and_no_heartbeat(rig: Rig) -> None:
         (b"\x04", [b"undefined", b"", b"x"], "majortomo", b"\x05"),
     ],
 )
-def test_what_tells_them_apart(rig: Rig, code: bytes, rest: Frames, dialect: str, beat: bytes) -> None:
+def test_how_the_dialects_are_distinguished(rig: Rig, code: bytes, rest: Frames, dialect: str, beat: bytes) -> None:
     worker = undecided_of(rig)
     worker.command(code, *rest)
     assert worker.peer.session.dialect == dialect and worker.peer.heard() == []
@@ -335,7 +335,7 @@ def test_a_setting_per_service_decides_at_ready(told: str) -> None:
     assert other.peer.session.dialect == "undecided"
 
 
-def test_an_undecided_worker_that_errs_is_closed_without_a_word_it_could_misread(rig: Rig) -> None:
+def test_an_undecided_worker_with_an_invalid_message_is_closed_without_disconnect(rig: Rig) -> None:
     worker = undecided_of(rig)
     worker.command(b"\x01", b"echo")
     assert worker.peer.heard() == [] and rig.notes.violations == ["READY twice"]

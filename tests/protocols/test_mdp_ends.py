@@ -57,7 +57,7 @@ def test_one_request_at_a_time(end: MdpClientEnd) -> None:
         (Mdp2ClientEnd(), [b"MDPC02", b"\x03", b"echo", b"late"]),
     ],
 )
-def test_a_late_reply_is_nobodys(end: MdpClientEnd, reply: list[bytes]) -> None:
+def test_a_late_reply_is_dropped(end: MdpClientEnd, reply: list[bytes]) -> None:
     end.request(1, b"echo", [b"a"])
     end.forget(99)  # somebody else's: nothing happens
     end.forget(1)
@@ -149,7 +149,7 @@ def test_mdp2_worker() -> None:
     ("end", "header", "disconnect"),
     [(Mdp1WorkerEnd(), [b"", b"MDPW01"], b"\x05"), (Mdp2WorkerEnd(), [b"MDPW02"], b"\x06")],
 )
-def test_nothing_is_said_after_disconnect(end: WorkerEnd, header: list[bytes], disconnect: bytes) -> None:
+def test_nothing_is_sent_after_disconnect(end: WorkerEnd, header: list[bytes], disconnect: bytes) -> None:
     end.open([b"echo"])
     job = job_of(end, [*header, b"\x02", b"client", b"", b"a"])
     said(end)

@@ -145,7 +145,7 @@ def test_one_connection_may_be_client_and_worker(rig: Rig) -> None:
     assert both.heard() == [[C, b"\x03", b"echo", b"mine", b"done"]]
 
 
-def test_request_of_another_protocol_comes_with_the_token_as_its_id(rig: Rig) -> None:
+def test_request_of_another_protocol_has_the_token_as_its_id(rig: Rig) -> None:
     worker, client = worker_of(rig), rig.peer(DcpSession)
     client.say(b"", b"DGBX\x01", b"\x04", b"echo", b"", b"meta", b"")
     (job,) = worker.heard()
@@ -274,7 +274,7 @@ def test_broker_sends_no_heartbeat_of_its_own(rig: Rig) -> None:
     assert worker.heard() == []
 
 
-def test_silent_worker_is_given_up_and_hears_nothing_until_it_speaks(rig: Rig) -> None:
+def test_silent_worker_is_lost_and_disconnected_when_it_sends_again(rig: Rig) -> None:
     worker, client = worker_of(rig), client_of(rig)
     client.say(C, b"\x01", b"echo", b"id", b"body")
     job = job_of(worker)
@@ -337,7 +337,7 @@ def test_reply_to_an_unknown_attempt_is_stale_and_the_worker_is_kept(rig: Rig) -
     assert worker.heard() == PONG
 
 
-def test_reply_to_somebody_elses_request_reaches_nobody(rig: Rig) -> None:
+def test_reply_to_another_workers_request_is_dropped(rig: Rig) -> None:
     holder, other = worker_of(rig), worker_of(rig)
     client = client_of(rig)
     client.say(C, b"\x01", b"echo", b"id", b"body")

@@ -97,7 +97,7 @@ def test_worker_end_serves(rig: Rig) -> None:
     ]
 
 
-def test_worker_end_reports_failure_and_goes_on(rig: Rig) -> None:
+def test_worker_end_reports_failure_and_continues(rig: Rig) -> None:
     (end, peer), client = opened(rig), client_of(rig)
     client.say(C, b"\x01", b"echo", b"id", b"body")
     (job,) = peer.exchange(end)
@@ -143,7 +143,7 @@ def test_worker_end_judges_the_broker_after_three_to_five_intervals() -> None:
 
 
 @pytest.mark.parametrize("header", [b"MDPW02", W])
-def test_worker_end_says_nothing_after_disconnect(rig: Rig, header: bytes) -> None:
+def test_worker_end_sends_nothing_after_disconnect(rig: Rig, header: bytes) -> None:
     (end, peer), client = opened(rig), client_of(rig)
     client.say(C, b"\x01", b"echo", b"id", b"body")
     (job,) = peer.exchange(end)
@@ -190,7 +190,7 @@ def test_worker_end_refuses_a_second_request_while_it_holds_one(rig: Rig) -> Non
         end.receive([W, b"\x02", b"t2", b"", b"id"])
 
 
-def test_worker_end_assumes_it_is_registered_until_told_otherwise(rig: Rig) -> None:
+def test_worker_end_assumes_it_is_registered_until_disconnect(rig: Rig) -> None:
     end, peer = MdxWorkerEnd(), rig.peer(MdxSession)
     end.open([b"echo"])
     assert end.out == [[W, b"\x01", b"echo"]]

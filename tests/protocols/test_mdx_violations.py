@@ -19,7 +19,7 @@ def rig() -> Rig:
 
 
 @pytest.mark.parametrize("header", [b"MDPW02", W])
-def test_worker_leaves_with_disconnect_and_hears_nothing_more(rig: Rig, header: bytes) -> None:
+def test_nothing_is_sent_to_a_worker_after_its_disconnect(rig: Rig, header: bytes) -> None:
     worker, client = worker_of(rig), client_of(rig)
     client.say(C, b"\x01", b"echo", b"id", b"body")
     job = job_of(worker)
@@ -103,7 +103,7 @@ def test_own_requests_of_a_dismissed_connection_end(rig: Rig) -> None:
     assert other.heard() == []
 
 
-def test_broker_that_leaves_says_disconnect_once(rig: Rig) -> None:
+def test_broker_sends_disconnect_once_at_shutdown(rig: Rig) -> None:
     worker, gone, client = worker_of(rig), worker_of(rig), client_of(rig)
     gone.say(b"MDPW02", b"\x06")
     client.say(C, b"\x01", b"echo", b"id", b"body")
@@ -179,7 +179,7 @@ def test_invalid_message_of_a_worker_ends_its_registration(rig: Rig, message: Fr
     assert not client.link.closing
 
 
-def test_random_frames_never_raise_and_harm_nobody() -> None:
+def test_random_frames_never_raise_and_affect_no_other_peer() -> None:
     draw = random.Random(1)
     words = [
         b"",

@@ -66,7 +66,7 @@ def test_ready_with_several_services(world: World) -> None:
         assert peer.heard() == [(rid, [RESULT, b""], b"")]
 
 
-def test_a_job_goes_only_to_workers_of_its_service(world: World) -> None:
+def test_a_job_is_dispatched_only_to_workers_of_its_service(world: World) -> None:
     peer = world.connect()
     peer.worker(10, "other", "echoes")
     peer.job(1, "echo")
@@ -261,7 +261,7 @@ def test_the_timeout_runs_from_dispatch(world: World) -> None:
     assert peer.heard() == [(1, [RESULT, b""], b"in time")]
 
 
-def test_a_job_of_many_minutes_is_left_alone(world: World) -> None:
+def test_a_job_of_many_minutes_is_not_interrupted(world: World) -> None:
     peer = world.connect()
     worker = peer.worker(10, "slow")
     peer.job(1, "slow", timeout=3_600_000)
@@ -385,7 +385,7 @@ def test_a_lost_workers_old_job_waits_for_another_worker(world: World) -> None:
     assert (rid, payload) == (20, b"x")
 
 
-def test_a_foreign_clients_job_is_taken_back_after_the_timeout_the_worker_was_told(world: World) -> None:
+def test_a_job_of_another_protocol_is_requeued_after_the_timeout_sent_to_the_worker(world: World) -> None:
     peer = world.connect()
     first = peer.worker(10, "echo")
     client = world.foreigner()

@@ -81,7 +81,7 @@ def test_many_calls_at_once_over_one_connection_in_any_order() -> None:
     assert len(both.world.broker.workers) == 50
 
 
-def test_a_forgotten_call_is_dropped_when_it_comes() -> None:
+def test_the_reply_to_a_forgotten_call_is_dropped() -> None:
     both = Both()
     both.client.request(1, b"echo", [b"x"])
     both.at_client.pump()
@@ -181,7 +181,7 @@ def test_a_broker_that_knows_none_of_the_slots_dismisses_the_connection() -> Non
     assert both.at_worker.pump() == [Dismissed()]
 
 
-def test_one_slot_out_of_step_registers_anew() -> None:
+def test_a_slot_out_of_sync_registers_again() -> None:
     both = Both(slots=3)
     worker = next(iter(both.world.broker.workers))
     worker.session.dismiss(worker)

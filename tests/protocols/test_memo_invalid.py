@@ -64,7 +64,7 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("message", "why"), INVALID)
-def test_an_invalid_message_is_ignored_and_harms_nobody(world: World, message: bytes, why: str) -> None:
+def test_an_invalid_message_is_ignored_and_affects_no_other_peer(world: World, message: bytes, why: str) -> None:
     peer = world.connect()
     worker = peer.worker(10, "echo")
     peer.raw(0x80000001, message)

@@ -206,6 +206,6 @@ def test_content_types(node: Node, content_type: int) -> None:
         "f01f10000", "f8100710001f6", "uAXEAAff",
     ],
 )  # fmt: skip
-def test_what_is_no_cid_is_rejected(text: str) -> None:
+def test_invalid_cids_are_rejected(text: str) -> None:
     with pytest.raises(CidError):
         parse_cid(text)

@@ -126,7 +126,7 @@ def test_a_result_on_a_new_connection_within_1_s_counts(world: World) -> None:
     assert client.heard() == [(2, [RESULT, b""], b"")]
 
 
-def test_after_1_s_the_job_is_given_back_with_its_timeout_restarted(world: World) -> None:
+def test_after_1_s_the_job_is_requeued_with_a_new_timeout(world: World) -> None:
     client, old, new = world.connect(), world.connect(), world.connect()
     worker = old.worker(10, "echo")
     other = new.worker(20, "echo")
@@ -222,7 +222,7 @@ def test_a_heartbeat_repeated_on_a_new_connection_gets_the_lost_job_again(world:
     assert client.heard() == [(1, [RESULT, b""], b"y")]
 
 
-def test_a_repeat_whose_job_has_ended_meanwhile_starts_anew(world: World) -> None:
+def test_a_repeated_message_whose_job_has_ended_gets_disconnect(world: World) -> None:
     client, old, new = world.connect(), world.connect(), world.connect()
     worker = old.worker(10, "echo")
     old.heartbeat(12, worker)

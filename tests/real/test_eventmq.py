@@ -63,11 +63,11 @@ def test_the_job_manager_runs_what_the_client_defers(manager: Program, client: P
     assert result(client, **again) == {"doubled": 8}
 
 
-def test_a_queue_that_nobody_serves_falls_back_to_the_default(manager: Program, client: Program) -> None:
+def test_a_queue_without_workers_falls_back_to_the_default(manager: Program, client: Program) -> None:
     assert result(client, func="eventmq_jobs.double", args=[1], queue="nobody's") == {"doubled": 2}
 
 
-def test_a_job_whose_result_nobody_asked_for(manager: Program, client: Program, tmp_path: Path) -> None:
+def test_a_job_without_reply_requested(manager: Program, client: Program, tmp_path: Path) -> None:
     path = tmp_path / "noted"
     for _ in range(5):
         client.say("defer", {"func": "eventmq_jobs.note", "args": [str(path)]})

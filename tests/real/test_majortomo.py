@@ -85,7 +85,7 @@ def test_a_worker_that_is_stopped_leaves_in_order(broker: testing.Broker) -> Non
 
 
 @pytest.mark.parametrize("whose", ["theirs", "ours"])
-def test_after_a_restart_of_the_broker_a_worker_is_told_to_go(whose: str) -> None:
+def test_a_worker_is_disconnected_after_a_restart_of_the_broker(whose: str) -> None:
     """Its socket connects again by itself and its next beat comes from a worker that the new broker does not know: both brokers answer
     DISCONNECT, the worker's loop ends in order, and whoever runs it starts it again."""
     with contextlib.ExitStack() as stack:

@@ -89,7 +89,7 @@ def test_a_whole_file(directory: Path) -> None:
     assert access.warnings == ()
 
 
-def test_anonymous_peers_of_this_machine_alone(directory: Path) -> None:
+def test_anonymous_peers_only_of_this_machine(directory: Path) -> None:
     file = directory / "access.toml"
     file.write_text('[server]\nanonymous = "local"\n[[allow]]\nwho = ["anonymous"]\ncall = ["echo"]\n')
     access = AccessControl(str(file))
@@ -124,7 +124,7 @@ def test_anonymous_peers_of_listed_listeners(directory: Path) -> None:
     assert load(file).anonymous.listeners == (listeners[2],), "without a broker, any address is accepted"
 
 
-def test_anonymous_is_a_principal_where_the_file_says_so(directory: Path) -> None:
+def test_anonymous_is_a_principal_if_the_file_allows_it(directory: Path) -> None:
     text = '[server]\nanonymous = true\n[[allow]]\nwho = ["anonymous"]\ncall = ["echo"]\n'
     access = read(directory, text)
     assert access.rules.allowed_by(ANONYMOUS, "call", "echo") == 1
@@ -183,7 +183,7 @@ def test_two_principals_with_one_proof(directory: Path) -> None:
         assert any("principals.b" in problem and "a" in problem for problem in found)
 
 
-def test_all_problems_are_found_at_once_and_the_first_is_told(directory: Path) -> None:
+def test_all_problems_are_found_and_the_first_is_reported(directory: Path) -> None:
     found = problems(directory, '[x]\n[y]\n[[allow]]\nwho = ["z"]\ncall = true\n')
     assert len(found) == 3
     with pytest.raises(SettingError, match=r"x: unknown key.*\(and 2 more\)"):
@@ -191,7 +191,7 @@ def test_all_problems_are_found_at_once_and_the_first_is_told(directory: Path) -
 
 
 @pytest.mark.parametrize("text", ["\xff", "[["])
-def test_what_is_no_toml(directory: Path, text: str) -> None:
+def test_invalid_toml(directory: Path, text: str) -> None:
     (directory / "access.toml").write_bytes(text.encode("latin-1"))
     with pytest.raises(SettingError, match=r"access\.toml is not"):
         load(directory / "access.toml")

@@ -64,7 +64,7 @@ def test_a_key_that_is_revoked_while_in_use(place: Place, broker: polydomo.testi
         client.call("echo", "x", timeout=PATIENCE)
 
 
-def test_a_right_that_is_taken_away_and_given_back(place: Place, broker: polydomo.testing.Broker) -> None:
+def test_a_right_that_is_revoked_and_granted_again(place: Place, broker: polydomo.testing.Broker) -> None:
     worker = polydomo.Worker(broker.url, **place.keys("pool"))
     worker.add("echo", lambda call: call.text.upper())
     with worker, polydomo.Client(broker.url, **place.keys("alice")) as client:
@@ -127,7 +127,7 @@ def test_an_open_listener_is_refused_with_the_commands_to_run() -> None:
     assert load(flags={"listen": ["tcp://0.0.0.0:5246"], "access": "access.toml"}).access == "access.toml"
 
 
-def test_a_principal_is_one_source_whatever_its_address(broker: polydomo.testing.Broker, place: Place) -> None:
+def test_all_addresses_of_a_principal_are_one_source(broker: polydomo.testing.Broker, place: Place) -> None:
     with Clients(broker, place, 2) as clients:
         for client in clients:
             client.submit("echo", "x" * 400_000, timeout=PATIENCE)
@@ -181,7 +181,7 @@ class Clients:
             client.close()
 
 
-def test_plain_only_where_nobody_listens(place: Place, broker: polydomo.testing.Broker) -> None:
+def test_plain_is_accepted_only_on_private_connections(place: Place, broker: polydomo.testing.Broker) -> None:
     with polydomo.Client(broker.url, security=Security(user="ci", token=TOKEN)) as client:  # loopback
         with pytest.raises(CallFailed, match="ci may not call 'other'"):
             client.call("other", "x")

@@ -49,7 +49,7 @@ def test_it_names_the_routers_port_again_and_again() -> None:
         ("192.0.2.255:7000", limits.BEACON, ("192.0.2.255", 7000)),
     ],
 )
-def test_where_it_goes(given: str, usual: str, place: tuple[str, int] | None) -> None:
+def test_the_address_of_the_beacon(given: str, usual: str, place: tuple[str, int] | None) -> None:
     assert beacon.place(given, usual) == place
 
 
@@ -77,7 +77,7 @@ def test_a_broker_without_a_tcp_port_has_nothing_to_tell(tmp_path: object) -> No
     asyncio.run(scenario())
 
 
-def test_a_network_that_is_down_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_network_that_is_down_is_logged_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         sender = beacon.Beacon((LOOPBACK, free_port()), "127.0.0.1", 5246, 0.01)
         sender._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 0)  # the kernel refuses every broadcast
@@ -131,7 +131,7 @@ def test_no_beacon_is_a_clear_error_in_time() -> None:
             client.call("echo", "x")
 
 
-def test_what_is_no_beacon_is_not_followed() -> None:
+def test_invalid_beacons_are_ignored() -> None:
     port = free_port()
     made = settings(beacon=port)
     made.dbp.beacon_interval = 0.05
@@ -143,7 +143,7 @@ def test_what_is_no_beacon_is_not_followed() -> None:
             assert not client.offered("x")
 
 
-def test_a_place_where_nobody_may_listen() -> None:
+def test_an_address_on_which_listening_is_not_allowed() -> None:
     with polydomo.Client("discover://192.0.2.1:5245", connect_timeout=0.2) as client:
         with pytest.raises(NotConnected, match="cannot listen for beacons"):
             client.call("echo", "x")

@@ -43,7 +43,7 @@ def test_a_flood_does_not_starve_another_client(broker: Broker) -> None:
         assert other.receive()[3:] == [b"other"]
 
 
-def test_who_asks_the_broker_without_end_keeps_nobody_waiting(broker: Broker) -> None:
+def test_a_client_that_floods_builtin_services_does_not_delay_others(broker: Broker) -> None:
     """All of the flood's questions are answered, and the other's among them."""
     questions = 20_000
     with dealer(broker.address) as flood, dealer(broker.address) as other:
@@ -111,7 +111,7 @@ def test_a_paused_connection_that_closes_is_noticed_at_once(tmp_path: Path) -> N
         assert not broker.ask("services")
 
 
-def test_a_paused_connection_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_paused_connection_resumes_where_it_stopped(tmp_path: Path) -> None:
     with Broker(tmp_path, "--limits-max-outstanding=3") as broker, dealer(broker.address) as client:
         client.write(b"".join(request(b"echo", b"%d" % number) for number in range(100)))
         wait_for(lambda: paused(broker, client), "the pause")
@@ -230,7 +230,7 @@ def served(broker: Broker) -> bool:
         return False
 
 
-def test_too_few_files_are_told_and_do_no_harm(tmp_path: Path) -> None:
+def test_a_shortage_of_files_is_logged_and_affects_no_other_connection(tmp_path: Path) -> None:
     """The bound on connections leaves room for other files, so the kernel never has to refuse one. If it must, the broker lives on."""
     with Broker(tmp_path) as broker:
         limit = broker.files() + 3

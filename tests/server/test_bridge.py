@@ -137,7 +137,7 @@ def test_a_bridge_cut_in_the_middle_of_a_thousand_requests_and_restored(pair: tu
     assert ran.total() >= 1016  # what was under way when it was cut ran again
 
 
-def test_a_bridge_that_falls_silent_is_given_up_and_comes_back(pair: tuple[Broker, Broker, Proxy]) -> None:
+def test_a_silent_bridge_is_lost_and_reconnects(pair: tuple[Broker, Broker, Proxy]) -> None:
     near, far, proxy = pair
     worker = polydomo.Worker(far.url)
     worker.add("upper", lambda call: call.text.upper())
@@ -151,7 +151,7 @@ def test_a_bridge_that_falls_silent_is_given_up_and_comes_back(pair: tuple[Broke
         assert client.call("upper", "two").text == "TWO"
 
 
-def test_a_slow_network_is_no_reason_to_part(pair: tuple[Broker, Broker, Proxy]) -> None:
+def test_a_slow_network_does_not_close_a_bridge(pair: tuple[Broker, Broker, Proxy]) -> None:
     near, far, proxy = pair
     proxy.delay(0.05)
     worker = polydomo.Worker(far.url)
@@ -199,7 +199,7 @@ def hops(record: logging.LogRecord) -> tuple[str, ...]:
     return tuple(hop.partition(":")[0] for hop in route.split(",")) if route else ()
 
 
-def test_the_log_tells_of_bridges_and_who_is_behind_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_bridges_and_their_brokers_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     def told(message: str) -> list[dict[str, object]]:
         return [fields_of(record) for record in list(caplog.records) if record.message == message]
 

@@ -114,7 +114,7 @@ def test_clients_that_wait_for_more_are_written_to_later_and_in_one_piece(run: C
     run(play())
 
 
-def test_nobody_is_kept_waiting_while_nothing_happens(run: Callable[[Any], None]) -> None:
+def test_no_output_is_delayed_while_the_broker_is_idle(run: Callable[[Any], None]) -> None:
     async def play() -> None:
         async with crowd(requests=20) as world:
             await world.crowd_up()
@@ -140,7 +140,7 @@ def test_a_client_with_nothing_else_to_wait_for_is_written_to_at_once(run: Calla
     run(play())
 
 
-def test_what_is_kept_is_written_before_the_broker_goes(run: Callable[[Any], None]) -> None:
+def test_delayed_output_is_written_before_the_broker_stops(run: Callable[[Any], None]) -> None:
     async def play() -> None:
         async with crowd(requests=20) as world:
             await world.crowd_up()

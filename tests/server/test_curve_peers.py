@@ -148,7 +148,7 @@ def test_the_catalog_by_plain_pyzmq(place: Place, broker: polydomo.testing.Broke
         ("", "", zmq.EVENT_HANDSHAKE_FAILED_AUTH, 400),  # no key
     ],
 )
-def test_who_is_not_let_in_is_told_so(
+def test_a_rejected_peer_gets_an_error(
     place: Place, broker: polydomo.testing.Broker, name: str, server: str, event: int, value: int
 ) -> None:
     socket = place.socket(zmq.DEALER, "inproc://nowhere", name)
@@ -163,7 +163,7 @@ def test_the_wrong_server_key(place: Place, broker: polydomo.testing.Broker) -> 
     socket.close()
 
 
-def test_our_library_says_why(place: Place, broker: polydomo.testing.Broker) -> None:
+def test_the_library_reports_why_it_was_rejected(place: Place, broker: polydomo.testing.Broker) -> None:
     with polydomo.Client(broker.url, **place.keys("mallory")) as client, pytest.raises(AccessDenied, match="400"):
         client.call("echo", "x", timeout=PATIENCE)
     with polydomo.Client(broker.url) as client, pytest.raises(AccessDenied, match="400"):
@@ -207,7 +207,9 @@ def test_a_worker_without_the_right_gets_nothing(place: Place, broker: polydomo.
         broker._server.broker.monitor.denied.pop("offer", None)
 
 
-def test_mdx_says_denied_and_mdp_says_nothing(place: Place, broker: polydomo.testing.Broker) -> None:
+def test_a_denied_call_fails_over_mdx_and_gets_no_answer_over_mdp(
+    place: Place, broker: polydomo.testing.Broker
+) -> None:
     client = Caller(place.socket(zmq.DEALER, broker.url, "alice"), "mdx")
     failure = client.call(b"other", b"x")
     assert isinstance(failure, Failure) and failure.code == "denied"

@@ -244,7 +244,7 @@ def test_the_keyboard_reaches_every_view(browser: Any, broker: testing.Broker) -
         one.page.wait_for_selector("dialog[open] >> text=Keyboard")
 
 
-def test_the_page_says_when_the_broker_is_gone(browser: Any) -> None:
+def test_the_page_shows_that_the_broker_is_unreachable(browser: Any) -> None:
     with testing.broker() as broker, Page(browser, broker, "light") as one:
         one.open("services")
         broker.stop()

@@ -67,7 +67,7 @@ def test_a_reply_to_a_client_that_is_not_there(broker: Broker, client: Socket) -
         assert registered(client, b"liar")
 
 
-def test_a_reply_for_somebody_elses_request(broker: Broker, client: Socket) -> None:
+def test_a_reply_to_another_workers_request_is_stale(broker: Broker, client: Socket) -> None:
     with Socket("DEALER", broker.url) as honest, Socket("DEALER", broker.url) as thief:
         enrol(honest, client, b"honest")
         enrol(thief, client, b"thief")
@@ -152,7 +152,7 @@ def test_an_invalid_message_ends_the_connection(broker: Broker, frames: tuple[by
         assert why in line.get("why", "") + line.get("what", "")
 
 
-def test_an_identity_used_twice_is_no_matter(broker: Broker) -> None:
+def test_two_peers_may_use_the_same_identity(broker: Broker) -> None:
     """Replies go to the connection that asked, whatever it calls itself."""
     with (
         Socket("DEALER", broker.url, "--identity=same") as one,
@@ -176,7 +176,7 @@ def test_pings_of_libzmq_are_answered(tmp_path: Path) -> None:
         assert not broker.complained()
 
 
-def test_a_silent_client_is_nobodys_worry(broker: Broker) -> None:
+def test_a_silent_client_is_not_disconnected(broker: Broker) -> None:
     with Socket("DEALER", broker.url) as peer:
         peer.send(b"", b"MDPC01", b"nobody-offers-this", b"x")
         wait_for(

@@ -67,7 +67,7 @@ def test_another_protocol_is_turned_away(broker: Broker, data: bytes, why: str) 
 
 
 @pytest.mark.parametrize("split", [1, 2, 3])
-def test_first_bytes_that_come_one_by_one_are_told_all_the_same(broker: Broker, split: int) -> None:
+def test_the_wire_protocol_is_detected_from_bytes_that_arrive_one_by_one(broker: Broker, split: int) -> None:
     with raw(broker.address) as peer:
         peer.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for start in range(0, 6, split):

@@ -29,7 +29,7 @@ def health(broker: Broker) -> str:
 
 
 @pytest.mark.parametrize("protocol", ["mdp1", "mdp2"])
-def test_requests_in_flight_are_finished_and_workers_told(tmp_path: Path, protocol: str) -> None:
+def test_requests_in_flight_finish_and_workers_are_disconnected(tmp_path: Path, protocol: str) -> None:
     with (
         Broker(tmp_path, "--grace=60s") as broker,
         Worker(broker, "slow", "--gate", "--once", "--protocol", protocol) as worker,
@@ -195,7 +195,7 @@ def test_a_large_last_reply_is_written_to_its_end(tmp_path: Path) -> None:
             assert len(slow.closed()) > 8 << 20
 
 
-def test_a_peer_told_to_go_that_reads_nothing_is_cut_off(tmp_path: Path) -> None:
+def test_a_peer_that_does_not_read_its_disconnect_is_closed(tmp_path: Path) -> None:
     """It breaks the protocol while a large reply waits for it: it has a second to take that, and no more."""
     with Broker(tmp_path) as broker, Worker(broker, "echo"), raw(broker.address, buffer=4096) as deaf:
         deaf.shake()

@@ -44,7 +44,7 @@ def test_clients_at_the_front_and_workers_at_the_back(broker: testing.Broker, pr
             assert other.call("shout", "you", timeout=PATIENCE).text == "YOU"
 
 
-def test_a_client_at_the_back_is_told_no(broker: testing.Broker) -> None:
+def test_a_request_at_the_back_end_is_refused(broker: testing.Broker) -> None:
     with (
         polydomo.Client(broker.place("mdx.back"), protocol="mdx") as client,
         pytest.raises(polydomo.CallFailed) as told,
@@ -53,7 +53,7 @@ def test_a_client_at_the_back_is_told_no(broker: testing.Broker) -> None:
     assert (told.value.code, told.value.text) == ("refused", "the listener mdx.back does not accept requests")
 
 
-def test_a_worker_at_the_front_is_told_to_go(broker: testing.Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_at_the_front_end_is_disconnected(broker: testing.Broker, caplog: pytest.LogCaptureFixture) -> None:
     with zmq.Context() as context, context.socket(zmq.DEALER) as worker, caplog.at_level(logging.WARNING):
         patient(worker)
         worker.connect(broker.place("mdx.front"))
@@ -78,7 +78,7 @@ def test_another_protocol_is_closed_with_one_clear_line(
     assert lines[0]["why"] == "protocol violation: the listener emqp.back does not accept mdp1"
 
 
-def test_what_is_published_goes_in_here_and_out_there(broker: testing.Broker) -> None:
+def test_a_publication_at_one_listener_reaches_subscribers_at_another(broker: testing.Broker) -> None:
     with zmq.Context() as context, context.socket(zmq.SUB) as subscriber:
         patient(subscriber)
         subscriber.connect(broker.place("emqp.publish_out"))
@@ -141,7 +141,7 @@ def test_what_other_machines_reach_must_be_allowed() -> None:
 
 
 @pytest.mark.parametrize(("value", "says"), [(5, "must be an address"), ("nowhere", "it has no scheme")])
-def test_what_is_no_address(value: object, says: str) -> None:
+def test_invalid_addresses(value: object, says: str) -> None:
     with pytest.raises(SettingError, match=says):
         load(flags={"dbp.listen": value})
 

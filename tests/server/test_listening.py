@@ -62,7 +62,7 @@ def test_several_listeners_serve_each_others_peers(tmp_path: Path, path: str) ->
             assert any(peer.startswith("ipc://") for peer in peers)
 
 
-def test_a_socket_file_is_ours_alone_and_goes_with_us(tmp_path: Path, path: str) -> None:
+def test_a_socket_file_is_private_and_removed_at_shutdown(tmp_path: Path, path: str) -> None:
     with Broker(tmp_path, listen=f"ipc://{path}") as broker, Socket("DEALER", broker.url) as client:
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
         assert client.call(b"mmi.service", b"x") == [b"404"]
@@ -71,7 +71,7 @@ def test_a_socket_file_is_ours_alone_and_goes_with_us(tmp_path: Path, path: str)
         assert not os.path.exists(path)
 
 
-def test_the_file_of_a_broker_that_was_killed_is_no_obstacle(tmp_path: Path, path: str) -> None:
+def test_the_socket_file_of_a_killed_broker_is_replaced(tmp_path: Path, path: str) -> None:
     with Broker(tmp_path, listen=f"ipc://{path}") as first:
         first.kill()
         assert os.path.exists(path)
@@ -87,7 +87,7 @@ def test_a_file_where_another_broker_answers_is_in_use(tmp_path: Path, path: str
         assert client.call(b"mmi.service", b"x") == [b"404"]
 
 
-def test_a_file_that_is_no_socket_stays(tmp_path: Path, path: str) -> None:
+def test_a_file_that_is_not_a_socket_is_kept(tmp_path: Path, path: str) -> None:
     Path(path).write_text("precious")
     result = run("up", "--listen", f"ipc://{path}", "--data", str(tmp_path))
     assert result.returncode == 2

@@ -67,7 +67,7 @@ def test_a_session_has_the_rights_of_its_principal_now(place: Place, broker: pol
 
 
 @pytest.mark.parametrize("code", ["", "0" * 64, "x" * 300])
-def test_what_is_no_code(broker: polydomo.testing.Broker, code: str) -> None:
+def test_an_invalid_login_code(broker: polydomo.testing.Broker, code: str) -> None:
     with browser(broker) as page:
         assert page.post("/v1/session", content=code).status_code == 401
 
@@ -86,6 +86,6 @@ def test_orders_need_the_right_admin(place: Place, broker: polydomo.testing.Brok
         assert client.call("polydomo.pause", json.dumps({"service": "echo"}), timeout=PATIENCE).json()["paused"]
 
 
-def test_without_access_control_there_is_no_code() -> None:
+def test_the_login_code_is_empty_without_access_control() -> None:
     with polydomo.testing.broker() as broker, polydomo.Client(broker.url) as client:
         assert client.call("polydomo.login", timeout=PATIENCE).json() == {"code": ""}

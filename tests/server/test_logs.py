@@ -161,7 +161,7 @@ def test_standard_error_is_the_default(capsys: pytest.CaptureFixture[str]) -> No
 # --- no flood ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_flood_is_counted_and_told(out: io.StringIO) -> None:
+def test_a_flood_of_log_lines_is_counted_and_summarised(out: io.StringIO) -> None:
     logs.setup(stream=out)
     for i in range(1000):
         at(100 + i / 2000, "closed", peer=f"10.0.0.1:{i}", what="garbage")
@@ -176,7 +176,7 @@ def test_a_flood_is_counted_and_told(out: io.StringIO) -> None:
     assert len(lines(out)) == LOG_LINES + 1
 
 
-def test_the_next_second_tells_what_was_kept_back(out: io.StringIO) -> None:
+def test_the_next_second_logs_how_many_lines_were_suppressed(out: io.StringIO) -> None:
     logs.setup(stream=out)
     for _ in range(LOG_LINES + 3):
         at(100.0, "closed", peer="10.0.0.1:1")
@@ -186,7 +186,7 @@ def test_the_next_second_tells_what_was_kept_back(out: io.StringIO) -> None:
     assert lines(out)[-1].endswith("closed peer=10.0.0.1:2")
 
 
-def test_one_kept_back_is_told_as_it_was(out: io.StringIO) -> None:
+def test_a_single_suppressed_line_is_logged_unchanged(out: io.StringIO) -> None:
     logs.setup(stream=out)
     for i in range(LOG_LINES + 1):
         at(100.0, "closed", peer=f"10.0.0.1:{i}")
@@ -194,7 +194,7 @@ def test_one_kept_back_is_told_as_it_was(out: io.StringIO) -> None:
     assert lines(out)[-1].endswith(f"closed peer=10.0.0.1:{LOG_LINES}")
 
 
-def test_what_is_kept_back_is_told_at_the_end(out: io.StringIO) -> None:
+def test_suppressed_lines_are_summarised_at_shutdown(out: io.StringIO) -> None:
     logs.setup(json=True, stream=out)
     for _ in range(100):
         at(100.0, "closed", peer="10.0.0.1:1")
@@ -228,7 +228,7 @@ def test_many_hosts_do_not_grow_the_counts(out: io.StringIO) -> None:
     assert f"and {9 * LOG_KEYS - LOG_LINES - 1} more like it" in lines(out)[-1]
 
 
-def test_a_clock_set_back_silences_nobody(out: io.StringIO) -> None:
+def test_a_clock_that_is_set_back_does_not_suppress_lines(out: io.StringIO) -> None:
     logs.setup(stream=out)
     for _ in range(LOG_LINES):
         at(1000.0, "closed", peer="10.0.0.1:1")

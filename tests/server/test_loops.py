@@ -96,7 +96,7 @@ def test_a_connection_closed_in_one_direction(broker: polydomo.testing.Broker, a
         broker.wait_until(lambda server: not server.connections)
 
 
-def test_a_reader_that_stops_and_goes_on(
+def test_a_reader_that_pauses_and_resumes(
     broker: polydomo.testing.Broker, address: tuple[str, int], worker: Raw
 ) -> None:
     """While it does not read it is not read; afterwards nothing is missing."""

@@ -104,14 +104,14 @@ class Counting(Recorder):
         return {"rows": 12, "segments": 3}
 
 
-def test_what_the_recorder_counts_is_told_too() -> None:
+def test_counters_of_the_recorder_are_included() -> None:
     server = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"]), Counting())
     _, samples = parse(metrics.render(server))
     assert value(samples, "polydomo_journal_rows") == 12
     assert value(samples, "polydomo_journal_segments") == 3
 
 
-def test_the_journal_s_own_count_is_told() -> None:
+def test_the_row_count_of_the_journal_is_included() -> None:
     journal = JournalRecorder(Run("x", 1, 0.0), Levels("requests"))
     server = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"]), journal)
     journal.attach(server.broker)
@@ -121,7 +121,7 @@ def test_the_journal_s_own_count_is_told() -> None:
     assert value(samples, "polydomo_journal_rows_dropped") == 0
 
 
-def test_values_logs_and_bridges_are_told() -> None:
+def test_last_values_logs_and_bridges_are_included() -> None:
     with testing.broker() as far:
         bridge = Settings(bridge=Bridge(to=[far.url], topics=["log."], beat=0.1))
         worker = polydomo.Worker(far.url)

@@ -54,7 +54,7 @@ def test_workers_and_services_come_and_go() -> None:
         until(sub, "monitor.service.shout", "left")
 
 
-def test_who_comes_late_hears_how_everybody_is_and_then_figures() -> None:
+def test_a_late_monitor_gets_all_states_first_and_then_figures() -> None:
     with testing.broker() as broker:
         worker = polydomo.Worker(broker.url)
         worker.add("shout", lambda call: call.text.upper())
@@ -77,7 +77,7 @@ def test_who_comes_late_hears_how_everybody_is_and_then_figures() -> None:
                 assert [service["name"] for service in row["services"]] == ["shout"]
 
 
-def test_nobody_else_publishes_there() -> None:
+def test_only_the_broker_publishes_monitor_topics() -> None:
     with testing.broker() as broker, watching(broker.url, b"monitor.worker.", b"news.") as sub:
         broker.wait_until(lambda server: len(server.broker.publishing.subscriptions) == 2)
         context = zmq.Context()

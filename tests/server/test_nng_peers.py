@@ -202,7 +202,7 @@ def test_the_disconnecting_flag(broker: polydomo.testing.Broker) -> None:
         broker.wait_for("echo", 0)
 
 
-def test_the_window_tells_how_much_to_submit(broker: polydomo.testing.Broker) -> None:
+def test_the_window_is_the_number_of_requests_to_submit(broker: polydomo.testing.Broker) -> None:
     with Nng(broker.url) as work, Nng(broker.url) as client:
         for _ in range(4):
             work.work(["echo"], bytes)

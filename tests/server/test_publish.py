@@ -105,7 +105,9 @@ def test_a_plain_pub_and_an_xsub_meet_too(peers: Peers) -> None:
     assert heard == [[b"topic", b"hello"]]
 
 
-def test_a_stopped_subscriber_is_cut_off_and_nobody_else_notices(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+def test_a_stopped_subscriber_is_disconnected_without_affecting_others(
+    context: "zmq.Context[zmq.Socket[bytes]]",
+) -> None:
     settings = Settings(values=Values(max_unsent=100_000))
     with polydomo.testing.broker(settings=settings) as broker:
         peers = Peers(context, broker)
@@ -190,7 +192,7 @@ def test_the_broker_subscribes_to_what_a_registration_names(peers: Peers) -> Non
         event(station, b"\x00sea.")
 
 
-def test_a_publisher_that_comes_back_is_found_again(peers: Peers) -> None:
+def test_the_broker_reconnects_to_a_publisher(peers: Peers) -> None:
     station = peers.context.socket(zmq.XPUB)
     station.setsockopt(zmq.RCVTIMEO, PATIENCE)
     port = station.bind_to_random_port("tcp://127.0.0.1")
@@ -233,7 +235,7 @@ def test_what_is_not_dialled(peers: Peers, change: Callable[[int], dict[str, obj
         peers.broker.wait_until(lambda server: not server.publishers._calls)
 
 
-def test_a_broker_that_leaves_begins_to_follow_nobody() -> None:
+def test_a_broker_that_shuts_down_dials_no_publishers() -> None:
     """A service may register while the last requests finish: nobody would end the call that follows it."""
     info: dict[str, object] = {"name": "station", "topics": ["weather."], "interfaces": {"pub": {"port": 7}}}
 

@@ -35,7 +35,7 @@ def publish(writer: Socket, reader: Socket, *frames: bytes) -> bool:
     return reader.has_something()
 
 
-def test_subscribers_hear_no_more_once_they_have_gone(tmp_path: Path) -> None:
+def test_nothing_is_sent_to_subscribers_that_have_disconnected(tmp_path: Path) -> None:
     with (
         Broker(tmp_path) as broker,
         Socket("PUB", broker.url) as writer,

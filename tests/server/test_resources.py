@@ -61,7 +61,7 @@ def ends(process: subprocess.Popen[bytes], path: Path) -> str:
 
 
 @pytest.mark.parametrize("free", [8, limits.START_FILES - 1])
-def test_a_broker_with_too_few_free_files_says_what_to_raise(tmp_path: Path, free: int) -> None:
+def test_a_broker_with_too_few_free_files_names_the_limit_to_raise(tmp_path: Path, free: int) -> None:
     line = ends(start(tmp_path, free), tmp_path)
     assert f"only {free} more files can be opened, and the broker needs {limits.START_FILES} to start" in line
     assert "`ulimit -n 4096`" in line
@@ -71,9 +71,7 @@ def test_a_broker_with_too_few_free_files_says_what_to_raise(tmp_path: Path, fre
 @pytest.mark.parametrize(
     "free", [pytest.param(free, marks=() if free in (9, 14) else pytest.mark.long) for free in STEPS]
 )
-def test_a_start_that_runs_out_of_files_at_any_step_says_so_and_leaves_nothing_behind(
-    tmp_path: Path, free: int
-) -> None:
+def test_a_start_without_free_files_reports_it_and_leaves_nothing_behind(tmp_path: Path, free: int) -> None:
     process = start(tmp_path, free, (sys.executable, "-c", UNCHECKED))
     lines: list[str] = []
     assert process.stdout is not None and process.stderr is not None
@@ -107,14 +105,14 @@ def test_the_check_leaves_no_file_open() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_every_remedy_says_what_to_do() -> None:
+def test_every_remedy_names_an_action() -> None:
     assert "LimitNOFILE" in remedy(OSError(errno.EMFILE, "Too many open files"))
     assert "fs.file-max" in remedy(OSError(errno.ENFILE, "Too many open files in system"))
     assert "memory" in remedy(MemoryError())
     assert remedy(OSError(errno.EACCES, "Permission denied")) == "Permission denied"
 
 
-def test_a_broker_that_cannot_accept_says_so_once_and_goes_on(tmp_path: Path) -> None:
+def test_a_broker_that_cannot_accept_logs_it_once_and_continues(tmp_path: Path) -> None:
     """libuv cuts peers for which there is no file without telling anybody."""
     with Broker(tmp_path) as broker:
         pid = broker.process.pid

@@ -399,7 +399,7 @@ def test_seconds_are_shown_as_they_are_read(seconds: float) -> None:
     assert Seconds().read(Seconds().show(seconds)) == pytest.approx(seconds)
 
 
-def test_long_spans_are_told_in_days_and_hours() -> None:
+def test_long_spans_are_shown_in_days_and_hours() -> None:
     assert [Seconds().show(span) for span in (0.0, 0.5, 2.5, 900.0, 5400.0, 7200.0, 2592000.0)] == [
         "0s",
         "500ms",

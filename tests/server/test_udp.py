@@ -117,7 +117,7 @@ def test_beats_by_udp_are_answered_by_broadcast_and_both_go_on() -> None:
         broker.wait_until(lambda server: state(server) in ("ready", "late"))  # late, if it paused just now
 
 
-def test_a_service_that_misses_the_broadcast_goes_over_zeromq_and_back() -> None:
+def test_a_service_without_broadcasts_beats_over_zeromq_until_they_return() -> None:
     with scene() as (broker, service):
         service.beat()
         service.hear_broadcast()
@@ -164,7 +164,7 @@ def test_it_can_be_switched_off() -> None:
         broker.wait_until(lambda server: server.heartbeats is None)
 
 
-def test_a_udp_port_that_is_taken_is_told_and_done_without() -> None:
+def test_a_udp_port_in_use_is_logged_and_udp_is_turned_off() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -178,7 +178,7 @@ def test_a_udp_port_that_is_taken_is_told_and_done_without() -> None:
             pytest.skip(str(error))
 
 
-def test_the_catalog_tells_of_the_service_meanwhile() -> None:
+def test_the_catalog_lists_the_service_meanwhile() -> None:
     with scene() as (_, service):
         service.beat()
         service.end.info(["camera"], time.time())

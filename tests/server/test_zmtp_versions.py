@@ -57,7 +57,7 @@ def test_everything_at_once_from_zmtp_2(broker: Broker) -> None:
         assert peer.receive()[3:] == [b"worker", b"x"]
 
 
-def test_a_command_is_no_part_of_zmtp_2(broker: Broker) -> None:
+def test_commands_are_not_allowed_in_zmtp_2(broker: Broker) -> None:
     with raw(broker.address) as peer:
         shake_2(peer, DEALER_2, 6)
         peer.write(b"\x04\x07\x04PING\x00\x00")

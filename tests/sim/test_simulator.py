@@ -58,7 +58,7 @@ def test_a_failing_seed_prints_its_command_and_the_story_of_the_request(capsys: 
     assert "failed: 1" in said
 
 
-def test_a_run_that_holds_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_successful_run_prints_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert run.main(["--seeds", "2", "--first", "1"]) == 0
     said = capsys.readouterr().out
     for word in ("seeds/s", "events/s", "faults:", "requests checked", "outcomes:", "every seed held"):
@@ -124,7 +124,7 @@ class Pair:
             pass
 
 
-def test_bytes_arrive_in_order_however_they_are_split() -> None:
+def test_bytes_arrive_in_order_for_any_split() -> None:
     pair = Pair(split=1.0, jitter=0.1)
     sent = b"".join(b"%05d" % i for i in range(2000))
     for at in range(0, len(sent), 500):
@@ -162,7 +162,7 @@ def test_a_cut_loses_a_suffix_and_both_sides_learn_of_it() -> None:
     assert len(seen) > 1
 
 
-def test_who_does_not_read_still_sees_the_end() -> None:
+def test_a_peer_that_does_not_read_still_sees_the_end() -> None:
     pair = Pair()
     assert pair.host.endpoint is not None
     pair.host.endpoint.read(False)

@@ -36,7 +36,7 @@ def run(*words: str) -> str:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_example_prints_what_it_says(path: Path) -> None:
+def test_the_example_prints_the_documented_output(path: Path) -> None:
     found = run(str(path))
     assert [line.split() for line in found.split("\n") if line.strip()] == [
         line.split() for line in expected(path).split("\n") if line.strip()

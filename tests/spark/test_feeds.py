@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,18 @@ import polydomo
 import polydomo.logs
 import polydomo.testing
 from polydomo.errors import SettingError
-from polydomo.spark.feeds import Feed, Jobs, Logs
+from polydomo.spark.feeds import Jobs, Logs, PagedFeed
 from polydomo.spark.live_source import JOBS, LOGS, SCHEMAS, DataLoss, LiveReader, Rows, Wanted, arrow_schema
 from polydomo.spark.spool import Entry, Spool
 
 
-def read(feed: Feed, last: int) -> list[Entry]:
+def read(feed: PagedFeed, last: int) -> list[Entry]:
     """Reads pages until there are no more, as the thread would, and returns rows with numbers above ``last``."""
     feed.spool = Spool(*feed._place)
-    page: Callable[[Any], Coroutine[Any, Any, bool]] = feed._page  # type: ignore[attr-defined]
 
     async def all_pages() -> None:
         async with polydomo.AsyncClient(feed.to) as client:
-            while await page(client):
+            while await feed.page(client):
                 pass
 
     try:

@@ -269,7 +269,7 @@ def test_sixteen_workers_and_one_executor_killed(tmp_path: Path, code: Path) -> 
                 assert served >= 16, said  # what they held when the signal came was finished
             finally:
                 process.kill()
-    assert any("is lost: Spark starts it again" in line for line in said), said
+    assert any("is lost; Spark restarts it" in line for line in said), said
 
 
 def listen(stream: IO[str], said: list[str]) -> None:

@@ -103,7 +103,7 @@ def test_every_row_is_a_publication(spark: "SparkSession", broker: polydomo.test
         ({"service": "a"}, "option to"),
         ({"to": "tcp://127.0.0.1:1"}, "one of the options"),
         ({"to": "tcp://127.0.0.1:1", "service": "a", "topic": "b"}, "one of the options"),
-        ({"to": "tcp://127.0.0.1:1", "service": "a", "body": "x"}, "no column 'x'"),
+        ({"to": "tcp://127.0.0.1:1", "service": "a", "body": "x"}, "unknown column 'x'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], words: str) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PATIENCE = 240.0
 
 
-def test_a_spool_keeps_order_drops_a_repeated_last_value_and_says_gaps(tmp_path: Path) -> None:
+def test_a_spool_keeps_order_drops_a_repeated_last_value_and_records_gaps(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool", "a.")
     first: set[str] = set()
     spool.add_publications(

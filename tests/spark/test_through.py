@@ -70,7 +70,9 @@ def test_failures_as_a_second_data_frame(spark: "SparkSession", broker: polydomo
     good.unpersist()
 
 
-def test_a_typed_service_says_the_columns_itself(spark: "SparkSession", broker: polydomo.testing.Broker) -> None:
+def test_the_columns_come_from_the_schema_of_a_typed_service(
+    spark: "SparkSession", broker: polydomo.testing.Broker
+) -> None:
     orders = spark.createDataFrame([("pen", 3, "x"), ("ink", 4, "y")], "item STRING, amount INT, other STRING")
     found = through(orders, "price", to=broker.url, keep=["item"])
     types = {field.name: field.dataType.simpleString() for field in found.schema}
@@ -85,7 +87,7 @@ def test_a_typed_service_says_the_columns_itself(spark: "SparkSession", broker: 
         through(orders, "price", to=broker.url, body=["item"])
     with pytest.raises(SettingError, match="no argument 'other'"):
         through(orders, "price", to=broker.url, body=["item", "amount", "other"])
-    with pytest.raises(SettingError, match="it has no schema of its own"):
+    with pytest.raises(SettingError, match="the service has no schema"):
         through(orders, "upper", to=broker.url, body="item")
 
 

@@ -76,7 +76,7 @@ def test_every_annotation_has_a_type() -> None:
         (int | None, "struct<result:bigint>", VALUE),
     ],
 )
-def test_a_reply_that_is_no_object_is_one_column(result: Any, wanted: str, reply: str) -> None:
+def test_a_reply_that_is_not_an_object_is_one_column(result: Any, wanted: str, reply: str) -> None:
     def function(a: int) -> Any: ...
 
     function.__annotations__["return"] = result

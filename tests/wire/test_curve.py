@@ -229,7 +229,7 @@ def test_points_of_low_order_are_refused(point: bytes) -> None:
         shared_key(point, Dice()(32))
 
 
-def test_an_error_tells_the_client_why() -> None:
+def test_an_error_contains_the_reason() -> None:
     for reason, status in ((b"400", "400"), (b"300", "300")):
         client = World().client()
         client.begin()

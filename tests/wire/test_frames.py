@@ -91,7 +91,7 @@ def test_frames_in_long_form_are_read() -> None:
         b"\x01\x00",
     ],
 )
-def test_what_is_no_whole_body(body: bytes) -> None:
+def test_incomplete_bodies(body: bytes) -> None:
     with pytest.raises(ProtocolViolation):
         split(body)
 

@@ -54,7 +54,7 @@ def test_requests_are_read_whole() -> None:
 
 
 @pytest.mark.parametrize("at", range(1, len(PIPELINE)))
-def test_requests_are_read_however_they_are_split(at: int) -> None:
+def test_requests_are_read_for_any_split(at: int) -> None:
     assert read_all([PIPELINE[:at], PIPELINE[at:]]) == EXPECTED
 
 
@@ -62,7 +62,7 @@ def test_requests_are_read_byte_by_byte() -> None:
     assert read_all([PIPELINE[i : i + 1] for i in range(len(PIPELINE))]) == EXPECTED
 
 
-def test_the_head_comes_before_the_body() -> None:
+def test_the_head_is_returned_before_the_body() -> None:
     reader = RequestReader()
     reader.feed(b"PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
     assert reader.next() == HEAD

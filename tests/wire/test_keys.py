@@ -46,7 +46,7 @@ def test_our_files_are_read_by_pyzmq(tmp_path: Path) -> None:
     assert zmq.auth.load_certificate(path) == (z85.encode(pair.public), None)
 
 
-def test_what_is_wrong_with_a_file_is_said_without_its_keys() -> None:
+def test_errors_about_a_key_file_do_not_contain_keys() -> None:
     one, two = new_pair(Dice(1)), new_pair(Dice(2))
     mixed = format_certificate(one.public, two.secret)
     for text, match in (
@@ -60,7 +60,7 @@ def test_what_is_wrong_with_a_file_is_said_without_its_keys() -> None:
         assert str(error.value).startswith("x.key") and encode_z85(two.secret) not in str(error.value)
 
 
-def test_a_key_by_itself() -> None:
+def test_a_key_without_a_file() -> None:
     assert len(parse_key("rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7", "x")) == 32
     for text in ("", "rq:rM", "alice.key", " " * 40):
         with pytest.raises(SettingError, match="x must be a key"):

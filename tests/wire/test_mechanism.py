@@ -22,7 +22,7 @@ names = st.binary(min_size=1, max_size=255)
 
 
 @given(names, st.binary(max_size=400))
-def test_a_command_comes_back(name: bytes, data: bytes) -> None:
+def test_a_command_is_decoded_unchanged(name: bytes, data: bytes) -> None:
     wire = command(name, data)
     size = 1 + len(name) + len(data)
     start = 2 if size < 256 else 9

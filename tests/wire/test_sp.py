@@ -235,7 +235,7 @@ def test_a_reply_without_the_top_bit_is_a_violation() -> None:
 
 
 @given(st.integers(1, 5), st.integers(0, 200), st.booleans())
-def test_a_paused_link_goes_on_where_it_stopped(pause_after: int, cut: int, together: bool) -> None:
+def test_a_paused_link_resumes_where_it_stopped(pause_after: int, cut: int, together: bool) -> None:
     messages = [RID + bytes((i,)) * (i * 7) for i in range(5)]
     data = REQ_HELLO + b"".join(sp.message(m[:4], m[4:]) for m in messages)
     link, catcher = make()

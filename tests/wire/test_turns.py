@@ -25,7 +25,7 @@ def test_sources_take_turns_and_so_do_their_connections() -> None:
     turns.check_invariants()
 
 
-def test_where_many_wait_each_gets_less_and_nobody_waits_for_long() -> None:
+def test_with_many_waiting_connections_each_gets_a_smaller_share() -> None:
     turns = Turns(work=1000, share=500, least=10)
     links = [link("one") for _ in range(250)]
     for each in links:

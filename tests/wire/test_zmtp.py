@@ -84,7 +84,7 @@ def test_a_dialer_begins_and_sends_its_ready_with_its_greeting() -> None:
     assert link.open and log.events == ["open"] and taken(link) == b""
 
 
-def test_a_peer_that_says_all_at_once_is_served() -> None:
+def test_a_peer_that_sends_everything_at_once_is_served() -> None:
     """A dialing libzmq sends its READY before it has seen ours."""
     link, log = listener()
     link.receive(GREETING_31 + ready() + MESSAGES[1])
@@ -137,7 +137,7 @@ def test_a_later_version_is_met_with_ours() -> None:
     assert link.open and link.version == (3, 1)
 
 
-def test_identity_is_told_and_bounded() -> None:
+def test_identity_is_passed_on_and_bounded() -> None:
     link, _ = listener()
     link.receive(GREETING_31 + ready(identity=b"i" * 255))
     assert link.identity == b"i" * 255
@@ -259,7 +259,7 @@ def test_what_ends_the_handshake(said: bytes, word: str) -> None:
         assert word in ended(other), f"split at {cut}"
 
 
-def test_a_refusal_is_told_with_error() -> None:
+def test_a_refusal_is_sent_as_error() -> None:
     """ "ZMTP allows an explicit fatal error response during the mechanism handshake" """
     link, _ = listener()
     link.receive(GREETING_31)
@@ -303,7 +303,7 @@ def test_no_handshake_raises(noise: bytes, greeted: bool, listening: bool) -> No
         assert link.closing.startswith("protocol violation: ")
 
 
-def test_a_lost_connection_is_told_once() -> None:
+def test_a_lost_connection_is_reported_once() -> None:
     link, log = in_traffic()
     link.lost(CloseCause.CONNECTION_LOST, "reset")
     link.lost()

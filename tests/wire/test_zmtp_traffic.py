@@ -127,7 +127,7 @@ def test_a_command_that_closes_stops_what_follows() -> None:
 
 
 @pytest.mark.parametrize("length", [2001, 4 * 1024 * MIB, 2**63, 2**64 - 1])
-def test_a_frame_over_its_bound_is_refused_by_its_length_alone(length: int) -> None:
+def test_a_frame_over_the_limit_is_refused_before_its_body(length: int) -> None:
     for lead in (b"", frame(b"first", True), frame(bytes(1900), True)):
         link, log = in_traffic(SMALL)
         link.receive(lead)
@@ -270,7 +270,7 @@ def test_frames_in_long_form_pass_as_they_came() -> None:
 
 @given(st.integers(0, 6), st.lists(st.integers(1, 5000), min_size=1, max_size=6), st.booleans())
 @settings(max_examples=60)
-def test_pause_puts_aside_and_resume_goes_on_exactly(after: int, steps: list[int], long: bool) -> None:
+def test_pause_keeps_input_and_resume_continues_exactly(after: int, steps: list[int], long: bool) -> None:
     messages = [join([b"%d" % i, bytes(9000 if long and i % 2 else 10)]) for i in range(6)]
     stream = b"".join(messages)
     link, log = in_traffic()
@@ -292,7 +292,7 @@ def test_pause_puts_aside_and_resume_goes_on_exactly(after: int, steps: list[int
     assert log.messages == messages and link.closing is None and kept(link) == 0
 
 
-def test_two_causes_of_a_pause_are_lifted_each_by_itself() -> None:
+def test_two_reasons_of_a_pause_are_cleared_separately() -> None:
     link, log = in_traffic()
     link.pause(PAUSE_AT_LIMIT)
     link.pause(PAUSE_NOT_READING)
@@ -332,7 +332,7 @@ def test_closing_stops_parsing() -> None:
     assert link.out == []
 
 
-def test_sending_gathers_small_pieces_and_leaves_big_ones_alone() -> None:
+def test_sending_joins_small_pieces_and_does_not_copy_large_ones() -> None:
     link, _ = in_traffic()
     big = bytes(limits.BIG_BODY)
     link.send(b"\x01\x01a", b"\x00\x01b")

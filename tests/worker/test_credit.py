@@ -248,7 +248,9 @@ def test_cancelling_a_queued_call(broker: testing.Broker, protocol: str) -> None
         assert ran == ["first", "third"]
 
 
-def test_a_client_that_cannot_cancel_says_so(broker: testing.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_returns_false_if_the_client_cannot_cancel(
+    broker: testing.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client_connection, "BOUNDS", Bounds())
     worker = Worker(broker.url)
     go_on = threading.Event()
@@ -266,7 +268,7 @@ def test_a_client_that_cannot_cancel_says_so(broker: testing.Broker, monkeypatch
         assert running.result().text == "x"
 
 
-def test_a_running_function_learns_that_nobody_waits(broker: testing.Broker) -> None:
+def test_a_running_function_sees_that_its_call_was_cancelled(broker: testing.Broker) -> None:
     worker = Worker(broker.url)
     started, seen = threading.Event(), threading.Event()
 

@@ -94,7 +94,7 @@ def test_idle_leaves_at_once(broker: testing.Broker, processes: list[Process]) -
 
 # The second signal is another one: two of a kind at the same moment would be one.
 @pytest.mark.parametrize(("grace", "signals"), [(0.05, [signal.SIGTERM]), (10 * WAIT, [signal.SIGTERM, signal.SIGINT])])
-def test_a_function_that_does_not_end_keeps_nobody(
+def test_a_function_that_does_not_end_does_not_block_shutdown(
     broker: testing.Broker, processes: list[Process], grace: float, signals: list[signal.Signals]
 ) -> None:
     """After the grace time, or at once with the second signal: the process ends, and another worker gets the request."""

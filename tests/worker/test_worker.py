@@ -304,7 +304,7 @@ def test_broker_killed_and_restarted(broker: testing.Broker, protocol: str) -> N
         assert client.call("echo", "x").text == "x"
 
 
-def test_waits_for_a_broker_that_comes_later(broker: testing.Broker) -> None:
+def test_waits_for_a_broker_that_starts_later(broker: testing.Broker) -> None:
     broker.kill()
     worker = Worker(broker.url)
     worker.add("echo", answer)
@@ -427,7 +427,7 @@ def test_a_worker_may_call_others(broker: testing.Broker) -> None:
     assert asyncio.run(scenario()) == "ABAB"
 
 
-def test_wrong_settings_are_told_at_once(broker: testing.Broker) -> None:
+def test_invalid_settings_are_rejected_at_once(broker: testing.Broker) -> None:
     with pytest.raises(SettingError, match="concurrency"):
         Worker(concurrency=0)
     with pytest.raises(TypeError):
@@ -452,7 +452,7 @@ def test_wrong_settings_are_told_at_once(broker: testing.Broker) -> None:
         worker.start()  # memo01's names are text
 
 
-def test_nobody_hears_of_a_timeout_but_the_caller(broker: testing.Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_caller_learns_of_a_timeout(broker: testing.Broker, caplog: pytest.LogCaptureFixture) -> None:
     worker = Worker(broker.url)
     go_on = threading.Event()
     worker.add("slow", lambda call: "late" if go_on.wait(WAIT) else "")

@@ -131,9 +131,7 @@ def test_a_broker_that_breaks_the_protocol(router: Router, message: list[bytes])
         assert frames == [b"MDPW02", READY, b"echo"]
 
 
-def test_without_a_word_for_failure_it_leaves_and_registers_again(
-    router: Router, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_worker_without_failure_messages_registers_again(router: Router, caplog: pytest.LogCaptureFixture) -> None:
     worker = Worker(router.url, "mdp1")
 
     @worker.service("fail")
@@ -227,7 +225,7 @@ def test_a_generator_whose_connection_is_lost_is_closed(router: Router) -> None:
         assert router.expect()[1] == [b"MDPW02", READY, b"endless"]
 
 
-def test_a_busy_worker_that_hears_no_more_answers_nobody(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_worker_that_lost_its_broker_sends_no_reply(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
     """DISCONNECT while a function runs: "it must send no further commands"."""
     monkeypatch.setattr(Mdp1WorkerEnd, "interval", 0.02)
     worker = Worker(router.url, "mdp1")

@@ -49,9 +49,9 @@ ENDED = (
 class EndDetails(NamedTuple):
     """Additional fields of an ENDED. The defaults describe the usual case: the first worker answered with one final reply."""
 
-    told: int = -1  # a row ``final`` or ``failed`` comes before the one of ``requests``; -1: as the chunk says
-    held: int = 1  # ``worker`` had it when it ended; else it is the last one that had
-    released: int = 1  # ... and is free of it
+    has_message_row: int = -1  # 1: a row ``final`` or ``failed`` precedes the row of ``requests``; -1: as for the chunk
+    held: int = 1  # 1: ``worker`` held it when it ended; 0: it is the last worker that held it
+    released: int = 1  # 1: ... and no longer holds it
     attempts: int = 1
     spent: int = 0
     max_attempts: int = 0
@@ -122,7 +122,7 @@ class Peer(NamedTuple):
     principal: str = ""
 
 
-NOBODY = Peer("", "", "")
+NO_PEER = Peer("", "", "")
 
 
 class Run(NamedTuple):
@@ -138,11 +138,22 @@ class Run(NamedTuple):
 class Chunk:
     """A batch of some thousand events."""
 
-    __slots__ = ("accepted", "allowed", "bodies", "dispatched", "ended", "first", "last", "more", "steps", "told")
+    __slots__ = (
+        "accepted",
+        "allowed",
+        "bodies",
+        "dispatched",
+        "ended",
+        "first",
+        "has_message_row",
+        "last",
+        "more",
+        "steps",
+    )
 
-    def __init__(self, first: int, told: bool) -> None:
+    def __init__(self, first: int, has_message_row: bool) -> None:
         self.first = first  # the sequence number of its first row
-        self.told = told  # level ``messages``
+        self.has_message_row = has_message_row  # level ``messages``
         self.last = first - 1  # ... and of its last, once it is closed
         self.accepted: list[Any] = []
         self.dispatched: list[Any] = []
@@ -220,10 +231,10 @@ def _dispatched(run: Run, chunk: Chunk) -> Iterator[Row]:
 def _ended(run: Run, chunk: Chunk) -> Iterator[Row]:
     for event in events(chunk.ended, ENDED):
         more = chunk.more.get(event["seq"], USUAL_END)
-        told = chunk.told if more.told < 0 else more.told
+        has_message_row = chunk.has_message_row if more.has_message_row < 0 else more.has_message_row
         time = microseconds(run, event["time"])
         attempt = more.attempts - more.spent
-        if told:
+        if has_message_row:
             done = more.outcome == OK
             body, cut = capped(run, more.body)
             yield schema.row(
@@ -253,7 +264,7 @@ def _ended(run: Run, chunk: Chunk) -> Iterator[Row]:
         accepted = microseconds(run, event["accepted"])
         finished = schema.row(
             REQUESTS,
-            seq=event["seq"] + (1 if told else 0),
+            seq=event["seq"] + (1 if has_message_row else 0),
             time=time,
             request=str(RequestId(accepted // 1000, run.run, event["number"])),
             number=event["number"],

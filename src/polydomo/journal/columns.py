@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from polydomo.journal import chunk as shapes
 from polydomo.journal import schema
-from polydomo.journal.chunk import ACCEPTED, DISPATCHED, ENDED, NOBODY, Chunk, Peer, RareEvent, Run, text
+from polydomo.journal.chunk import ACCEPTED, DISPATCHED, ENDED, NO_PEER, Chunk, Peer, RareEvent, Run, text
 from polydomo.journal.ids import ALPHABET, NUMBER_CHARACTERS, TIME_CHARACTERS, run_name
 from polydomo.journal.schema import MESSAGES, NOTHING, REQUESTS, SHORT, TEXT, TIME
 from polydomo.limits import JOURNAL_CHUNK
@@ -41,9 +41,9 @@ def tables(run: Run, chunk: Chunk, who: Who) -> dict[str, pa.Table]:
         messages.append(_dispatched(run, chunk))
     found = {}
     if chunk.ended:
-        told, finished = _ended(run, chunk, who)
-        if told[0]:
-            messages.append(told)
+        message_rows, finished = _ended(run, chunk, who)
+        if message_rows[0]:
+            messages.append(message_rows)
         found[REQUESTS] = pa.Table.from_batches([_batch(run, REQUESTS, *finished)])
     if chunk.steps:
         messages.append(_steps(run, chunk.steps))
@@ -114,14 +114,14 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
     service = _names(get("service"))
     reply = _same_or_ints(get("reply_bytes"))
     more = _EndDetails(chunk, seq)
-    told = more.told
+    has_message_row = more.has_message_row
     first_at = more.first_dispatched(dispatched_at)
     wait = _spans(accepted_at, np.where(first_at > 0, first_at, ended_at))
     ran = np.where(dispatched_at > 0, _spans(dispatched_at, ended_at), 0)
     total = _spans(accepted_at, ended_at)
     dispatched = _moments(run, dispatched_at)
     finished: Block = {
-        "seq": seq + told,
+        "seq": seq + has_message_row,
         "time": time,
         "request": _request_ids(run, accepted, number),
         "number": number,
@@ -155,7 +155,7 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
     finished["client_peer"], finished["client_protocol"], _, principal = _peers(client, who)
     finished["principal"] = _principals(principal, more.given("principal"))
     finished["worker_peer"], finished["worker_protocol"], _, finished["worker_principal"] = _peers(connection, who)
-    if not told.any():
+    if not has_message_row.any():
         return (0, {}), (size, finished)
     outcome = more.texts("outcome")
     held = more.ints("held")
@@ -179,8 +179,8 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
         bodies = [shapes.capped(run, one.body) for one in more.all]
         block["body"] = pa.array([body for body, _ in bodies], pa.binary())
         block["body_cut"] = np.array([cut for _, cut in bodies])
-    if not told.all():
-        return (int(told.sum()), _some(block, told.astype(bool))), (size, finished)
+    if not has_message_row.all():
+        return (int(has_message_row.sum()), _some(block, has_message_row.astype(bool))), (size, finished)
     return (size, block), (size, finished)
 
 
@@ -195,9 +195,12 @@ class _EndDetails:
         self.size = len(seq)
         self.all = [chunk.more.get(n, shapes.USUAL_END) for n in seq.tolist()] if self.any else []
         if self.any:
-            self.told = np.array([chunk.told if one.told < 0 else one.told for one in self.all], np.int64)
+            self.has_message_row = np.array(
+                [chunk.has_message_row if one.has_message_row < 0 else one.has_message_row for one in self.all],
+                np.int64,
+            )
         else:
-            self.told = np.full(self.size, int(chunk.told), np.int64)
+            self.has_message_row = np.full(self.size, int(chunk.has_message_row), np.int64)
 
     def ints(self, name: str) -> Any:
         return np.array([getattr(one, name) for one in self.all], np.int64) if self.any else USUAL_END_INTS[name]
@@ -332,7 +335,7 @@ def _names(values: Sequence[bytes]) -> Any:
 def _peers(connections: Ints, who: Who) -> tuple[Any, Any, Any, Any]:
     """Address, protocol, dialect and principal of each connection, by its number."""
     encoded = pa.array(connections).dictionary_encode()
-    known = [who(number) if number else NOBODY for number in encoded.dictionary.to_pylist()]
+    known = [who(number) if number else NO_PEER for number in encoded.dictionary.to_pylist()]
     first = known[0]
     found: list[Any] = []
     for i in range(4):

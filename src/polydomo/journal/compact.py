@@ -24,7 +24,7 @@ def compact(
     directory: Path,
     before: datetime | None = None,
     dry_run: bool = False,
-    tell: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] = lambda line: None,
     step: merge.Step = lambda name: None,
 ) -> Outcome:
     """Merges segments older than ``before``, hour by hour. Raises SettingError if a broker is writing the journal."""
@@ -35,13 +35,13 @@ def compact(
             f"a broker is writing the journal in {directory} and merges its own files; to merge older ones, stop it first"
         ) from None
     try:
-        return _compact(directory, before, dry_run, tell, step)
+        return _compact(directory, before, dry_run, report, step)
     finally:
         os.close(lock)
 
 
 def _compact(
-    directory: Path, before: datetime | None, dry_run: bool, tell: Callable[[str], None], step: merge.Step
+    directory: Path, before: datetime | None, dry_run: bool, report: Callable[[str], None], step: merge.Step
 ) -> Outcome:
     outcome = Outcome()
     outcome.files_before, outcome.bytes_before = _total(all_segments(directory))
@@ -63,7 +63,7 @@ def _compact(
             outcome.problems.append(f"{error.segment.path}: not merged: {error.why}")
             groups[:0] = merge.plan(merge.without(group, error.segment))
         else:
-            tell(f"{group[0].hour}: {_files(group)} files merged into {_kinds(group)}")
+            report(f"{group[0].hour}: {_files(group)} files merged into {_kinds(group)}")
     outcome.files_after, outcome.bytes_after = _total(all_segments(directory))
     return outcome
 

@@ -145,7 +145,7 @@ class JournalRecorder(Recorder):
         """Called by the writer's thread too."""
         found = self._peers.get(connection)
         if found is None:
-            return shapes.NOBODY
+            return shapes.NO_PEER
         return found if isinstance(found, Peer) else peer_of(found)
 
     def forget(self, connections: list[int]) -> None:
@@ -216,7 +216,7 @@ class JournalRecorder(Recorder):
 
     def dispatched(self, request: Request, worker: Worker) -> None:
         service = request.service
-        if self._mixed and not self._tells(request):
+        if self._mixed and not self._records_messages(request):
             return
         self._seq = self._mark[0] = seq = self._seq + 1
         self._dispatch(
@@ -296,12 +296,12 @@ class JournalRecorder(Recorder):
         worker = request.worker
         if worker is not None:
             number, connection = worker.number, worker.session.number
-        told = int(level == MESSAGES)
+        has_message_row = int(level == MESSAGES)
         course = request.history
         seq = self._seq + 1
-        self._seq = self._mark[0] = seq + told
+        self._seq = self._mark[0] = seq + has_message_row
         self.chunk.more[seq] = EndDetails(
-            told,
+            has_message_row,
             int(worker is not None),
             int(worker is not None and request.token not in worker.held),
             request.attempts,
@@ -337,7 +337,7 @@ class JournalRecorder(Recorder):
         if seq >= self._full:
             self.hand_over()
 
-    def _tells(self, request: Request) -> bool:
+    def _records_messages(self, request: Request) -> bool:
         """Whether to record the request's messages. Its first service decides, so that all its rows are recorded, or none."""
         return self.levels.of(self._first_service.get(request.number, request.service.name)) == MESSAGES
 
@@ -346,12 +346,12 @@ class JournalRecorder(Recorder):
             self._body = body[: self.run.max_body + 1]
 
     def partial(self, request: Request, worker: Worker, size: int) -> None:
-        if not self._mixed or self._tells(request):
+        if not self._mixed or self._records_messages(request):
             body, self._body = self._body, b""
             self._about(schema.PARTIAL, request, worker, size=size, body=bytes(body))
 
     def reply_ignored(self, request: Request, worker: Worker) -> None:
-        if not self._mixed or self._tells(request):
+        if not self._mixed or self._records_messages(request):
             self._about(schema.UNHEARD, request, worker, released=1)
 
     def credit_added(self, worker: Worker, count: int) -> None:

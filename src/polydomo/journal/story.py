@@ -252,8 +252,8 @@ def _from_record(finished: Row, known: list[Row]) -> list[Row]:
         worker = {"worker": 0}
     add(finished["first_partial"], schema.PARTIAL, **worker)
     event = schema.FINAL if finished["outcome"] == OK else schema.FAILED
-    told = {"outcome": finished["outcome"], "reason": finished["reason"], "size": finished["reply_bytes"]}
-    add(finished["time"], event, **worker, **told)
+    outcome_fields = {"outcome": finished["outcome"], "reason": finished["reason"], "size": finished["reply_bytes"]}
+    add(finished["time"], event, **worker, **outcome_fields)
     return made
 
 

@@ -11,7 +11,7 @@ from polydomo import limits
 from polydomo.broker.broker import Broker
 from polydomo.broker.recorder import Recorder
 from polydomo.journal import schema
-from polydomo.journal.chunk import NOBODY, Peer, Run
+from polydomo.journal.chunk import NO_PEER, Peer, Run
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.tee import Tee
@@ -110,13 +110,13 @@ class Watcher(JournalRecorder):
 
     def who(self, connection: int) -> Peer:
         known = super().who(connection)
-        if known is not NOBODY:
+        if known is not NO_PEER:
             return known
         for session in self._broker.sessions:  # it was there before the tap
             if session.number == connection:
                 self._peers[connection] = session
                 return super().who(connection)
-        return NOBODY
+        return NO_PEER
 
     def _full_up(self) -> bool:
         if self._seq - self._begun < self._room:

@@ -1,4 +1,4 @@
-"""Data through services, on Spark: DataFrames through a service, rows as requests or publications, publications as a stream."""
+"""Services on Spark: send a DataFrame through a service, send rows as requests or publications, read publications as a stream."""
 
 from polydomo.spark.sql_function import register
 from polydomo.spark.through import through

@@ -1,4 +1,4 @@
-"""Rows as bodies of requests, and replies as rows: Arrow IPC, JSON, or plain bytes."""
+"""Encodes rows as request bodies and decodes replies to rows: Arrow IPC, JSON, or plain bytes."""
 
 import base64
 import json
@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 ARROW, JSON, BYTES = "arrow", "json", "bytes"
-VALUE = "value"  # JSON that is the value of the one column, whatever it is
+VALUE = "value"  # JSON of any type, as the value of the only column
 REPLIES = (ARROW, JSON, BYTES)
 
 
 class BadReply(Exception):
-    """A reply does not have the rows that were announced."""
+    """A reply does not match the schema."""
 
 
 # --- requests -------------------------------------------------------------------------------------------------------------
@@ -30,7 +30,7 @@ def arrow_body(batch: Any) -> bytes:
 
 
 def row_bodies(batch: Any, columns: Sequence[str], as_object: bool = False) -> list[bytes]:
-    """One body per row: the value of a text or binary column as it is, anything else as JSON; with ``as_object`` always a JSON object."""
+    """One body per row: the value of a text or binary column unchanged, anything else as JSON; with ``as_object`` always a JSON object."""
     if len(columns) == 1 and not as_object:
         values = batch.column(batch.schema.get_field_index(columns[0]))
         if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
@@ -55,7 +55,7 @@ def _plain(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):
         return str(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be converted to JSON")
 
 
 # --- replies --------------------------------------------------------------------------------------------------------------
@@ -100,11 +100,11 @@ def values_of(body: bytes, kind: str, schema: Any) -> list[Any]:
         return [found]
     if isinstance(found, list) and len(found) == len(names):
         return found
-    raise BadReply(f"the reply is neither an object nor a list of {len(names)} values: {body[:60]!r}")
+    raise BadReply(f"the reply is not an object or a list of {len(names)} values: {body[:60]!r}")
 
 
 def column(values: Sequence[Any], type: Any) -> Any:
-    """Values from JSON as an Arrow array: text becomes a time, a date or a number where the schema says so. Raises BadReply."""
+    """Converts JSON values to an Arrow array: text becomes a time, a date or a number as the schema requires. Raises BadReply."""
     try:
         if not _is_text(type) and any(isinstance(value, str) for value in values):
             texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]

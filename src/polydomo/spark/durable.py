@@ -1,4 +1,4 @@
-"""Rows as durable jobs: each under a key of its own, so that a repeated task or batch finds the jobs of the first one."""
+"""Rows as durable jobs. Each has its own key, so that a repeated task or batch finds the jobs of the first one."""
 
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -10,9 +10,9 @@ from polydomo.client.message import Result
 
 
 def key_prefix(name: str) -> str:
-    """On an executor: what the jobs of this task have in common. ``name`` is that of the write or of the DataFrame.
+    """On an executor: the common prefix of the keys of this task. ``name`` is that of the write or of the DataFrame.
 
-    In a stream, query and batch take the place of the name: they are the same when Spark repeats a batch, even after a restart.
+    In a stream, query and batch replace the name: they are the same when Spark repeats a batch, even after a restart.
     """
     from pyspark import TaskContext
 
@@ -26,10 +26,10 @@ def key_prefix(name: str) -> str:
 def submitter(
     service: str, name: str, wait: float = 0.0
 ) -> "Callable[[AsyncClient, bytes | list[bytes], Any], Coroutine[Any, Any, Result]]":
-    """Submits one job per request, and with ``wait`` waits that many seconds for its result.
+    """Submits one job per request, and with ``wait`` waits up to that many seconds for its result.
 
-    The key has a digest of the body and how often the task had this body before: a repeated task finds its jobs even if its rows come in
-    another order.
+    The key contains a digest of the body and a counter of equal bodies in the task, so that a repeated task finds its jobs even if its
+    rows arrive in another order.
     """
     prefix = key_prefix(name)
     seen: Counter[bytes] = Counter()

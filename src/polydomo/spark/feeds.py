@@ -1,4 +1,4 @@
-"""What a live broker has, read into a spool: publications, results of durable jobs, log records.
+"""Reads data of a live broker into a spool: publications, results of durable jobs, log records.
 
 Each feed runs in a thread of the driver.
 """
@@ -20,11 +20,11 @@ from polydomo.spark.spool import Spool
 log = logging.getLogger("polydomo.spark")
 
 Row = dict[str, Any]
-FORGET_SEEN = 3600.0  # seconds; much longer than what is read again
+FORGET_SEEN = 3600.0  # seconds; much longer than the time that is read again
 
 
 class Feed(threading.Thread):
-    """Reads until the process ends, and connects again whenever it has to."""
+    """Reads until the process ends, and reconnects when necessary."""
 
     def __init__(self, to: str, prefixes: tuple[str, ...], spool: str, of: str, options: "dict[str, Any]") -> None:
         super().__init__(name="polydomo-feed", daemon=True)
@@ -33,7 +33,7 @@ class Feed(threading.Thread):
         self.spool: Spool
 
     def run(self) -> None:
-        self.spool = Spool(*self._place)  # SQLite wants a connection of its own for each thread
+        self.spool = Spool(*self._place)  # a SQLite connection belongs to one thread
         asyncio.run(self._read_on())
 
     async def _read_on(self) -> None:
@@ -44,11 +44,11 @@ class Feed(threading.Thread):
             except (PolydomoError, ValueError, KeyError, TypeError) as error:
                 if str(error) != complained:
                     complained = str(error)
-                    log.warning("the stream of %s cannot be read: %s; trying again", self._place[1], error)
+                    log.warning("cannot read the stream of %s: %s; trying again", self._place[1], error)
                 await asyncio.sleep(SPARK_RECONNECT)
 
     async def read(self) -> None:
-        """Until the connection is lost. Raises PolydomoError."""
+        """Reads until the connection is lost. Raises PolydomoError."""
         raise NotImplementedError
 
     def wanted(self, name: str) -> bool:
@@ -56,7 +56,8 @@ class Feed(threading.Thread):
 
 
 class Publications(Feed):
-    """The broker keeps the last value of each topic: after a lost connection a gap is noted, and the last values are read again."""
+    """Publications. The broker keeps the last value of each topic: after a lost connection, a gap is recorded and last values are read
+    again."""
 
     async def read(self) -> None:
         async with AsyncSubscriber(self.to, *self.prefixes, **self.options) as subscriber:
@@ -64,13 +65,13 @@ class Publications(Feed):
             if before is not None:
                 seconds = max(0.0, time.time() - float(before))
                 self.spool.add_gap(
-                    f"not connected for up to {seconds:.1f} s: publications of that time are missing, last values aside"
+                    f"not connected for up to {seconds:.1f} s: publications of that time are missing, except last values"
                 )
             self.spool.set_state("connected", repr(time.time()))
             await self._hear(subscriber)
 
     async def _hear(self, subscriber: AsyncSubscriber) -> None:
-        """What has arrived is written together."""
+        """Writes everything that has arrived in one transaction."""
         fresh: set[str] = set()
         while True:
             heard = [await subscriber.next()]
@@ -89,7 +90,7 @@ class Publications(Feed):
 
 
 class PagedFeed(Feed):
-    """Reads page after page, and waits when there is nothing new."""
+    """Reads page by page, and waits if there is nothing new."""
 
     async def read(self) -> None:
         async with AsyncClient(self.to, **self.options) as client:
@@ -103,7 +104,7 @@ class PagedFeed(Feed):
 
 
 class Jobs(PagedFeed):
-    """Durable jobs in the order in which they ended. The broker keeps them for ``durable.keep``: what ended earlier is a gap."""
+    """Durable jobs in the order in which they ended. The broker keeps them for ``durable.keep``; jobs that it removed before are a gap."""
 
     async def page(self, client: AsyncClient) -> bool:
         spool = self.spool
@@ -111,7 +112,7 @@ class Jobs(PagedFeed):
         page = await client.jobs.ended(after)
         epoch = str(page["epoch"])
         known = spool.state("epoch")
-        if known is not None and known != epoch:  # another broker leads, and its clock may be behind
+        if known is not None and known != epoch:  # another broker is the leader, and its clock may be behind
             position = float(after.partition("/")[0] or 0) - SPARK_REWIND
             with spool.transaction():
                 spool.set_state("epoch", epoch)
@@ -156,7 +157,8 @@ class Jobs(PagedFeed):
 
 
 class Logs(PagedFeed):
-    """Log records that the broker has collected. Their numbers have no holes: a hole is a gap, and so is a restart of the broker."""
+    """Log records that the broker has collected. Their numbers are consecutive: a missing number is a gap, and so is a restart of the
+    broker."""
 
     async def page(self, client: AsyncClient) -> bool:
         spool = self.spool
@@ -165,7 +167,7 @@ class Logs(PagedFeed):
         after = int(spool.state("record") or 0)
         if known is not None and known != started:
             with spool.transaction():
-                spool.add_gap("the broker was started again: records that it had and were not read are missing")
+                spool.add_gap("the broker was restarted: records that were not read before are missing")
                 spool.set_state("started", started)
                 spool.set_state("record", "0")
             return True
@@ -176,7 +178,9 @@ class Logs(PagedFeed):
         with spool.transaction():
             for record in records:
                 missing = record["record"] - after - 1
-                if missing > 0 and known is not None:  # at first, only what the broker still has is wanted
+                if (
+                    missing > 0 and known is not None
+                ):  # the first read starts with the oldest record that the broker still has
                     spool.add_gap(f"{missing} log records are missing: the broker keeps only the newest ones")
                 after = record["record"]
                 known = started

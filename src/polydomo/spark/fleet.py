@@ -1,7 +1,7 @@
-"""A fleet of workers as tasks of Spark: started, counted, replaced and asked to leave by the driver.
+"""Workers as tasks of Spark: the driver starts, counts, replaces and stops them.
 
-Workers are the tasks of one long-running Spark job; each time the fleet grows, another job holds the new ones. A task that fails, or whose
-executor is lost, is started again by Spark, elsewhere if need be. A job that fails as a whole is started again here.
+Workers are the tasks of one long-running Spark job; each time the fleet grows, another job holds the new ones. If a task fails or its
+executor is lost, Spark starts it again, possibly on another executor. If a whole job fails, this module starts it again.
 """
 
 import asyncio
@@ -30,26 +30,26 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass
-class Seat:
-    """One worker of the fleet, whichever task and executor it has at the moment."""
+class FleetWorker:
+    """One worker of the fleet. Its task and its executor may change."""
 
     number: int
-    attempt: int = -1  # of its task; a higher one has replaced it
-    writer: asyncio.StreamWriter | None = None  # to the worker; None: its task does not run at the moment
-    serves: bool = False  # it has registered at the broker
+    attempt: int = -1  # of its task; a higher number replaces a lower one
+    writer: asyncio.StreamWriter | None = None  # to the worker; None: its task is not running
+    serves: bool = False  # it is registered at the broker
     leaving: bool = False
 
 
 class Fleet:
-    """Runs on an event loop of the driver. ``stop`` lets the workers finish what they hold."""
+    """Runs on an event loop of the driver. ``stop`` lets the workers finish the requests that they hold."""
 
     def __init__(self, spark: "SparkSession", plan: Plan, scaling: Scaling, start: int) -> None:
         self._context = spark.sparkContext
         self._plan = plan
         self._scaling = scaling
         self._start = start
-        self._seats: dict[int, Seat] = {}
-        self._jobs: set[str] = set()  # groups of Spark jobs that run
+        self._workers: dict[int, FleetWorker] = {}
+        self._jobs: set[str] = set()  # running groups of Spark jobs
         self._numbers = 0
         self._stop = asyncio.Event()
         self._change = asyncio.Event()
@@ -57,13 +57,13 @@ class Fleet:
 
     @property
     def serving(self) -> int:
-        """Workers that have registered at the broker."""
-        return sum(seat.serves for seat in self._seats.values())
+        """Number of workers that are registered at the broker."""
+        return sum(worker.serves for worker in self._workers.values())
 
     @property
     def size(self) -> int:
-        """Workers that there should be."""
-        return sum(not seat.leaving for seat in self._seats.values())
+        """The target number of workers."""
+        return sum(not worker.leaving for worker in self._workers.values())
 
     def stop(self) -> None:
         """From another thread: ``loop.call_soon_threadsafe(fleet.stop)``."""
@@ -71,7 +71,7 @@ class Fleet:
         self._change.set()
 
     def cancel(self) -> None:
-        """Ends every worker at once: the broker requeues what they hold."""
+        """Stops every worker at once: the broker requeues the requests that they hold."""
         for group in list(self._jobs):
             self._context.cancelJobGroup(group)
 
@@ -95,7 +95,7 @@ class Fleet:
     # --- tasks
 
     def _check(self) -> None:
-        """Imports the function in one task: a mistake is reported here, and not by every worker again and again."""
+        """Imports the function in one task, so that an error is reported once and not by every worker."""
         plan = self._plan
 
         def check(rows: "Iterable[Any]") -> "Iterator[str]":
@@ -104,18 +104,18 @@ class Fleet:
         for problem in self._context.parallelize([0], 1).mapPartitions(check).collect():
             if problem:
                 raise SettingError(
-                    f"an executor cannot load the function ({problem}); ship its code with --py-files or --archives"
+                    f"an executor cannot load the function ({problem}); add its code with --py-files or --archives"
                 )
 
     def _launch(self, count: int) -> None:
         if count > 0:
             numbers = list(range(self._numbers, self._numbers + count))
             self._numbers += count
-            self._seats |= {number: Seat(number) for number in numbers}
+            self._workers |= {number: FleetWorker(number) for number in numbers}
             self._start_job(numbers, Backoff(*FLEET_BACKOFF))
 
     def _start_job(self, numbers: list[int], backoff: Backoff) -> None:
-        """A thread waits for the job: Spark's own call does not return before."""
+        """Waits for the job in a thread, because Spark's call blocks."""
         plan, context, loop = self._plan, self._context, asyncio.get_running_loop()
         group = f"polydomo-fleet-{plan.service}-{secrets.token_hex(4)}"
         self._jobs.add(group)
@@ -123,7 +123,7 @@ class Fleet:
         def serve(rows: "Iterable[int]") -> "Iterator[int]":
             from pyspark import TaskContext
 
-            from polydomo.spark.fleet_task import run_worker  # by name, so that executors use what is installed there
+            from polydomo.spark.fleet_task import run_worker  # by name, so that executors use their installed version
 
             task = TaskContext.get()
             for number in rows:
@@ -144,21 +144,21 @@ class Fleet:
 
     def _job_ended(self, group: str, numbers: list[int], problem: str, backoff: Backoff) -> None:
         self._jobs.discard(group)
-        left = [number for number in numbers if number in self._seats and not self._seats[number].leaving]
+        left = [number for number in numbers if number in self._workers and not self._workers[number].leaving]
         for number in numbers:
             if number not in left:
-                self._seats.pop(number, None)
+                self._workers.pop(number, None)
         if left and not self._stop.is_set():
-            log.warning("the Spark job of %d workers failed: %s; starting it again", len(left), problem or "it ended")
+            log.warning("the Spark job of %d workers failed: %s; restarting it", len(left), problem or "it ended")
             asyncio.get_running_loop().call_later(backoff.next(), self._again, left, backoff)
         self._change.set()
 
     def _again(self, numbers: list[int], backoff: Backoff) -> None:
-        left = [self._seats[number] for number in numbers if number in self._seats]
-        for seat in left:
-            seat.attempt = -1  # a new job counts its attempts from 0
+        left = [self._workers[number] for number in numbers if number in self._workers]
+        for worker in left:
+            worker.attempt = -1  # a new job counts its attempts from 0
         if left and not self._stop.is_set():
-            self._start_job([seat.number for seat in left], backoff)
+            self._start_job([worker.number for worker in left], backoff)
 
     # --- the connections of workers
 
@@ -168,43 +168,43 @@ class Fleet:
             known = isinstance(hello, dict) and secrets.compare_digest(str(hello.get("secret")), self._plan.secret)
         except (ValueError, OSError):
             known = False
-        seat = self._seats.get(hello.get("number", -1)) if known else None
-        if seat is None or (seat.attempt > hello["attempt"] and seat.writer is not None):
+        worker = self._workers.get(hello.get("number", -1)) if known else None
+        if worker is None or (worker.attempt > hello["attempt"] and worker.writer is not None):
             if known:
-                writer.write(LEAVE)  # Spark has started it again elsewhere, or it is not wanted any more
+                writer.write(LEAVE)  # Spark has restarted it elsewhere, or it is no longer needed
             writer.close()
             return
-        if seat.writer is not None:
-            seat.writer.write(LEAVE)
-        seat.attempt, seat.writer, seat.serves = hello["attempt"], writer, False
-        if seat.leaving:
+        if worker.writer is not None:
+            worker.writer.write(LEAVE)
+        worker.attempt, worker.writer, worker.serves = hello["attempt"], writer, False
+        if worker.leaving:
             writer.write(LEAVE)
         self._change.set()
         try:
             while await reader.readline() == READY:  # until it leaves or is lost
-                seat.serves = seat.writer is writer
+                worker.serves = worker.writer is writer
                 self._change.set()
         except OSError:
             pass
         writer.close()
-        if seat.writer is writer:
-            seat.writer, seat.serves = None, False
-            if seat.leaving:
-                self._seats.pop(seat.number, None)
+        if worker.writer is writer:
+            worker.writer, worker.serves = None, False
+            if worker.leaving:
+                self._workers.pop(worker.number, None)
             else:
                 log.warning(
-                    "worker %d on %s is lost: Spark starts it again", seat.number, str(hello.get("host", "unknown"))
+                    "worker %d on %s is lost; Spark restarts it", worker.number, str(hello.get("host", "unknown"))
                 )
             self._change.set()
 
     def _dismiss(self, count: int) -> None:
-        """Asks that many workers to leave, those that do not serve yet first."""
-        staying = [seat for seat in self._seats.values() if not seat.leaving]
-        staying.sort(key=lambda seat: (seat.serves, -seat.number))
-        for seat in staying[:count]:
-            seat.leaving = True
-            if seat.writer is not None:
-                seat.writer.write(LEAVE)
+        """Asks this many workers to leave, starting with those that are not registered yet."""
+        staying = [worker for worker in self._workers.values() if not worker.leaving]
+        staying.sort(key=lambda worker: (worker.serves, -worker.number))
+        for worker in staying[:count]:
+            worker.leaving = True
+            if worker.writer is not None:
+                worker.writer.write(LEAVE)
 
     # --- the size of the fleet
 
@@ -226,11 +226,11 @@ class Fleet:
         try:
             rows = (await client.call("polydomo.services", timeout=FLEET_HELLO)).json()
         except (PolydomoError, ValueError) as error:
-            log.debug("the length of the queue is not known: %s", error)
+            log.debug("cannot read the length of the queue: %s", error)
             return
         row = next((row for row in rows if row["name"] == self._plan.service), {"idle": 0, "queued": 0})
         size = self.size
-        starting = sum(not seat.serves and not seat.leaving for seat in self._seats.values())
+        starting = sum(not worker.serves and not worker.leaving for worker in self._workers.values())
         wanted = self._scaling.decide(
             time.monotonic(), workers=size, starting=starting, idle=row["idle"], queued=row["queued"]
         )
@@ -250,12 +250,12 @@ class Fleet:
         self._shown = now
 
     async def _drain(self) -> None:
-        """Every worker finishes what it holds. Those that take longer than the grace time are ended."""
-        log.info("stopping: %d workers finish the calls that they hold", self.serving)
-        self._dismiss(len(self._seats))
+        """Lets every worker finish the requests that it holds. Workers that take longer than the grace time are stopped."""
+        log.info("stopping: %d workers finish their calls", self.serving)
+        self._dismiss(len(self._workers))
         end = time.monotonic() + self._plan.grace + FLEET_LEAVE
         while self._jobs and time.monotonic() < end:
-            if self._seats and all(seat.writer is None for seat in self._seats.values()):
+            if self._workers and all(worker.writer is None for worker in self._workers.values()):
                 self.cancel()  # the others have left; these wait for a core
             self._change.clear()
             try:

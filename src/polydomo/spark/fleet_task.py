@@ -1,7 +1,7 @@
-"""One worker of a fleet, in a task of Spark: it serves until the driver asks it to leave, or until the driver is gone.
+"""One worker of a fleet, in a task of Spark: it serves until the driver asks it to leave, or until the driver is lost.
 
-The worker keeps a connection to the driver and says who it is and when it serves. A line from the driver asks it to leave:
-it finishes the calls that it holds, and the task ends.
+The worker keeps a connection to the driver, over which it sends its name and reports that it serves. When the driver sends a line, the
+worker finishes the calls that it holds, and the task ends.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from polydomo.limits import FLEET_BACKOFF, FLEET_HELLO
 from polydomo.spark.shipping import load
 from polydomo.worker.aio import AsyncWorker
 
-READY = b"ready\n"  # from the worker: it has registered at the broker
+READY = b"ready\n"  # from the worker: it is registered at the broker
 LEAVE = b"leave\n"  # from the driver
 
 
@@ -29,13 +29,13 @@ class DriverGone(PolydomoError):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a worker does. It is sent to executors: plain values only."""
+    """The configuration of a worker. It is sent to executors, so it has only plain values."""
 
     to: str
     service: str
     function: str  # module:function
     driver: tuple[str, int]  # where the driver of the fleet listens
-    secret: str  # what a worker shows to the driver
+    secret: str  # secret that authenticates a worker to the driver
     protocol: str = "mdx"
     concurrency: int = 1
     grace: float = 10.0
@@ -51,7 +51,7 @@ class Plan:
 
 
 def check_code(plan: Plan) -> str:
-    """In a task, before the fleet starts: the error if the function cannot be imported there, else ''."""
+    """In a task, before the fleet starts: the error if the function cannot be imported there, otherwise ''."""
     try:
         plan.worker(0, load(plan.function))
     except PolydomoError as error:
@@ -60,13 +60,13 @@ def check_code(plan: Plan) -> str:
 
 
 def run_worker(plan: Plan, number: int, attempt: int) -> None:
-    """In a task: until the worker is asked to leave. Raises if it must be started again."""
+    """In a task: serves until the worker is asked to leave. Raises if it must be restarted."""
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(plan, number, attempt))
     except Exception:
         first, most = FLEET_BACKOFF
-        time.sleep(min(most, first * 2.0 ** min(attempt, 10)))  # Spark starts it again at once
+        time.sleep(min(most, first * 2.0 ** min(attempt, 10)))  # Spark restarts it at once
         raise
 
 

@@ -1,7 +1,7 @@
-"""``spark.readStream.format("polydomo")`` with the option ``subscribe``, ``jobs`` or ``logs``: what a live broker has, as a stream.
+"""``spark.readStream.format("polydomo")`` with the option ``subscribe``, ``jobs`` or ``logs``: data of a live broker as a stream.
 
 A thread of the driver reads from the broker and writes to a spool on the driver's disk (``feeds.py``, ``spool.py``). Spark's offsets are
-numbers of rows there, so a batch can be repeated after a restart. Wherever something may be missing, a row with ``gap`` says so.
+row numbers of the spool, so a batch can be repeated after a restart. If something may be missing, a row with ``gap`` says so.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,11 +39,11 @@ NEEDS_SPOOL = (
 
 
 class DataLoss(PolydomoError):
-    """Something may be missing in a stream, and ``failOnDataLoss`` is true."""
+    """Data may be missing in a stream, and ``failOnDataLoss`` is true."""
 
 
 def kind_of(options: Mapping[str, str]) -> str:
-    """Which of the three a stream reads; "" if none: the journal. Raises SettingError."""
+    """Which of the three options is set; "" if none, for the journal. Raises SettingError."""
     found = [kind for kind in KINDS if kind in options]
     if len(found) > 1:
         raise SettingError(f"format polydomo: give one of the options {', '.join(KINDS)}, not {' and '.join(found)}")
@@ -91,13 +91,13 @@ class Wanted:
 
 @dataclass
 class Rows(InputPartition):
-    """The rows of one batch. They travel with the task, since the spool is on the driver."""
+    """The rows of one batch. They are sent with the task, because the spool is on the driver."""
 
     rows: list[Entry]
 
 
 class LiveReader(DataSourceStreamReader):
-    """In a process of the driver, as long as the query runs. An offset is the number of the last row that was read."""
+    """Runs in a process of the driver for as long as the query. An offset is the number of the last row that was read."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -123,7 +123,7 @@ class LiveReader(DataSourceStreamReader):
         gap = next((row.gap for row in found if row.gap), None) if self.wanted.fails else None
         if gap is not None:
             raise DataLoss(
-                f"{self.wanted.name}: {gap}; option failOnDataLoss=false goes on, with a row that has this in gap"
+                f"{self.wanted.name}: {gap}; set option failOnDataLoss=false to continue, with a row that has this text in gap"
             )
         return [Rows(found)] if found else []
 

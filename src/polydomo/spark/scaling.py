@@ -1,4 +1,4 @@
-"""How many workers a fleet should have, from the length of its queue."""
+"""Decides how many workers a fleet should have, from the length of its queue."""
 
 from polydomo.limits import FLEET_QUIET
 
@@ -24,7 +24,7 @@ class Scaling:
         return self.least == self.most
 
     def decide(self, now: float, *, workers: int, starting: int, idle: int, queued: int) -> int:
-        """``workers`` are those of the fleet, of which ``starting`` do not serve yet; ``idle`` workers wait for requests."""
+        """``workers`` is the size of the fleet, of which ``starting`` do not serve yet; ``idle`` workers wait for requests."""
         wanted = workers
         if queued or not idle:
             self._quiet_since = None

@@ -18,7 +18,7 @@ def serve(
     limits: Limits | None = None,
     writable: bool = False,
 ) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Serves until SIGTERM or SIGINT."""
     function = SqlService(spark, limits, writable, concurrency)
     worker = Worker(to, concurrency=concurrency)
     worker.add(service, function.__call__, schema=function.schema)

@@ -1,4 +1,4 @@
-"""The code of a worker for executors: the module that has it is found here, and sent along unless it is installed."""
+"""Finds the module of a worker's function, and sends it to the executors unless it is installed."""
 
 import importlib
 import importlib.util
@@ -32,7 +32,7 @@ def load(name: str) -> Callable[..., Any]:
 
 
 def local_code(name: str) -> Path | None:
-    """What to ship for ``module:function``: the module's file, or a zip of its package. None if it is installed, as on the executors."""
+    """The file for ``module:function``: the module's file, or a zip of its package. None if it is installed, as on the executors."""
     top = name.partition(":")[0].partition(".")[0]
     spec = importlib.util.find_spec(top)
     if spec is None or spec.origin in (None, "built-in", "frozen"):
@@ -59,6 +59,6 @@ def _zipped(package: Path) -> Path:
 
 
 def see_here(directory: Path) -> None:
-    """Modules of the current directory can be imported, as with ``python -m``."""
+    """Adds the current directory to the import path, as ``python -m`` does."""
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))

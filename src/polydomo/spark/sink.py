@@ -1,8 +1,8 @@
 """``df.write.format("polydomo")`` and ``writeStream``: rows as requests to a service, or as publications.
 
-A request is sent for every row. The task ends when every request was answered; a failed one fails the task. Spark repeats
-failed tasks and, in a stream, whole batches: a row can be sent more than once. As durable jobs, rows are submitted under a
-key of query, batch, partition and row: a repeated row finds the job of the first one.
+Each row is one request. The task ends when every request has been answered; a failed request fails the task. Spark repeats
+failed tasks and, in a stream, whole batches, so a row can be sent more than once. With durable jobs, rows are submitted under a
+key of query, batch, partition and row, so that a repeated row finds the job of the first one.
 """
 
 import uuid
@@ -17,19 +17,19 @@ from polydomo.client.publisher import Publisher
 from polydomo.errors import PolydomoError, SettingError
 from polydomo.limits import SPARK_CALL_TIME, SPARK_OUTSTANDING, SPARK_RETRIES
 from polydomo.spark.bodies import row_bodies
+from polydomo.spark.concurrent_calls import ConcurrentCalls, Target, caller
 from polydomo.spark.durable import submitter
-from polydomo.spark.pump import Pump, Target, caller
 from polydomo.spark.through import ServiceFailed
 
 
 @dataclass(frozen=True)
 class Sink:
-    """Where the rows go. It is sent to executors: plain values only."""
+    """The destination of the rows. It is sent to executors, so it has only plain values."""
 
     target: Target
     service: str  # or ...
     topic: str  # ... the topic of all rows, or ...
-    topic_column: str  # ... the column that has it
+    topic_column: str  # ... the column that contains it
     body: tuple[str, ...]
     jobs: str = ""  # name of the durable jobs; empty: plain requests
 
@@ -37,16 +37,16 @@ class Sink:
     def of(options: Mapping[str, str], columns: list[str]) -> "Sink":
         to = options.get("to") or options.get("broker") or ""
         if not to:
-            raise SettingError("format polydomo: name the broker with option to")
+            raise SettingError("format polydomo: set option to to the broker's address")
         chosen = [name for name in ("service", "topic", "topic_column") if options.get(name)]
         if len(chosen) != 1:
-            raise SettingError("format polydomo: give one of the options service, topic and topic_column")
+            raise SettingError("format polydomo: set exactly one of the options service, topic and topic_column")
         topic_column = options.get("topic_column", "")
         body = tuple(name.strip() for name in options.get("body", "").split(",") if name.strip())
         body = body or tuple(name for name in columns if name != topic_column)
         for name in (*body, *([topic_column] if topic_column else [])):
             if name not in columns:
-                raise SettingError(f"format polydomo: there is no column {name!r}; there are {', '.join(columns)}")
+                raise SettingError(f"format polydomo: unknown column {name!r}; the columns are {', '.join(columns)}")
         client = {name: options[name] for name in ("key", "server_key", "context") if name in options}
         target = Target(
             to,
@@ -58,19 +58,19 @@ class Sink:
         )
         durable = options.get("durable", "false").lower() == "true"
         if durable and not options.get("service"):
-            raise SettingError("format polydomo: option durable is for requests: give option service")
+            raise SettingError("format polydomo: option durable needs option service, because it is for requests")
         jobs = options.get("job_name") or uuid.uuid4().hex if durable else ""
         return Sink(target, options.get("service", ""), options.get("topic", ""), topic_column, body, jobs)
 
     def write(self, batches: Iterator[Any]) -> int:
-        """On an executor. Returns how many rows were sent."""
+        """On an executor. Returns the number of rows sent."""
         return self._call(batches) if self.service else self._publish(batches)
 
     def _call(self, batches: Iterator[Any]) -> int:
         begin = submitter(self.service, self.jobs) if self.jobs else caller(self.service)
-        pump: Pump[None] = Pump(self.target, begin)
+        calls: ConcurrentCalls[None] = ConcurrentCalls(self.target, begin)
         sent = 0
-        for done in pump.run((body, None) for batch in batches for body in row_bodies(batch, self.body)):
+        for done in calls.run((body, None) for batch in batches for body in row_bodies(batch, self.body)):
             for _, reply in done:
                 if not isinstance(reply, Result):
                     raise ServiceFailed(f"a request to `{self.service}` failed: {type(reply).__name__}: {reply}")
@@ -86,12 +86,12 @@ class Sink:
                     while not publisher.publish(topic, body):
                         if not publisher.flush(self.target.timeout):
                             raise PolydomoError(
-                                f"the broker at {self.target.to} takes no publications: {sent} were sent"
+                                f"the broker at {self.target.to} does not accept publications: {sent} were sent"
                             )
                     sent += 1
             if not publisher.flush(self.target.timeout):
                 raise PolydomoError(
-                    f"the broker at {self.target.to} takes no publications: fewer than {sent} were sent"
+                    f"the broker at {self.target.to} does not accept publications: fewer than {sent} were sent"
                 )
         return sent
 
@@ -122,7 +122,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return Sent(self.sink.write(iterator))
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """Nothing is left to do: every request of the batch was answered."""
+        """Does nothing: every request of the batch has been answered."""
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """Requests cannot be taken back; Spark repeats the batch."""
+        """Does nothing: requests cannot be undone, and Spark repeats the batch."""

@@ -1,4 +1,4 @@
-"""What a stream has read and Spark has not finished with: rows in a SQLite file that survives a kill of the driver."""
+"""The rows that a stream has read and Spark has not processed yet, in a SQLite file that survives a kill of the driver."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 
 class Entry(NamedTuple):
-    """A publication, job or log record; or with ``gap`` the statement that some may be missing."""
+    """A publication, job or log record; with ``gap``, a note that some may be missing."""
 
     n: int
     time: datetime
@@ -34,10 +34,10 @@ class Entry(NamedTuple):
 
 
 class Spool:
-    """One file for one stream. Every connection to it is of one thread."""
+    """One file for one stream. Each connection to it belongs to one thread."""
 
     def __init__(self, directory: str | Path, of: str) -> None:
-        """``of`` says what is read: a spool of something else is refused."""
+        """``of`` names the data that is read: a spool of other data is refused."""
         place = Path(str(directory).removeprefix("file://"))
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ class Spool:
         known = self.state("of")
         if known is not None and known != of:
             raise SettingError(
-                f"option spool: {place} belongs to a stream of {known}; give each stream a directory of its own"
+                f"option spool: {place} belongs to a stream of {known}; use a separate directory for each stream"
             )
         self.set_state("of", of)
 
@@ -63,7 +63,7 @@ class Spool:
 
     @contextmanager
     def transaction(self) -> "Any":
-        """What is written inside is there as a whole or not at all after a crash."""
+        """A transaction: after a crash, all or none of its writes remain."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -73,9 +73,10 @@ class Spool:
         self._db.execute("COMMIT")
 
     def add_publications(self, heard: "Iterable[tuple[str, bytes]]", fresh: set[str]) -> None:
-        """``fresh`` has the topics that were heard before on this connection.
+        """``fresh`` contains the topics that have already arrived on this connection.
 
-        The first value of a topic on a connection may be the last one again that was heard before: then it is left out.
+        The first value of a topic on a connection may be the last value that was received before the connection was lost; then it is
+        left out.
         """
         now = time.time()
         with self.transaction():
@@ -99,7 +100,7 @@ class Spool:
         self._db.execute("INSERT INTO rows (time, gap) VALUES (?, ?)", (time.time(), reason))
 
     def is_new(self, id: str, at: float) -> bool:
-        """Whether this was not seen before; from now on it was."""
+        """Marks the id as seen. Returns True if it was not seen before."""
         made = self._db.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (id, at))
         return made.rowcount > 0
 
@@ -107,7 +108,7 @@ class Spool:
         self._db.execute("DELETE FROM seen WHERE time < ?", (before,))
 
     def last(self) -> int:
-        """The number of the last row that was ever added."""
+        """The number of the newest row that was ever added."""
         found = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'rows'").fetchone()
         return int(found[0]) if found else 0
 
@@ -121,7 +122,7 @@ class Spool:
         ]
 
     def forget(self, last: int) -> None:
-        """Rows up to this one are in the sink."""
+        """Removes the rows up to this one: they are in the sink."""
         self._db.execute("DELETE FROM rows WHERE n <= ?", (last,))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Rows of a result as bodies of partial replies: Arrow IPC, JSON lines, CSV, HTML. Executors encode; the driver cuts and joins."""
+"""Encodes rows of a result as partial replies: Arrow IPC, JSON lines, CSV, HTML. Executors encode; the driver cuts and joins."""
 
 import csv
 import io
@@ -45,7 +45,7 @@ def encode(piece: Any, format: str) -> bytes:
 
 
 def text(value: Any) -> str:
-    """A value as the text of a cell: null is empty, what is nested is JSON."""
+    """The text of a cell: null is empty, nested values are JSON."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -68,7 +68,7 @@ def html_cell(value: Any) -> str:
 
 
 def head(format: str, columns: "Sequence[str]", sql: str) -> bytes:
-    """What comes before the rows."""
+    """The bytes before the rows."""
     if format == CSV:
         return csv_lines([columns])
     if format == HTML:
@@ -87,7 +87,7 @@ def page(sql: str) -> str:
 
 
 def tail(format: str, rows: int, cut: bool, seconds: float) -> bytes:
-    """What comes after the rows."""
+    """The bytes after the rows."""
     if format != HTML:
         return b""
     more = "; more were left out" if cut else ""
@@ -106,7 +106,7 @@ def first_rows(body: bytes, rows: int, format: str) -> bytes:
 
 
 def joined(bodies: "Sequence[bytes]", format: str) -> bytes:
-    """Small bodies as one."""
+    """Joins small bodies."""
     found = [body for body in bodies if body]
     if len(found) < 2 or format != ARROW:
         return b"".join(found)

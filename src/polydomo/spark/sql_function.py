@@ -1,11 +1,11 @@
-"""``polydomo_call``: a service as a function of SQL."""
+"""``polydomo_call``: calls a service from SQL."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from polydomo.client.message import Result
 from polydomo.limits import SPARK_CALL_TIME, SPARK_OUTSTANDING, SPARK_RETRIES
-from polydomo.spark.pump import Pump, Target
+from polydomo.spark.concurrent_calls import ConcurrentCalls, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ def register(
 
 
 def run_calls(target: Target, columns: "Iterator[tuple[Any, Any]]") -> "Iterator[Any]":
-    """On an executor. Batch after batch: each must be answered before Spark gives the next one."""
+    """On an executor. Each batch must be answered before Spark passes the next one."""
     import pyarrow as pa
 
     for services, bodies in columns:
@@ -63,8 +63,8 @@ def run_calls(target: Target, columns: "Iterator[tuple[Any, Any]]") -> "Iterator
         def begin(client: Any, body: "bytes | list[bytes]", i: int, names: list[str] = names) -> Any:
             return client.call(names[i], body)
 
-        pump: Pump[int] = Pump(target, begin)
-        for done in pump.run(requests):
+        calls: ConcurrentCalls[int] = ConcurrentCalls(target, begin)
+        for done in calls.run(requests):
             for i, reply in done:
                 if not isinstance(reply, Result):
                     raise reply

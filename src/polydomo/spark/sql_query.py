@@ -1,4 +1,4 @@
-"""What a client asks of the service ``spark.sql``: SQL as text, a JSON object, or the parameters of a GET."""
+"""Parses a request to the service ``spark.sql``: SQL as text, a JSON object, or the parameters of a GET."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from polydomo.limits import SQL_MAX_BYTES, SQL_MAX_ROWS, SQL_MAX_TIME
 
 ARROW, JSONL, CSV, HTML = "arrow", "jsonl", "csv", "html"
 FORMATS = (ARROW, JSONL, CSV, HTML)
-MEDIA = {  # of a GET; the first one where the client accepts any
+MEDIA = {  # of a GET; the first one if the client accepts any
     "application/x-ndjson": JSONL,
     "text/csv; charset=utf-8": CSV,
     "text/html; charset=utf-8": HTML,
@@ -20,7 +20,9 @@ _BY_MEDIA = {media.partition(";")[0]: format for media, format in MEDIA.items()}
 _READING = re.compile(
     r"\s*(?:--[^\n]*\n\s*)*(select|with|values|describe|desc|show|explain|table|from)\b", re.IGNORECASE
 )
-_UNSAFE = re.compile(r"\b(reflect|try_reflect|java_method)\s*\(", re.IGNORECASE)  # they call any function of the JVM
+_UNSAFE = re.compile(
+    r"\b(reflect|try_reflect|java_method)\s*\(", re.IGNORECASE
+)  # they can call any function of the JVM
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Query:
     args: dict[str, Any]
     format: str
     max_rows: int
-    by_get: bool = False  # the reply is the result alone: no summary, and HTML is a whole page
+    by_get: bool = False  # the reply contains only the result: no summary, and HTML is a complete page
 
     @staticmethod
     def of(text: str, limits: Limits) -> "Query":
@@ -46,7 +48,7 @@ class Query:
             try:
                 given = json.loads(text)
             except ValueError as error:
-                raise CallFailed("bad-query", f"the request begins like JSON and is none: {error}") from None
+                raise CallFailed("bad-query", f"the request looks like JSON but cannot be parsed: {error}") from None
         if "accept" in given:
             return Query._of_get(given, limits)
         sql = given.get("sql")
@@ -54,7 +56,7 @@ class Query:
             raise CallFailed("bad-query", "the request has no SQL: send it as text, or as JSON with the key sql")
         args = given.get("args", {})
         if not isinstance(args, dict):
-            raise CallFailed("bad-query", "args: an object of names and values is needed")
+            raise CallFailed("bad-query", "args: must be an object of names and values")
         return Query(_clean(sql), args, _format(given.get("format", ARROW)), _rows(given.get("max_rows"), limits))
 
     @staticmethod
@@ -70,7 +72,7 @@ class Query:
 
     @property
     def only_reads(self) -> bool:
-        """By its first word; whether it really does is decided by its plan."""
+        """Judges by the first word; the plan decides whether the statement really only reads."""
         return _READING.match(self.sql) is not None and _UNSAFE.search(self.sql) is None
 
 
@@ -81,7 +83,7 @@ def _clean(sql: str) -> str:
 def _format(name: Any) -> str:
     found = JSONL if name == "json" else name
     if found not in FORMATS:
-        raise CallFailed("bad-query", f"format: {name!r} is none of {', '.join(FORMATS)}")
+        raise CallFailed("bad-query", f"format: unknown format {name!r}; use one of {', '.join(FORMATS)}")
     return str(found)
 
 
@@ -89,5 +91,5 @@ def _rows(most: Any, limits: Limits) -> int:
     if most is None:
         return limits.rows
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise CallFailed("bad-query", "max_rows: a whole number from 1 on is needed")
+        raise CallFailed("bad-query", "max_rows: must be a whole number of at least 1")
     return min(most, limits.rows)

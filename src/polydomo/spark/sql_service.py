@@ -1,7 +1,7 @@
-"""SQL as a service: ``spark.sql`` takes a query and answers with rows as partial replies, then a summary.
+"""SQL as a service: ``spark.sql`` takes a query and replies with the rows as partial replies, then a summary.
 
-Executors turn the result into bodies of at most ``SQL_BATCH_ROWS`` rows; the driver passes them on as they come and never holds the whole
-result. A query is a group of jobs of Spark, in a scheduler pool of its own, and is cancelled when its time is over or its client has gone.
+Executors encode the result as bodies of at most ``SQL_BATCH_ROWS`` rows; the driver forwards them as they arrive and never holds the whole
+result. A query is a group of Spark jobs in its own scheduler pool. It is cancelled when its timeout passes or its client disconnects.
 """
 
 import logging
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("polydomo.spark")
 
-CHANGING = re.compile(  # nodes of a plan, wherever they are in it
+CHANGING = re.compile(  # nodes at any place of a plan
     r"^[\s:+|'-]*(Insert|Create|Replace|Drop|Alter|Merge|Update|Delete|Truncate|Load|Overwrite|Append|Cache|Call|Set)\w*",
     re.MULTILINE,
 )
@@ -59,11 +59,11 @@ class SqlService:
             self._pools.put(
                 f"polydomo-{n}"
             )  # pools share the cores fairly; jobs of one pool would run one after the other
-        logging.getLogger("SQLQueryContextLogger").disabled = True  # it would print every mistake as a page of JSON
+        logging.getLogger("SQLQueryContextLogger").disabled = True  # otherwise it prints every error as a page of JSON
 
     @property
     def schema(self) -> "dict[str, Any]":
-        """What the broker is told of the service. GET is only for a service that changes nothing."""
+        """The schema of the service. GET is available only if the service changes nothing."""
         return SCHEMA if self._writable else {**SCHEMA, "media": list(MEDIA)}
 
     def __call__(self, call: Call) -> Generator[bytes, None, bytes]:
@@ -105,7 +105,7 @@ class SqlService:
             raise CallFailed(*watch.reason or ("bad-query", said(error))) from None
         finally:
             watch.stop()
-            # ends what still runs: the rest of a result that was cut, or all of it if the client has gone
+            # stops what still runs: the rest of a result that was cut, or everything if the client has disconnected
             cancel(self._spark, group)
         cut = rows > query.max_rows
         rows, seconds = min(rows, query.max_rows), time.monotonic() - began
@@ -128,11 +128,11 @@ class SqlService:
         context.setLocalProperty("spark.scheduler.pool", pool)
         context.setJobGroup(group, query.sql[:100], interruptOnCancel=True)
         frame = self._spark.sql(query.sql, args=query.args or None)
-        # a limit brings everything to one task: worth it for few rows; of many, the rest is just not read
+        # A limit moves everything to one task, which pays off for few rows. For many, the rest is simply not read.
         return frame.limit(query.max_rows + 1) if query.max_rows <= SQL_BATCH_ROWS else frame
 
     def _is_command(self, sql: str) -> bool:
-        """Whether Spark would change something: ``WITH a AS (...) INSERT INTO ...`` begins like a query."""
+        """Whether the statement would change something: ``WITH a AS (...) INSERT INTO ...`` begins like a query."""
         jvm: Any = self._spark._jvm
         session: Any = self._spark._jsparkSession
         plan = session.sessionState().sqlParser().parsePlan(sql)
@@ -142,7 +142,8 @@ class SqlService:
         return bool(command) or CHANGING.search(plan.treeString()) is not None
 
     def _bodies(self, frame: "DataFrame", query: Query) -> Iterator[tuple[int, bytes]]:
-        """The rows as bodies, in pieces, with their numbers. Executors make them; partition after partition comes to the driver."""
+        """Yields the rows as encoded bodies with their numbers of rows. Executors encode them; the driver gets one partition after the
+        other."""
         format, most = query.format, query.max_rows
 
         def bodies(batches: "Iterable[Any]") -> "Iterator[Any]":
@@ -171,7 +172,7 @@ class SqlService:
 
 
 class Watch(threading.Thread):
-    """Cancels a query whose time is over, or whose client has gone."""
+    """Cancels a query when its timeout passes or its client disconnects."""
 
     def __init__(self, spark: "SparkSession", group: str, call: Call, seconds: float) -> None:
         super().__init__(name="polydomo-sql-watch", daemon=True)
@@ -188,7 +189,7 @@ class Watch(threading.Thread):
             if time.monotonic() >= end:
                 self._cancel("timeout", f"the query took longer than {self._seconds:g} s")
             elif self._call.cancelled:
-                self._cancel("cancelled", "the client has gone")
+                self._cancel("cancelled", "the client disconnected")
 
     def _cancel(self, code: str, text: str) -> None:
         if self.reason is None:
@@ -198,13 +199,13 @@ class Watch(threading.Thread):
 
 
 def cancel(spark: "SparkSession", group: str) -> None:
-    """Ends the jobs of a query, and those that it would start next: every partition that the driver reads is a job."""
+    """Cancels the jobs of a query, and those that it would start next: every partition that the driver reads is a job."""
     context: Any = spark.sparkContext
     context._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
 
 def said(error: Exception) -> str:
-    """The first line of what Spark says, without codes."""
+    """The first line of Spark's error message, without codes."""
     text = getattr(error, "desc", None) or str(error)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return re.sub(r"^\[[A-Z_.]+\] ", "", first.split(" SQLSTATE:")[0]).strip()

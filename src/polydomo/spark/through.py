@@ -1,6 +1,6 @@
-"""``through``: a DataFrame through a service.
+"""``through`` sends a DataFrame through a service.
 
-Rows travel as Arrow batches, one request per batch, or one request per row if ``body`` names a column or several. Each
+Rows travel as Arrow batches, one request per batch, or one request per row if ``body`` names one or more columns. Each
 task of Spark has one connection and keeps many requests open on it.
 """
 
@@ -17,8 +17,8 @@ from polydomo.errors import CallError, PolydomoError, SettingError
 from polydomo.limits import SPARK_BATCH_ROWS, SPARK_CALL_TIME, SPARK_OUTSTANDING, SPARK_RETRIES
 from polydomo.spark import bodies
 from polydomo.spark.bodies import ARROW, BYTES, JSON, BadReply
+from polydomo.spark.concurrent_calls import ConcurrentCalls, Target, caller
 from polydomo.spark.durable import submitter
-from polydomo.spark.pump import Pump, Target, caller
 from polydomo.spark.typed_service import TypedService
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ServiceFailed(PolydomoError):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a task does. It is sent to executors: plain values only."""
+    """The work of a task. It is sent to executors, so it has only plain values."""
 
     target: Target
     service: str
@@ -51,10 +51,10 @@ class Plan:
     jobs: str = ""  # name of the durable jobs; empty: plain requests
     as_object: bool = False  # the body of a row is a JSON object, also of one column
 
-    def pump(self) -> "Pump[Any]":
+    def calls(self) -> "ConcurrentCalls[Any]":
         if self.jobs:
-            return Pump(self.target, submitter(self.service, self.jobs, self.target.timeout))
-        return Pump(self.target, caller(self.service))
+            return ConcurrentCalls(self.target, submitter(self.service, self.jobs, self.target.timeout))
+        return ConcurrentCalls(self.target, caller(self.service))
 
 
 def through(
@@ -75,23 +75,24 @@ def through(
     protocol: str = "mdx",
     **client: Any,
 ) -> Any:
-    """The DataFrame that ``service`` makes of ``df``, through the broker at ``to``. Works on batch and streaming DataFrames.
+    """Sends the rows of ``df`` through ``service`` at the broker ``to`` and returns the replies as a DataFrame. ``df`` may be a batch or a
+    streaming DataFrame.
 
-    Without ``body`` a request carries up to ``batch_rows`` rows as an Arrow IPC stream, and the reply is one or several such
-    streams with the columns of ``schema``. With ``body`` every row is a request: one text or binary column as it is, anything else as
+    Without ``body``, a request carries up to ``batch_rows`` rows as an Arrow IPC stream, and the reply is one or more such
+    streams with the columns of ``schema``. With ``body``, every row is a request: one text or binary column unchanged, anything else as
     JSON. The reply is then JSON, or plain bytes if ``schema`` is a single text or binary column; ``reply`` overrides that.
 
-    Without ``schema`` the broker is asked for the schema of the service, which must be typed: columns of ``df`` with the names of its
+    Without ``schema``, the schema is read from the broker, and the service must be typed: columns of ``df`` with the names of its
     arguments are sent, and the result has a column for each field of the reply, or one column ``result``.
 
-    ``keep`` names columns of ``df`` that the result has in front of those of ``schema``. Default: all of them with ``body``, none
-    without. Without ``body`` it needs a reply with one row for every row of the request.
+    ``keep`` names columns of ``df`` that come before those of ``schema`` in the result. The default is all columns with ``body``, and none
+    without. Without ``body``, it needs a reply with one row for every row of the request.
 
-    A call is repeated up to ``retries`` times when its connection or its worker is lost, and Spark repeats tasks: the service must be
-    safe to call again. ``on_error`` says what happens when a request fails: ``raise`` fails the job; ``null`` gives rows of nulls
-    and adds a column ``reason``; ``collect`` returns two DataFrames: the results, and the rows of ``df`` that failed with their ``reason``.
+    A call is repeated up to ``retries`` times if its connection or its worker is lost, and Spark repeats tasks, so the service must be
+    safe to call again. ``on_error`` decides what happens if a request fails: ``raise`` fails the job; ``null`` returns rows of nulls
+    and adds a column ``reason``; ``collect`` returns two DataFrames: the results, and the failed rows of ``df`` with their ``reason``.
 
-    With ``durable`` every request is a durable job of the broker. A repeated task finds the jobs of the first one: each runs to
+    With ``durable``, every request is a durable job of the broker. A repeated task finds the jobs of the first one, so each runs to
     completion once.
 
     Further arguments are those of ``polydomo.Client``: ``key``, ``server_key``, ``security``, ...
@@ -99,7 +100,7 @@ def through(
     from pyspark.sql.types import StringType, StructField, StructType
 
     if on_error not in (RAISE, NULL, COLLECT):
-        raise SettingError(f"on_error: {on_error!r} is none of raise, null, collect")
+        raise SettingError(f"on_error: must be raise, null or collect, not {on_error!r}")
     for name, number in (("batch_rows", batch_rows), ("outstanding", outstanding)):
         if number < 1:
             raise SettingError(f"{name}: {number} must be 1 or more")
@@ -127,7 +128,7 @@ def through(
         fields.append(StructField(INPUT, StructType([StructField(f.name, f.dataType, True) for f in df.schema]), True))
     kind = reply or (typed.reply if typed is not None else _kind_of_reply(columns, wanted))
     if kind not in bodies.REPLIES and (typed is None or reply):
-        raise SettingError(f"reply: {kind!r} is none of {', '.join(bodies.REPLIES)}")
+        raise SettingError(f"reply: must be one of {', '.join(bodies.REPLIES)}, not {kind!r}")
     if kind == BYTES and len(wanted.fields) != 1:
         raise SettingError("reply='bytes' needs a schema of one column")
     output = StructType(fields)
@@ -147,7 +148,7 @@ def through(
     made = df.mapInArrow(_task(plan), output)
     if on_error != COLLECT:
         return made
-    made = made.persist()  # otherwise the service would be called once for each of the two
+    made = made.persist()  # otherwise the service would be called for each of the two
     good = made.where(f"{REASON} IS NULL").drop(REASON, INPUT)
     bad = made.where(f"{REASON} IS NOT NULL").selectExpr(f"{INPUT}.*", REASON)
     return good, bad
@@ -171,7 +172,7 @@ def _arrow(wanted: "StructType", nullable: bool = False) -> Any:
 
 def _task(plan: Plan) -> "Callable[[Iterable[Any]], Iterator[Any]]":
     def task(batches: "Iterable[Any]") -> "Iterator[Any]":
-        from polydomo.spark.through import run_task  # by name, so that executors use what is installed there
+        from polydomo.spark.through import run_task  # by name, so that executors use their installed version
 
         return run_task(plan, batches)
 
@@ -186,7 +187,7 @@ def run_task(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _by_batches(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
-    for done in plan.pump().run((bodies.arrow_body(piece), piece) for piece in _pieces(batches, plan.batch_rows)):
+    for done in plan.calls().run((bodies.arrow_body(piece), piece) for piece in _pieces(batches, plan.batch_rows)):
         for piece, reply in done:
             reason, rows = _reason(plan, reply), None
             if isinstance(reply, Result):
@@ -207,7 +208,7 @@ def _by_batches(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _pieces(batches: Iterable[Any], rows: int) -> Iterator[Any]:
-    """Batches of at most that many rows. Small ones are joined, so that a request is worth its way."""
+    """Yields batches of at most that many rows. Small ones are joined, so that a request carries enough rows."""
     held: list[Any] = []
     count = 0
     for batch in batches:
@@ -232,7 +233,7 @@ def _joined(held: Sequence[Any]) -> Any:
 
 def _by_rows(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
     assert plan.body is not None
-    pump: Pump[tuple[Any, int]] = plan.pump()
+    calls: ConcurrentCalls[tuple[Any, int]] = plan.calls()
 
     def requests() -> "Iterator[tuple[bytes, tuple[Any, int]]]":
         for batch in batches:
@@ -242,7 +243,7 @@ def _by_rows(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
     at: Any = None  # the batch whose replies are gathered
     first = 0
     replies: list[Result | CallError] = []
-    for done in pump.run(requests()):
+    for done in calls.run(requests()):
         for (batch, i), reply in done:
             if batch is not at or len(replies) >= plan.batch_rows:
                 if replies:

@@ -1,4 +1,4 @@
-"""The schema of a typed service as columns: what ``through`` needs to know when it is given no schema."""
+"""The schema of a typed service as columns, for ``through`` without a schema."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -7,7 +7,7 @@ from polydomo.client.blocking import Client
 from polydomo.errors import PolydomoError, SettingError
 from polydomo.protocols.service_schema import BYTES_ENCODING, JSON_ENCODING
 from polydomo.spark.bodies import BYTES, JSON, VALUE
-from polydomo.spark.pump import Target
+from polydomo.spark.concurrent_calls import Target
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 RESULT = "result"  # the column of a reply that is not an object
-NO_SCHEMA = "schema: name the columns of what `{}` replies, such as schema='id BIGINT, score DOUBLE'{}"
+NO_SCHEMA = "schema: list the columns of the replies of `{}`, such as schema='id BIGINT, score DOUBLE'{}"
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,21 @@ class TypedService:
 
     @staticmethod
     def ask(target: Target, service: str) -> "TypedService":
-        """Asks the broker. Raises SettingError if the service has no schema, or the broker cannot be asked."""
+        """Reads the schema from the broker. Raises SettingError if the service has none or the broker does not answer."""
         try:
             with Client(target.to, target.protocol, timeout=target.timeout, **target.options) as client:
                 found = client.call("polydomo.schema", service).json()
         except (PolydomoError, ValueError) as error:
-            raise SettingError(NO_SCHEMA.format(service, f"; the broker was asked for it: {error}")) from None
+            raise SettingError(NO_SCHEMA.format(service, f"; the broker did not return one: {error}")) from None
         if not isinstance(found, dict):
-            raise SettingError(NO_SCHEMA.format(service, "; it has no schema of its own, or no worker offers it now"))
+            raise SettingError(NO_SCHEMA.format(service, "; the service has no schema, or no worker offers it now"))
         return of(service, found)
 
     def body(self, given: "tuple[str, ...] | None", columns: "list[str]") -> tuple[str, ...]:
         """The columns that are sent as arguments. Raises SettingError if a required one is missing."""
         if not self.is_object:
             if given is None:
-                raise SettingError("body: name the column that is sent; the service takes text")
+                raise SettingError("body: name the column to send; the service takes text")
             return given
         chosen = tuple(name for name in self.arguments if name in columns) if given is None else given
         missing = [name for name in self.required if name not in chosen]
@@ -65,9 +65,7 @@ def of(service: str, row: Row) -> TypedService:
     from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
     if row["streams"]:
-        raise SettingError(
-            NO_SCHEMA.format(service, "; it sends partial replies, whose columns its schema does not say")
-        )
+        raise SettingError(NO_SCHEMA.format(service, "; it sends partial replies, whose columns are not in its schema"))
     arguments, required = tuple(row["input"].get("properties", {})), tuple(row["input"].get("required", ()))
     if row["encoding"] != JSON_ENCODING:
         kind: DataType = BinaryType() if row["encoding"] == BYTES_ENCODING else StringType()
@@ -82,13 +80,13 @@ def of(service: str, row: Row) -> TypedService:
 
 
 class Types:
-    """Types of Spark for JSON Schemas. What has none is text: the value as JSON."""
+    """Spark types for JSON Schemas. A schema without a matching type becomes text: the value as JSON."""
 
     def __init__(self, definitions: Row) -> None:
         self._definitions = definitions
 
     def columns(self, schema: Row) -> "StructType | None":
-        """The properties of an object, each a column. None if it is something else."""
+        """The properties of an object, each as a column. None for other types."""
         from pyspark.sql.types import StructField, StructType
 
         found = self._resolved(schema)
@@ -99,11 +97,11 @@ class Types:
         )
 
     def type_of(self, schema: Row, top: bool = False, depth: int = 0) -> "DataType":
-        """``top``: of a whole column. Times inside of lists and objects stay text."""
+        """``top``: the type of a whole column. Times inside lists and objects stay text."""
         from pyspark.sql import types
 
         found = self._resolved(schema)
-        if found is None or depth > 8:  # a choice of several types, or a type that contains itself
+        if found is None or depth > 8:  # a choice of several types, or a recursive type
             return types.StringType()
         kind = found.get("type")
         if kind == "integer":
@@ -129,7 +127,7 @@ class Types:
         return types.StringType()
 
     def _resolved(self, schema: Row) -> Row | None:
-        """Without references and without null; None where several types are left."""
+        """Resolves references and removes null; None if several types are left."""
         found: Row | None = schema
         for _ in range(8):
             if found is None:

@@ -1,4 +1,4 @@
-"""Many calls at once over one connection, in a task of Spark: requests in, replies out, in the same order."""
+"""Concurrent calls over one connection, in a task of Spark: requests in, replies out, in the same order."""
 
 import asyncio
 from collections import deque
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Target:
-    """Which broker, and how it is called. It is sent to executors: plain values only."""
+    """The broker, and how to call it. It is sent to executors, so it has only plain values."""
 
     to: str
     protocol: str = "mdx"
@@ -28,8 +28,8 @@ class Target:
         return AsyncClient(self.to, self.protocol, timeout=self.timeout, retries=self.retries, **self.options)
 
 
-class Pump(Generic[T]):
-    """Keeps up to ``outstanding`` calls open. The event loop runs only while a reply is waited for: replies that arrive meanwhile wait in
+class ConcurrentCalls(Generic[T]):
+    """Keeps up to ``outstanding`` calls open. The event loop runs only while the task waits for a reply. Other replies wait in
     the socket, and the broker sends no more than the task reads."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Pump(Generic[T]):
         self._open: deque[tuple[T, asyncio.Task[Result]]] = deque()
 
     def run(self, requests: "Iterable[tuple[bytes | list[bytes], T]]") -> Iterator[list[tuple[T, Result | CallError]]]:
-        """``requests`` are bodies, each with whatever belongs to it; yields lists of that and the reply, or the error of the call."""
+        """``requests`` are bodies, each with a tag of any type; yields lists of the tag and the reply, or the error of the call."""
         loop = _new_loop()
         client = self._target.client()
         try:
@@ -59,7 +59,7 @@ class Pump(Generic[T]):
     async def _advance(
         self, client: AsyncClient, source: "Iterator[tuple[bytes | list[bytes], T]]"
     ) -> list[tuple[T, Result | CallError]]:
-        """Opens calls as far as allowed, waits for the oldest, and takes every call from there on that has ended. Empty at the end."""
+        """Opens calls up to the limit, waits for the oldest, and returns it with all calls after it that have ended. Empty at the end."""
         opened = self._open
         while len(opened) < self._target.outstanding:
             request = next(source, None)
