@@ -1,9 +1,10 @@
 """Small deliberate breakages around requests: bridges, the catalog, topics, heartbeats, bounds, a broker's leaving, its journal."""
 
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
-from polydomo.broker import admission, dispatch, liveness, queues
+from polydomo.broker import admission, bridging, dispatch, liveness, queues
 from polydomo.broker.bridging import Bridging
 from polydomo.broker.broker import Broker
 from polydomo.broker.catalog import Catalog
@@ -44,6 +45,20 @@ def bridge_answers_twice(stack: ExitStack) -> None:
         return mutated
 
     swap(stack, BridgeSession, "send_final", make)
+
+
+@mutant(
+    "all queued requests of one client cross a bridge before those of the next client",
+    *BRIDGED,
+    *("pace=0.3", "burst=8", "bridge_window=2", "clients=mdx,mdx,mdx,mdx"),
+)
+def bridge_without_turns(stack: ExitStack) -> None:
+    def pop(service: Service) -> Request:
+        request = queues.first(service)
+        queues.remove(service, request)
+        return request
+
+    swap(stack, bridging, "queues", lambda module: SimpleNamespace(first=module.first, pop=pop))
 
 
 @mutant(

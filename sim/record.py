@@ -181,6 +181,7 @@ class SimRecorder(JournalRecorder):
     def forwarded(self, request: Request, worker: Worker, service: bytes, queue_length: int, workers: int) -> None:
         super().forwarded(request, worker, service, queue_length, workers)
         self._row("forwarded", self._tag(request), request.number, worker.number, _name(service))
+        self.node.watcher.forwarded(request)
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
         super().stale(worker, token, what, size)

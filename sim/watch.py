@@ -64,6 +64,10 @@ class Watcher:
             self.breach("release", f"request {request.number} was given up although it had not been started", tag)
         self._came.pop(request, None)
 
+    def forwarded(self, request: Request) -> None:
+        """It joins its client's queue at another service."""
+        self._came[request] = self._dispatches
+
     def registered(self, worker: Worker) -> None:
         """For the first time, or for one more service: it takes its place at the end of the line."""
         self._idle.pop(worker, None)
@@ -72,19 +76,17 @@ class Watcher:
         self._dispatches += 1
         service = request.service
         tag = self.node.recorder.tags.get(request.number, "")
-        waited = self._came.pop(request, None)
+        in_turn = self._came.pop(request, None) is not None  # otherwise a worker or a bridge returned it
         # a durable job goes on without its client
         if tag in self.cancelled and not request.session.is_bridge and not request.session.is_internal:
             self.breach("cancelled", f"request {request.number} was dispatched after its client had cancelled it", tag)
-        if worker.session.protocol == "bridge":
-            if request.attempts - request.history.attempts_before_forward == 1:  # one that was given back has no turn
-                self._served[service, request.session] = self._dispatches
-            return  # not every request may cross every bridge
-        if request.attempts == 1 and not request.history.forwards:
+        if in_turn:
             if service.retries:
                 first = service.retries[0].number
                 self.breach("head", f"request {request.number} went before {first}, which had been given back", tag)
-            self._in_turn(request, waited, tag)
+            self._in_turn(request, tag)
+        if worker.session.is_bridge:
+            return  # a bridge is chosen by its route
         if worker.runs and len(worker.held) > worker.runs:
             for other in service.workers:
                 if other is not worker and _starts_now(other) and _fits(service, other, worker, request):
@@ -109,7 +111,7 @@ class Watcher:
                 "taken", f"request {request.number} was taken from worker {worker.number}, which may run it", tag
             )
 
-    def _in_turn(self, request: Request, waited: int | None, tag: str) -> None:
+    def _in_turn(self, request: Request, tag: str) -> None:
         """ "clients of one service are served in turn" """
         service = request.service
         key = (service, request.session)

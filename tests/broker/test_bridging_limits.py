@@ -4,6 +4,7 @@ import pytest
 
 from polydomo.broker.policy import Policy
 from polydomo.protocols.tuning import Tuning
+from polydomo.wire.frames import split
 from tests.broker.net import Net
 
 
@@ -84,6 +85,27 @@ def test_a_bridge_takes_no_more_than_its_window(net: Net) -> None:
         worker.final(again=False)
         net.settle()
     assert [ref for ref, _, _ in client.answers] == [0, 1, 2, 3, 4]
+
+
+def test_clients_take_turns_when_their_requests_cross_a_bridge(net: Net) -> None:
+    a = net.node("a")
+    b = net.node("b", tuning=Tuning(bridge_window=1))
+    net.bridge(a, b)
+    worker, flood, other = b.worker(b"s", credit=10), a.peer(), a.peer()
+    net.settle()
+    for number in range(4):
+        flood.ask(b"s", number, b"flood")
+    for number in range(2):
+        other.ask(b"s", number, b"other")
+    net.settle()
+    order = []
+    while worker.jobs:
+        order += split(worker.jobs[0][1].body)
+        worker.final(again=False)
+        net.settle()
+    assert order == [b"flood", b"flood", b"other", b"flood", b"other", b"flood"], (
+        "the first crossed before the rest came"
+    )
 
 
 def test_what_is_cancelled_makes_room_on_the_bridge(net: Net) -> None:

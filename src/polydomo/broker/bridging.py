@@ -182,14 +182,14 @@ class Bridging:
             request = queues.first(service)
             worker, possible = self._route(service, request)
             if worker is not None:
-                queues.remove(service, request)
+                queues.pop(service)
                 worker.credit -= 1
                 dispatch.dispatch(broker, request, worker)
             elif possible:
                 self.blocked[service] = None
                 return
             elif request.session.is_bridge:
-                queues.remove(service, request)
+                queues.pop(service)
                 outcomes.fail(broker, request, NO_WORKER, "no other broker offers the service")
             else:
                 return
