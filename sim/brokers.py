@@ -285,7 +285,7 @@ class BrokerNode(Listener):
         keys = self.world.keys
         self.guard: Guard | None = Guard(self, keys) if keys is not None else None
         self.datagrams = UdpHeartbeats(self.broker)
-        self.broker.memory.hub = self.hub
+        self.broker.memory.attach(self.hub)
         self.watcher = Watcher(self)
         self.recorder.attach(self.broker)
         self.recorder.begin("started")

@@ -452,4 +452,4 @@ def input_not_booked(stack: ExitStack) -> None:
 
 @mutant("nobody is cut off, however short of memory the broker is", *GREED, "max_memory=4194304")
 def never_cut(stack: ExitStack) -> None:
-    swap(stack, MemoryAccount, "_save", lambda save: lambda self, total, now: None)
+    swap(stack, MemoryAccount, "_save", lambda save: lambda self, total, now, receiving: None)

@@ -7,9 +7,11 @@ from polydomo.broker.memory import INPUT, OUTPUT, REQUESTS, SUBSCRIPTIONS
 from polydomo.broker.policy import Policy
 from polydomo.limits import MIB
 from polydomo.wire.closing import CloseCause
-from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_LISTING, PAUSE_MEMORY, PAUSE_SHARE_USED, Hub
+from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_LISTING, PAUSE_MEMORY, PAUSE_SHARE_USED, Handler, Hub
 from polydomo.wire.turns import Turns
+from polydomo.wire.zmtp import ZmtpLink
 from tests.broker.rig import Peer, World
+from tests.wire.zmtp_rig import GREETING_31, ready
 
 
 def limited(policy: Policy | None = None) -> World:
@@ -17,7 +19,7 @@ def limited(policy: Policy | None = None) -> World:
     world = World(policy)
     world.hub = Hub(Turns())
     world.hub.now = world.broker.now
-    world.broker.memory.hub = world.hub
+    world.broker.memory.attach(world.hub)
     return world
 
 
@@ -142,8 +144,8 @@ def test_past_the_limit_the_largest_source_is_cut_first() -> None:
     for peer in crowd:
         peer.link.source = "crowd"
     fill(world, single, 20 * MIB)
-    for number, peer in enumerate(crowd):
-        peer.link.book_input((8 + number // 9) * MIB)
+    for peer in crowd[:-1]:
+        peer.link.book_input(7 * MIB)
     fill(world, crowd[-1], 10 * MIB)
     cut = [peer for peer in crowd if peer.link.close_reason is not None]
     assert crowd[-1] in cut, "the largest connection of the largest source"
@@ -178,3 +180,38 @@ def test_the_account_has_every_kind() -> None:
     client.link.lost()
     assert world.hub.input_bytes == world.hub.unsent_bytes == 0 and not world.hub.holding
     assert memory.measure() < 5_000
+
+
+@pytest.mark.parametrize("read", [256_000, 300_000])
+def test_unfinished_input_of_many_connections_is_measured_within_a_turn(read: int) -> None:
+    """With reads of 256,000 bytes, no connection alone holds much, but their source does."""
+    limit = 16 * MIB
+    world = limited(Policy(max_memory=limit))
+    small = world.client()
+    links = [ZmtpLink(world.hub, Handler(), f"peer {number}") for number in range(100)]
+    for link in links:
+        link.source = small.link.source = "one host"
+        link.receive(GREETING_31 + ready() + b"\x02" + (900_000).to_bytes(8, "big"))
+        assert link.open
+    for _ in range(2):
+        for link in links:  # the turn does not end in between
+            link.receive(bytes(read))
+            held = sum(len(one._rest) + (one._gather.tell() if one._gather is not None else 0) for one in links)
+            assert held <= limit + limits.MEMORY_STEP + MIB
+    cut = [link for link in links if link.close_reason is not None]
+    assert cut and all(link.close_reason.cause is CloseCause.MEMORY for link in cut if link.close_reason)
+    assert len(cut) < len(links) and small.link.close_reason is None
+    world.broker.now += limits.MEMORY_INTERVAL
+    turn(world)
+    assert world.broker.memory.measure() <= limit
+
+
+def test_small_peers_of_many_hosts_are_not_cut() -> None:
+    world = limited(Policy(max_memory=16 * MIB))
+    crowd = [world.client() for _ in range(150)]
+    for number, peer in enumerate(crowd):
+        peer.link.source = f"host {number}"
+        peer.link.book_input(limits.SMALL_PEER // 2)
+    turn(world)
+    assert world.broker.memory.measure() > 16 * MIB
+    assert all(peer.link.close_reason is None for peer in crowd)

@@ -2,7 +2,8 @@
 
 Every buffer is counted in ``MemoryAccount`` by category: its owner keeps a running total, and the account reads it. Near the limit, the
 broker stops reading from the largest consumers. Above it, or if that does not help in time, it closes their connections: first of the
-source that holds most, and among these the connection that holds most. Peers that hold little are never affected.
+source that holds most, and among these the connection that holds most. Peers that hold little are not affected, unless a source has many
+of them.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from polydomo.limits import (
     COST_REQUEST,
     COST_SERVICE,
     COST_SUBSCRIPTION,
+    HELD_INPUT,
     LARGEST_PEERS,
     MEMORY_CUT,
     MEMORY_CUT_TO,
@@ -21,6 +23,7 @@ from polydomo.limits import (
     MEMORY_INTERVAL,
     MEMORY_PATIENCE,
     MEMORY_SHARE,
+    MEMORY_STEP,
     MEMORY_TIGHT,
     MIB,
     SCAN_SESSIONS,
@@ -47,7 +50,7 @@ class MemoryAccount:
     def __init__(self, broker: "Broker", limit: int) -> None:
         self._broker = broker
         self.limit = limit  # bytes; 0: none
-        self.hub: Hub | None = None  # hub of the event loop that serves the broker
+        self.hub: Hub | None = None  # hub of the event loop that serves the broker; set by ``attach``
         self.total = 0  # bytes at the last measurement
         self.cut = 0  # number of connections closed for memory
         self.throttled: dict[Link, None] = {}
@@ -73,6 +76,18 @@ class MemoryAccount:
         self.book(VALUES, broker.publishing.last_values.memory)
         self.book(LOGS, broker.publishing.log_records.memory)
         self.book(JOURNAL, lambda: broker.recorder.memory())
+
+    def attach(self, hub: Hub) -> None:
+        """The broker is served by the loop of this hub. Unfinished input is measured within a turn, too: many connections together can
+        send more than the limit before the turn ends."""
+        self.hub = hub
+        if self.limit:
+            hub.on_input_alarm = self._look
+            hub.input_alarm = self._step()
+
+    def _step(self) -> int:
+        """Bytes of unfinished input that may arrive within a turn before memory is measured again."""
+        return max(MEMORY_STEP, int(self.limit * MEMORY_SHARE))
 
     def book(self, kind: str, read: "Callable[[], int]") -> None:
         """Adds a category; ``read`` returns its current bytes."""
@@ -103,8 +118,8 @@ class MemoryAccount:
         self._requests = requests
         self._answers = answers
 
-    def peers(self) -> "list[tuple[Link, int]]":
-        """Every connection that holds more than SMALL_PEER, and how much."""
+    def peers(self, least: int = SMALL_PEER) -> "list[tuple[Link, int]]":
+        """Every connection that holds more than ``least`` bytes, and how many."""
         links: dict[Link, None] = {}
         for session in self._broker.sessions:
             links[session.link] = None
@@ -113,7 +128,7 @@ class MemoryAccount:
         found: list[tuple[Link, int]] = []
         for link in links:
             size = link.held()
-            if size > SMALL_PEER and not link.closed:
+            if size > least and not link.closed:
                 found.append((link, size))
         return found
 
@@ -129,21 +144,26 @@ class MemoryAccount:
 
     def end_turn(self) -> None:
         """Called when ``look_at`` has passed: measures, throttles, and closes connections as needed."""
+        if self.limit and self.hub is not None:
+            self._look(None)
+
+    def _look(self, receiving: Link | None) -> None:
+        """``receiving``: the link that is receiving now, within a turn; its buffers are in use."""
         hub = self.hub
-        if not self.limit or hub is None:
-            return
+        assert hub is not None
         now = self._broker.now
         self.look_at = now + MEMORY_INTERVAL
         total = self.measure()
         if total > self.limit * MEMORY_TIGHT:
-            self._save(total, now)
+            self._save(total, now, receiving)
         elif self._tight_since and total <= self.limit * MEMORY_EASY:
             self._tight_since = 0.0
             throttled, self.throttled = self.throttled, {}
             for link in throttled:
                 link.resume(PAUSE_MEMORY)
+        hub.input_alarm = hub.input_bytes + max(self._step(), int(self.limit * MEMORY_TIGHT) - total)
 
-    def _save(self, total: int, now: float) -> None:
+    def _save(self, total: int, now: float, receiving: Link | None) -> None:
         if not self._tight_since:
             self._tight_since = now
         self.throttled = {link: None for link in self.throttled if not link.closed}
@@ -154,25 +174,36 @@ class MemoryAccount:
                 self.throttled[link] = None
                 link.pause(PAUSE_MEMORY)
         if total > self.limit * MEMORY_CUT:
-            self._cut(peers, total - int(self.limit * MEMORY_CUT_TO))
+            excess = self._cut(peers, total - int(self.limit * MEMORY_CUT_TO), receiving)
+            if excess > 0 and total > self.limit:
+                self._cut(self.peers(HELD_INPUT), excess, receiving)
         elif now > self._tight_since + MEMORY_PATIENCE:
             self._tight_since = now
-            self._cut(peers, 1)
+            self._cut(peers, 1, receiving)
 
-    def _cut(self, peers: "list[tuple[Link, int]]", excess: int) -> None:
-        """Disconnects the largest consumers until enough bytes will be free."""
+    def _cut(self, peers: "list[tuple[Link, int]]", excess: int, receiving: Link | None) -> int:
+        """Disconnects the largest consumers until enough bytes will be free. Their unfinished input is freed at once. Returns how many bytes
+        more should be free."""
         sources: dict[str, int] = {}
+        candidates: list[tuple[Link, int]] = []
         for link, size in peers:
-            sources[link.source] = sources.get(link.source, 0) + size
-        peers.sort(key=lambda peer: (sources[peer[0].source], peer[1]), reverse=True)
-        for link, size in peers:
-            if excess <= 0:
-                return
-            if not link.state:
-                excess -= size
-                self.cut += 1
-                held = f"this connection holds {size / MIB:.1f} of {self.limit / MIB:.0f} MiB (limits.max_memory)"
-                link.close(CloseCause.MEMORY, held, abort=True)
+            if link.state:
+                excess -= size  # it is being closed already
+            else:
+                sources[link.source] = sources.get(link.source, 0) + size
+                candidates.append((link, size))
+        candidates.sort(key=lambda peer: (sources[peer[0].source], peer[1]), reverse=True)
+        for link, size in candidates:
+            if excess <= 0 or sources[link.source] <= SMALL_PEER:
+                break
+            excess -= size
+            self.cut += 1
+            held = f"this connection holds {size / MIB:.1f} of {self.limit / MIB:.0f} MiB (limits.max_memory)"
+            link.close(CloseCause.MEMORY, held, abort=True)
+            if link is not receiving:
+                link.drop_input()
+                link.book_input(0)
+        return excess
 
     def forget(self, link: Link) -> None:
         self.throttled.pop(link, None)

@@ -91,7 +91,7 @@ class BrokerServer:
             recorder if recorder is not None else EventLog(),
             wall=time.time() - time.monotonic(),
         )
-        self.broker.memory.hub = self.hub
+        self.broker.memory.attach(self.hub)
         self.broker.siblings.become(self.plan.index, self.plan.count, os.getpid())
         self.access: AccessControl | None = None
         self.pacer = HandshakePacer()

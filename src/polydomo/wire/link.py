@@ -5,6 +5,7 @@ A ``Link`` takes the bytes of one connection with ``receive`` and passes complet
 writes each link's output, and applies its ``state`` and ``pauses``.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from polydomo.errors import AccessDenied, ProtocolViolation
@@ -93,6 +94,8 @@ class Hub:
         self.input_bytes = 0  # unfinished input of all links
         self.unsent_bytes = 0  # unsent bytes of all links
         self.holding: dict[Link, None] = {}  # links with many of either
+        self.input_alarm = NO_LIMIT  # above this many ``input_bytes``, ``on_input_alarm`` is called within the turn
+        self.on_input_alarm: Callable[[Link], None] | None = None  # is given the link whose input has grown
 
     def turns_waiting(self) -> bool:
         """Whether links wait for the next turn, which should then start soon."""
@@ -248,9 +251,13 @@ class Link:
         if size < HELD_INPUT:
             size = 0
         if size != self.input_bytes:
-            self.hub.input_bytes += size - self.input_bytes
+            hub = self.hub
+            grown = size - self.input_bytes
+            hub.input_bytes += grown
             self.input_bytes = size
             self._hold()
+            if grown > 0 and hub.input_bytes > hub.input_alarm and hub.on_input_alarm is not None:
+                hub.on_input_alarm(self)
 
     def book_unsent(self, size: int) -> None:
         """Sets the number of unsent bytes."""
@@ -270,7 +277,7 @@ class Link:
         return self.input_bytes + self.unsent_bytes + self.handler.held()
 
     def drop_input(self) -> None:
-        """Frees unfinished input when the connection is gone. A link and its owner refer to each other, so without this its buffers would
+        """Frees unfinished input when the connection is gone, or is cut to free memory. A link and its owner refer to each other, so without this its buffers would
         stay until the garbage collector runs, though the account of memory counts them no more."""
 
     def lost(self, cause: CloseCause = CloseCause.PEER_CLOSED, detail: str = "") -> None:

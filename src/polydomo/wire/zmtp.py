@@ -328,6 +328,8 @@ class ZmtpLink(Link):
         position = start
         count = 0
         if self._gather is not None:
+            if self.state:  # input of a closing connection is dropped
+                return
             gathered = self._gathered(data)
             if gathered is None:
                 return
