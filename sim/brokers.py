@@ -91,6 +91,8 @@ def tuning_of(options: Options) -> Tuning:
 class ServerConnection(Owner):
     """One accepted connection."""
 
+    reads_in_turns = True
+
     def __init__(self, node: "BrokerNode", endpoint: Endpoint) -> None:
         self.node = node
         self.endpoint = endpoint
@@ -138,6 +140,7 @@ class ServerConnection(Owner):
             self._sniff(self.first + data)
         else:
             self._receive(data)
+        self.endpoint.read_more()
 
     def _sniff(self, data: bytes) -> None:
         node = self.node
@@ -160,7 +163,7 @@ class ServerConnection(Owner):
             return
         self.link = link
         link.owner = self
-        link.source = self.endpoint.name.partition(".")[0]
+        link.source = self.endpoint.name.partition(":")[0]
         detector.attach(link)
         self.tap = detector.tap = Tap(node.watcher, link, self.endpoint.name, self._drain)
         self._receive(data)

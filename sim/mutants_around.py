@@ -450,6 +450,22 @@ def input_not_booked(stack: ExitStack) -> None:
     swap(stack, Link, "book_input", lambda book: lambda self, size: None)
 
 
+@mutant(
+    "memory is measured at the end of a turn only, however much arrives in one",
+    *GREED,
+    *("max_memory=4194304", "broker_freeze=0.3"),
+)
+def measured_too_late(stack: ExitStack) -> None:
+    def make(attach: Any) -> Any:
+        def mutated(self: MemoryAccount, hub: Hub) -> None:
+            attach(self, hub)
+            hub.on_input_alarm = None
+
+        return mutated
+
+    swap(stack, MemoryAccount, "attach", make)
+
+
 @mutant("nobody is cut off, however short of memory the broker is", *GREED, "max_memory=4194304")
 def never_cut(stack: ExitStack) -> None:
     swap(stack, MemoryAccount, "_save", lambda save: lambda self, total, now, receiving: None)

@@ -11,9 +11,13 @@ from random import Random
 from sim.clock import Process, Scheduler
 from sim.options import Options
 
+READ = 256_000  # bytes that one read of an event loop returns at most
+
 
 class Owner:
     """Whoever has one side of a connection."""
+
+    reads_in_turns = False  # it calls ``Endpoint.read_more`` in its next turn, after a read that returned READ bytes
 
     def on_data(self, data: bytes) -> None:
         raise NotImplementedError
@@ -97,7 +101,12 @@ class Pipe:
         target = self.target
         network = self.network
         now = network.scheduler.now
-        if not segments or target.process.frozen or (self.source.name, target.process.name) in network.blocked:
+        if (
+            not segments
+            or target.full
+            or target.process.frozen
+            or (self.source.name, target.process.name) in network.blocked
+        ):
             return  # tried again when that changes
         if now < self.clogged:
             network.scheduler.at(self.clogged, self.pump)
@@ -112,13 +121,18 @@ class Pipe:
             return
         gathered = bytearray()
         over = False
-        while segments and segments[0][0] <= now:
-            _, data = segments.popleft()
+        while segments and segments[0][0] <= now and len(gathered) < READ:
+            at, data = segments.popleft()
             if data is None:
                 over = True
             else:
-                gathered += data
-        if segments:
+                room = READ - len(gathered)
+                gathered += data[:room]
+                if len(data) > room:
+                    segments.appendleft((at, data[room:]))
+        if len(gathered) == READ and target.open and target.owner.reads_in_turns:
+            target.full = True
+        elif segments:
             network.scheduler.at(segments[0][0], self.pump)
         if gathered:
             self.size -= len(gathered)
@@ -144,6 +158,13 @@ class Endpoint:
         self.name = name
         self.open = True
         self.reading = True
+        self.full = False  # the last read returned as much as it can; the next one comes in another turn
+
+    def read_more(self) -> None:
+        """In a turn of the owner's loop: what was read is handled."""
+        if self.full:
+            self.full = False
+            self.into.network.scheduler.at(self.into.network.scheduler.now, self.into.pump)
 
     def write(self, data: bytes) -> None:
         if self.open:

@@ -220,11 +220,7 @@ class Watcher:
 
     def _bounds(self) -> None:
         broker = self.node.broker
-        memory = broker.memory
-        unfinished = sum(_unfinished(connection.link) for connection in self.node.connections)
-        held = memory.measure() - self.node.hub.input_bytes + unfinished  # by our own count
-        if memory.limit and held > memory.limit + MEMORY_SLACK:
-            self.breach("bound", f"{held} bytes are held, allowed are {memory.limit}")
+        self._memory_bound()
         policy = broker.policy
         clients = len(broker.sessions)
         held = sum(len(worker.held) for worker in broker.workers)
@@ -250,6 +246,24 @@ class Watcher:
         )
         if broker.held_bytes > policy.max_held_bytes + windowed + clients * self.node.world.largest * 8:
             self.breach("bound", f"{broker.held_bytes} bytes are held, the limit is {policy.max_held_bytes}")
+
+    def _memory_bound(self) -> None:
+        """Memory stays near its limit. Sources that hold little are never cut, so what they hold comes on top."""
+        memory = self.node.broker.memory
+        if not memory.limit:
+            return
+        unfinished = sum(_unfinished(connection.link) for connection in self.node.connections)
+        held = memory.measure() - self.node.hub.input_bytes + unfinished  # by our own count
+        if held <= memory.limit + MEMORY_SLACK:
+            return
+        sources: dict[str, int] = {}
+        for connection in self.node.connections:
+            link = connection.link
+            if link is not None:
+                sources[link.source] = sources.get(link.source, 0) + link.held()
+        small = sum(size for size in sources.values() if size <= limits.SMALL_PEER)
+        if held > memory.limit + MEMORY_SLACK + small:
+            self.breach("bound", f"{held} bytes are held, allowed are {memory.limit}")
 
     def _stalled(self) -> None:
         """Who is not read because of a bound is read again when there is room."""

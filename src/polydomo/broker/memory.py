@@ -182,8 +182,8 @@ class MemoryAccount:
             self._cut(peers, 1, receiving)
 
     def _cut(self, peers: "list[tuple[Link, int]]", excess: int, receiving: Link | None) -> int:
-        """Disconnects the largest consumers until enough bytes will be free. Their unfinished input is freed at once. Returns how many bytes
-        more should be free."""
+        """Disconnects the largest consumers until enough bytes will be free, and frees their unfinished input at once. Returns how
+        many bytes more should be free."""
         sources: dict[str, int] = {}
         candidates: list[tuple[Link, int]] = []
         for link, size in peers:

@@ -141,7 +141,9 @@ def _move_to(broker: "Broker", request: Request, name: bytes, body: Body, ref: o
     history.forwards += 1
     history.attempts_before_forward = request.attempts
     if request.max_attempts and request.session.is_internal:
-        request.max_attempts = 1  # an attempt of a durable job: the job counts attempts, and decides whether there is another one
+        request.max_attempts = (
+            1  # an attempt of a durable job: the job counts attempts, and decides whether there is another one
+        )
     history.releases = 0
     history.revoked = NOT_ASKED
     request.state = QUEUED

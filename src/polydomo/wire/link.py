@@ -277,8 +277,8 @@ class Link:
         return self.input_bytes + self.unsent_bytes + self.handler.held()
 
     def drop_input(self) -> None:
-        """Frees unfinished input when the connection is gone, or is cut to free memory. A link and its owner refer to each other, so without this its buffers would
-        stay until the garbage collector runs, though the account of memory counts them no more."""
+        """Frees unfinished input when the connection is gone, or is cut to free memory. A link and its owner refer to each other, so
+        without this its buffers would stay until the garbage collector runs, though the account of memory counts them no more."""
 
     def lost(self, cause: CloseCause = CloseCause.PEER_CLOSED, detail: str = "") -> None:
         """The owner reports that the connection is gone. May be called twice."""
