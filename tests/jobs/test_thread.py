@@ -145,6 +145,14 @@ def test_a_full_disk_is_tried_again_though_nothing_waits(disk: Loop) -> None:
     disk.until(lambda: disk.store.refusal() is None)
 
 
+def test_a_store_that_cannot_be_opened_stops(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").mkdir()
+    loop = begin(SqliteBackend(tmp_path / "jobs.db"))
+    loop.until(lambda: loop.store.trouble != "")
+    loop.store.ask_to_stop()
+    loop.until(lambda: not loop.store.running)
+
+
 def test_stopping_writes_what_is_there(tmp_path: Path) -> None:
     loop = begin(SqliteBackend(tmp_path / "jobs.db"))
     loop.until(lambda: loop.leads)

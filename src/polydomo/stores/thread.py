@@ -160,14 +160,16 @@ class StoreThread(Store):
                 if self._step():
                     break
             except StoreError as error:
-                self._failed(error)
+                if self._failed(error):
+                    break
             except (
                 Exception
             ) as error:  # an internal error must not end the thread, because then nothing would be written again
                 LOG.exception("internal error in the job store")
-                self._failed(StoreError(UNAVAILABLE, f"internal error: {error!r}"))
+                if self._failed(StoreError(UNAVAILABLE, f"internal error: {error!r}")):
+                    break
         try:
-            if self._leads:
+            if self._leads and self._open:
                 self.backend.release(self._epoch)
         except StoreError:
             pass  # the lease expires
@@ -298,7 +300,9 @@ class StoreThread(Store):
 
     # --- errors ---------------------------------------------------------------------------------------------------------------
 
-    def _failed(self, error: StoreError) -> None:
+    def _failed(self, error: StoreError) -> bool:
+        """Waits before the next attempt. Returns True if there is none, because the thread is to stop: operations that callers wait
+        for fail."""
         first = self._trouble is None
         self._trouble = error
         if first:
@@ -311,13 +315,14 @@ class StoreThread(Store):
         with self._condition:
             if not self._stopping:
                 self._condition.wait(STORE_RETRY)
-            else:  # fail the operations that callers wait for
-                lost = [*self._kept, *self._pending]
-                self._kept = []
-                self._pending.clear()
-                for op in lost:
-                    op.error = error
-                self._finish(lost)
+                return False
+            lost = [*self._kept, *self._pending]
+            self._kept = []
+            self._pending.clear()
+            for op in lost:
+                op.error = error
+            self._finish(lost)
+            return True
 
     def _reopen(self) -> None:
         """Reopens the connection or file after an error."""
