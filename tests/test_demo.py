@@ -106,7 +106,7 @@ def test_a_promise_that_is_not_kept_is_the_exit_status() -> None:
     assert "2 of 3 promises were not kept" in run.stdout
 
 
-def test_where_ticks_cannot_be_written_there_are_words() -> None:
+def test_output_without_unicode_uses_words_instead_of_ticks() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]);"
         "from demo import demo, steps; del steps.STEPS[1:]; sys.exit(demo.main())"

@@ -85,8 +85,8 @@ def test_every_setting_that_is_named_exists() -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    told = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
-    assert [key for key in SETTINGS if f"`{key}" not in told] == []
+    observed = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    assert [key for key in SETTINGS if f"`{key}" not in observed] == []
 
 
 def test_the_settings_that_are_listed_have_their_defaults() -> None:
@@ -113,8 +113,8 @@ def test_every_dependency_has_its_reason() -> None:
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    told = ARCHITECTURE.split("\n## Dependencies\n", 1)[1]
+    observed = ARCHITECTURE.split("\n## Dependencies\n", 1)[1]
     wanted = [*project["dependencies"], *(w for extra in project["optional-dependencies"].values() for w in extra)]
     for requirement in wanted:
         name = re.split(r"[^A-Za-z0-9-]", requirement, maxsplit=1)[0]
-        assert name == "polydomo" or re.search(rf"\b{name}\b", told) or name.startswith("pytest-"), name
+        assert name == "polydomo" or re.search(rf"\b{name}\b", observed) or name.startswith("pytest-"), name

@@ -89,10 +89,12 @@ def test_module_keeps_to_its_layer(path: str) -> None:
 def test_the_architecture_page_lists_what_each_layer_may_import() -> None:
     page = (SOURCE.parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     table = page.split("| layer | imports from |")[1].split("\n\n")[0]
-    told = {}
+    observed = {}
     for line in table.splitlines()[2:]:
         layer, others = (cell.strip() for cell in line.strip("|").split("|"))
-        told[layer.strip("`")] = set(re.findall(r"`(\w+)`", others)) if others != "every layer" else set(LAYERS[:-1])
+        observed[layer.strip("`")] = (
+            set(re.findall(r"`(\w+)`", others)) if others != "every layer" else set(LAYERS[:-1])
+        )
     used: dict[str, set[str]] = {layer: set() for layer in LAYERS}
     for path in modules():
         parts = path.removesuffix(".py").split("/")
@@ -100,7 +102,7 @@ def test_the_architecture_page_lists_what_each_layer_may_import() -> None:
             names = imports(ast.parse((SOURCE / path).read_text(encoding="utf-8")), ["polydomo", *parts[:-1]])
             used[parts[0]] |= {name.split(".")[1] for _, name in names if name.startswith("polydomo.")} & set(LAYERS)
     for layer in LAYERS:
-        assert used[layer] - {layer} <= told[layer] <= allowed(layer) - {layer}, layer
+        assert used[layer] - {layer} <= observed[layer] <= allowed(layer) - {layer}, layer
 
 
 def test_every_directory_is_a_known_layer() -> None:

@@ -109,7 +109,7 @@ def test_records_of_a_function_carry_its_request(
         assert len({*requests.values()}) == 3 and all(is_id(request) for request in requests.values())
 
 
-def test_nothing_waits_for_a_broker_that_is_not_there(broker: polydomo.testing.Broker) -> None:
+def test_logging_does_not_wait_for_a_missing_broker(broker: polydomo.testing.Broker) -> None:
     broker.stop()
     handler = polydomo.logs.Handler(broker.url, service="patient", max_records=10)
     try:

@@ -57,7 +57,7 @@ def test_every_part_of_the_quick_start_is_tried_here() -> None:
     assert set(BLOCKS) == {"work", "call", "jobs", "worker", "client", "pyzmq"}
 
 
-def test_make_up_installs_what_the_commands_need_that_look_back() -> None:
+def test_make_up_installs_the_journal_dependencies() -> None:
     """``polydomo requests --since`` and ``trace`` read the journal, which a broker of ``make up`` therefore must keep."""
     assert "polydomo requests --since" in README
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -69,7 +69,7 @@ def test_the_walk(tmp_path: Path) -> None:
     for path in (tmp_path / "data").rglob("*"):
         assert not path.stat().st_mode & 0o077, f"others can read {path}"
     secrets = [(tmp_path / f"{name}.key_secret").read_text() for name in ("server", "alice", "render-pool")]
-    told = "\n".join([*broker.said, *(str(entry) for entry in broker.entries)])
+    observed = "\n".join([*broker.said, *(str(entry) for entry in broker.entries)])
     for text in secrets:
         secret = re.search(r'secret-key = "(.*)"', text)
-        assert secret is not None and secret[1] not in told
+        assert secret is not None and secret[1] not in observed

@@ -109,8 +109,8 @@ def timeout(client: ClientKind, worker: WorkerKind) -> str:
         assert world.notes.outcomes == [CANCELLED]
     hand.final(job, [b"late"])
     world.wait(5.0)
-    told = [("failure", [TIMEOUT.encode()])] if client.timed and client.told else []
-    assert asking.heard == told
+    failures = [("failure", [TIMEOUT.encode()])] if client.timed and client.gets_failures else []
+    assert asking.heard == failures
     hand.look()
     world.settle()
     works(world, client, hand)
@@ -127,10 +127,10 @@ def expiry(client: ClientKind, worker: WorkerKind) -> str:
     hand = Worker(world, worker.end)
     world.wait(5.0)
     assert hand.idle()
-    told = [("failure", [world.notes.outcomes[0].encode()])] if client.told else []
-    assert asking.heard == told
+    failures = [("failure", [world.notes.outcomes[0].encode()])] if client.gets_failures else []
+    assert asking.heard == failures
     works(world, client, hand)
-    return "failure: no-worker" if told else "no answer"
+    return "failure: no-worker" if failures else "no answer"
 
 
 def death(client: ClientKind, worker: WorkerKind) -> str:
@@ -236,12 +236,14 @@ def failure(client: ClientKind, worker: WorkerKind) -> str:
         assert attempts <= 3
         hand.fail(hand.take(), "broken", "it does not work")
         world.wait(2.0)
-    assert attempts == (1 if worker.tells else 3)
-    assert world.notes.outcomes == [FAILED if worker.tells else GAVE_UP]
-    code = "broken" if worker.tells else GAVE_UP
-    assert asking.heard == ([("failure", [code.encode()])] if client.told else [])
+    assert attempts == (1 if worker.reports_failures else 3)
+    assert world.notes.outcomes == [FAILED if worker.reports_failures else GAVE_UP]
+    code = "broken" if worker.reports_failures else GAVE_UP
+    assert asking.heard == ([("failure", [code.encode()])] if client.gets_failures else [])
     works(world, client, hand)
-    return (f"failure: {code}" if client.told else "no answer") + ("" if worker.tells else ", after 3 attempts")
+    return (f"failure: {code}" if client.gets_failures else "no answer") + (
+        "" if worker.reports_failures else ", after 3 attempts"
+    )
 
 
 def chain(client: ClientKind, worker: WorkerKind) -> str:

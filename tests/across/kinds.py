@@ -30,7 +30,7 @@ class ClientKind:
     partials: bool = False  # it hears partials as they come
     single: bool = False  # its bodies are one frame
     timed: bool = False  # it tells the broker how long it will wait
-    told: bool = False  # it hears of failures
+    gets_failures: bool = False  # its protocol has a message for failures
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WorkerKind:
     end: Callable[[], WorkerEnd]
     partials: bool = False  # its protocol has partials
     single: bool = False
-    tells: bool = False  # it can tell of a failure
+    reports_failures: bool = False  # it can tell of a failure
     polls: bool = False  # silent while it works, by its protocol
     shown_by_reply: bool = False  # its dialect shows in its first reply that begins with a frame that is not empty
 
@@ -53,11 +53,11 @@ CLIENTS = {
         ClientKind("majortomo", MajortomoClientEnd, partials=True),
         ClientKind("libmdp", LibmdpClientEnd),
         ClientKind("zmq-mdp2", AsciiClientEnd, partials=True),
-        ClientKind("mdx", MdxClientEnd, partials=True, told=True),
+        ClientKind("mdx", MdxClientEnd, partials=True, gets_failures=True),
         ClientKind("dcp", DcpClientEnd),
         ClientKind("memo", MemoClientEnd, single=True, timed=True),
         ClientKind("emqp", EmqpClientEnd, single=True, timed=True),
-        ClientKind("http", HttpClientEnd, partials=True, told=True),
+        ClientKind("http", HttpClientEnd, partials=True, gets_failures=True),
     )
 }
 
@@ -70,11 +70,11 @@ WORKERS = {
         WorkerKind("majortomo", MajortomoWorkerEnd, partials=True),
         WorkerKind("libmdp", LibmdpWorkerEnd),
         WorkerKind("zmq-mdp2", AsciiWorkerEnd, partials=True),
-        WorkerKind("mdx", MdxWorkerEnd, partials=True, tells=True),
+        WorkerKind("mdx", MdxWorkerEnd, partials=True, reports_failures=True),
         WorkerKind("dcp", DcpWorkerEnd),
         WorkerKind("memo", MemoWorkerEnd, single=True, polls=True),
         WorkerKind("emqp", EmqpWorkerEnd, single=True),
-        WorkerKind("http", HttpWorkerEnd, partials=True, tells=True),
+        WorkerKind("http", HttpWorkerEnd, partials=True, reports_failures=True),
     )
 }
 

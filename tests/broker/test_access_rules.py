@@ -63,7 +63,7 @@ def test_quotas_of_a_principal_or_its_group() -> None:
     assert RULES.quota("alice") is NO_QUOTA
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_cached_decisions_are_bounded() -> None:
     rules = AccessRules(["a"], [Rule(1, ["a"], {"call": ["x*"]})])
     for i in range(ACCESS_ANSWERS + 10):
         assert rules.allows("a", "call", f"x{i}") and not rules.allows("a", "call", f"y{i}")

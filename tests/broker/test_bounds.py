@@ -33,7 +33,7 @@ def test_a_client_with_too_many_open_requests_is_not_read() -> None:
     world.check()
 
 
-def test_a_full_queue_slows_its_senders_and_drops_nothing() -> None:
+def test_a_full_queue_throttles_its_senders_and_drops_nothing() -> None:
     world = World(Policy(max_queue=4))
     first, second, elsewhere = world.client(), world.client(), world.client()
     for i in range(4):
@@ -73,7 +73,7 @@ def test_a_queue_filled_by_forwarded_requests_throttles_their_clients() -> None:
     world.check()
 
 
-def test_what_a_connection_with_workers_asked_is_not_passed_on_to_a_full_queue() -> None:
+def test_a_request_of_a_worker_connection_is_not_forwarded_to_a_full_queue() -> None:
     world = World(Policy(max_queue=2))
     first, client = world.worker(b"first", credit=9, auto_credit=False), world.client()
     both = world.worker(b"elsewhere")
@@ -162,7 +162,7 @@ def test_a_connection_that_carries_a_worker_is_refused_instead() -> None:
     assert set(world.broker.services) == {b"mine", b"echo"}, "a refused request does not leave its name behind"
 
 
-def test_a_stalled_client_that_becomes_a_worker_is_read_again() -> None:
+def test_a_paused_client_that_becomes_a_worker_is_resumed() -> None:
     world = World(Policy(max_outstanding=2))
     peer = world.client()
     peer.ask(b"1", service=b"other")
@@ -194,7 +194,7 @@ def test_names_are_bounded() -> None:
     assert Peer(world).register(b"d", b"e", b"f") is not None
 
 
-def test_names_that_clients_invent_give_way_to_services_that_are_offered() -> None:
+def test_names_without_workers_are_evicted_for_offered_services() -> None:
     world = World(Policy(max_services=3))
     client = world.client()
     for number, name in enumerate((b"x", b"y", b"y", b"z")):
@@ -213,7 +213,7 @@ def test_names_that_clients_invent_give_way_to_services_that_are_offered() -> No
     world.broker.check_invariants()
 
 
-def test_a_service_that_was_served_gives_way_after_those_that_never_were() -> None:
+def test_services_that_never_had_a_worker_are_evicted_first() -> None:
     world = World(Policy(max_services=2))
     client, worker = world.client(), world.worker(b"served")
     client.ask(b"1", service=b"served")
@@ -226,7 +226,7 @@ def test_a_service_that_was_served_gives_way_after_those_that_never_were() -> No
     assert set(world.broker.services) == {b"served", b"new"}
 
 
-def test_a_request_is_not_passed_on_to_one_name_too_many() -> None:
+def test_a_request_is_not_forwarded_beyond_the_limit_of_services() -> None:
     world = World(Policy(max_services=1))
     client, worker = world.client(), world.worker(b"a")
     client.ask(service=b"a")
@@ -235,7 +235,7 @@ def test_a_request_is_not_passed_on_to_one_name_too_many() -> None:
     assert list(world.broker.services) == [b"a"]
 
 
-def test_nothing_gives_way_where_that_would_not_be_enough() -> None:
+def test_no_service_is_evicted_if_that_would_not_make_enough_room() -> None:
     world = World(Policy(max_services=3))
     client, _ = world.client(), world.worker(b"a", b"b")
     client.ask(service=b"x")

@@ -8,7 +8,7 @@ from polydomo.wire.frames import split
 from tests.broker.net import Net
 
 
-def test_what_there_was_no_room_for_is_learned_when_there_is(net: Net) -> None:
+def test_an_offer_without_room_is_accepted_when_there_is_room(net: Net) -> None:
     near, far = net.node("near", Policy(max_services=2)), net.node("far")
     local = near.worker(b"local")
     _, second, third = (far.worker(name) for name in (b"first", b"second", b"third"))
@@ -35,7 +35,7 @@ def test_what_there_was_no_room_for_is_learned_when_there_is(net: Net) -> None:
     net.check()
 
 
-def test_what_another_broker_offers_takes_the_place_of_names_that_clients_invent(net: Net) -> None:
+def test_services_of_another_broker_replace_names_without_workers(net: Net) -> None:
     near, far = net.node("near", Policy(max_services=1)), net.node("far")
     client = near.peer()
     client.ask(b"invented", 1)
@@ -108,7 +108,7 @@ def test_clients_take_turns_when_their_requests_cross_a_bridge(net: Net) -> None
     )
 
 
-def test_what_is_cancelled_makes_room_on_the_bridge(net: Net) -> None:
+def test_a_cancelled_request_frees_room_in_the_bridge_window(net: Net) -> None:
     a = net.node("a")
     b = net.node("b", tuning=Tuning(bridge_window=2))
     net.bridge(a, b)
@@ -143,7 +143,7 @@ def test_a_bridge_is_never_paused_but_refused(net: Net) -> None:
     assert all(not session.link.pauses for session in b.broker.sessions)
 
 
-def test_what_we_asked_for_is_taken_though_the_line_is_full(net: Net) -> None:
+def test_requests_within_the_window_are_accepted_by_a_full_queue(net: Net) -> None:
     """The window bounds a bridge: a full line makes its requests wait, and costs them no attempt."""
     a = net.node("a", policy=Policy(attempts=1))
     b = net.node("b", policy=Policy(max_queue=2), tuning=Tuning(bridge_window=3))
@@ -164,7 +164,7 @@ def test_what_we_asked_for_is_taken_though_the_line_is_full(net: Net) -> None:
     assert len(far.answers) == 3 and not far.link.pauses
 
 
-def test_bytes_that_we_asked_for_are_taken_though_the_broker_holds_all_it_may(net: Net) -> None:
+def test_bytes_within_the_window_are_accepted_at_the_memory_limit(net: Net) -> None:
     """Of its own clients: they are slowed. A bridge cannot be, so it is told beforehand how many bytes it may send."""
     a = net.node("a", policy=Policy(attempts=1))
     b = net.node(
@@ -241,7 +241,7 @@ def test_a_bridge_that_exceeds_its_byte_window_is_refused(net: Net) -> None:
     assert all(not session.link.pauses for session in b.broker.sessions)
 
 
-def test_nor_is_it_refused_where_it_is_passed_on(net: Net) -> None:
+def test_a_request_within_the_window_is_also_forwarded(net: Net) -> None:
     a, b = net.node("a", policy=Policy(attempts=1)), net.node("b", policy=Policy(max_queue=1))
     net.bridge(a, b)
     first, second, near, far = b.worker(b"first"), b.worker(b"second"), a.peer(), b.peer()

@@ -215,7 +215,7 @@ def test_offering_one_more_service(world: World) -> None:
     assert worker.bodies() == [b"waits", b"1"]
 
 
-def test_what_waits_at_the_new_service_uses_up_the_credit(world: World) -> None:
+def test_a_request_queued_at_an_added_service_uses_up_the_credit(world: World) -> None:
     client, worker = world.client(), world.worker(b"one", credit=1)
     client.ask(b"waits", service=b"two")
     assert world.broker.add_service(worker.me, b"two")
@@ -297,7 +297,7 @@ def test_a_chain_of_services(world: World) -> None:
     assert world.notes.how == ["ok"]
 
 
-def test_what_is_passed_on_waits_no_longer_than_the_others(world: World) -> None:
+def test_a_forwarded_request_waits_no_longer_than_the_queued_ones(world: World) -> None:
     """It is older than all that waits there, and nobody has come for as long as it may wait."""
     expiry = world.broker.policy.queue_expiry
     first = world.worker(b"one", silence=0)
@@ -346,7 +346,7 @@ def test_forwarding_a_cancelled_request(world: World) -> None:
     assert world.notes.stales == [(first.me.number, "forward")]
 
 
-def test_passing_on_to_its_own_service(world: World) -> None:
+def test_forwarding_to_the_same_service(world: World) -> None:
     client, worker = world.client(), world.worker()
     client.ask(b"a")
     client.ask(b"b")

@@ -153,7 +153,7 @@ def test_past_the_limit_the_largest_source_is_cut_first() -> None:
     assert "limits.max_memory" in str(crowd[-1].link.close_reason)
 
 
-def test_what_stays_tight_for_long_ends_with_a_cut() -> None:
+def test_a_long_memory_shortage_closes_a_connection() -> None:
     world = limited(Policy(max_memory=100 * MIB))
     stuck = world.client()
     fill(world, stuck, 80 * MIB)

@@ -96,7 +96,7 @@ def test_why_a_request_waits_again(world: World) -> None:
     assert second.bodies() == [b"1"]
 
 
-def test_what_a_worker_still_does_for_a_client_that_has_gone_is_listed() -> None:
+def test_a_request_that_runs_after_its_client_disconnected_is_listed() -> None:
     world = World()
     worker, client, asker = world.worker(), world.client(), world.client()
     client.ask(body=b"long job")
@@ -111,7 +111,7 @@ def test_what_a_worker_still_does_for_a_client_that_has_gone_is_listed() -> None
     assert rows(asker, "requests") == []
 
 
-def test_what_a_worker_still_does_after_the_deadline_is_listed() -> None:
+def test_a_request_that_runs_after_its_deadline_is_listed() -> None:
     world = World()
     worker, client, asker = world.worker(), world.client(), world.client()
     client.ask(deadline=world.now + 1.0)

@@ -84,7 +84,7 @@ def test_a_silent_entry_becomes_late_then_lost_and_is_reported() -> None:
     catalog.check_invariants()
 
 
-def test_a_beat_brings_a_late_service_back() -> None:
+def test_a_heartbeat_makes_a_late_service_ready() -> None:
     catalog = catalog_with(beat=2.0)
     catalog.run_timers(13.0)
     assert catalog.heartbeat(13.5, "camera", HERE)
@@ -148,7 +148,7 @@ def test_the_number_of_services_is_bounded() -> None:
     assert catalog.register(1.0, "s5", HERE, {"name": "s5"}, 0.0) == ""
 
 
-def test_what_left_is_remembered_with_its_cause_but_not_for_ever() -> None:
+def test_removed_entries_keep_their_reason_up_to_a_limit() -> None:
     catalog = Catalog(Tuning())
     for i in range(MAX_CATALOG_GONE + 10):
         catalog.register(1.0, f"s{i}", HERE, {"name": f"s{i}"}, 0.0)

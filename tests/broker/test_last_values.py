@@ -119,7 +119,7 @@ def test_topics_of_the_broker_s_own_are_refused() -> None:
     assert listener.heard() == [] and len(hall.notes.refusals) == 1
 
 
-def test_at_a_bound_the_longest_unchanged_value_is_forgotten() -> None:
+def test_at_a_limit_the_longest_unchanged_value_is_evicted() -> None:
     hall = Hall(Policy(max_values=3))
     for topic in (b"a", b"b", b"c", b"a", b"d"):
         hall.publish(topic, b"1")

@@ -194,7 +194,7 @@ def test_heartbeats_while_idle_do_not_shorten_the_busy_timeout(world: World) -> 
     assert worker.said == [] and not worker.me.beats_while_busy
 
 
-def test_a_beat_that_crossed_the_request_is_none_of_a_busy_worker(world: World) -> None:
+def test_a_heartbeat_that_crossed_the_request_does_not_count_as_busy(world: World) -> None:
     """It was sent while the worker was idle; one that comes later was not."""
     worker, client = world.worker(), world.client()
     world.wait(2.5)
@@ -352,7 +352,7 @@ def test_many_deadlines_each_on_time() -> None:
     assert len(client.failures) == 200
 
 
-def test_the_owner_may_look_late_or_at_odd_times(world: World) -> None:
+def test_timers_work_if_the_owner_is_late(world: World) -> None:
     worker, client = world.worker(), world.client()
     client.ask(b"x", service=b"other", deadline=1.0)
     world.broker.now += 500.0
@@ -366,7 +366,7 @@ def test_the_owner_may_look_late_or_at_odd_times(world: World) -> None:
     assert worker.said == ["expire", "gone"]
 
 
-def test_a_stopped_broker_does_not_take_its_own_sleep_for_its_workers_silence(world: World) -> None:
+def test_time_while_the_broker_was_stopped_does_not_count_as_silence(world: World) -> None:
     worker, client = world.worker(), world.client()
     client.ask(b"x")
     worker.say_beat()

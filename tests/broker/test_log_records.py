@@ -31,8 +31,8 @@ def test_a_record_in_full() -> None:
 
 @pytest.mark.parametrize("content", [b'"\\ud800"', b'"\xed\xa0\x80"'])
 def test_a_lone_surrogate_is_shown_escaped(content: bytes) -> None:
-    told = b'{"message": %s, "service": %s, "request": %s, "fields": {%s: [%s]}}' % ((content,) * 5)
-    found = log_records.read(b"log.upper", told, NOW)
+    observed = b'{"message": %s, "service": %s, "request": %s, "fields": {%s: [%s]}}' % ((content,) * 5)
+    found = log_records.read(b"log.upper", observed, NOW)
     assert found.message == found.service == found.attempt == "\\ud800" and found.fields == {"\\ud800": ["\\ud800"]}
 
 

@@ -61,7 +61,7 @@ def test_services_that_do_not_match_are_not_memoised() -> None:
     assert client.finals == [[b"echo"], [b"echo"], [b"lint.a"], [b"lint.a"]] and (memo.hits, memo.misses) == (1, 1)
 
 
-def test_another_version_makes_replies_void() -> None:
+def test_another_version_invalidates_stored_replies() -> None:
     store = MemoValues()
     for version, expected in (("1", 1), ("1", 0), ("2", 1)):
         world, memo = start(store=store, version=version)
@@ -113,7 +113,7 @@ def test_a_client_that_leaves_and_the_last_one() -> None:
     assert again.finals == [[b"X"]] and not memo.open and memo.misses == 1
 
 
-def test_what_no_worker_runs_ends_with_its_last_client() -> None:
+def test_a_queued_memoised_request_ends_with_its_last_client() -> None:
     world, memo = start()
     one, two = world.client(), world.client()
     one.ask(b"x")
@@ -172,7 +172,7 @@ def test_partials_are_joined_and_empty_replies_kept() -> None:
     assert client.finals[1:] == [[], []] and memo.hits == 1
 
 
-def test_what_is_kept_can_be_listed_and_removed() -> None:
+def test_stored_replies_can_be_listed_and_removed() -> None:
     world, memo = start()
     worker, client = world.worker(), world.client()
     client.ask(b"x")
@@ -197,7 +197,7 @@ def test_clients_are_served_in_turn() -> None:
     assert len(flood.finals) == 2 and other.finals == [[b"done"]]
 
 
-def test_what_is_kept_of_clients_that_have_gone_is_bounded() -> None:
+def test_state_of_disconnected_clients_is_bounded() -> None:
     world, memo = start()
     worker = world.worker()
     for number in range(3 * MEMO_PRUNE):

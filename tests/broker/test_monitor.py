@@ -337,7 +337,7 @@ def test_counters_of_a_service_survive_its_removal() -> None:
     assert world.broker.monitor.tallies[(b"echo", "scripted")].answered == 2
 
 
-def test_invented_names_leave_no_tally_of_their_own() -> None:
+def test_names_without_workers_get_no_separate_tally() -> None:
     world = World(Policy(queue_expiry=1.0))
     client = world.client()
     for number in range(50):

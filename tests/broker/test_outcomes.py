@@ -64,7 +64,7 @@ def test_a_worker_that_registers_in_time_serves_the_queue(world: World) -> None:
     assert client.failures == [] and worker.bodies() == [b"0"]
 
 
-def test_a_wait_of_its_own_ends_even_behind_a_busy_worker(world: World) -> None:
+def test_a_queue_timeout_ends_even_while_the_worker_is_busy(world: World) -> None:
     """memo01: "a job waits at most 10 s for a worker"."""
     worker, client = world.worker(silence=0), world.client()
     client.ask(b"1")
@@ -108,7 +108,7 @@ def test_a_deadline_ends_a_request_wherever_it_is(world: World, queued: bool) ->
     assert len(world.broker.timers) == 1, "the worker's own"
 
 
-def test_a_deadline_in_the_past_ends_at_the_next_look(world: World) -> None:
+def test_a_deadline_in_the_past_ends_at_the_next_timer(world: World) -> None:
     client = world.client()
     client.ask(deadline=-1.0)
     world.wait(0.02)
@@ -129,7 +129,7 @@ def test_a_run_is_timed_from_each_dispatch(world: World) -> None:
     assert client.finals == []
 
 
-def test_the_earliest_bound_counts(world: World) -> None:
+def test_the_earliest_limit_counts(world: World) -> None:
     world.worker(silence=0)
     client = world.client()
     client.ask(run=5.0, deadline=2.0)
@@ -201,7 +201,7 @@ def test_a_requeued_request_returns_to_the_same_connection_if_there_is_no_other(
     assert crew.jobs[-1].worker is second
 
 
-def test_one_given_up_does_not_take_the_others_along(world: World) -> None:
+def test_a_request_out_of_attempts_does_not_end_the_others(world: World) -> None:
     """The only worker of a service is lost with two requests, of which one has had all its attempts."""
     worker, client = world.worker(credit=2), world.client()
     client.ask(b"again")
@@ -214,7 +214,7 @@ def test_one_given_up_does_not_take_the_others_along(world: World) -> None:
     assert world.notes.how == ["gave-up", "ok"]
 
 
-def test_one_given_up_and_one_that_then_expires(world: World) -> None:
+def test_one_request_is_out_of_attempts_and_another_expires(world: World) -> None:
     worker, client = world.worker(credit=2), world.client()
     client.ask(b"again")
     client.ask(b"enough", attempts=1)
@@ -291,7 +291,7 @@ def test_a_disconnected_clients_queued_requests_are_removed(world: World) -> Non
     assert world.notes.stales == []
 
 
-def test_what_a_client_left_behind_is_not_given_to_another_worker(world: World) -> None:
+def test_a_disconnected_clients_request_is_not_requeued(world: World) -> None:
     worker, other, client = world.worker(), world.worker(), world.client()
     client.ask()
     client.close()

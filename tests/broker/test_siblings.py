@@ -12,7 +12,7 @@ from polydomo.wire.frames import join
 from tests.broker.net import Net, Peer
 
 
-def told(peer: Peer) -> object:
+def answer_to(peer: Peer) -> object:
     return json.loads(peer.answers.pop()[2])
 
 
@@ -65,7 +65,7 @@ def test_requests_cross_only_to_a_process_with_a_free_worker(net: Net) -> None:
     assert len([answer for answer in client.answers if answer[1] == "ok"]) == 4
 
 
-def test_a_process_with_requests_of_its_own_gives_no_room(net: Net) -> None:
+def test_a_process_with_queued_requests_offers_no_room(net: Net) -> None:
     a, b = net.processes("a", "b")
     a.worker(b"s")
     far = b.worker(b"s")
@@ -127,17 +127,17 @@ def test_one_list_of_workers_and_one_row_for_a_service(net: Net) -> None:
         client = node.peer()
         client.ask(b"polydomo.workers")
         net.settle()
-        rows = told(client)
+        rows = answer_to(client)
         assert isinstance(rows, list)
         assert sorted(row["worker"] for row in rows) == ["w1000003", "w3"]
         client.ask(b"polydomo.services")
         net.settle()
-        services = told(client)
+        services = answer_to(client)
         assert isinstance(services, list)
         assert {row["name"]: row["workers"] for row in services} == {"s": 2, "t": 1}
         client.ask(b"polydomo.status")
         net.settle()
-        status = told(client)
+        status = answer_to(client)
         assert isinstance(status, dict)
         assert status["workers"] == 2 and status["services"] == 2
         assert [row["process"] for row in status["processes"]] == [0, 1, 2]
@@ -152,7 +152,7 @@ def test_a_request_that_crossed_is_counted_and_listed_once(net: Net) -> None:
     net.settle()
     viewer.ask(b"polydomo.requests")
     net.settle()
-    rows = told(viewer)
+    rows = answer_to(viewer)
     assert isinstance(rows, list)
     assert [(row["service"], row["state"], row["why"]) for row in rows] == [
         ("s", "running", "a worker of another process has it")
@@ -161,7 +161,7 @@ def test_a_request_that_crossed_is_counted_and_listed_once(net: Net) -> None:
     net.settle()
     viewer.ask(b"polydomo.status")
     net.settle()
-    status = told(viewer)
+    status = answer_to(viewer)
     assert isinstance(status, dict)
     assert status["answered"] == 1 and status["open_requests"] == 0
 
@@ -173,7 +173,7 @@ def test_a_process_that_does_not_answer_is_left_out(net: Net) -> None:
     client = a.peer()
     client.ask(b"polydomo.workers")
     net.wait(SIBLING_ANSWER + 0.1, settle=False)
-    rows = told(client)
+    rows = answer_to(client)
     assert isinstance(rows, list) and len(rows) == 1
     assert not a.broker.siblings.questions
     net.settle()
@@ -185,7 +185,7 @@ def test_a_question_to_a_process_that_dies_is_answered(net: Net) -> None:
     client = a.peer()
     client.ask(b"polydomo.workers")
     net.bridges[0].cut()
-    assert told(client) == []
+    assert answer_to(client) == []
 
 
 def test_a_service_is_paused_at_all_processes_and_at_one_that_joins_later(net: Net) -> None:
@@ -194,7 +194,7 @@ def test_a_service_is_paused_at_all_processes_and_at_one_that_joins_later(net: N
     net.settle()
     client.ask(b"polydomo.pause", body=b'{"service": "s"}')
     net.settle()
-    answer = told(client)
+    answer = answer_to(client)
     assert isinstance(answer, dict) and answer["paused"]
     assert b"s" in a.broker.control.paused and b"s" in b.broker.control.paused
     c = net.node("c")
@@ -214,19 +214,19 @@ def test_an_order_that_no_process_can_carry_out(net: Net) -> None:
     client = a.peer()
     client.ask(b"polydomo.drain", body=b'{"worker": "w99"}')
     net.settle()
-    answer = told(client)
+    answer = answer_to(client)
     assert isinstance(answer, dict) and answer["error"] == "not-found"
 
 
-def test_what_only_the_first_has_is_answered_by_it(net: Net) -> None:
+def test_process_0_answers_for_state_that_only_it_has(net: Net) -> None:
     _, b = net.processes("a", "b")
     client = b.peer()
     client.ask(b"polydomo.catalog")
     net.settle()
-    assert told(client) == []
+    assert answer_to(client) == []
     client.ask(b"polydomo.services")
     net.settle()
-    assert told(client) == [], "the first process' own services are not shown"
+    assert answer_to(client) == [], "the first process' own services are not shown"
 
 
 def test_a_publication_reaches_subscribers_of_every_process_once_and_late_ones_too(net: Net) -> None:

@@ -35,14 +35,14 @@ def play(steps: list[Step], together: bool, telling: bool) -> list[object]:
     broker = world.broker
     clients = [world.client(), world.client()]
     workers = [world.worker(silence=0)]
-    told: list[object] = []
+    observed: list[object] = []
     for what, who, bodies in steps:
         if what == "ask":
             client = clients[who]
             if client.link.state or client.link.pauses:
                 continue
             if together:
-                told.append(broker.request_batch(client, b"echo", bodies, None))
+                observed.append(broker.request_batch(client, b"echo", bodies, None))
             else:
                 taken = 0
                 for body in bodies:
@@ -50,7 +50,7 @@ def play(steps: list[Step], together: bool, telling: bool) -> list[object]:
                         break
                     broker.request(client, b"echo", body, None)
                     taken += 1
-                told.append(taken)
+                observed.append(taken)
         elif what == "answer" and workers and workers[0].bodies():
             workers[0].answer()
         elif what == "join":
@@ -60,12 +60,14 @@ def play(steps: list[Step], together: bool, telling: bool) -> list[object]:
         elif what == "turn":
             broker.end_turn()
         world.check()
-        told.append([(request.number, bytes(request.body)) for client in clients for request in client.requests])
-        told.append([[request.number for request in worker.me.held.values()] for worker in workers])
-        told.append([bool(client.link.pauses & PAUSE_AT_LIMIT) for client in clients])
-        told.append([(service.name, service.queue_length, service.accepted) for service in broker.services.values()])
-    told.append((broker.held_bytes, world.notes.outcomes, world.notes.attempts))
-    return told
+        observed.append([(request.number, bytes(request.body)) for client in clients for request in client.requests])
+        observed.append([[request.number for request in worker.me.held.values()] for worker in workers])
+        observed.append([bool(client.link.pauses & PAUSE_AT_LIMIT) for client in clients])
+        observed.append(
+            [(service.name, service.queue_length, service.accepted) for service in broker.services.values()]
+        )
+    observed.append((broker.held_bytes, world.notes.outcomes, world.notes.attempts))
+    return observed
 
 
 @given(steps, st.booleans())
@@ -73,7 +75,7 @@ def test_together_or_one_by_one_is_the_same(steps: list[Step], telling: bool) ->
     assert play(steps, True, telling) == play(steps, False, telling)
 
 
-def test_what_waits_anyway_is_taken_together() -> None:
+def test_requests_that_are_queued_anyway_are_accepted_as_a_batch() -> None:
     """The play above would show nothing if none ever were."""
     world = World()
     client = world.client()

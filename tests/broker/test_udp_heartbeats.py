@@ -115,7 +115,7 @@ def test_a_goodbye_by_udp_does_not_remove_an_entry() -> None:
     assert scene.state == "ready"
 
 
-def test_a_goodbye_by_udp_is_confirmed_by_the_word_over_the_connection() -> None:
+def test_a_goodbye_by_udp_is_confirmed_over_the_connection() -> None:
     scene = Scene()
     scene.datagrams.receive(GOODBYE_OF_CAMERA, HOST)
     assert scene.heard() == [dbp.HEARTBEAT]
@@ -123,7 +123,7 @@ def test_a_goodbye_by_udp_is_confirmed_by_the_word_over_the_connection() -> None
     assert scene.state == "left"
 
 
-def test_a_goodbye_whose_connection_is_gone_is_left_to_silence() -> None:
+def test_a_goodbye_without_a_connection_is_left_to_the_silence_timeout() -> None:
     scene = Scene()
     scene.beat_for(2.0)
     scene.service.close()
@@ -179,7 +179,7 @@ def test_a_service_that_registers_again_gets_broadcasts_once_it_beats_by_udp() -
     assert scene.datagrams.due() is not None
 
 
-def test_a_service_that_agreed_to_no_beats_is_not_broadcast_to() -> None:
+def test_no_broadcasts_to_a_service_without_heartbeats() -> None:
     scene = Scene()
     scene.service.say(b"", dbp.UPDATE, NOW, b'{"name": "camera", "heartbeat": null}')
     assert scene.datagrams.receive(BEAT_OF_CAMERA, HOST) == BEAT

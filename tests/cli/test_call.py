@@ -23,7 +23,7 @@ def test_headers(broker: Broker) -> None:
     worker = Worker(broker.url, "emqp")
     worker.add("told", lambda call: json.dumps(call.headers))
     with worker:
-        told = [
+        observed = [
             "call",
             "told",
             "--to",
@@ -35,7 +35,7 @@ def test_headers(broker: Broker) -> None:
             "--header",
             "x-order: 17",
         ]
-        result = run(*told, "--wait", "20")
+        result = run(*observed, "--wait", "20")
     headers = json.loads(result.stdout)
     assert (headers.pop("reply-requested"), int(headers.pop("timeout")) <= 30) == ("", True)
     assert headers == {"x-rush": "", "x-order": "17"}
@@ -52,7 +52,7 @@ def test_headers(broker: Broker) -> None:
         (["--header", "timeout:3", "-p", "emqp"], "--header: timeout is set automatically with every call; remove it"),
     ],
 )
-def test_headers_that_make_no_sense(words: list[str], says: str) -> None:
+def test_invalid_headers(words: list[str], says: str) -> None:
     result = run("call", "echo", "x", *words)
     assert (result.returncode, complaint(result)) == (2, says)
 

@@ -117,8 +117,8 @@ class Plain:
             assert empty == b"" and len(time) == 4
             self.heard.append([command, *body])
             if command in answers:
-                answer, told = answers[command]
-                self.socket.send_multipart([peer, b"", answer, struct.pack("=f", 1.0), told])
+                answer, observed = answers[command]
+                self.socket.send_multipart([peer, b"", answer, struct.pack("=f", 1.0), observed])
 
     def close(self) -> None:
         self.context.term()

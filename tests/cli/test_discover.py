@@ -31,7 +31,7 @@ def test_a_broker_on_loopback_sends_its_beacon_on_loopback(tmp_path: Path) -> No
         assert (entry["to"], entry["says"]) == ("127.255.255.255:5245", f"SHALOM {broker.url.rpartition(':')[2]}")
 
 
-def test_silence_is_one_clear_line_and_a_status() -> None:
+def test_no_answer_is_one_line_and_an_exit_status() -> None:
     port = str(free_port())
     result = run("discover", "--port", port, "--seconds", "0.1")
     assert result.returncode == 5

@@ -111,7 +111,7 @@ def test_the_journal_is_the_default_and_needs_no_flag(tmp_path: Path) -> None:
     assert list((tmp_path / "journal").glob("kind=messages/*/*/*.parquet"))
 
 
-def test_a_tap_shows_messages_in_the_words_of_their_protocol(journalled: Broker) -> None:
+def test_a_tap_shows_the_command_names_of_each_protocol(journalled: Broker) -> None:
     with Running(
         "tap", "--to", journalled.url, "--service", "echo", "--event", "final", "--event", "accepted", "--count", "3"
     ) as tap:

@@ -42,7 +42,7 @@ def shown(broker: shell.Broker, *words: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in result.stdout.decode().splitlines()]
 
 
-def test_what_there_is(broker: shell.Broker) -> None:
+def test_filters_of_the_command(broker: shell.Broker) -> None:
     assert [row["message"] for row in shown(broker)] == ["one", "two\x1b[31m", "three"]
     assert [row["message"] for row in shown(broker, "--service", "a")] == ["one", "three"]
     assert [row["message"] for row in shown(broker, "--level", "error")] == ["two\x1b[31m"]

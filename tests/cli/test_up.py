@@ -119,7 +119,7 @@ def test_the_second_of_two_listeners_in_use_leaves_no_socket_of_the_first(tmp_pa
         (["extra"], "'extra'"),
     ],
 )
-def test_a_setting_that_makes_no_sense(tmp_path: Path, words: list[str], said: str) -> None:
+def test_an_invalid_setting(tmp_path: Path, words: list[str], said: str) -> None:
     result = run("up", *words, cwd=tmp_path)
     assert result.returncode == 2
     assert said in complaint(result)
@@ -181,7 +181,7 @@ def test_next_steps_are_printed_on_a_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="the system does not show a process's limits")
-def test_it_may_open_as_many_files_as_the_system_lets_it(tmp_path: Path) -> None:
+def test_the_limit_of_open_files_is_raised(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
         limits = Path(f"/proc/{broker.process.pid}/limits").read_text()
     soft, hard = next(line for line in limits.splitlines() if line.startswith("Max open files")).split()[3:5]

@@ -30,7 +30,7 @@ from tests.cli.shell import PATIENCE, POLYDOMO, complaint, environment, run
         (["call", "echo", "-p", "amqp"], "--protocol: 'amqp' is not one of mdx, mdp1, mdp2, dcp, memo, emqp"),
     ],
 )
-def test_a_mistake_is_one_line(words: list[str], said: str) -> None:
+def test_an_error_is_one_line(words: list[str], said: str) -> None:
     result = run(*words)
     assert complaint(result) == said
     assert result.returncode == 2
@@ -113,7 +113,7 @@ def test_streams_that_are_closed_lead_nowhere() -> None:
     assert shell("call echo 2>&- --to ipc:///nobody/there").returncode == 5
 
 
-def test_nothing_at_all_shows_the_help() -> None:
+def test_no_arguments_show_the_help() -> None:
     result = run()
     assert b"Usage: polydomo" in result.stdout + result.stderr
 

@@ -132,7 +132,7 @@ def test_it_fits_any_terminal(width: int, height: int) -> None:
 
 
 @pytest.mark.parametrize("width", range(60, 261, 10))
-def test_nothing_is_cut_but_causes_at_any_width(width: int) -> None:
+def test_only_reasons_are_truncated_at_any_width(width: int) -> None:
     """Columns for which there is no room are left out whole, the least important first."""
     row = {**figures()["services"][0], "name": "a-service-with-a-long-name", "answered": 123_456_789, "failed": 1_000}
     found = figures(services=[row])
@@ -172,7 +172,7 @@ def test_history_keeps_half_a_minute_and_pauses_while_the_broker_is_gone() -> No
 # --- with real processes --------------------------------------------------------------------------------------------------------
 
 
-def test_one_look(served: Broker) -> None:
+def test_watch_once_prints_one_snapshot(served: Broker) -> None:
     result = run("watch", "--once", "--to", served.url)
     assert result.returncode == 0, result.stderr
     text = result.stdout.decode()
@@ -184,7 +184,7 @@ def test_one_look(served: Broker) -> None:
     assert found["workers"]["ready"] == len(found["workers_list"]) == 4
 
 
-def test_one_look_after_the_other_in_a_pipe(served: Broker) -> None:
+def test_snapshots_follow_one_another_in_a_pipe(served: Broker) -> None:
     with Running("watch", "--json", "--interval", "0.1", "--to", served.url) as watch:
         times = [json.loads(watch.line())["time"] for _ in range(3)]
         assert times == sorted(set(times))

@@ -85,7 +85,7 @@ def test_concurrency(broker: Broker, tmp_path: Path) -> None:
             assert (first.line(), second.line()) == (b"1\n", b"2\n")
 
 
-def test_a_program_whose_caller_has_given_up_is_killed(broker: Broker, tmp_path: Path) -> None:
+def test_the_program_of_a_cancelled_call_is_killed(broker: Broker, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     with broker.worker("long", *script(f"echo $$ > {note}.new; mv {note}.new {note}; sleep 600")):
         with Client(broker.url) as client:
@@ -96,7 +96,7 @@ def test_a_program_whose_caller_has_given_up_is_killed(broker: Broker, tmp_path:
             wait_for(lambda: not Path(f"/proc/{pid}").exists(), "its end")
 
 
-def test_as_many_files_as_its_calls_need_and_no_more_for_its_programs(broker: Broker) -> None:
+def test_the_file_limit_is_raised_for_the_worker_but_not_its_programs(broker: Broker) -> None:
     class Limited(Running):
         inside = ("sh", "-c", 'ulimit -Sn 64 && exec "$0" "$@"')
 
@@ -190,7 +190,7 @@ def test_it_waits_for_the_broker_and_reconnects(tmp_path: Path) -> None:
         ["echo", "--echo", "--to", "nowhere"],
     ],
 )
-def test_flags_that_make_no_sense(words: list[str]) -> None:
+def test_invalid_flags(words: list[str]) -> None:
     result = run("work", *words)
     assert result.returncode == 2
     assert complaint(result)

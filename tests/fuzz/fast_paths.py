@@ -60,12 +60,12 @@ def play(data: bytes, join: "Callable[[Room], Link]", step: int, detector: type[
         link.receive(data[at : at + step])
     room.turn()
     broker = room.broker
-    told: list[object] = [(b"".join(map(bytes, one.out)), one.closing, one.pauses) for one in room.links]
-    told += [(worker.number, worker.last_heard, worker.credit, sorted(worker.held)) for worker in broker.workers]
-    told += [_asked(request) for session in broker.sessions for request in session.requests]
-    told += [broker.open_requests, broker.held_bytes, sorted(broker.services), notes.said]
+    observed: list[object] = [(b"".join(map(bytes, one.out)), one.closing, one.pauses) for one in room.links]
+    observed += [(worker.number, worker.last_heard, worker.credit, sorted(worker.held)) for worker in broker.workers]
+    observed += [_asked(request) for session in broker.sessions for request in session.requests]
+    observed += [broker.open_requests, broker.held_bytes, sorted(broker.services), notes.said]
     room.close()
-    return told
+    return observed
 
 
 def _asked(request: Request) -> tuple[object, ...]:

@@ -39,7 +39,7 @@ def test_any_bytes(name: str, data: bytes) -> None:
 @pytest.mark.parametrize("name", TARGETS)
 @SOME
 @given(choice=st.integers(0, 1_000), at=st.integers(0, 10_000), cut=st.integers(0, 8), more=st.binary(max_size=8))
-def test_honest_bytes_with_a_mistake_in_them(name: str, choice: int, at: int, cut: int, more: bytes) -> None:
+def test_valid_bytes_with_one_error(name: str, choice: int, at: int, cut: int, more: bytes) -> None:
     known = words.corpus()[name]
     data = known[choice % len(known)]
     place = at % (len(data) + 1)
@@ -158,7 +158,7 @@ def test_a_frame_that_is_too_long_is_refused_before_its_body(size: int) -> None:
     assert other.closing is not None and kept(other) == 0
 
 
-def test_a_handshake_that_never_ends_is_cut_off() -> None:
+def test_a_handshake_that_never_ends_is_closed() -> None:
     link = ZmtpLink(Hub(), Messages(), "peer", bounds=BOUNDS)
     link.receive(GREETING)
     for _ in range(10_000):

@@ -234,7 +234,7 @@ def test_a_time_to_live_and_priorities(broker: Broker, client: Client) -> None:
         assert [text for text, _, _ in served.calls] == ["9", "5", "0", "-5"]
 
 
-def test_an_attempt_that_takes_too_long_is_given_up(broker: Broker, client: Client) -> None:
+def test_an_attempt_that_exceeds_its_timeout_is_ended(broker: Broker, client: Client) -> None:
     with Served(broker.url, "slow") as served:
         served.hold = threading.Event()
         job = client.submit_job("slow", "x", run_timeout=0.1, retries=0)
@@ -251,7 +251,7 @@ def test_an_attempt_that_takes_too_long_is_given_up(broker: Broker, client: Clie
         ({"retries": 10**6}, "attempts"),
     ],
 )
-def test_what_makes_no_sense_is_refused(client: Client, wrong: dict[str, object], text: str) -> None:
+def test_invalid_values_are_refused(client: Client, wrong: dict[str, object], text: str) -> None:
     with pytest.raises(SettingError, match=text):
         client.submit_job("upper", "x", **wrong)  # type: ignore[arg-type]
 

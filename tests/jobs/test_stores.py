@@ -304,7 +304,7 @@ def test_a_group_is_all_or_nothing_under_an_old_epoch(case: Case) -> None:
     assert case.backend.load(0.0).jobs == []
 
 
-def test_what_was_written_survives_closing(case: Case) -> None:
+def test_written_jobs_survive_closing(case: Case) -> None:
     case.apply(*(Insert(new(f"J{n:04}", float(n))) for n in range(2500)))
     case.backend.close()
     case.backend = case.another()

@@ -97,7 +97,7 @@ def disk(tmp_path: Path) -> Iterator[Loop]:
     loop.store.stop()
 
 
-def test_what_gathers_is_one_transaction(disk: Loop) -> None:
+def test_pending_writes_share_a_transaction(disk: Loop) -> None:
     ops = [disk.put(Insert(job(f"J{n}"))) for n in range(3000)]
     disk.until_finished(*ops)
     assert all(op.error is None for op in ops)

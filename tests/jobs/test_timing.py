@@ -79,7 +79,7 @@ def test_every_hour_passes_in_order_when_clocks_change() -> None:
         "every 5", "every s", "every 0.01s", "every 99999d", "* * * * * * *", "-1 * * * *", "1,,2 * * * *",
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused(text: str) -> None:
+def test_invalid_values_are_refused(text: str) -> None:
     with pytest.raises(SettingError, match="schedule"):
         read_timing(text)
 

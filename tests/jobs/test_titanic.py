@@ -63,7 +63,7 @@ def test_a_request_survives_a_crash(broker: Broker) -> None:
         assert fetch(broker.url, job) == [b"200", b"KEPT"]
 
 
-def test_what_is_unknown_or_makes_no_sense(broker: Broker) -> None:
+def test_unknown_and_invalid_requests(broker: Broker) -> None:
     assert call(broker.url, b"titanic.reply", b"4b1ec2b6") == [b"400"]
     assert call(broker.url, b"titanic.reply", b"01KDVDNA000000000000000000") == [b"400"]
     assert call(broker.url, b"titanic.request", b"polydomo.status", b"x") == [b"400"]

@@ -15,9 +15,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "journal.md").read_text(encoding="u
 def test_every_column(kind: str) -> None:
     section = PAGE[PAGE.index(f"### {kind}:") :].split("\n### ")[0]
     rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
-    told = {row[0].strip("| `"): row[3].removesuffix(" |") for row in rows if len(row) == 4}
+    observed = {row[0].strip("| `"): row[3].removesuffix(" |") for row in rows if len(row) == 4}
     for column in schema.COLUMNS[kind]:
-        assert told[column.name] == column.says
+        assert observed[column.name] == column.says
 
 
 def test_every_event() -> None:

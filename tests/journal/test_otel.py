@@ -102,7 +102,7 @@ def test_a_context_is_continued() -> None:
     assert f"{request.parent.span_id:016x}" == "b7ad6b7169203331" and request.parent.is_remote
 
 
-def test_a_context_that_makes_no_sense_is_none() -> None:
+def test_an_invalid_trace_context_is_ignored() -> None:
     assert spans(row(trace="00-nonsense"))[-1].parent is None
 
 

@@ -87,8 +87,13 @@ def test_against_a_broker(tmp_path: Path) -> None:
         with worker:
             result = run("replay", str(tmp_path / "one"), "--to", broker.url, "--speed", "max", "--json")
     assert result.returncode == 0, result.stderr
-    told = json.loads(result.stdout)
-    assert (told["asked"], told["answered"], told["ended_as_recorded"], told["without_payload"]) == (4, 4, 4, 0)
+    observed = json.loads(result.stdout)
+    assert (observed["asked"], observed["answered"], observed["ended_as_recorded"], observed["without_payload"]) == (
+        4,
+        4,
+        4,
+        0,
+    )
     assert sorted(heard) == ["a", "b", "c", "d"]
 
 

@@ -125,12 +125,12 @@ def test_a_service_may_have_its_own_level() -> None:
     rows = recorder.rows()
     first = {row["number"]: row["service"] for row in rows if "event" not in row}
     assert set(first.values()) == {"echo", "resize"}
-    told = {
+    observed = {
         row["number"]
         for row in rows
         if row.get("event") in (schema.ACCEPTED, schema.DISPATCHED, schema.FINAL, schema.FAILED)
     }
-    assert told == {number for number, service in first.items() if service == "resize"}
+    assert observed == {number for number, service in first.items() if service == "resize"}
 
 
 def test_payloads_are_recorded_only_where_named_and_cut() -> None:
@@ -155,8 +155,8 @@ def test_a_disk_that_stays_full_does_not_fill_the_journal_with_rows_about_rows()
     """A row about dropped rows is dropped in its turn, and told again: without end, if each were told apart from the others."""
     world, recorder = journalled(chunk_rows=5, max_chunks=3)
     live(world, 5, steps=400)
-    told = sum(bool(step.covers_run) for chunk in recorder.line for step in chunk.steps)
-    assert recorder.dropped > 200 and told <= 2 * len(recorder.line)
+    observed = sum(bool(step.covers_run) for chunk in recorder.line for step in chunk.steps)
+    assert recorder.dropped > 200 and observed <= 2 * len(recorder.line)
     recorder.end("over")
     assert [str(breach) for breach in audit(recorder.rows())] == []
 

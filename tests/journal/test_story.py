@@ -13,7 +13,7 @@ Row = dict[str, Any]
 TIMES = ("time", "accepted", "first_dispatched", "dispatched", "first_partial")
 
 
-def told(recorder: JournalRecorder, number: int = 1) -> Story:
+def story_from(recorder: JournalRecorder, number: int = 1) -> Story:
     rows = [timed(row) for row in recorder.rows()]
     messages = [row for row in rows if "event" in row]
     finished = next((row for row in rows if "event" not in row and row["number"] == number), None)
@@ -43,7 +43,7 @@ def test_a_wait_has_its_reason() -> None:
     world.wait(0.4)
     first.answer(b"a longer reply")
     assert second.jobs
-    story = told(recorder, 3)
+    story = story_from(recorder, 3)
     assert texts(story) == [
         "c3 (scripted, scripted) called `resize`, 7 B",
         "queued: both workers of `resize` were busy",
@@ -65,7 +65,7 @@ def test_a_lost_worker_and_the_one_that_got_it_next() -> None:
     second = world.worker(b"resize")
     world.wait(1.0)
     second.answer()
-    story = told(recorder)
+    story = story_from(recorder)
     found = texts(story)
     assert found[1] == "dispatched to w1 (scripted, scripted)"
     assert found[2].startswith("w1 is late: silent for")
@@ -84,7 +84,7 @@ def test_a_chain_of_services() -> None:
     first.forward(b"thumb")
     world.wait(0.3)
     second.answer()
-    story = told(recorder)
+    story = story_from(recorder)
     assert "w1 forwarded it to `thumb` after 200 ms" in texts(story)
     assert story.head.endswith("dispatched twice, forwarded once, last to `thumb`")
 
@@ -93,15 +93,15 @@ def test_a_failure_shows_its_reason() -> None:
     world, recorder = journalled()
     world.client().ask(b"one", b"nobody", wait=1.0)
     world.wait(2.0)
-    story = told(recorder)
+    story = story_from(recorder)
     assert texts(story)[-1] == "failed (no-worker) after waiting 1.0 s: no worker was free in time"
     assert story.head.startswith("to `nobody`: failed (no-worker) after 1.0")
 
 
-def test_one_that_is_still_open() -> None:
+def test_a_request_that_is_still_open() -> None:
     world, recorder = journalled()
     world.client().ask()
-    story = told(recorder)
+    story = story_from(recorder)
     assert story.head == "to `echo`: no outcome yet" and "still open" in story.notes[0]
 
 
@@ -112,7 +112,7 @@ def test_partials_are_counted() -> None:
     worker.part(b"a")
     worker.part(b"b")
     worker.answer()
-    assert texts(told(recorder))[2:4] == ["partial 1 from w1, 3 B", "partial 2 from w1, 3 B"]
+    assert texts(story_from(recorder))[2:4] == ["partial 1 from w1, 3 B", "partial 2 from w1, 3 B"]
 
 
 def test_of_level_requests_there_is_the_record_and_what_was_rare() -> None:
@@ -125,13 +125,13 @@ def test_of_level_requests_there_is_the_record_and_what_was_rare() -> None:
     second = world.worker()
     world.wait(1.0)
     second.answer()
-    story = told(recorder)
+    story = story_from(recorder)
     assert [step.what for step in story.steps] == ["accepted", "dispatched", "requeued", "dispatched", "final"]
     assert "worker w1 lost after it held the request for 1.0 s: connection closed" in texts(story)[2]
     assert "level requests" in story.notes[0]
 
 
-def test_of_level_requests_every_attempt_has_its_line_and_its_own_time() -> None:
+def test_at_level_requests_every_attempt_has_a_line_and_a_time() -> None:
     """Three workers: the second one's dispatch is not recorded, and its time is not that of all three."""
     world, recorder = journalled(Levels(REQUESTS))
     first = world.worker()
@@ -143,7 +143,7 @@ def test_of_level_requests_every_attempt_has_its_line_and_its_own_time() -> None
         first = world.worker()
     world.wait(4.0)
     first.answer()
-    story = told(recorder)
+    story = story_from(recorder)
     assert [step.what for step in story.steps] == [
         "accepted", "dispatched", "requeued", "dispatched", "requeued", "dispatched", "final",
     ]  # fmt: skip
@@ -163,7 +163,7 @@ def test_of_level_requests_a_request_that_ended_in_the_queue_waited_there() -> N
     worker.close()
     world.wait(20.0)
     client.close()
-    story = told(recorder)
+    story = story_from(recorder)
     assert [step.what for step in story.steps] == ["accepted", "dispatched", "requeued", "failed"]
     assert "held the request for 400 ms" in texts(story)[2]
     assert "after waiting 20.0 s" in texts(story)[3]

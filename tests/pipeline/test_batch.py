@@ -40,7 +40,7 @@ def files(tables: Path) -> dict[str, int]:
     return {str(path.relative_to(tables)): path.stat().st_mtime_ns for path in tables.rglob("*.parquet")}
 
 
-def test_bit_by_bit_and_all_at_once_give_the_same(tmp_path: Path) -> None:
+def test_incremental_and_full_runs_give_the_same_tables(tmp_path: Path) -> None:
     journal, bits, whole = tmp_path / "journal", tmp_path / "bits", tmp_path / "whole"
     write(journal, EARLY)
     first = batch.run([str(journal)], str(bits))

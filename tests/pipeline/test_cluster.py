@@ -67,7 +67,7 @@ def daemon(*command: str, until: str, scratch: Path) -> Iterator[str]:
 
 def pipeline(journals: list[str], tables: Path, *more: str) -> str:
     given = [word for journal in journals for word in ("--journal", journal)]
-    told = subprocess.run(
+    observed = subprocess.run(
         [sys.executable, "-m", "polydomo", "pipeline", "run", *given, "--tables", str(tables), *more],
         capture_output=True,
         text=True,
@@ -75,8 +75,8 @@ def pipeline(journals: list[str], tables: Path, *more: str) -> str:
         check=False,
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
     )
-    assert told.returncode == 0, told.stderr
-    return told.stdout
+    assert observed.returncode == 0, observed.stderr
+    return observed.stdout
 
 
 @pytest.mark.long

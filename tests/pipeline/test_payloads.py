@@ -77,7 +77,7 @@ def test_json_columns_are_inferred_and_added(tmp_path: Path) -> None:
     ]
 
 
-def test_bad_rows_stand_in_a_table_of_their_own_with_the_reason(tmp_path: Path) -> None:
+def test_invalid_rows_are_in_a_separate_table_with_the_reason(tmp_path: Path) -> None:
     rows = [
         published(1, "sensors", b'{"n": 1}'),
         published(2, "sensors", b"\xff\xfe"),
@@ -158,6 +158,6 @@ def test_an_hour_that_is_made_again_has_its_payloads_once(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["sensors", "sensors=xml", "sensors=json(n)", "sensors=json(n MONEY)"])
-def test_a_setting_that_makes_no_sense_is_refused(text: str) -> None:
+def test_an_invalid_setting_is_refused(text: str) -> None:
     with pytest.raises(SettingError, match="--payload"):
         parsed(text)

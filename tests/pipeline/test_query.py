@@ -39,7 +39,7 @@ def command(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Iterator[
         spark.catalog.dropTempView(name)
 
 
-def test_what_json_can_hold() -> None:
+def test_values_are_converted_to_json() -> None:
     moment = datetime(2026, 1, 31, 7, 30, tzinfo=UTC)
     assert plain(moment) == "2026-01-31T07:30:00+00:00"
     assert plain(moment.astimezone().replace(tzinfo=None)) == "2026-01-31T07:30:00+00:00"  # as Spark gives it
@@ -58,10 +58,10 @@ def test_numbers_are_printed_in_full() -> None:
 
 
 def test_an_error_is_shown_without_codes() -> None:
-    told = query.said(
+    observed = query.said(
         Exception("[UNRESOLVED_COLUMN.WITH_SUGGESTION] There is no `x`. SQLSTATE: 42703; line 1\n'Project\n")
     )
-    assert told == "There is no `x`."
+    assert observed == "There is no `x`."
 
 
 def test_missing_tables_are_reported_in_one_line(spark: "SparkSession", tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_every_table_can_be_asked_in_three_forms(command: CliRunner, tables: Pat
 
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])
 @pytest.mark.parametrize("sql", ["SELECT nonsense FROM requests", "SELEKT 1", "SELECT CAST(rule AS INT) FROM audit"])
-def test_a_bad_question_gets_one_line(command: CliRunner, tables: Path, sql: str, engine: str) -> None:
+def test_an_invalid_query_gets_one_line(command: CliRunner, tables: Path, sql: str, engine: str) -> None:
     done = command.invoke(app, ["query", sql, "--tables", str(tables), "--engine", engine])
     assert done.exit_code == 1
     assert done.output.startswith("polydomo: ") and done.output.count("\n") == 1

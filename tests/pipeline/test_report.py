@@ -67,7 +67,7 @@ def report(tables: Path) -> Report:
     return load.load(Tables(tables))
 
 
-def test_the_whole_is_counted_from_the_requests(report: Report) -> None:
+def test_totals_are_counted_from_the_requests(report: Report) -> None:
     assert report.requests == 902
     assert report.outcomes == {"ok": 883, "timeout": 18, "failed": 1}
     assert report.brokers == ["b1"]
@@ -164,11 +164,11 @@ def test_a_history_from_the_tables_names_the_workers(tables: Path) -> None:
     known = Tables(tables)
     row = next(row for row in known.rows("requests") if row["number"] == 901)
     hops = sorted((hop for hop in known.rows("hops") if hop["number"] == 901), key=lambda hop: int(hop["position"]))
-    told = "\n".join(stories.story(row, hops))
-    assert "dispatched twice" in told
-    assert "worker w1 lost after it held the request for 1.0 s" in told
-    assert "dispatched to w2" in told and "attempt 2" in told and "w2 answered" in told
-    assert "no worker offers" not in told  # the tables do not keep that
+    observed = "\n".join(stories.story(row, hops))
+    assert "dispatched twice" in observed
+    assert "worker w1 lost after it held the request for 1.0 s" in observed
+    assert "dispatched to w2" in observed and "attempt 2" in observed and "w2 answered" in observed
+    assert "no worker offers" not in observed  # the tables do not keep that
 
 
 def test_workers_and_edges(report: Report) -> None:
@@ -229,8 +229,8 @@ def test_the_page_is_whole_fetches_nothing_and_lets_no_text_become_markup(report
     ],
 )
 def test_the_verdict_in_plain_words(found: Audit, kind: str, words: str) -> None:
-    told = page.result_of(found)
-    assert told[0] == kind and words in " ".join(told)
+    observed = page.result_of(found)
+    assert observed[0] == kind and words in " ".join(observed)
 
 
 def test_a_report_of_empty_tables(tmp_path: Path) -> None:

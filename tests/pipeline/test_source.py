@@ -101,7 +101,7 @@ def test_only_segments_that_may_have_it_are_opened(
     assert len(rows(found)) == number
 
 
-def test_conditions_of_the_query_choose_segments_and_spark_looks_at_rows(journal: Path) -> None:
+def test_query_conditions_skip_segments_and_spark_filters_rows(journal: Path) -> None:
     found = reader(journal, pushdown="true")
     assert isinstance(found, PushingReader) and not isinstance(reader(journal), PushingReader)
     filters = [

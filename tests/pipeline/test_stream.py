@@ -88,13 +88,13 @@ def hours(directory: Path, number: int) -> None:
 def test_late_segments_repeated_runs_and_a_failure_in_the_middle_change_nothing(tmp_path: Path) -> None:
     journal, tables = tmp_path / "journal", tmp_path / "tables"
     hours(journal, 2)
-    told: list[str] = []
+    observed: list[str] = []
     complaints: list[str] = []
 
     def stream(step: Any = lambda name: None, late: float = 86400.0) -> None:
-        Streaming([str(journal)], str(tables), late=late, tell=told.append, complain=complaints.append, step=step).run(
-            once=True
-        )
+        Streaming(
+            [str(journal)], str(tables), late=late, tell=observed.append, complain=complaints.append, step=step
+        ).run(once=True)
 
     def fail(name: str) -> None:
         if name.startswith("moved /hops"):
@@ -105,7 +105,9 @@ def test_late_segments_repeated_runs_and_a_failure_in_the_middle_change_nothing(
     hours(journal, 0)  # late, and within the limit
     hours(journal, 3)
     stream()
-    assert len(told) == 1 and "3 segments taken in" in told[0]  # what was announced before the plug was pulled is there
+    assert (
+        len(observed) == 1 and "3 segments taken in" in observed[0]
+    )  # what was announced before the plug was pulled is there
     before = content(tables)
     stream()
     assert content(tables) == before
@@ -122,19 +124,19 @@ def test_late_segments_repeated_runs_and_a_failure_in_the_middle_change_nothing(
 def test_new_segments_are_loaded_until_the_stream_is_stopped(tmp_path: Path) -> None:
     journal, tables = tmp_path / "journal", tmp_path / "tables"
     hours(journal, 0)
-    told: list[str] = []
+    observed: list[str] = []
     stop = threading.Event()
     stream = threading.Thread(
-        target=lambda: Streaming([str(journal)], str(tables), tell=told.append).run(interval=0.05, stop=stop)
+        target=lambda: Streaming([str(journal)], str(tables), tell=observed.append).run(interval=0.05, stop=stop)
     )
     stream.start()
     try:
         for number in (1, 2):
-            while len(told) < number:
+            while len(observed) < number:
                 assert stream.is_alive()
                 time.sleep(0.02)
             hours(journal, number)
-        while len(told) < 3:
+        while len(observed) < 3:
             assert stream.is_alive()
             time.sleep(0.02)
     finally:
@@ -155,11 +157,11 @@ def test_a_command_that_is_stopped_in_the_middle_of_a_batch_finishes_it(tmp_path
                 assert process.poll() is None
                 time.sleep(0.01)
             process.terminate()
-            told, complaints = process.communicate(timeout=300)
+            observed, complaints = process.communicate(timeout=300)
         finally:
             process.kill()
     assert (process.returncode, complaints) == (0, "")
-    assert told.count("\n") == 1 and told.startswith("batch 0: 2 segments taken in")
+    assert observed.count("\n") == 1 and observed.startswith("batch 0: 2 segments taken in")
     assert len(content(tables)["requests"]) == 5
 
 

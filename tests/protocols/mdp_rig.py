@@ -103,17 +103,17 @@ class Peer(Handler):
 
     def carry(self) -> bool:
         said = b"".join(bytes(piece) for piece in self.here.out)
-        told = b"".join(bytes(piece) for piece in self.there.out)
+        observed = b"".join(bytes(piece) for piece in self.there.out)
         self.here.out.clear()
         self.there.out.clear()
         if said and not self.there.pauses:
             self.there.receive(said)
-        if told:
-            self.here.receive(told)
+        if observed:
+            self.here.receive(observed)
         assert self.here.closing is None, f"the broker sent what no peer can read: {self.here.closing}"
         if self.there.closing is not None and not self.there.closed and not self.there.out:
             self.there.lost()
-        return bool(said or told)
+        return bool(said or observed)
 
     def say(self, *frames: bytes) -> None:
         self.say_raw(join(list(frames)))

@@ -99,7 +99,7 @@ def test_offers_contain_the_route(node: Node) -> None:
     [b",".join([OTHER, b"%016d" % 0, b"%016d" % 1, b"%016d" % 2]), b"me"],
     ids=["too far", "over here"],
 )
-def test_ways_that_are_not_taken(path: bytes) -> None:
+def test_routes_that_are_not_used(path: bytes) -> None:
     node = Net().node("a", tuning=Tuning(bridge_hops=3))
     far = Far(node).hello()
     far.say(b"OFFER", b"there", path if path != b"me" else OTHER + b"," + node.identity)

@@ -134,7 +134,7 @@ def test_each_peer_is_answered_in_the_kind_of_time_it_used(sent: bytes, kind: st
     "sent",
     [b"", b"now", b"12:30", b"1e9", b"-1.50", b"1.2.3", b"9" * 40, b"\xc3\xbc1.5", struct.pack("=f", float("nan"))],
 )
-def test_a_time_that_is_none_makes_the_message_invalid(sent: bytes) -> None:
+def test_an_invalid_time_makes_the_message_invalid(sent: bytes) -> None:
     table = Table()
     peer = table.join(DbpSession)
     peer.say(b"", b"u_U", sent, b"")

@@ -82,7 +82,7 @@ MOMENT = dbp.write_time(NOW, dbp.FLOAT)
         beacon(5246),
     ],
 )
-def test_what_is_malformed(data: bytes) -> None:
+def test_malformed_datagrams(data: bytes) -> None:
     assert read(data) is None
 
 
@@ -115,7 +115,7 @@ def test_the_first_beat_is_sent_by_udp_even_if_it_is_late() -> None:
     assert beats.beat(64.0, NOW) is None
 
 
-def test_a_service_takes_only_its_own_brokers_beats_for_that() -> None:
+def test_a_service_counts_only_the_broadcasts_of_its_own_broker() -> None:
     beats = ServiceBeats("camera", 2.0, 5246, now=10.0)
     assert beats.beat(10.0, NOW) is not None
     for data in (

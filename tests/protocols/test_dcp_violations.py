@@ -56,7 +56,7 @@ def test_client_address_that_another_worker_holds_is_refused(rig: Rig) -> None:
     assert parts(victim.heard()[0]) == ([b"m"], [b"true"])
 
 
-def test_request_may_not_be_passed_on_twice(rig: Rig) -> None:
+def test_request_may_not_be_forwarded_twice(rig: Rig) -> None:
     client, first, second = client_of(rig), worker_of(rig, b"first"), worker_of(rig, b"second")
     ask(client, [b"raw"], [b"m"], b"first")
     job = job_of(first)

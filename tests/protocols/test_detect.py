@@ -61,7 +61,7 @@ def test_the_first_message_decides(frames: Frames, protocol: str, dialect: str, 
         [b"x"] * 1000,
     ],
 )
-def test_what_no_protocol_begins_with(frames: Frames) -> None:
+def test_first_messages_of_no_protocol(frames: Frames) -> None:
     rig = Rig()
     peer = rig.peer()
     peer.say(*frames)
@@ -127,7 +127,7 @@ def test_prefixes_are_bounded() -> None:
     assert sub.closed.startswith("protocol violation: ")
 
 
-def test_cancelling_what_was_never_asked_for_makes_no_room() -> None:
+def test_cancelling_an_unknown_request_frees_no_room() -> None:
     rig = Rig()
     sub = rig.peer(b"SUB")
     session = sub.session

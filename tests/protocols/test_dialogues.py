@@ -49,7 +49,7 @@ def play(rig: Rig, dialogue: list[Step], req: set[str]) -> dict[str, Peer]:
 
 
 @pytest.mark.parametrize("name", sorted(DIALOGUES))
-def test_a_published_peer_is_answered_in_its_own_words(name: str) -> None:
+def test_a_published_peer_is_answered_in_its_dialect(name: str) -> None:
     rig = Rig()
     peers = play(rig, DIALOGUES[name], REQ.get(name, set()))
     assert set(rig.notes.outcomes) == {"ok"} and rig.notes.violations == []
@@ -57,9 +57,9 @@ def test_a_published_peer_is_answered_in_its_own_words(name: str) -> None:
         assert (peer.session.protocol, peer.session.dialect) == NAMES[name]
 
 
-@pytest.mark.parametrize(("told", "dialogue"), [("libmdp", LIBMDP), ("majortomo", MAJORTOMO)])
-def test_a_setting_per_service_skips_the_wait(told: str, dialogue: list[Step]) -> None:
-    rig = Rig(Tuning(mdp2_dialects={b"tea": told, b"stream": told}))
+@pytest.mark.parametrize(("dialect_name", "dialogue"), [("libmdp", LIBMDP), ("majortomo", MAJORTOMO)])
+def test_a_setting_per_service_skips_the_wait(dialect_name: str, dialogue: list[Step]) -> None:
+    rig = Rig(Tuning(mdp2_dialects={b"tea": dialect_name, b"stream": dialect_name}))
     play(rig, dialogue, set())
     assert rig.notes.violations == []
 

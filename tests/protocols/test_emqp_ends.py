@@ -31,7 +31,7 @@ from tests.protocols.emqp_dbp_fakes import (
 
 
 @pytest.mark.parametrize(
-    ("content", "reply", "timeout", "attempts", "told"),
+    ("content", "reply", "timeout", "attempts", "expected"),
     [
         (b"", False, 0.0, 0, b"reply-requested"),
         (b"reply-requested", True, 0.0, 0, b"reply-requested"),
@@ -55,12 +55,12 @@ from tests.protocols.emqp_dbp_fakes import (
         (b" { } ", False, 0.0, 0, b"reply-requested"),
     ],
 )
-def test_headers(content: bytes, reply: bool, timeout: float, attempts: int, told: bytes | None) -> None:
+def test_headers(content: bytes, reply: bool, timeout: float, attempts: int, expected: bytes | None) -> None:
     headers = emqp_headers.read(content)
     assert (headers.wants_reply, headers.timeout, headers.attempts) == (reply, timeout, attempts)
-    if told is not None:
+    if expected is not None:
         framed = headers.framed_with(9) if timeout else headers.framed
-        assert framed == frames.frame(told, True)
+        assert framed == frames.frame(expected, True)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_our_worker_asks_for_no_more_once_it_drains() -> None:
     assert [message[2] for message in worker.out] == [b"REPLY"]
 
 
-def test_our_worker_refuses_what_it_does_not_hold() -> None:
+def test_our_worker_raises_for_a_request_it_does_not_hold() -> None:
     worker = EmqpWorkerEnd()
     (job,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])
     assert isinstance(job, Job)

@@ -96,7 +96,7 @@ def test_a_lost_workers_request_is_requeued_with_a_new_id() -> None:
 
 
 @pytest.mark.parametrize("word", [b"KBYE", b"DISCONNECT"])
-def test_both_words_leave_and_give_the_requests_back(word: bytes) -> None:
+def test_both_goodbye_messages_requeue_the_requests(word: bytes) -> None:
     table = Table()
     first, second = worker_at(table), worker_at(table)
     request(table.join(EmqpSession))
@@ -148,7 +148,7 @@ def test_any_command_acts_as_a_heartbeat(last: bytes) -> None:
     assert table.notes.departures == []
 
 
-def test_the_broker_leaves_with_the_word_that_the_peer_knows() -> None:
+def test_the_broker_sends_the_goodbye_of_the_peers_dialect() -> None:
     table = Table()
     eventmq, document = worker_at(table), worker_at(table, b"other", kind=None)
     scheduler = table.join(EmqpSession)

@@ -70,12 +70,12 @@ def jobs_of(end: WorkerEnd, peer: Peer) -> list[Job]:
 @pytest.mark.parametrize(
     "value", [b"", b"credit=", b"credit=x", b"credit=-1", b"=", b"credit=" + b"9" * 20, b"\xff\x00"]
 )
-def test_words_that_cannot_be_read_are_ignored(value: bytes) -> None:
+def test_invalid_extension_words_are_ignored(value: bytes) -> None:
     assert parse(value).encode() == b""
     assert parse(value + b" cancel").encode() == b"cancel"
 
 
-def test_words_are_read_as_they_were_written() -> None:
+def test_extension_words_are_read_as_written() -> None:
     assert parse(BROKER.encode()).encode() == BROKER.encode()
 
 

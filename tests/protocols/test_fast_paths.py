@@ -114,7 +114,7 @@ def play(protocol: str, steps: list[Step], fast: bool, cuts: list[int]) -> list[
     peers = [rig.peer() for _ in range(3)]
     for message in OPENING[protocol]:
         peers[0].say(*message)
-    told: list[object] = [peers[0].heard()]
+    observed: list[object] = [peers[0].heard()]
     tokens: list[bytes] = []
     ids = [b"none"]
     for who, messages in steps:
@@ -145,10 +145,10 @@ def play(protocol: str, steps: list[Step], fast: bool, cuts: list[int]) -> list[
             tokens += [part for part in message if len(part) == 12 and part[:9].isalnum()]
             ids += message[4:5]
         seen = [(worker.number, worker.last_heard, worker.credit) for worker in rig.broker.workers]
-        told.append((heard, [one.closed for one in peers], [one.there.pauses for one in peers], seen))
+        observed.append((heard, [one.closed for one in peers], [one.there.pauses for one in peers], seen))
     notes = rig.notes
-    told.append((notes.outcomes, notes.violations, notes.stales, notes.lefts, notes.requeues))
-    return told
+    observed.append((notes.outcomes, notes.violations, notes.stales, notes.lefts, notes.requeues))
+    return observed
 
 
 @pytest.mark.parametrize("protocol", OPENING)
@@ -176,10 +176,10 @@ REPLY: dict[str, Frames] = {
 
 
 @pytest.mark.parametrize("protocol", OPENING)
-def test_the_play_has_what_it_is_about(protocol: str) -> None:
+def test_the_replayed_session_answers_a_request(protocol: str) -> None:
     """A request is asked for and answered in it, else it would show nothing."""
-    told = play(protocol, [(1, [([*ASK[protocol], b"x"], False)] * 3), (0, [(REPLY[protocol], False)])], True, [])
-    assert told[-1] == (["ok"], [], [], [], 0)
+    observed = play(protocol, [(1, [([*ASK[protocol], b"x"], False)] * 3), (0, [(REPLY[protocol], False)])], True, [])
+    assert observed[-1] == (["ok"], [], [], [], 0)
 
 
 @interpreted_only

@@ -297,7 +297,7 @@ def test_a_broker_sends_disconnect_at_shutdown(rig: Rig) -> None:
     assert worker.heard() == []
 
 
-def test_a_zombie_that_still_asks_is_not_cut_off(rig: Rig) -> None:
+def test_a_disconnected_worker_is_closed_after_its_own_requests_have_ended(rig: Rig) -> None:
     peer = worker_of(rig)
     peer.say(*C, b"other", b"x")
     peer.say(*W, DISCONNECT)
@@ -368,7 +368,7 @@ def test_lost_three_times_ends_in_silence(rig: Rig) -> None:
     assert rig.notes.outcomes == ["gave-up"] and client.heard() == [] and client.closed == ""
 
 
-def test_a_flood_is_slowed_and_nothing_is_lost() -> None:
+def test_a_flood_is_throttled_and_nothing_is_lost() -> None:
     rig = Rig(policy=Policy(max_outstanding=4))
     client = rig.peer()
     for i in range(20):

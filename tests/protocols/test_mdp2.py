@@ -318,17 +318,17 @@ def test_a_disconnect_after_a_held_03_means_majortomo_which_has_not_finished(rig
     assert worker.peer.heard() == [] and rig.notes.outcomes == ["interrupted"]
 
 
-@pytest.mark.parametrize("told", ["majortomo", "libmdp"])
-def test_a_setting_per_service_decides_at_ready(told: str) -> None:
-    rig = Rig(Tuning(mdp2_dialects={b"echo": told}))
-    worker, client = Speaker(rig, DIALECTS[told]), Speaker(rig, DIALECTS[told])
+@pytest.mark.parametrize("dialect_name", ["majortomo", "libmdp"])
+def test_a_setting_per_service_decides_at_ready(dialect_name: str) -> None:
+    rig = Rig(Tuning(mdp2_dialects={b"echo": dialect_name}))
+    worker, client = Speaker(rig, DIALECTS[dialect_name]), Speaker(rig, DIALECTS[dialect_name])
     worker.command(b"\x01", b"echo")
-    assert worker.peer.session.dialect == told
+    assert worker.peer.session.dialect == dialect_name
     rig.wait(2.6)
-    assert worker.peer.heard() == [[b"", b"MDPW02", DIALECTS[told].heartbeat]]
+    assert worker.peer.heard() == [[b"", b"MDPW02", DIALECTS[dialect_name].heartbeat]]
     client.ask(b"echo", b"x")
     address, _ = worker.job()
-    worker.command(DIALECTS[told].from_final, address, b"", b"y")
+    worker.command(DIALECTS[dialect_name].from_final, address, b"", b"y")
     assert client.peer.only()[-1] == b"y"
     other = Speaker(rig, MAJORTOMO)
     other.command(b"\x01", b"untold")
@@ -343,7 +343,7 @@ def test_an_undecided_worker_with_an_invalid_message_is_closed_without_disconnec
     assert worker.peer.heard() == [] and worker.peer.closed == "closed after DISCONNECT"
 
 
-def test_an_undecided_silent_worker_is_given_up(rig: Rig) -> None:
+def test_an_undecided_silent_worker_is_lost(rig: Rig) -> None:
     worker = undecided_of(rig)
     rig.wait(7.6)
     assert rig.broker.workers == {} and worker.peer.heard() == []

@@ -51,8 +51,11 @@ step = st.tuples(
 
 @given(st.lists(step, max_size=25), st.sampled_from(["", "majortomo", "libmdp"]))
 @settings(max_examples=250)
-def test_any_frames(steps: "list[tuple[int, list[object], bool, float]]", told: str) -> None:
-    rig = Rig(Tuning(mdp2_dialects={b"echo": told} if told else {}), Policy(max_outstanding=4, max_message=1000))
+def test_any_frames(steps: "list[tuple[int, list[object], bool, float]]", dialect_name: str) -> None:
+    rig = Rig(
+        Tuning(mdp2_dialects={b"echo": dialect_name} if dialect_name else {}),
+        Policy(max_outstanding=4, max_message=1000),
+    )
     peers = [rig.peer(b"REQ" if i == 3 else b"DEALER") for i in range(4)]
     given_out = b"000000001001"
     for who, frames, long, seconds in steps:

@@ -293,7 +293,7 @@ def test_silent_worker_is_lost_and_disconnected_when_it_sends_again(rig: Rig) ->
 
 
 @pytest.mark.parametrize("command", [[b"PING"], [b"\x01", b"echo"], [b"\x03", b"token", b"", b"id"]])
-def test_worker_that_was_given_up_gets_disconnect(rig: Rig, command: Frames) -> None:
+def test_lost_worker_gets_disconnect(rig: Rig, command: Frames) -> None:
     worker = worker_of(rig)
     rig.wait(limits.MDX_BEAT * limits.BEATS_MISSED + 0.2)
     worker.say(W, *command)

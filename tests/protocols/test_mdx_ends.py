@@ -108,7 +108,7 @@ def test_worker_end_reports_failure_and_continues(rig: Rig) -> None:
     assert failure(client) == "KeyError"
 
 
-def test_worker_end_pings_at_its_interval_unless_both_sides_speak_anyway(rig: Rig) -> None:
+def test_worker_end_pings_at_its_interval_unless_there_is_traffic(rig: Rig) -> None:
     (end, peer), client = opened(rig), client_of(rig)
     for _ in range(3):
         end.beat()

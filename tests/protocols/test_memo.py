@@ -337,7 +337,7 @@ def test_frames_of_another_protocols_client_are_joined(world: World, body: list[
     assert client.finals == [("a", [b"reply"])]
 
 
-def test_a_large_result_is_passed_on_whole(world: World) -> None:
+def test_a_large_result_is_forwarded_completely(world: World) -> None:
     peer = world.connect()
     worker = peer.worker(10, "big")
     payload = bytes(range(256)) * 16384
@@ -360,7 +360,7 @@ def test_reserved_services_answer_a_client(world: World) -> None:
     assert peer.session.open == {(0x80000000 | rid).to_bytes(4, "big") for rid in (11, 21)}
 
 
-def test_a_request_id_that_came_through_devices_returns_whole(world: World) -> None:
+def test_a_request_id_from_devices_is_returned_completely(world: World) -> None:
     peer = world.connect()
     worker = peer.worker(10, "echo")
     stack = bytes.fromhex("00000005 7fffffff 80000001")

@@ -101,7 +101,7 @@ def test_a_name_that_memo01_cannot_say(name: bytes) -> None:
         MemoWorkerEnd().open([b"fine", name])
 
 
-def test_what_a_client_must_not_hear() -> None:
+def test_messages_that_a_client_must_not_receive() -> None:
     end = MemoClientEnd()
     rid = bytes.fromhex("80000000")
     for body in (memo.disconnect(b""), memo.heartbeat(b""), memo.result(b"id"), memo.job(b"", b"x", 1), b"", b"x"):
@@ -156,7 +156,7 @@ def test_a_slot_whose_job_failed_gives_it_back_and_the_others_work_on() -> None:
     assert both.world.notes.outcomes == ["ok", "ok"]
 
 
-def test_a_job_that_always_fails_is_given_up_and_the_worker_stays() -> None:
+def test_a_job_that_always_fails_uses_up_its_attempts_and_the_worker_stays() -> None:
     both = Both()
     both.client.request(1, b"echo", [b"x"])
     both.at_client.pump()
@@ -234,7 +234,7 @@ def test_partials_past_the_message_bound_fail(monkeypatch: pytest.MonkeyPatch) -
         both.worker.partial(job, [b"1"])
 
 
-def test_what_a_worker_must_not_hear() -> None:
+def test_messages_that_a_worker_must_not_receive() -> None:
     for body in (memo.result(b"id"), memo.ready([b"x"]), b"\x80", b"x"):
         end = MemoWorkerEnd()
         end.open([b"echo"])

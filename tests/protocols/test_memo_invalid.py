@@ -99,7 +99,7 @@ names = st.one_of(st.text(min_size=1, max_size=30), st.text("abc.", min_size=1, 
 
 
 @given(names, st.integers(1, 2**40), st.binary(max_size=40), st.data())
-def test_the_short_way_through_a_job_reads_what_the_long_way_reads(
+def test_the_fast_path_of_a_job_decodes_the_same_as_the_slow_path(
     service: str, timeout: int, payload: bytes, data: st.DataObject
 ) -> None:
     body = bytearray(cbor2.dumps(["memo01", JOB, b"", service, timeout], canonical=True) + payload)

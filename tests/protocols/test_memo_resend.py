@@ -157,7 +157,7 @@ def test_an_idle_worker_moves_to_a_new_connection(world: World) -> None:
     assert new.heard() == [(11, [JOB, worker, "echo", 5000], b"x")]
 
 
-def test_a_worker_may_speak_from_a_second_live_connection(world: World) -> None:
+def test_a_worker_may_continue_on_a_second_live_connection(world: World) -> None:
     one, two = world.connect(), world.connect()
     worker = one.worker(10, "echo")
     two.heartbeat(11, worker)
@@ -170,7 +170,7 @@ def test_a_worker_may_speak_from_a_second_live_connection(world: World) -> None:
     assert list(world.broker.memo_workers) == [worker]
 
 
-def test_a_poll_that_was_given_up_for_a_new_one_leaves_one_credit(world: World) -> None:
+def test_a_poll_that_replaces_another_leaves_one_credit(world: World) -> None:
     peer = world.connect()
     worker = peer.worker(10, "echo")
     peer.heartbeat(12, worker)
@@ -180,7 +180,7 @@ def test_a_poll_that_was_given_up_for_a_new_one_leaves_one_credit(world: World) 
     assert peer.heard() == [(12, [JOB, worker, "echo", 5000], b"x")]
 
 
-def test_nothing_is_left_of_a_connection_that_is_gone(world: World) -> None:
+def test_a_closed_connection_leaves_no_state(world: World) -> None:
     peer = world.connect()
     peer.worker(10, "echo")
     peer.job(1, "echo")

@@ -49,7 +49,7 @@ def test_mmi_service(how: str) -> None:
     assert client.closed == ""
 
 
-def test_what_the_broker_answers_itself_is_found() -> None:
+def test_builtin_services_are_listed_by_mmi() -> None:
     client = Rig().peer()
     documented = SOURCE.read_text()
     for name in builtin_services.NAMES:

@@ -34,8 +34,8 @@ def test_a_request(listener: str, name: str) -> None:
     elif (listener, name) in WRONG_DOOR:
         # no word for it but MDX's; the connection stays, since a worker that asks by mistake has done nothing worse
         assert line.open
-        told = [Failure(1, "refused", f"the listener {listener} does not accept requests")]
-        assert line.events == (told if name == "mdx" else [])
+        observed = [Failure(1, "refused", f"the listener {listener} does not accept requests")]
+        assert line.events == (observed if name == "mdx" else [])
     else:
         assert not line.open and line.messages == 0
 

@@ -150,7 +150,7 @@ def test_a_restarted_broker_is_found_again(broker: testing.Broker, manager: Prog
         assert result(after, func="eventmq_jobs.double", args=[2]) == {"doubled": 4}
 
 
-def test_what_the_client_publishes_reaches_subscribers(broker: testing.Broker, client: Program) -> None:
+def test_publications_of_the_client_reach_subscribers(broker: testing.Broker, client: Program) -> None:
     with zmq.Context() as context, context.socket(zmq.SUB) as subscriber:
         subscriber.connect(broker.url)
         subscriber.setsockopt(zmq.SUBSCRIBE, b"news.")

@@ -20,7 +20,7 @@ def test_a_call_and_mmi() -> None:
         assert run("mdp_ask.py", broker.url, "mmi.service", "20000", "nobody") == ['["MDPC01", "mmi.service", "404"]']
 
 
-def test_it_stays_while_nothing_happens_and_leaves_when_it_dies() -> None:
+def test_an_idle_worker_stays_and_a_dead_one_is_removed() -> None:
     with testing.broker(settings=Settings(mdp=Mdp(beat=0.1), beats_missed=10)) as broker:
         with Program("mdp_worker.py", broker.url, "reverse", "200"):
             broker.wait_for("reverse")

@@ -254,10 +254,10 @@ def test_the_journal_names_the_principals(place: Place, tmp_path: Path) -> None:
     (denied,) = [row for row in messages if row["event"] == "refused"]
     assert (denied["outcome"], denied["principal"], denied["service"]) == ("denied", "alice", "other")
     assert "may not call" in denied["reason"]
-    told = {
+    observed = {
         (row["principal"], row["outcome"], row["service"], row["allowed"])
         for row in messages
         if row["event"] == "access"
     }
-    assert {("alice", "call", "echo", 1), ("alice", "call", "other", 2), ("pool", "offer", "echo", 1)} <= told
+    assert {("alice", "call", "echo", 1), ("alice", "call", "other", 2), ("pool", "offer", "echo", 1)} <= observed
     assert [str(breach) for breach in audit([*messages, *requests])] == []

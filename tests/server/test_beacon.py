@@ -30,7 +30,7 @@ def test_it_is_off_unless_a_setting_asks_for_it() -> None:
     asyncio.run(scenario())
 
 
-def test_it_names_the_routers_port_again_and_again() -> None:
+def test_the_beacon_repeats_the_routers_port() -> None:
     port = free_port()
     made = settings(beacon=port)
     made.dbp.beacon_interval = 0.02
@@ -57,12 +57,12 @@ def test_the_address_of_the_beacon(given: str, usual: str, place: tuple[str, int
     ("value", "read"),
     [(True, "on"), (False, "off"), ("yes", "on"), ("off", "off"), ("127.255.255.255:05245", "127.255.255.255:5245")],
 )
-def test_what_the_setting_may_be(value: object, read: str) -> None:
+def test_valid_values_of_the_setting(value: object, read: str) -> None:
     assert load(flags={"dbp.beacon": value}).dbp.beacon == read
 
 
 @pytest.mark.parametrize("value", ["", "5245", "host:5245", "[::1]:5245", "127.0.0.1:0", "127.0.0.1:70000", 5245])
-def test_what_it_may_not_be(value: object) -> None:
+def test_invalid_values_of_the_setting(value: object) -> None:
     with pytest.raises(SettingError, match=r"dbp\.beacon .*must be an IPv4 address and a port"):
         load(flags={"dbp.beacon": value})
 

@@ -69,7 +69,7 @@ def test_clients_of_one_service_are_served_in_turn(broker: Broker) -> None:
         assert flood.next()["answered"] == 20000
 
 
-def test_a_full_queue_slows_the_sender_and_drops_nothing(tmp_path: Path) -> None:
+def test_a_full_queue_throttles_the_sender_and_drops_nothing(tmp_path: Path) -> None:
     with Broker(tmp_path, "--limits-max-queue=50") as broker, dealer(broker.address) as client:
         count = 20_000
         written = threading.Event()
@@ -193,7 +193,7 @@ def test_one_client_cannot_fill_the_broker_for_all(tmp_path: Path) -> None:
         assert other.call(b"echo", bytes(100_000))[1] == bytes(100_000)
 
 
-def test_a_subscriber_that_does_not_read_is_cut_off_at_the_bound(tmp_path: Path) -> None:
+def test_a_subscriber_that_does_not_read_is_closed_at_the_limit(tmp_path: Path) -> None:
     bounds = ("--limits-max-message=1MiB", "--limits-max-unsent=4MiB", "--limits-max-held-bytes=8MiB")
     with (
         Broker(tmp_path, *bounds) as broker,

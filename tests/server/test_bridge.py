@@ -90,7 +90,7 @@ def test_calls_streams_failures_and_time_limits_cross(pair: tuple[Broker, Broker
     asyncio.run(talk())
 
 
-def test_the_other_way_over_the_same_connection(pair: tuple[Broker, Broker, Proxy]) -> None:
+def test_requests_in_both_directions_over_one_connection(pair: tuple[Broker, Broker, Proxy]) -> None:
     near, far, proxy = pair
     worker = polydomo.Worker(near.url)
     worker.add("upper", lambda call: call.text.upper())
@@ -200,7 +200,7 @@ def hops(record: logging.LogRecord) -> tuple[str, ...]:
 
 
 def test_bridges_and_their_brokers_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    def told(message: str) -> list[dict[str, object]]:
+    def logged_rows(message: str) -> list[dict[str, object]]:
         return [fields_of(record) for record in list(caplog.records) if record.message == message]
 
     caplog.set_level(logging.INFO, "polydomo.broker")
@@ -209,13 +209,13 @@ def test_bridges_and_their_brokers_are_logged(caplog: pytest.LogCaptureFixture) 
             near.wait_until(lambda server: len(server.broker.bridging.offered) == 1)
             far.wait_until(lambda server: len(server.broker.bridging.offered) == 1)
             names = {identity(near), identity(far)}
-            assert {row["broker"] for row in told("bridge opened")} == names
-            assert far.url in {row["peer"] for row in told("bridge opened")}
+            assert {row["broker"] for row in logged_rows("bridge opened")} == names
+            assert far.url in {row["peer"] for row in logged_rows("bridge opened")}
             far.kill()
             near.wait_until(lambda server: not server.broker.bridging.offered)
-            (lost,) = [row for row in told("bridge lost") if row["peer"] == far.url]
+            (lost,) = [row for row in logged_rows("bridge lost") if row["peer"] == far.url]
             assert lost["broker"] in names and lost["why"] == "connection closed"
-    assert told("worker registered") == told("worker lost") == []
+    assert logged_rows("worker registered") == logged_rows("worker lost") == []
 
 
 def test_values_and_logs_cross() -> None:

@@ -172,7 +172,7 @@ def test_the_library_reports_why_it_was_rejected(place: Place, broker: polydomo.
         client.call("echo", "x", timeout=PATIENCE)
 
 
-def test_what_no_rule_allows_is_denied(place: Place, broker: polydomo.testing.Broker, worker: None) -> None:
+def test_calls_without_a_rule_are_denied(place: Place, broker: polydomo.testing.Broker, worker: None) -> None:
     with polydomo.Client(broker.url, **place.keys("alice")) as client:
         assert client.call("echo", "hello").text == "HELLO"
         for service in ("other", "echo2", "lint"):

@@ -50,7 +50,7 @@ def faults(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.getMessage() == "internal error"]
 
 
-def told(broker: polydomo.testing.Broker, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
+def logged_fault(broker: polydomo.testing.Broker, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
     """The line about the fault, once it is there."""
     broker.wait_until(lambda server: bool(faults(caplog)))
     record = faults(caplog)[0]
@@ -81,7 +81,7 @@ def test_in_a_message(
         assert peer.call(b"mmi.service", b"x") == [b"404"]
         peer.send(b"", b"MDPC01", b"echo", b"boom")
         assert peer.closed() == b""
-        assert peer.host in vars(told(broker, caplog))["fields"]["peer"]
+        assert peer.host in vars(logged_fault(broker, caplog))["fields"]["peer"]
     broker.wait_until(lambda server: len(server.connections) == 1)
 
 
@@ -98,7 +98,7 @@ def test_in_a_message_that_was_put_aside(
         for _ in range(2):
             *_, token, _, body = receive(worker)
             worker.send(b"", b"MDPW01", b"\x03", token, b"", body)
-        assert told(broker, caplog)
+        assert logged_fault(broker, caplog)
         peer.closed()
         broker.wait_until(lambda server: len(server.connections) == 2)
 
@@ -142,7 +142,7 @@ def test_in_writing(
         *_, token, _, _ = receive(worker)
         worker.send(b"", b"MDPW01", b"\x03", token, b"", b"mine")
         assert peer.closed() == b""
-        assert told(broker, caplog)
+        assert logged_fault(broker, caplog)
         broker.wait_for("echo")  # the worker has not gone with it
 
 
@@ -160,7 +160,7 @@ def test_at_a_deadline(
         monkeypatch.setattr(Mdp1Session, "send_heartbeat", beat)
         for peer in (bad, good):
             peer.send(b"", b"MDPW01", b"\x01", b"echo")
-        assert told(broker, caplog)
+        assert logged_fault(broker, caplog)
         for _ in range(3):
             assert good.receive() == [b"", b"MDPW01", b"\x04"]
 
@@ -175,7 +175,7 @@ def test_at_the_end_of_a_connection(
         patch.setattr(Mdp1Session, "on_close", on_close)
         with dealer(address(broker)) as peer:
             assert peer.call(b"mmi.service", b"x") == [b"404"]
-        assert told(broker, caplog)
+        assert logged_fault(broker, caplog)
     broker.wait_until(lambda server: len(server.connections) == 1)
 
 
@@ -188,4 +188,4 @@ def test_between_turns(
     with monkeypatch.context() as patch:
         patch.setattr(Broker, "end_turn", turn)
         assert other.call(b"mmi.service", b"x") == [b"404"]
-    assert told(broker, caplog)
+    assert logged_fault(broker, caplog)

@@ -51,7 +51,7 @@ def test_the_parameters_and_the_chosen_type_are_the_request(http: httpx.Client) 
     assert page.headers["x-content-type-options"] == "nosniff" and page.headers["vary"] == "Accept"
 
 
-def test_what_is_refused(http: httpx.Client) -> None:
+def test_requests_that_are_refused(http: httpx.Client) -> None:
     assert http.get("/v1/call/plain?q=x").status_code == 405
     assert http.get("/v1/call/nothing?q=x").status_code == 405
     refused = http.get("/v1/call/show?q=x", headers={"accept": "image/png"})

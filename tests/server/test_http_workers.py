@@ -140,7 +140,7 @@ def test_a_worker_that_stops_asking_is_removed(
     until(lambda: not http.get("/v1/workers").json())
 
 
-def test_what_a_worker_may_not_do(http: httpx.Client) -> None:
+def test_invalid_requests_of_a_worker(http: httpx.Client) -> None:
     assert http.post("/v1/work/").status_code == 404
     assert http.post("/v1/work/mmi.x").status_code == 503
     assert http.post("/v1/work/s?wait=x").status_code == 400

@@ -55,7 +55,7 @@ def test_requests_in_flight_finish_and_workers_are_disconnected(tmp_path: Path, 
             assert peer.process.wait(10) == 0
 
 
-def test_queued_requests_are_still_handed_out(tmp_path: Path) -> None:
+def test_queued_requests_are_still_dispatched(tmp_path: Path) -> None:
     with (
         Broker(tmp_path, "--grace=60s") as broker,
         Worker(broker, "slow", "--gate", "--once") as worker,

@@ -47,10 +47,10 @@ def test_clients_at_the_front_and_workers_at_the_back(broker: testing.Broker, pr
 def test_a_request_at_the_back_end_is_refused(broker: testing.Broker) -> None:
     with (
         polydomo.Client(broker.place("mdx.back"), protocol="mdx") as client,
-        pytest.raises(polydomo.CallFailed) as told,
+        pytest.raises(polydomo.CallFailed) as observed,
     ):
         client.call("shout", "hello", timeout=PATIENCE)
-    assert (told.value.code, told.value.text) == ("refused", "the listener mdx.back does not accept requests")
+    assert (observed.value.code, observed.value.text) == ("refused", "the listener mdx.back does not accept requests")
 
 
 def test_a_worker_at_the_front_end_is_disconnected(broker: testing.Broker, caplog: pytest.LogCaptureFixture) -> None:
@@ -131,7 +131,7 @@ def test_an_address_can_be_had_once() -> None:
     assert str(caught.value) == "mdx.front (flag --mdx-front): tcp://127.0.0.1:5000 is already used by listen"
 
 
-def test_what_other_machines_reach_must_be_allowed() -> None:
+def test_public_addresses_must_be_allowed() -> None:
     with pytest.raises(SettingError) as caught:
         load(flags={"emqp.front": "tcp://0.0.0.0:47291"})
     assert str(caught.value).startswith(

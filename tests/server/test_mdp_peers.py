@@ -185,7 +185,7 @@ def test_a_worker_that_does_not_beat_while_busy_finishes_a_long_job_once(quick: 
         assert client.call(b"mmi.service", b"slow") == [b"200"]
 
 
-def test_a_worker_held_up_past_the_busy_timeout_is_given_up(tmp_path: Path) -> None:
+def test_a_worker_is_lost_after_the_busy_timeout(tmp_path: Path) -> None:
     with (
         Broker(tmp_path, BEAT, "--busy-timeout=1s") as broker,
         Worker(broker, "slow", "--name=busy", "--gate", "--beat=0.1", "--liveness=10000") as busy,
@@ -198,7 +198,7 @@ def test_a_worker_held_up_past_the_busy_timeout_is_given_up(tmp_path: Path) -> N
             assert client.receive()[3:] == [b"other", b"x"]
 
 
-def test_a_request_that_kills_its_workers_is_given_up(tmp_path: Path) -> None:
+def test_a_request_that_kills_its_workers_fails(tmp_path: Path) -> None:
     with Broker(tmp_path, "--attempts=2") as broker, Socket("DEALER", broker.url) as client:
         client.send(b"", b"MDPC01", b"slow", b"poison")
         for attempt in (1, 2):

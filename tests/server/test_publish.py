@@ -226,7 +226,7 @@ def bind(socket: "zmq.Socket[bytes]", port: int) -> None:
         lambda port: {"interfaces": {"pub": {"ip": "127.0.0.1"}}},
     ],
 )
-def test_what_is_not_dialled(peers: Peers, change: Callable[[int], dict[str, object]]) -> None:
+def test_publishers_that_are_not_dialled(peers: Peers, change: Callable[[int], dict[str, object]]) -> None:
     """Only the address that registered, and only what it names."""
     with peers.context.socket(zmq.XPUB) as station:
         port = station.bind_to_random_port("tcp://127.0.0.1")

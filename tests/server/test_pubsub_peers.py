@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.server.harness import Broker, Socket, wait_for
 
 
-def test_what_a_pub_publishes_a_sub_gets(tmp_path: Path) -> None:
+def test_a_sub_socket_receives_what_a_pub_socket_publishes(tmp_path: Path) -> None:
     with (
         Broker(tmp_path) as broker,
         Socket("SUB", broker.url, "--subscribe=t.news.", "--subscribe=t.sport") as reader,

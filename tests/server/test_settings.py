@@ -451,7 +451,7 @@ def test_a_bridge_is_not_asked_for_more_than_a_client_may_have_open() -> None:
     assert settings.tuning().bridge_window == 10
 
 
-def test_nor_for_so_much_that_bridges_would_fill_a_line_by_themselves() -> None:
+def test_the_window_never_lets_bridges_fill_a_queue() -> None:
     settings = Settings()
     settings.limits.max_queue = 100
     assert settings.tuning().bridge_window == 25

@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def test_what_has_come_is_read_before_silence_is_judged(run: Callable[[Any], None], clock: Clock) -> None:
+def test_pending_input_is_read_before_silence_is_judged(run: Callable[[Any], None], clock: Clock) -> None:
     """A worker's beat over TCP and a service's over UDP wait at the sockets when the timer comes, and the time of both is up."""
 
     async def play() -> None:
@@ -96,7 +96,7 @@ SILENCE = 6.0  # seconds that a worker may be silent, in the test with a real cl
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_worker_that_beat_while_the_broker_was_stopped_is_not_given_up(
+def test_a_worker_that_beat_while_the_broker_was_stopped_is_not_lost(
     loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGSTOP, and SIGCONT when it is late by less than what it takes for a sleep of its own."""

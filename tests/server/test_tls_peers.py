@@ -170,9 +170,7 @@ def test_records_that_come_byte_by_byte(place: Place, broker: polydomo.testing.B
 
 
 @needs_curl
-def test_a_reload_keeps_http_connections_whose_token_is_still_good(
-    place: Place, broker: polydomo.testing.Broker
-) -> None:
+def test_a_reload_keeps_http_connections_with_valid_tokens(place: Place, broker: polydomo.testing.Broker) -> None:
     import http.client
 
     host, port = broker.url.removeprefix("tcp://").split(":")

@@ -78,7 +78,7 @@ def test_zmtp_3_of_any_minor(broker: Broker, minor: int) -> None:
         assert peer.call(b"echo", b"x") == [b"worker", b"x"]
 
 
-def test_a_version_that_is_not_there_yet(broker: Broker) -> None:
+def test_an_unknown_version(broker: Broker) -> None:
     """ "A peer MUST accept higher protocol versions as valid." """
     with raw(broker.address) as peer:
         peer.write(SIGNATURE + b"\x04\x02" + NULL + ready(b"DEALER"))

@@ -47,7 +47,7 @@ def test_every_protocol_and_every_fault_is_drawn_by_some_seed() -> None:
 
 
 @interpreted_only
-def test_a_failing_seed_prints_its_command_and_the_story_of_the_request(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_seed_prints_its_command_and_the_history_of_the_request(capsys: pytest.CaptureFixture[str]) -> None:
     mutant = BY_NAME["attempts-unbounded"]
     options = [part for change in mutant.changes for part in ("--option", change)]
     with mutant.broken():
@@ -135,7 +135,7 @@ def test_bytes_arrive_in_order_for_any_split() -> None:
     assert pair.host.sink.pieces > 20
 
 
-def test_a_blocked_way_delivers_when_it_is_open_again_and_the_other_way_all_along() -> None:
+def test_a_blocked_direction_delivers_later_and_the_other_at_once() -> None:
     pair = Pair()
     pair.network.block(pair.peer, pair.host, 3.0)
     pair.near[0].write(b"there")

@@ -148,7 +148,7 @@ def test_log_records_and_their_gaps(tmp_path: Path) -> None:
         publish(104)
         last = read(feed, later[-1].n)
         assert [row.more.get("message") for row in last] == [None, "number 104"]
-        assert last[0].gap is not None and "started again" in last[0].gap
+        assert last[0].gap is not None and "restarted" in last[0].gap
 
 
 def test_rows_have_the_columns_of_their_schema(tmp_path: Path) -> None:

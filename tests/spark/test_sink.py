@@ -106,7 +106,7 @@ def test_every_row_is_a_publication(spark: "SparkSession", broker: polydomo.test
         ({"to": "tcp://127.0.0.1:1", "service": "a", "body": "x"}, "unknown column 'x'"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, str], words: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         Sink.of(options, ["a", "b"])
 

@@ -40,7 +40,7 @@ def test_a_query_is_text_json_or_the_parameters_of_a_get() -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", "{x", '{"sql": "SELECT 1", "max_rows": 0}', '{"sql": "SELECT 1", "args": [1]}']
 )
-def test_requests_that_make_no_sense(text: str) -> None:
+def test_invalid_requests(text: str) -> None:
     with pytest.raises(CallFailed) as caught:
         Query.of(text, LIMITS)
     assert caught.value.code == "bad-query"

@@ -114,7 +114,7 @@ def test_from_a_browser_curl_and_the_shell(served: polydomo.testing.Broker) -> N
         ('{"sql": "SELECT 1", "format": "xml"}', "bad-query", "format"),
     ],
 )
-def test_what_is_refused(served: polydomo.testing.Broker, sql: str, code: str, words: str) -> None:
+def test_requests_that_are_refused(served: polydomo.testing.Broker, sql: str, code: str, words: str) -> None:
     with pytest.raises(CallFailed) as caught:
         ask(served.url, sql)
     assert caught.value.code == code and words in caught.value.text

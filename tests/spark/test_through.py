@@ -101,7 +101,7 @@ def test_the_columns_come_from_the_schema_of_a_typed_service(
         ({"reply": "xml"}, "reply"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_any_work(
+def test_invalid_options_are_refused_before_any_work(
     spark: "SparkSession", options: dict[str, object], words: str
 ) -> None:
     given: dict[str, object] = {"to": "tcp://127.0.0.1:1", "schema": "a INT", **options}

@@ -40,7 +40,7 @@ def cid_of(value: object) -> tuple[Cid, bytes]:
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory"])
-def test_what_is_put_is_found(kind: str, tmp_path: Path) -> None:
+def test_stored_values_are_found(kind: str, tmp_path: Path) -> None:
     with opened(tmp_path / "memo.db") if kind == "disk" else contextlib.nullcontext(MemoValues()) as store:
         (one, data), (two, _) = cid_of(1), cid_of(2)
         small, content = node_cid(None)
@@ -65,7 +65,7 @@ def test_what_is_put_is_found(kind: str, tmp_path: Path) -> None:
         )
 
 
-def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_stored_values_survive_a_restart(tmp_path: Path) -> None:
     cid, data = cid_of(1)
     with opened(tmp_path / "memo.db") as store:
         store.put_node(cid, data)

@@ -25,14 +25,14 @@ foreign = st.one_of(
 
 
 @given(headers, st.binary(max_size=50), st.binary(max_size=10))
-def test_what_cbor2_writes_canonically_is_read_the_same(header: list[cbor.Item], payload: bytes, before: bytes) -> None:
+def test_canonical_output_of_cbor2_is_decoded_unchanged(header: list[cbor.Item], payload: bytes, before: bytes) -> None:
     encoded = cbor2.dumps(header, canonical=True)
     data = before + encoded + payload
     assert cbor.read_header(data, len(before), len(data)) == (header, len(before) + len(encoded))
 
 
 @given(headers)
-def test_what_we_write_is_what_cbor2_writes_canonically(header: list[cbor.Item]) -> None:
+def test_encoding_equals_canonical_cbor2(header: list[cbor.Item]) -> None:
     encoded = cbor.encode(header)
     assert encoded == cbor2.dumps(header, canonical=True)
     assert repr(cbor2.loads(encoded)) == repr(header)  # repr tells True from 1
@@ -76,7 +76,7 @@ def test_a_header_cut_short_is_a_violation(header: list[cbor.Item], data: st.Dat
 
 
 @given(headers, foreign, st.data())
-def test_what_memo01_has_no_use_for_is_refused(header: list[cbor.Item], item: object, data: st.DataObject) -> None:
+def test_items_that_memo01_does_not_use_are_refused(header: list[cbor.Item], item: object, data: st.DataObject) -> None:
     items: list[object] = list(header)
     items.insert(data.draw(st.integers(0, len(items))), item)
     encoded = cbor2.dumps(items, canonical=True)

@@ -143,7 +143,7 @@ def test_whole_bodies_are_what_a_walk_over_the_frames_finds(
         assert found == walk
 
 
-def test_of_much_at_once_only_some_is_cut() -> None:
+def test_only_as_many_connections_as_needed_are_closed() -> None:
     data = b"".join(join([b"", b"A", b"echo", b"%d" % i]) for i in range(1000))
     found = whole_bodies(data, 0, len(data), ENVELOPE, 2000)
     assert found == one_by_one(data, 0, 2000)[: len(found)] and 1 < len(found) <= limits.MOST_AT_ONCE

@@ -23,7 +23,7 @@ def test_z85_is_that_of_pyzmq(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["abcd", "abcd ", "#####", "\xe4bcde", '"bcde'])
-def test_what_is_not_z85(text: str) -> None:
+def test_invalid_z85(text: str) -> None:
     with pytest.raises(ValueError):
         decode_z85(text)
 

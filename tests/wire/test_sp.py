@@ -207,7 +207,7 @@ def test_a_message_type_other_than_01_on_ipc_is_a_violation() -> None:
     assert link.closing == "protocol violation: SP message of type 0x02 on IPC"
 
 
-def test_ids_that_came_through_devices_are_kept_whole() -> None:
+def test_ids_from_devices_are_kept_completely() -> None:
     stack = b"".join(word.to_bytes(4, "big") for word in range(7)) + RID
     link, catcher = make()
     link.receive(REQ_HELLO + sp.message(stack, b"body"))

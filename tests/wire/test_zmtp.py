@@ -60,7 +60,7 @@ def test_our_two_ends_understand_each_other(socket_type: bytes, step: int) -> No
     assert heard.events == answered.events == ["open", *MESSAGES]
 
 
-def test_a_listener_looks_before_it_speaks() -> None:
+def test_a_listener_reads_the_greeting_before_it_sends() -> None:
     link, _ = listener()
     link.receive(b"")
     assert taken(link) == b""
@@ -247,7 +247,7 @@ def test_the_types_of_zmtp_2_have_both_directions() -> None:
         (GREETING_31 + b"\x06" + (2**63).to_bytes(8, "big"), f"longer than {MAX_HANDSHAKE} bytes"),
     ],
 )
-def test_what_ends_the_handshake(said: bytes, word: str) -> None:
+def test_input_that_ends_the_handshake(said: bytes, word: str) -> None:
     link, log = listener()
     link.receive(said)
     assert word in ended(link)
@@ -265,13 +265,13 @@ def test_a_refusal_is_sent_as_error() -> None:
     link.receive(GREETING_31)
     taken(link)
     link.receive(ready(b"REP"))
-    told = taken(link)
-    assert told[:2] == b"\x04" + bytes((len(told) - 2,))
-    assert told[2:8] == b"\x05ERROR" and told[8] == len(told) - 9 and b"REP" in told
+    observed = taken(link)
+    assert observed[:2] == b"\x04" + bytes((len(observed) - 2,))
+    assert observed[2:8] == b"\x05ERROR" and observed[8] == len(observed) - 9 and b"REP" in observed
     other, _ = dialer()
     other.receive(GREETING_31)
     taken(other)
-    other.receive(told)
+    other.receive(observed)
     assert "peer refused the handshake" in ended(other)
     assert taken(other) == b"", "an ERROR is not answered with an ERROR"
 

@@ -102,7 +102,7 @@ def test_subscribe_and_cancel_reach_the_handler_in_order() -> None:
         (b"\x06" + (2**64 - 1).to_bytes(8, "big"), "the limit is"),
     ],
 )
-def test_what_ends_the_connection(said: bytes, word: str) -> None:
+def test_input_that_closes_the_connection(said: bytes, word: str) -> None:
     link, log = in_traffic()
     link.receive(join([b"before"]) + said + join([b"after"]))
     assert word in why(link)
@@ -156,7 +156,7 @@ def test_exactly_at_the_bounds_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 64 * KIB])
-def test_a_message_of_a_million_frames_is_cut_off(step: int) -> None:
+def test_a_message_of_a_million_frames_closes_the_connection(step: int) -> None:
     link, log = in_traffic()
     data = b"\x01\x00" * 1_000_000
     most = 0
@@ -171,7 +171,7 @@ def test_a_message_of_a_million_frames_is_cut_off(step: int) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 100, 1900])
-def test_an_endless_message_is_cut_off(size: int) -> None:
+def test_an_endless_message_closes_the_connection(size: int) -> None:
     bounds = Bounds(max_frame=2000, max_frames=100_000, max_message=50_000)
     link, log = in_traffic(bounds)
     most = 0
@@ -184,7 +184,7 @@ def test_an_endless_message_is_cut_off(size: int) -> None:
     assert most <= 50_000 and log.messages == []
 
 
-def test_nothing_is_kept_of_a_peer_that_is_being_closed() -> None:
+def test_input_of_a_closing_connection_is_discarded() -> None:
     link, log = in_traffic(SMALL)
     link.receive(b"\xff\xff")
     assert link.closing is not None

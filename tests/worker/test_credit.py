@@ -191,7 +191,7 @@ def test_stopping_releases_what_was_not_started(broker: testing.Broker) -> None:
         stopping.join(WAIT)
 
 
-def test_settings_that_make_no_sense() -> None:
+def test_invalid_settings() -> None:
     with pytest.raises(SettingError, match="prefetch"):
         Worker(prefetch=-1)
     with pytest.raises(SettingError, match="connections"):

@@ -78,7 +78,7 @@ def test_a_worker_that_answered_is_not_silent_for_longer_than_an_interval(monkey
     assert max(gaps) <= end.interval + 1e-6
 
 
-def test_a_worker_that_answers_all_the_time_does_not_beat_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_answers_all_the_time_sends_no_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: clock)
     end = registry.worker_end("mdx")

@@ -212,7 +212,7 @@ def test_kinds_of_functions() -> None:
     asyncio.run(check())
 
 
-def test_what_has_no_schema_is_refused() -> None:
+def test_annotations_without_a_schema_are_refused() -> None:
     def strange(thing: "socket") -> int:  # type: ignore[name-defined]  # noqa: F821
         raise NotImplementedError
 

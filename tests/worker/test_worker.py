@@ -41,7 +41,7 @@ def test_beat_sets_the_interval_and_the_patience(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("beat", [0.0, -1.0, float("nan")])
-def test_a_beat_that_is_none(beat: float) -> None:
+def test_an_invalid_heartbeat(beat: float) -> None:
     with pytest.raises(SettingError, match="beat"):
         Worker(beat=beat)
 
@@ -102,7 +102,7 @@ def test_functions_of_every_kind(broker: testing.Broker, protocol: str) -> None:
             assert "".join(part.text for part in client.stream(kind)) == "ab", kind
 
 
-def test_what_a_function_gets_and_gives(broker: testing.Broker) -> None:
+def test_arguments_and_return_values_of_a_function(broker: testing.Broker) -> None:
     worker = Worker(broker.url)
     seen: list[Call] = []
 
@@ -182,12 +182,12 @@ def test_failures_over_mdx(broker: testing.Broker) -> None:
         for service in ("exit", "async-exit"):
             with pytest.raises(CallFailed, match="SystemExit: 3"):
                 client.call(service)
-        told = {
+        observed = {
             "cancelled": "failed: CancelledError",
             "assert": "failed: AssertionError",
             "exception-as-text": "odd: 'x'",
         }
-        for service, failure in told.items():
+        for service, failure in observed.items():
             for _ in range(2):  # the first has not cost the worker its place
                 with pytest.raises(CallFailed) as caught:
                     client.call(service)

@@ -96,7 +96,7 @@ def test_a_silent_broker_is_taken_for_gone(router: Router, monkeypatch: pytest.M
         assert frames == [b"MDPW02", READY, b"echo"]
 
 
-def test_a_beat_of_a_broker_in_a_hurry_keeps_the_worker(router: Router) -> None:
+def test_heartbeats_of_the_broker_keep_the_connection_open(router: Router) -> None:
     worker = Worker(router.url, "mdp2", beat=0.02)
     worker.add("echo", answer)
     with worker:
@@ -107,7 +107,7 @@ def test_a_beat_of_a_broker_in_a_hurry_keeps_the_worker(router: Router) -> None:
         assert found[1] == [b"MDPW02", READY, b"echo"]
 
 
-def test_a_broker_that_beats_is_not(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_beats_is_not_lost(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mdp2WorkerEnd, "interval", 0.02)
     monkeypatch.setattr(Mdp2WorkerEnd, "patience", 1.0)
     worker = Worker(router.url, "mdp2")
@@ -154,7 +154,7 @@ def test_a_worker_without_failure_messages_registers_again(router: Router, caplo
     assert (frame.name, frame.filename) == ("fail", __file__)
 
 
-def test_a_failure_of_the_functions_own_choice_has_no_traceback(
+def test_a_call_failed_raised_by_the_function_has_no_traceback(
     router: Router, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = Worker(router.url)
