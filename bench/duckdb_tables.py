@@ -21,7 +21,8 @@ CREATE TEMP TABLE doubles AS SELECT run, number, date_trunc('hour', time) AS h, 
 CREATE VIEW recorded AS SELECT rows.* FROM rows LEFT JOIN doubles d ON d.run = rows.run AND d.number = rows.number
     AND d.h = date_trunc('hour', time)
     WHERE first IS NULL OR seq = first;
-CREATE TEMP TABLE back AS SELECT run, number, hop, attempt, seq, event, time, service, worker, peer, protocol FROM messages
+CREATE TEMP TABLE back AS SELECT run, number, hop, attempt, seq, event, time, service, worker, peer, protocol,
+        principal FROM messages
     WHERE event IN ('requeued', 'forwarded');
 CREATE TEMP TABLE special AS SELECT * FROM recorded WHERE dispatches > 0
     AND (dispatches > 1 OR hops > 0 OR attempts != 1 OR parent != '' OR worker_protocol = 'bridge' OR (run,
@@ -30,12 +31,13 @@ CREATE TEMP TABLE handed AS SELECT m.run, m.number, m.hop, m.attempt, min(m.time
     FROM messages m SEMI JOIN special USING (run, number) WHERE event = 'dispatched' GROUP BY ALL;
 CREATE TEMP TABLE turns AS
 WITH known AS (
-    SELECT s.request, s.run, s.number, b.hop, b.attempt, b.seq, b.worker, b.peer, b.protocol, b.time AS ended, b.event AS ending,
+    SELECT s.request, s.run, s.number, b.hop, b.attempt, b.seq, b.worker, b.peer, b.protocol, b.principal,
+        b.time AS ended, b.event AS ending,
         CASE b.event WHEN 'requeued' THEN b.service END AS here
     FROM special s JOIN back b ON b.run = s.run AND b.number = s.number AND b.time BETWEEN date_trunc('hour', s.accepted)
         AND date_trunc('hour', s.time) + INTERVAL '1 hour' - INTERVAL '1 microsecond'
     UNION ALL
-    SELECT request, run, number, hops, attempts, seq, worker, worker_peer, worker_protocol, time,
+    SELECT request, run, number, hops, attempts, seq, worker, worker_peer, worker_protocol, worker_principal, time,
         CASE outcome WHEN 'ok' THEN 'final' ELSE 'failed' END,
         last_service FROM special s
     WHERE attempts > 0 AND (run, number, hops, attempts) NOT IN (SELECT (run, number, hop, attempt) FROM back WHERE event = 'requeued')
@@ -43,7 +45,8 @@ WITH known AS (
 lined AS (SELECT *, lag(ended) OVER w AS previous, lead(ended) OVER w IS NULL AS is_last FROM known
     WINDOW w AS (PARTITION BY request ORDER BY hop, attempt, seq)),
 targets AS (SELECT run, number, hop + 1 AS hop, max_by(service, seq) AS target FROM back WHERE event = 'forwarded' GROUP BY ALL)
-SELECT l.request, s.broker, l.run, l.number, l.hop, l.attempt, l.seq, l.worker, l.peer, l.protocol, l.ended, l.ending, s.time AS done,
+SELECT l.request, s.broker, l.run, l.number, l.hop, l.attempt, l.seq, l.worker, l.peer, l.protocol, l.principal AS worker_principal,
+    s.principal, l.ended, l.ending, s.time AS done,
     coalesce(nullif(here, ''), start_service, target, CASE l.hop WHEN 0 THEN s.service ELSE '' END) AS service,
     CASE WHEN l.hop = 0 AND l.attempt = 1 THEN s.accepted ELSE coalesce(previous, s.accepted) END AS arrived,
     CASE WHEN ending IN ('final', 'failed') THEN s.dispatched WHEN start IS NOT NULL THEN start
@@ -54,17 +57,20 @@ FROM lined l JOIN special s USING (request) LEFT JOIN handed h ON h.run = l.run 
 CREATE TEMP TABLE corrected AS
 WITH summed AS (SELECT request, count(*) AS n, max(struct_pack(t := coalesce(began, ended), hop := hop, attempt := attempt,
     seq := seq, worker := worker,
-        peer := peer, protocol := protocol, us := coalesce(epoch_us(ended) - epoch_us(began), 0))) AS last,
+        peer := peer, protocol := protocol, principal := worker_principal, us := coalesce(epoch_us(ended) - epoch_us(began), 0))) AS last,
     sum(coalesce(epoch_us(began) - epoch_us(arrived), 0)) AS waited, max(ended) AS until FROM turns GROUP BY request)
-SELECT request, last.worker AS worker, last.peer AS worker_peer, last.protocol AS worker_protocol,
+SELECT request, last.worker AS worker, last.peer AS worker_peer, last.protocol AS worker_protocol, last.principal AS worker_principal,
     CAST(if(n = dispatches, last.us, run_us) AS BIGINT) AS run_us,
     CAST(if(n = dispatches, waited + greatest(0, epoch_us(time) - epoch_us(until)), wait_us) AS BIGINT) AS wait_us
 FROM summed JOIN special USING (request);
+CREATE TEMP TABLE answers AS SELECT run, number, min_by(outcome, seq) AS memo FROM messages WHERE event = 'memo' GROUP BY ALL;
 CREATE VIEW parts AS SELECT r.* REPLACE (coalesce(c.worker, r.worker) AS worker, coalesce(c.worker_peer, r.worker_peer) AS worker_peer,
-        coalesce(c.worker_protocol, r.worker_protocol) AS worker_protocol, coalesce(c.run_us, r.run_us) AS run_us,
+        coalesce(c.worker_protocol, r.worker_protocol) AS worker_protocol,
+        coalesce(c.worker_principal, r.worker_principal) AS worker_principal, coalesce(c.run_us, r.run_us) AS run_us,
         coalesce(c.wait_us, r.wait_us) AS wait_us,
-        if(c.request IS NULL, r.wait_bucket, CAST(floor(ln(greatest(c.wait_us, 1)) / ln(1.02)) AS INT)) AS wait_bucket)
-    FROM recorded r LEFT JOIN corrected c USING (request);
+        if(c.request IS NULL, r.wait_bucket, CAST(floor(ln(greatest(c.wait_us, 1)) / ln(1.02)) AS INT)) AS wait_bucket),
+        coalesce(memo, '') AS memo
+    FROM recorded r LEFT JOIN corrected c USING (request) LEFT JOIN answers USING (run, number);
 CREATE TEMP TABLE crossing AS SELECT request AS part, parent, broker, worker_protocol FROM parts WHERE parent != '';
 CREATE TEMP TABLE links AS WITH RECURSIVE up AS (
     SELECT part, parent AS root, 1 AS deep FROM crossing WHERE parent IN (SELECT request FROM parts
@@ -86,13 +92,14 @@ FROM parts LEFT JOIN far USING (request) WHERE request NOT IN (SELECT part FROM 
 
 HOPS_TABLE = """
 CREATE TABLE hops AS
-SELECT request, 1 AS position, broker, run, number, service, 0 AS hop, 1 AS attempt, worker, accepted AS arrived,
+SELECT request, 1 AS position, broker, run, number, service, 0 AS hop, 1 AS attempt, worker, worker_protocol, principal, worker_principal,
+    accepted AS arrived,
     dispatched AS began, time AS ended,
     if(outcome = 'ok', 'final', 'failed') AS ending FROM recorded WHERE dispatches > 0 AND request NOT IN (SELECT request FROM special)
 UNION ALL
 SELECT coalesce(root, request), row_number() OVER (PARTITION BY coalesce(root, request) ORDER BY coalesce(began, ended), run,
     hop, attempt, seq),
-    broker, run, number, service, hop, attempt, worker, arrived, began, ended, ending
+    broker, run, number, service, hop, attempt, worker, protocol, principal, worker_principal, arrived, began, ended, ending
 FROM turns LEFT JOIN links ON links.part = turns.request;
 """
 
@@ -102,6 +109,7 @@ def services_table() -> str:
     longer = f"(VALUES {', '.join(f'({seconds})' for seconds in WINDOWS)}) AS w(seconds)"
     moved = "to_timestamp(seconds * (epoch_us(ten) // (CAST(1000000 AS BIGINT) * seconds)))"
     sums = "requests retried passed_on request_bytes reply_bytes wait_us run_us run_us2 total_us worked ok".split()
+    sums += ["memo_hits", "memo_misses", "memo_joined"]
     added = ", ".join(f"sum({name}) AS {name}" for name in sums)
     p = []
     for which, parts in (("wait", (0.5, 0.99)), ("total", (0.5, 0.9, 0.99, 0.999))):
@@ -114,8 +122,12 @@ def services_table() -> str:
 CREATE TEMP TABLE tens AS SELECT to_timestamp(10 * (epoch_us(time) // 10000000)) AS ten, broker, service, outcome,
     count(*) AS requests,
     sum(CAST(dispatches > hops + 1 AS INT)) AS retried, sum(CAST(hops > 0 AS INT)) AS passed_on, sum(request_bytes) AS request_bytes,
-    sum(reply_bytes) AS reply_bytes, sum(wait_us) AS wait_us, sum(run_us) AS run_us, sum(CAST(run_us AS DOUBLE) * run_us) AS run_us2,
-    sum(total_us) AS total_us, sum(CAST(dispatches > 0 AS INT)) AS worked, sum(CAST(outcome = 'ok' AS INT)) AS ok FROM parts GROUP BY ALL;
+    sum(reply_bytes) AS reply_bytes, sum(wait_us) AS wait_us, sum(own * run_us) AS run_us,
+    sum(CAST(own * run_us AS DOUBLE) * run_us) AS run_us2,
+    sum(total_us) AS total_us, sum(own * CAST(dispatches > 0 AS INT)) AS worked, sum(CAST(outcome = 'ok' AS INT)) AS ok,
+    sum(CAST(memo = 'hit' AS INT)) AS memo_hits, sum(CAST(memo = 'miss' AS INT)) AS memo_misses,
+    sum(CAST(memo = 'joined' AS INT)) AS memo_joined
+FROM (SELECT *, if(worker_protocol = 'memoised', 0, 1) AS own FROM parts) GROUP BY ALL;
 CREATE TEMP TABLE buckets AS
     SELECT ten, broker, service, 'wait' AS kind, bucket, count(*) AS n FROM
         (SELECT to_timestamp(10 * (epoch_us(time) // 10000000)) AS ten, broker, service, wait_bucket AS bucket
@@ -148,34 +160,39 @@ CREATE TEMP TABLE stays AS
 SELECT run, worker, any_value(e.broker) AS broker, coalesce(min(time) FILTER (event = 'registered'), greatest(min(begun),
     date_trunc('hour', min(time)))) AS came,
     coalesce(min(time) FILTER (event IN ('left', 'lost')), min(ended)) AS went, arg_max(service,
-        seq) FILTER (event = 'registered') AS offers
+        seq) FILTER (event = 'registered') AS offers, max(protocol) AS protocol, max(principal) AS principal
 FROM messages JOIN ends e USING (run) WHERE event IN ('registered', 'left', 'lost') AND worker > 0 GROUP BY run, worker;
 CREATE TEMP TABLE present AS
-SELECT broker, run, worker, coalesce(offers, '') AS offers, w, greatest(came, w) AS since, least(went, w + INTERVAL '1 hour') AS until
+SELECT broker, run, worker, coalesce(offers, '') AS offers, protocol, principal, w, greatest(came, w) AS since,
+    least(went, w + INTERVAL '1 hour') AS until
 FROM (SELECT *, unnest(generate_series(date_trunc('hour', came), date_trunc('hour', went), INTERVAL '1 hour')) AS w FROM stays);
 CREATE TABLE workers AS
-WITH times AS (SELECT broker, run, worker, service, ending, began, ended, date_trunc('hour', ended) AS w,
+WITH times AS (SELECT broker, run, worker, worker_protocol, worker_principal, service, ending, began, ended, date_trunc('hour', ended) AS w,
     epoch_us(ended) - epoch_us(began) AS us FROM hops),
 cells AS (SELECT w, broker, run, worker, service, CASE WHEN us >= 0 THEN CAST(floor(ln(greatest(us, 1)) / ln(1.02)) AS INT) END AS bucket,
-    count(*) AS n,
+    count(*) AS n, max(worker_protocol) AS protocol, max(worker_principal) AS principal,
     count(*) FILTER (ending = 'final') AS finals, count(*) FILTER (ending = 'requeued') AS given_back FROM times GROUP BY ALL),
 ranked AS (SELECT *, sum(n) OVER (PARTITION BY w, broker, run, worker, service ORDER BY bucket NULLS LAST) AS upto,
     sum(n) FILTER (bucket IS NOT NULL) OVER (PARTITION BY w, broker, run, worker, service) AS total FROM cells),
-done AS (SELECT w, broker, run, worker, service, sum(n) AS turns, sum(finals) AS finals, sum(given_back) AS given_back,
+done AS (SELECT w, broker, run, worker, service, max(protocol) AS protocol, max(principal) AS principal,
+    sum(n) AS turns, sum(finals) AS finals, sum(given_back) AS given_back,
     pow(1.02, min(bucket) FILTER (upto >= greatest(1, ceil(0.5 * total))) + 0.5) AS run_p50_us FROM ranked GROUP BY ALL),
 pieces AS (SELECT broker, run, worker, service, w AS h, began, ended FROM times WHERE began >= w UNION ALL
     SELECT broker, run, worker, service, unnest(generate_series(date_trunc('hour', began), w, INTERVAL '1 hour')) AS h,
         began, ended FROM times WHERE began < w),
 work AS (SELECT h AS w, broker, run, worker, service,
     sum(epoch_us(least(ended, h + INTERVAL '1 hour')) - epoch_us(greatest(began, h))) AS run_us FROM pieces GROUP BY ALL),
-busy AS (SELECT w, broker, run, worker, service, turns, finals, given_back, run_us, run_p50_us
+busy AS (SELECT w, broker, run, worker, service, protocol, principal, turns, finals, given_back, run_us, run_p50_us
     FROM done FULL JOIN work USING (w, broker, run, worker, service)),
 rare AS (SELECT date_trunc('hour', time) AS w, broker, run, worker, count(*) FILTER (event = 'late') AS late,
     count(*) FILTER (event = 'lost') AS lost, count(*) FILTER (event = 'stale') AS stale FROM messages
     WHERE event IN ('late', 'lost', 'stale') AND worker > 0 GROUP BY ALL),
-there AS (SELECT w, broker, run, worker, offers, epoch_us(until) - epoch_us(since) AS present_us, late, lost, stale
+there AS (SELECT w, broker, run, worker, offers, protocol AS offered_by, principal AS offered_as,
+    epoch_us(until) - epoch_us(since) AS present_us, late, lost, stale
     FROM present FULL JOIN rare USING (w, broker, run, worker))
-SELECT w AS "window", broker, run, worker, coalesce(service, offers, '') AS service, coalesce(turns, 0) AS turns,
+SELECT w AS "window", broker, run, worker, coalesce(service, offers, '') AS service,
+    coalesce(greatest(protocol, offered_by), '') AS protocol, coalesce(greatest(principal, offered_as), '') AS principal,
+    coalesce(turns, 0) AS turns,
     coalesce(finals, 0) AS finals,
     coalesce(given_back, 0) AS given_back, coalesce(run_us, 0) AS run_us, coalesce(present_us, 0) AS present_us,
         coalesce(run_p50_us, 0) AS run_p50_us,
@@ -186,7 +203,8 @@ SELECT w AS "window", broker, run, worker, coalesce(service, offers, '') AS serv
 CAPACITY_TABLE = """
 CREATE TABLE capacity AS
 WITH arrivals AS (
-    SELECT run, date_trunc('hour', time) AS w, broker, service, epoch_us(accepted) AS us FROM rows UNION ALL
+    SELECT run, date_trunc('hour', time) AS w, broker, service, epoch_us(accepted) AS us FROM rows
+    WHERE worker_protocol != 'memoised' AND NOT (job != '' AND client_protocol != 'job') UNION ALL
     SELECT run, date_trunc('hour', time), broker, service, epoch_us(time) FROM messages WHERE event IN ('requeued', 'forwarded')
 ),
 gaps AS (SELECT w, broker, service, us - lag(us) OVER (PARTITION BY run, w, broker, service ORDER BY us) AS gap FROM arrivals),
@@ -194,10 +212,11 @@ came AS (SELECT w, broker, service, count(*) AS n, avg(gap) AS mean, stddev_pop(
     FROM gaps WHERE gap <= 10000000 GROUP BY ALL),
 served AS (SELECT date_trunc('hour', ended) AS w, broker, service, count(*) AS turns, avg(epoch_us(ended) - epoch_us(began)) AS mean_run,
     stddev_pop(epoch_us(ended) - epoch_us(began)) AS spread_run, avg(epoch_us(began) - epoch_us(arrived)) AS mean_wait
-        FROM hops GROUP BY ALL),
+        FROM hops WHERE worker_protocol != 'memoised' GROUP BY ALL),
 crowd AS (SELECT k."window" AS w, k.broker, k.service, greatest(1, round(sum(epoch_us(until) - epoch_us(since))
         / greatest(1, epoch_us(max(until)) - epoch_us(min(since))))) AS workers
-    FROM workers k JOIN present p ON p.w = k."window" AND p.run = k.run AND p.worker = k.worker WHERE k.turns > 0 GROUP BY ALL),
+    FROM workers k JOIN present p ON p.w = k."window" AND p.run = k.run AND p.worker = k.worker
+    WHERE k.turns > 0 AND k.protocol != 'memoised' GROUP BY ALL),
 asked AS (SELECT "window" AS w, broker, service, requests, ok, total_histogram FROM services WHERE seconds = 3600),
 joined AS (SELECT w, broker, service, coalesce(requests, 0) AS requests, coalesce(turns, 0) AS turns,
     coalesce(1e6 / nullif(came.mean, 0), 0) AS rate,
@@ -225,6 +244,8 @@ WITH levels AS (SELECT run, max(CASE WHEN level = 'messages' OR event IN ('accep
     'granted', 'published') THEN 'messages' ELSE '' END) AS shown FROM messages GROUP BY run)
 SELECT run, broker, if(shown = 'messages', 'messages', 'requests') AS level, rule, count(a.rule) AS breaches
 FROM ends JOIN levels USING (run) CROSS JOIN (SELECT unnest(getvariable('rules')) AS rule) LEFT JOIN audit a USING (run, rule) GROUP BY ALL
+UNION ALL SELECT 0, '', 'requests', rule, count(a.rule) FROM (SELECT unnest(['job-one-outcome', 'schedule-fires-once']) AS rule)
+    LEFT JOIN audit a USING (rule) GROUP BY rule
 """
 
 TOPOLOGY_TABLE = """
@@ -260,8 +281,30 @@ CREATE TABLE "values" AS SELECT time, broker, run, seq, topic, size,
 FROM messages WHERE event = 'published'
 """
 
+JOBS_TABLES = """
+CREATE TABLE job_events AS SELECT time, broker, run, seq, outcome AS event, job, service, principal, schedule, attempt, code AS outcome,
+    reason, CASE outcome WHEN 'retry' THEN wait_us ELSE 0 END AS wait_us, created AS submitted, size AS bytes,
+    origin, key, wait_us AS backoff_us FROM messages WHERE event = 'job';
+CREATE TABLE jobs AS SELECT job, broker, run, seq, service, origin, key, principal, schedule, submitted, time AS ended,
+    epoch_us(time) - epoch_us(submitted) AS total_us, attempt AS attempts, backoff_us, event AS state, outcome, reason,
+    bytes AS result_bytes FROM job_events WHERE event IN ('done', 'dead', 'cancelled');
+"""
 
-TABLES = ("requests", "hops", "services", "workers", "topology", "capacity", "logs", "values", "audit", "audit_rules")
+
+TABLES = (
+    "jobs",
+    "job_events",
+    "requests",
+    "hops",
+    "services",
+    "workers",
+    "topology",
+    "capacity",
+    "logs",
+    "values",
+    "audit",
+    "audit_rules",
+)
 
 
 def compute(journals: Sequence[Path], memory: str = "3GB", threads: int = 2) -> duckdb.DuckDBPyConnection:
@@ -286,6 +329,7 @@ def compute(journals: Sequence[Path], memory: str = "3GB", threads: int = 2) -> 
         CAPACITY_TABLE,
         LOGS_TABLE,
         VALUES_TABLE,
+        JOBS_TABLES,
         *duckdb_audit.STATEMENTS,
         CHECKS_TABLE,
     ):

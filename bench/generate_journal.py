@@ -1,10 +1,10 @@
-"""Makes journals of any size, as brokers would have written them: several brokers, chains, bridges, retries, losses,
-requests that end in the queue, a broker that is killed, and breaches of every rule planted on request.
+"""Generates journals of any size, as brokers would have written them: several brokers, chains, bridges, retries, losses, requests
+that end in the queue, durable jobs, schedules, memoised services, principals, a broker that is killed, and, on request, breaches of
+every rule.
 
     python -m bench.generate_journal DIR --million 10 --seed 1 --breaches 3
 
-Every planted breach is written to DIR/planted.json, as [rule, run, about], so that an audit can be held against it:
-it must find these, and nothing else.
+DIR/planted.json lists every planted breach as [rule, run, about]: an audit must find these and nothing else.
 """
 
 import argparse
@@ -18,14 +18,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bench.durable_lives import ONCE_JOB, ONCE_SCHEDULE
 from bench.life import (
     CLIENTS,
+    CODES,
     EV,
     EVENTS,
     FAR,
     FINISHED,
+    JOB_CLIENT,
     LEVELS,
+    MEMO_CLIENT,
+    MEMO_STORE,
+    ORIGINS,
     OUTCOMES,
+    PRINCIPALS,
     PROTOCOLS,
     REASONS,
     SERVICES,
@@ -77,7 +84,42 @@ def peer(connection: Array) -> pa.Array:
 
 
 def protocol(connection: Array) -> pa.Array:
-    return words(np.select([connection <= 0, connection == CLIENTS + 1 + FAR], [0, 6], 1 + connection % 5), PROTOCOLS)
+    special = {0: 0, CLIENTS + 1 + FAR: 6, MEMO_CLIENT: 7, CLIENTS + MEMO_STORE: 7, JOB_CLIENT: 8}
+    chosen = [connection == number for number in special]
+    return words(np.select(chosen, [*special.values()], 1 + connection % 5), PROTOCOLS)
+
+
+def principal(connection: Array) -> pa.Array:
+    return words(np.where(connection > 0, connection % len(PRINCIPALS), 0), PRINCIPALS)
+
+
+def job_ids(life: Life, created: Array, job: Array) -> Array:
+    """The ids of jobs; empty for job 0."""
+    return np.where(job > 0, ids(created // 1000, life.run, job), b"")
+
+
+def job_columns(life: Life, jobs: dict[str, Array], rows: dict[str, Array]) -> dict[str, Any]:
+    """The columns of events of jobs and schedules."""
+    job = {name: values[rows["extra"]] for name, values in jobs.items()}
+    named_ids = job_ids(life, job["created"], job["job"])
+    schedule = f"nightly {life.name} {life.run:x}"
+    due = np.char.add(f"{schedule} ".encode(), job["created"].astype("S20"))
+    once = np.select(
+        [job["once"] == ONCE_JOB, job["once"] == ONCE_SCHEDULE], [named_ids.astype("S64"), due.astype("S64")], b""
+    )
+    keys = np.where(job["key"] > 0, np.char.add(b"key-", job["key"].astype("S12")), b"")
+    connection = np.where(rows["extra"] > 0, job["client"], rows["connection"])
+    return {
+        "job": text(named_ids), "key": text(keys), "origin": words(job["origin"], ORIGINS),
+        "schedule": words(job["schedule"], ["", schedule]),
+        "code": words(job["code"], CODES), "wait_us": job["wait"], "created": times(job["created"]), "once": text(once),
+        "principal": principal(connection),
+    }  # fmt: skip
+
+
+def text(values: Array) -> pa.Array:
+    """An array of bytes as text."""
+    return pa.array(values.astype(object), pa.binary()).cast(pa.string())
 
 
 def table(kind: str, columns: dict[str, Any], rows: int) -> pa.Table:
@@ -96,7 +138,7 @@ def table(kind: str, columns: dict[str, Any], rows: int) -> pa.Table:
     return pa.table(made, names=schema.names(kind))
 
 
-def message_table(life: Life, rows: dict[str, Array], seq: Array) -> pa.Table:
+def message_table(life: Life, jobs: dict[str, Array], rows: dict[str, Array], seq: Array) -> pa.Table:
     n = seq.size
     zero = np.zeros(n, np.int32)
     given = {
@@ -114,7 +156,10 @@ def message_table(life: Life, rows: dict[str, Array], seq: Array) -> pa.Table:
         "reason": words(rows["reason"], REASONS),
         "topic": words(rows["topic"], TOPICS),
         "level": words(rows["level"], LEVELS),
+        "principal": principal(rows["connection"]),
     }
+    if rows["extra"].any():
+        given |= job_columns(life, jobs, rows)
     same = "connection client number attempt hop worker released size queue workers credit auto covers_run covers_first covers_last".split()
     return table(MESSAGES, {**given, **{name: rows[name] for name in same}}, n)
 
@@ -171,7 +216,11 @@ def record_table(life: Life, made: Made, number: Array, seq: Array, parents: Arr
         "total_bucket": buckets(total),
         "outcome": words(r["outcome"], OUTCOMES),
         "reason": words(r["reason"], REASONS),
+        "principal": principal(r["client"]),
+        "worker_principal": principal(held),
     }
+    if r["job"].any():
+        given["job"] = text(job_ids(life, made.created[r["job"]], r["job"]))
     if parents is not None:
         given["parent"] = pa.array(np.concatenate([np.array([b""]), parents])[r["child"]].astype("S26")).cast(
             pa.string()
@@ -203,7 +252,7 @@ def write(directory: Path, life: Life, made: Made, parents: Array | None, segmen
                     made_table = record_table(life, made, part["number"][chosen], seq[begin:end][chosen], parents)
                 else:
                     made_table = message_table(
-                        life, {name: values[chosen] for name, values in part.items()}, seq[begin:end][chosen]
+                        life, made.jobs, {name: values[chosen] for name, values in part.items()}, seq[begin:end][chosen]
                     )
                     written += made_table.num_rows
                 folder = directory / life.name / f"kind={kind}" / f"date={moment:%Y-%m-%d}" / f"hour={moment:%H}"
@@ -212,7 +261,7 @@ def write(directory: Path, life: Life, made: Made, parents: Array | None, segmen
     return written
 
 
-ROWS_PER_REQUEST = 3.42  # of messages, as these lives are
+ROWS_PER_REQUEST = 3.6  # of messages, as these lives are
 
 
 def generate(

@@ -1,4 +1,4 @@
-"""The words of generated journals, and rows as columns of numbers."""
+"""The names in generated journals, and rows as columns of numbers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,13 +13,19 @@ from polydomo.protocols.request import CANCELLED, FAILED, INTERRUPTED, NO_WORKER
 
 Array = np.ndarray
 START = int(datetime(2026, 1, 31, 6, 10, tzinfo=UTC).timestamp() * 1e6)
-SERVICES = ["echo", "resize", "ocr", "mail", "index", "search", "far", "absent", "fragile", "long"]
+SERVICES = ["echo", "resize", "ocr", "mail", "index", "search", "far", "absent", "fragile", "long", "billing", "lint"]
 LANES = 6  # workers of a service, one job at a time each
-FAR, ABSENT, FRAGILE, LONG = (SERVICES.index(name) for name in ("far", "absent", "fragile", "long"))
+FAR, ABSENT, FRAGILE, LONG, BILLING, LINT = (
+    SERVICES.index(name) for name in ("far", "absent", "fragile", "long", "billing", "lint")
+)  # ``billing`` is durable, ``lint`` is memoised
 SERVED = FAR  # services below this one have workers of their own
-PROTOCOLS = ["", "mdp1", "mdp2", "dcp", "emqp", "memo", BridgeSession.protocol]
+PROTOCOLS = ["", "mdp1", "mdp2", "dcp", "emqp", "memo", BridgeSession.protocol, "memoised", "job"]
+PRINCIPALS = ["", "anna", "bert", "carl"]
 SILENCE, INFO = "silence", "info"  # the outcome of a worker that was lost without a word; the level of a log record
-OUTCOMES = ["", OK, FAILED, NO_WORKER, SILENCE, INTERRUPTED, INFO, CANCELLED]
+OUTCOMES = [
+    "", OK, FAILED, NO_WORKER, SILENCE, INTERRUPTED, INFO, CANCELLED,
+    "hit", "miss", "joined", "accepted", "retry", "done", "dead", "cancelled", "fired", "skipped",
+]  # fmt: skip
 REASONS = [
     "",
     "the worker failed",
@@ -30,14 +36,20 @@ REASONS = [
     "image scaled",
     "the disk did not keep up",
     "the client has left",
+    "no more attempts",
+    "an operator cancelled it",
 ]
+ORIGINS = ["", "job", "request", "titanic", "schedule"]
+CODES = ["", OK, FAILED, CANCELLED]
 LEVELS = ["", "requests", "messages"]
 TOPICS = ["", "status.echo", "status.resize", "load.index"]
 EVENTS = ["", *schema.EVENTS]
 EV = {name: number for number, name in enumerate(EVENTS)}
 FINISHED = -1  # in ``event``: the row of kind ``requests``
 LOST_ROWS = 1000
-CLIENTS = 40  # connections 1 to 40 are clients
+CLIENTS = 40  # connections 1 to 40 are clients: the last two are the broker's own
+MEMO_CLIENT, JOB_CLIENT = CLIENTS - 1, CLIENTS  # send the runs of memoised services, and the attempts of durable jobs
+MEMO_STORE = len(SERVICES) + 1  # the worker that holds requests for memoised services
 SPARE_CREDIT = 1 << 27
 # orders of events at the same microsecond
 O_ACCEPT, O_QUEUE, O_EXTRA, O_DISPATCH, O_PARTIAL, O_FINAL, O_RECORD, O_AFTER = range(8)
@@ -45,12 +57,13 @@ O_LOST = 20
 
 MESSAGE_FIELDS = (
     "t order event connection client service number attempt hop worker released size queue workers credit auto silence allowed outcome "
-    "reason topic level covers_run covers_first covers_last"
-).split()
+    "reason topic level covers_run covers_first covers_last extra"
+).split()  # ``extra``: the row of JOB_FIELDS that has the rest; 0 is none
 RECORD_FIELDS = (
     "number service last_service client worker accepted first dispatched partial ended attempts max_attempts dispatches hops partials "
-    "request_bytes reply_bytes outcome reason child wrong_total"
+    "request_bytes reply_bytes outcome reason child wrong_total job"
 ).split()
+JOB_FIELDS = "job created key client origin schedule code wait once".split()  # of an event of a job or a schedule
 
 
 @dataclass
@@ -116,12 +129,82 @@ Plant = Callable[["Life", "Blocks", "Blocks", Facts, Facts, int, np.random.Gener
 class Made:
     messages: dict[str, Array]  # and the places of records among them
     records: dict[str, Array]
+    jobs: dict[str, Array]  # by ``extra``
     seq: Array
     planted: list[tuple[str, int, dict[str, Any]]]
     leaving: dict[str, Array] | None  # what crosses the bridge
     lost: tuple[int, int] = (0, 0)  # rows that a killed broker had counted and not written
 
+    @property
+    def created(self) -> Array:
+        """When each job was submitted, by its number."""
+        found = np.zeros(int(self.jobs["job"].max()) + 1, np.int64)
+        found[self.jobs["job"]] = self.jobs["created"]
+        return found
+
 
 def spare(service: Any) -> Any:
-    """The number of a service's worker that asks for very many at once."""
+    """The number of the service's worker that has credit for any number of requests."""
     return np.asarray(service) + 1
+
+
+def visitor(
+    rows: Blocks, records: Blocks, number: Any, service: Any, accepted: Any, ended: Any, child: Any = 0, **changes: Any
+) -> None:
+    """Requests that the service's spare worker, or another one, takes at once. ``failed`` is 1 for those that end with a failure."""
+    number, service, accepted, ended = np.broadcast_arrays(number, service, accepted, ended)
+    client = changes.pop("client", 1)
+    about = {"number": number, "service": service, "client": client}
+    worker = changes.pop("worker", spare(service))
+    began = np.minimum(accepted + 2, ended)
+    began = changes.pop("began", began)
+    order = changes.pop("order", O_DISPATCH)
+    connection = changes.pop("connection", np.asarray(worker) + CLIENTS)
+    failed = np.asarray(changes.pop("failed", 0))
+    job = changes.pop("job", 0)
+    assert not changes
+    rows.add(t=accepted, event=EV[schema.ACCEPTED], order=O_ACCEPT, connection=client, size=100, **about)
+    rows.add(
+        t=began,
+        event=EV[schema.DISPATCHED],
+        order=order,
+        connection=connection,
+        worker=worker,
+        attempt=1,
+        size=100,
+        **about,
+    )
+    rows.add(
+        t=ended,
+        event=np.where(failed, EV[schema.FAILED], EV[schema.FINAL]),
+        order=O_FINAL,
+        connection=client,
+        worker=worker,
+        attempt=1,
+        released=1,
+        size=np.where(failed, 0, 50),
+        outcome=1 + failed,
+        reason=failed,
+        **about,
+    )
+    records.add(
+        number=number,
+        service=service,
+        last_service=service,
+        client=client,
+        worker=worker,
+        accepted=accepted,
+        first=began,
+        dispatched=began,
+        ended=ended,
+        attempts=1,
+        max_attempts=3,
+        dispatches=1,
+        request_bytes=100,
+        reply_bytes=np.where(failed, 0, 50),
+        outcome=1 + failed,
+        reason=failed,
+        child=child,
+        job=job,
+    )
+    rows.add(t=ended, event=FINISHED, order=O_RECORD, number=number)

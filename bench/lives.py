@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.durable_lives import durable, memoised
 from bench.life import (
     ABSENT,
     CLIENTS,
@@ -11,10 +12,13 @@ from bench.life import (
     FAR,
     FINISHED,
     FRAGILE,
+    JOB_FIELDS,
     LANES,
     LEVELS,
     LONG,
     LOST_ROWS,
+    MEMO_CLIENT,
+    MEMO_STORE,
     MESSAGE_FIELDS,
     O_ACCEPT,
     O_DISPATCH,
@@ -36,6 +40,7 @@ from bench.life import (
     Plant,
     Planted,
     spare,
+    visitor,
 )
 from polydomo.journal import schema
 
@@ -52,9 +57,11 @@ class _Making:
         self.dice = dice
         self.rows = Blocks(MESSAGE_FIELDS)
         self.records = Blocks(RECORD_FIELDS)
+        self.jobs = Blocks(JOB_FIELDS)
+        self.jobs.add(job=0)  # ``extra`` 0 is none
         self.start = START + int(life.begins * 1e6)
         self.end = self.start + int(life.seconds * 1e6)
-        self.spares = len(SERVICES)
+        self.spares = MEMO_STORE
         self.offered = LANES + 1
         self.next_number = life.requests + 1
 
@@ -70,14 +77,17 @@ class _Making:
         self._recorded()
         self._fragile()
         self._long()
+        self.next_number = memoised(self.life, self.dice, self.rows, self.records, self.next_number)
+        self.next_number, again = durable(self.life, self.dice, self.rows, self.records, self.jobs, self.next_number)
         leaving = self._bridge()
         planted, changes = self._broken(plant)
+        planted += again
         if self.life.loses:
             at = np.array([(self.start + self.end) // 2])
             self.rows.add(t=at, event=EV[schema.MISSING], order=98, reason=7, covers_run=self.life.run)
         if not self.life.killed:
             self.rows.add(t=np.array([self.end + 10_000_000]), event=EV[schema.STOPPED], order=99)
-        return finish(self.life, self.rows.done(), self.records.done(), changes, planted, leaving)
+        return finish(self.life, self.rows.done(), self.records.done(), self.jobs.done(), changes, planted, leaving)
 
     def _draw(self) -> None:
         """What is asked for, when, by which client, and what will happen to it."""
@@ -88,7 +98,7 @@ class _Making:
         if life.bridge:
             self.service[(kinds >= 0.01) & (kinds < 0.03)] = FAR
         self.arrive = np.sort(dice.integers(self.start + 1_000_000, self.end - 1_000_000, n))
-        self.client = dice.integers(1, CLIENTS + 1, n)
+        self.client = dice.integers(1, MEMO_CLIENT, n)
         self.number = np.arange(1, n + 1)
         self.size = dice.integers(20, 2000, n)
         means = np.array([150, 2500, 4000, 900, 600, 1500, 3000, 1])
@@ -138,7 +148,8 @@ class _Making:
         covers = {"covers_run": run, "covers_first": first, "covers_last": last}
         rows.add(t=start, event=EV[schema.STARTED], level=level, reason=5, **covers)
         rows.add(t=start + 1, event=EV[schema.CONNECTED], connection=np.arange(1, CLIENTS + 1))
-        self._worker(start + 1, np.arange(1, self.spares + 1), np.arange(self.spares), credit=SPARE_CREDIT)
+        self._worker(start + 1, np.arange(1, len(SERVICES) + 1), np.arange(len(SERVICES)), credit=SPARE_CREDIT)
+        self._worker(start + 1, MEMO_STORE, -1, credit=SPARE_CREDIT)
         self._worker(start + 1, self.spares + 1 + self.lanes * self.most, self.lanes // LANES, credit=1, auto=1)
 
     def _worker(self, t: Any, worker: Any, service: Any, order: int = 0, **asks: int) -> None:
@@ -389,65 +400,14 @@ class _Making:
         return plant(self.life, self.rows, self.records, facts, masks, self.next_number, self.dice)
 
 
-def visitor(
-    rows: Blocks, records: Blocks, number: Any, service: Any, accepted: Any, ended: Any, child: Any = 0, **changes: Any
-) -> None:
-    """Requests that the service's spare worker takes at once."""
-    number, service, accepted, ended = np.broadcast_arrays(number, service, accepted, ended)
-    client = changes.pop("client", 1)
-    about = {"number": number, "service": service, "client": client}
-    worker = changes.pop("worker", spare(service))
-    began = np.minimum(accepted + 2, ended)
-    began = changes.pop("began", began)
-    order = changes.pop("order", O_DISPATCH)
-    connection = changes.pop("connection", np.asarray(worker) + CLIENTS)
-    assert not changes
-    rows.add(t=accepted, event=EV[schema.ACCEPTED], order=O_ACCEPT, connection=client, size=100, **about)
-    rows.add(
-        t=began,
-        event=EV[schema.DISPATCHED],
-        order=order,
-        connection=connection,
-        worker=worker,
-        attempt=1,
-        size=100,
-        **about,
-    )
-    rows.add(
-        t=ended,
-        event=EV[schema.FINAL],
-        order=O_FINAL,
-        connection=client,
-        worker=worker,
-        attempt=1,
-        released=1,
-        size=50,
-        outcome=1,
-        **about,
-    )
-    records.add(
-        number=number,
-        service=service,
-        last_service=service,
-        client=client,
-        worker=worker,
-        accepted=accepted,
-        first=began,
-        dispatched=began,
-        ended=ended,
-        attempts=1,
-        max_attempts=3,
-        dispatches=1,
-        request_bytes=100,
-        reply_bytes=50,
-        outcome=1,
-        child=child,
-    )
-    rows.add(t=ended, event=FINISHED, order=O_RECORD, number=number)
-
-
 def finish(
-    life: Life, rows: dict[str, Array], records: dict[str, Array], changes: Changes, planted: Any, leaving: Any
+    life: Life,
+    rows: dict[str, Array],
+    records: dict[str, Array],
+    jobs: dict[str, Array],
+    changes: Changes,
+    planted: Any,
+    leaving: Any,
 ) -> Made:
     """Puts the rows in order, numbers them, and makes the changes that were planned."""
     keep = np.ones(rows["t"].size, bool)
@@ -477,4 +437,6 @@ def finish(
     index = np.sort(np.concatenate([np.delete(np.arange(seq.size), gone), np.array(again, np.int64)]))
     rows = {name: values[index] for name, values in rows.items()}
     last = int(seq[-1]) if seq.size else 0
-    return Made(rows, records, seq[index], planted, leaving, (last + 1, last + LOST_ROWS) if life.killed else (0, 0))
+    return Made(
+        rows, records, jobs, seq[index], planted, leaving, (last + 1, last + LOST_ROWS) if life.killed else (0, 0)
+    )

@@ -26,19 +26,24 @@ from bench.generate_journal import generate
 
 # What is compared, column by column; percentiles may differ by 1 %.
 COMPARED = {
-    "requests": "request broker run number seq service last_service client client_peer worker worker_protocol accepted ended "
+    "requests": "request broker run number seq service last_service client client_peer client_protocol worker worker_protocol "
+    "accepted ended "
     "wait_us run_us total_us wait_bucket total_bucket attempts dispatches hops partials request_bytes reply_bytes outcome reason "
-    "parent bridged far_broker far_protocol",
-    "hops": "request position broker run number service hop attempt worker arrived began ended ending",
+    "parent bridged far_broker far_protocol principal worker_principal job memo",
+    "hops": "request position broker run number service hop attempt worker worker_protocol principal worker_principal arrived began ended "
+    "ending",
     "services": "window seconds broker service requests ok retried passed_on request_bytes reply_bytes wait_us run_us total_us "
-    "worked queued queue_max workers_max wait_histogram total_histogram",
-    "workers": "window broker run worker service turns finals given_back run_us present_us late lost stale",
+    "worked queued queue_max workers_max wait_histogram total_histogram memo_hits memo_misses memo_joined",
+    "workers": "window broker run worker service protocol principal turns finals given_back run_us present_us late lost stale",
     "topology": "window kind broker source target requests failed total_us",
     "capacity": "window broker service requests turns workers within",
     "logs": "time run seq number request outcome",
     "values": "time broker run seq topic size last",
     "audit": "rule run number worker connection service seq",
     "audit_rules": "run broker level rule breaches",
+    "jobs": "job broker run seq service origin key principal schedule submitted ended total_us attempts backoff_us state outcome reason "
+    "result_bytes",
+    "job_events": "time broker run seq event job service principal schedule attempt outcome reason wait_us submitted bytes",
 }
 PERCENTILES = {
     "services": "wait_p50_us wait_p99_us total_p50_us total_p90_us total_p99_us total_p999_us",
@@ -47,7 +52,7 @@ PERCENTILES = {
 }
 TEXTS = (
     "request broker service last_service client_peer worker_protocol outcome reason parent far_broker far_protocol ending kind source "
-    "target topic rule level"
+    "target topic rule level client_protocol protocol principal worker_principal job memo origin key schedule state event"
 ).split()
 KEYS = {
     "services": '"window", seconds, broker, service',
@@ -170,7 +175,7 @@ def compare(con: Any, tables: str) -> dict[str, int]:
 
 def _cast(column: str) -> str:
     """The same type on both sides."""
-    if column in ("window", "time", "accepted", "ended", "began", "arrived"):
+    if column in ("window", "time", "accepted", "ended", "began", "arrived", "submitted"):
         return f'epoch_us("{column}") AS "{column}"'
     if column.endswith("_histogram"):
         return f"list_sort(map_entries(CAST({column} AS MAP(INT, BIGINT)))) AS {column}"

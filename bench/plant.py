@@ -19,8 +19,8 @@ from bench.life import (
     Life,
     Planted,
     spare,
+    visitor,
 )
-from bench.lives import visitor
 from polydomo.journal import schema
 from polydomo.journal.rules import ONCE, RULES
 

@@ -6,6 +6,8 @@ bit by bit must be what is taken in at once.
 """
 
 import random
+from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +25,10 @@ from polydomo.pipeline.engine import prefilters
 from polydomo.pipeline.engine.audit import SCOPES
 from polydomo.pipeline.tables import TABLES
 from polydomo.pipeline.tables.capacity import Objective
+from sim import memoised
 from sim.run import run_seed
 from tests.pipeline import journals
-from tests.pipeline.comparing import at_level_requests, comparable, content, hours_are_right, stretched
+from tests.pipeline.comparing import at_level_requests, comparable, content, hours_are_right, stretched, table_rows
 from tests.pipeline.journals import Row
 from tests.pipeline.reference import Reference
 
@@ -40,7 +43,12 @@ LONG = [*range(20, 60)]
 
 def life(seed: int, level: str = schema.MESSAGES, factor: float = 150.0) -> list[Row]:
     """The journal of a simulated world."""
-    rows = [dict(row) for row in run_seed(seed).record.journal]
+    return slowed(run_seed(seed).record.journal, level, factor)
+
+
+def slowed(journal: Iterable[Row], level: str, factor: float) -> list[Row]:
+    """A journal with all times stretched by a factor."""
+    rows = [dict(row) for row in journal]
     for row in rows:
         for name in TIMES:
             if row.get(name) is not None and not isinstance(row[name], datetime):
@@ -172,6 +180,21 @@ def take_in(directory: Path, rows: list[Row], dice: random.Random, batches: int)
 def test_incremental_duckdb_results_equal_plain_python(tmp_path: Path, seed: int, level: str) -> None:
     rows = with_jobs(life(seed, level), random.Random(seed))
     same(take_in(tmp_path, rows, random.Random(seed), 3), rows)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("seed", "level"),
+    [(1, schema.REQUESTS), *(pytest.param(seed, schema.MESSAGES, marks=pytest.mark.long) for seed in range(2, 12))],
+)
+def test_memoised_services_of_a_simulated_broker(tmp_path: Path, seed: int, level: str) -> None:
+    world = memoised.World(seed).run()
+    rows = slowed(world.recorder.rows(), level, 40.0)
+    tables = take_in(tmp_path, rows, random.Random(seed), 2)
+    same(tables, rows)
+    counts = Counter(row["memo"] for row in table_rows(tables, "requests"))
+    assert (counts["hit"], counts["miss"], counts["joined"]) == (world.memo.hits, world.memo.misses, world.memo.joined)
+    assert counts["hit"] > 20 and counts["joined"] > 5
 
 
 def mutated(rows: list[Row], dice: random.Random) -> list[Row]:
