@@ -62,7 +62,7 @@ def test_incremental_and_full_runs_give_the_same_tables(tmp_path: Path) -> None:
     assert second.units == ["2026-01-31/12", "2026-01-31/13"]
     assert second.breaches == {"attempts-bounded": 1}
     assert [line.split(": ")[0].rsplit("/", 1)[1] for line in second.problems] == ["notes.txt", torn.name]
-    assert all("left out" in line for line in second.problems)
+    assert all(": skipped: " in line for line in second.problems)
 
     torn.unlink()
     batch.run([str(journal)], str(whole))
@@ -162,7 +162,7 @@ def test_an_odd_journal_is_reported_in_a_line_each(tmp_path: Path) -> None:
     summary = batch.run([str(journal)], str(tmp_path / "tables"))
     assert summary.segments == 3
     (unread,) = summary.problems
-    assert unread.startswith(f"{torn}: left out: cannot be read: ") and "\n" not in unread
+    assert unread.startswith(f"{torn}: skipped: cannot be read: ") and "\n" not in unread
     assert summary.verdict().startswith("Audit: 1 breach of the rules in 1 broker run: no-hole 1.")
     (hole,) = named(tmp_path / "tables", "audit")
     assert (hole["rule"], hole["proof"]) == ("no-hole", [2, 5])  # the rows on both sides

@@ -130,7 +130,7 @@ def test_invalid_options_are_reported(journal: Path) -> None:
 def test_a_damaged_segment_is_skipped_with_a_warning(journal: Path) -> None:
     whole = next(journal.glob("kind=requests/date=*/hour=13/*.parquet"))
     os.truncate(whole, whole.stat().st_size // 2)
-    with pytest.warns(UserWarning, match="left out: cannot be read"):
+    with pytest.warns(UserWarning, match="skipped: cannot be read"):
         assert opened(reader(journal)) == [A, B]
 
 

@@ -274,7 +274,7 @@ def read(group: Group, wanted: RowFilter, rows: RowFilter | None = None) -> Iter
                 continue  # retention has removed it since it was listed, or it has no such rows
             yield from _rows(part, rows or wanted)
         except (OSError, pa.ArrowException) as error:
-            warnings.warn(f"{part.path}: left out: cannot be read: {str(error).splitlines()[0]}", stacklevel=2)
+            warnings.warn(f"{part.path}: skipped: cannot be read: {str(error).splitlines()[0]}", stacklevel=2)
 
 
 def _rows(part: Part, wanted: RowFilter) -> Iterator[pa.RecordBatch]:

@@ -143,7 +143,7 @@ class Duck:
                     footer = storage_for(found).footer(found)
                 version = int((footer.metadata or {}).get(b"polydomo.version", b"1"))
             except (OSError, ValueError, pa.ArrowException) as error:
-                problems.append(f"{path}: left out: cannot be read: {str(error).splitlines()[0]}")
+                problems.append(f"{path}: skipped: cannot be read: {str(error).splitlines()[0]}")
                 continue
             if version > schema.VERSION:
                 problems.append(
