@@ -99,7 +99,9 @@ class HttpClientEnd(ClientEnd):
         self.body = b""
         self.prefer = ""  # "wait=30" waits for a worker that has not registered yet
 
-    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
+    def request(
+        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+    ) -> None:
         self.keys.append(key)
         path = "/v1/call/" + quote(service.decode())
         fields = {"Content-Type": FRAMES_JSON, "Accept": "application/x-ndjson"}

@@ -1,21 +1,26 @@
-"""Memoised services under trouble, in the broker's core alone: peers are scripted, time is a number, one seed decides everything.
+"""Shared runs under faults, in the broker's core alone: memoised services, and requests with an idempotency key. Peers are scripted, time
+is a number, one seed decides everything.
 
-Few distinct requests are made again and again, by clients that leave and give up, to workers that fail, send partial replies, leave and are
-slow, with a store that loses replies and refuses to write. Checked at every step:
+Few distinct requests are made again and again, by clients that leave, cancel and time out, to workers that fail, send partial replies,
+leave and are slow, with a store that loses replies and refuses to write. Some clients take partial replies, some do not. Few keys are used,
+sometimes with another body. Checked at every step:
 
 | rule | what must hold |
 |---|---|
 | `invariant` | every collection of the broker agrees with every other |
 | `one-outcome` | a request has one outcome |
 | `reply` | a reply is one that a worker gave to this service and body, and the kept one if there is one |
-| `once` | identical requests do not run at the same time, and what the store has does not run |
-| `rest` | when everything has healed, every request ends, and nothing is left in the memoiser |
+| `once` | identical requests, and requests with one key, do not run at the same time; what the store has does not run |
+| `key` | a request under a key gets the reply to its own body; one with another body than the open one's is refused, no other is |
+| `unwanted` | a run under a key that no client waits for was left by a client that lost its connection, and is cancelled in time |
+| `rest` | when everything has healed, every request ends, and no shared run is left |
 | `journal` | every hit, miss and joined request has its row, and the audit finds nothing |
 """
 
 from collections import Counter
 from random import Random
 
+from polydomo.broker import queues
 from polydomo.broker.broker import Broker, Entropy
 from polydomo.broker.memoising import Memoiser
 from polydomo.broker.policy import Policy
@@ -24,23 +29,31 @@ from polydomo.journal.audit import audit
 from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
+from polydomo.limits import KEYED_LINGER
 from polydomo.protocols.detached import DetachedLink
 from polydomo.protocols.memo_values import MemoValues, StoreFault
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import DONE, Request
+from polydomo.protocols.request import DONE, KEY_REUSED, Request
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import Body, join, split
 from polydomo.wire.link import Handler, Hub
 
-SERVICES = (b"memo.a", b"memo.b", b"plain")
+SERVICES = (b"memo.a", b"memo.b", b"plain", b"keyed")
 BODIES = 4
+KEYS = 3
 STEPS = 400
 HEALING = 300  # steps within which everything must end
 START = 1000.0
 
 Key = tuple[bytes, bytes]  # service, body
+
+
+def key_of(body: bytes) -> bytes:
+    """The key of a keyed request, which its body names."""
+    words = split(body)[0].split()
+    return words[1] if words[0] == b"key" else b""
 
 
 class Breach(AssertionError):
@@ -87,13 +100,19 @@ class Peer(Session):
         self.world = world
         self.worker: Worker | None = None
         self.jobs: list[tuple[Request, Key]] = []
+        self.parts: dict[Request, list[bytes]] = {}  # partial replies, by request
+        self.expects_conflict = False  # the request that it makes has a key that is in use with another body
         world.broker.session_opened(self)
 
+    def send_partial(self, request: Request, body: Body) -> None:
+        self.parts.setdefault(request, []).extend(split(body))
+
     def send_final(self, request: Request, body: Body) -> None:
-        self.world.answered(request, bytes(body))
+        self.world.answered(request, join([*self.parts.pop(request, []), *split(body)]))
 
     def send_failure(self, request: Request, code: str, text: str) -> None:
-        self.world.ended(request)
+        self.parts.pop(request, None)
+        self.world.failed(request, code)
 
     def deliver(self, worker: Worker, request: Request) -> None:
         key = request.service.name, bytes(request.body)
@@ -121,20 +140,33 @@ class World:
         self.outcomes: Counter[Request] = Counter()
         self.given: dict[Key, set[bytes]] = {}  # replies that workers gave
         self.kept: dict[Key, bytes] = {}  # replies that the store must have
+        self.begun: dict[bytes, list[bytes]] = {}  # partial replies of attempts that go on, by token
         self.count = 0
         self.healing = False
-        self.clients = [Peer(self) for _ in range(4)]
-        self.workers = [self._new_worker(number) for number in range(5)]
+        self.clients = [self._new_client() for _ in range(4)]
+        self.workers = [self._new_worker(number) for number in range(8)]
+
+    def _new_client(self) -> Peer:
+        peer = Peer(self)
+        peer.takes_partials = self.rng.random() < 0.5
+        return peer
 
     def _new_worker(self, number: int) -> Peer:
         peer = Peer(self)
-        peer.worker = self.broker.register_worker(peer, [SERVICES[number % 3]], None, 1, True, 0.0, 0.0)
+        peer.worker = self.broker.register_worker(peer, [SERVICES[number % 4]], None, 1, True, 0.0, 0.0)
         return peer
 
     # --- what is checked
 
     def runs(self, request: Request, key: Key) -> None:
         if key[0] == b"plain":
+            return
+        if key[0] == b"keyed":
+            for worker in self.workers:
+                for job, its_key in worker.jobs:
+                    same = its_key[0] == b"keyed" and key_of(its_key[1]) == key_of(key[1])
+                    if same and job is not request and job.state != DONE:
+                        raise Breach("once", f"{key} runs twice at a time")
             return
         if key in self.kept and not self.store.broken:
             raise Breach("once", f"{key} runs, and the store has its reply")
@@ -151,6 +183,19 @@ class World:
             raise Breach("reply", f"{body!r} to {key}, and the store has another one")
         self.ended(request)
 
+    def failed(self, request: Request, code: str) -> None:
+        client = request.session
+        assert isinstance(client, Peer)
+        if (code == KEY_REUSED) != client.expects_conflict:
+            raise Breach("key", f"request {request.number} ended with {code}")
+        self.ended(request)
+
+    def check_unwanted(self) -> None:
+        keyed = self.broker.keyed
+        for run in keyed.runs.open.values() if keyed is not None else ():
+            if not run.waiting and self.broker.now > run.lingers_until + 1.0:
+                raise Breach("unwanted", f"a run under the key {run.key!r} goes on for no client")
+
     def ended(self, request: Request) -> None:
         self.outcomes[request] += 1
         if self.outcomes[request] > 1:
@@ -164,9 +209,47 @@ class World:
         service = rng.choice(SERVICES)
         body = join([b"body %d" % rng.randrange(BODIES)])
         deadline = self.broker.now + rng.random() * 5 if rng.random() < 0.2 else 0.0
+        if service == b"keyed":
+            self.ask_keyed(client, deadline)
+            return
         request = self.broker.request(client, service, body, body, deadline=deadline)
         if request is not None:
             self.asked.append(request)
+
+    def ask_keyed(self, client: Peer, deadline: float) -> None:
+        rng = self.rng
+        key = b"%d" % rng.randrange(KEYS)
+        body = join([b"key %b %d" % (key, rng.random() < 0.1)])
+        expected = self.open_body(key)
+        client.expects_conflict = expected not in (b"", body)
+        request = self.broker.request(client, b"keyed", body, body, deadline=deadline, key=key)
+        client.expects_conflict = False
+        if request is not None:
+            self.asked.append(request)
+
+    def open_body(self, key: bytes) -> bytes:
+        """The body of the open requests under a key, as the clients know it, or of a run that may be joined again."""
+        for request in self.asked:
+            body = request.ref
+            if request.state != DONE and isinstance(body, bytes) and key_of(body) == key:
+                return body
+        for peer in self.workers:
+            for job, its_key in peer.jobs:
+                if its_key[0] == b"keyed" and job.state != DONE and key_of(its_key[1]) == key:
+                    return its_key[1]
+        service = self.broker.services.get(b"keyed")
+        for request in queues.waiting(service) if service is not None else ():  # its worker was lost
+            if key_of(bytes(request.body)) == key:
+                return bytes(request.body)
+        return b""
+
+    def cancel(self) -> None:
+        """A client gives up a request; nothing is sent to it."""
+        mine = [request for request in self.asked if request.state != DONE and not request.session.disconnected]
+        if mine:
+            request = self.rng.choice(mine)
+            self.broker.cancel(request, "given up")
+            self.ended(request)
 
     def work(self) -> None:
         busy = [peer for peer in self.workers if peer.jobs and peer.worker is not None and peer.worker.alive]
@@ -174,17 +257,28 @@ class World:
             return
         peer = self.rng.choice(busy)
         assert peer.worker is not None
-        request, key = peer.jobs.pop(0)
         luck = 1.0 if self.healing else self.rng.random()
+        if luck > 0.7 and not self.healing:  # a partial reply, and the rest later: requests join in between
+            request, _ = peer.jobs[0]
+            self.count += 1
+            part = b"part %d" % self.count
+            if self.broker.partial(peer.worker, request.token, join([part])):
+                self.begun.setdefault(request.token, []).append(part)
+            return
+        request, key = peer.jobs.pop(0)
         if luck < 0.15:
+            self.begun.pop(request.token, None)
             self.broker.fail(peer.worker, request.token, "oops", "it went wrong")
             return
         self.count += 1
         reply = join([key[0], split(key[1])[0], b"%d" % self.count])
         whole = reply
-        if luck < 0.35:  # the client takes no partial replies: they come with the final one
+        if luck < 0.35:  # a client that takes no partial replies gets them with the final one
+            parts = self.begun.pop(request.token, [])
             self.broker.partial(peer.worker, request.token, join([b"part"]))
-            whole = join([b"part", *split(reply)])
+            whole = join([*parts, b"part", *split(reply)])
+        elif request.token in self.begun:
+            whole = join([*self.begun.pop(request.token), *split(reply)])
         self.given.setdefault(key, set()).add(whole)
         if key[0] != b"plain" and request.state != DONE and not self.store.broken:
             self.kept[key] = whole
@@ -196,7 +290,7 @@ class World:
             client = self.clients[at]
             self.broker.session_closed(client, CloseReason(CloseCause.PEER_CLOSED, "left"))
             client.disconnected = True
-            self.clients[at] = Peer(self)
+            self.clients[at] = self._new_client()
         else:
             at = self.rng.randrange(len(self.workers))
             worker = self.workers[at]
@@ -218,7 +312,7 @@ class World:
             self.store.remove_replies("memo.b")
 
     def wait(self) -> None:
-        self.broker.now += self.rng.random()
+        self.broker.now += self.rng.random() if self.rng.random() < 0.95 else 1.5 * KEYED_LINGER
 
     def step(self) -> None:
         rng = self.rng
@@ -226,13 +320,15 @@ class World:
             self.work()
             self.wait()
         else:
-            rng.choices((self.ask, self.work, self.wait, self.leave, self.forget), (40, 35, 15, 6, 4))[0]()
+            actions = (self.ask, self.work, self.wait, self.leave, self.forget, self.cancel)
+            rng.choices(actions, (40, 35, 15, 6, 4, 3))[0]()
         self.broker.run_timers()
         self.broker.end_turn()
         try:
             self.broker.check_invariants()
         except AssertionError as error:
             raise Breach("invariant", str(error)) from error
+        self.check_unwanted()
 
     def run(self) -> "World":
         for _ in range(STEPS):
@@ -246,8 +342,10 @@ class World:
         ]
         if left:
             raise Breach("rest", f"requests {left} have no outcome")
-        if self.broker.open_requests or self.memo.open or self.memo.worker.held:
-            raise Breach("rest", "the broker or the memoiser still holds requests")
+        keyed = self.broker.keyed
+        for runs in (self.memo.runs, *([keyed.runs] if keyed is not None else [])):
+            if self.broker.open_requests or runs.open or runs.worker.held:
+                raise Breach("rest", f"the broker or its {runs.protocol} requests are not at rest")
         self._read_journal()
         return self
 
@@ -258,6 +356,10 @@ class World:
         counted = [made.count(how) for how in ("hit", "miss", "joined")]
         if counted != [memo.hits, memo.misses, memo.joined]:
             raise Breach("journal", f"rows {counted}, counted {[memo.hits, memo.misses, memo.joined]}")
+        keyed = self.broker.keyed
+        made = [row["outcome"] for row in rows if row.get("event") == schema.KEYED]
+        if keyed is not None and [made.count("first"), made.count("joined")] != [keyed.started, keyed.joined]:
+            raise Breach("journal", f"rows {Counter(made)}, counted {[keyed.started, keyed.joined]}")
         found = [str(breach) for breach in audit(rows)]
         if found:
             raise Breach("journal", found[0])

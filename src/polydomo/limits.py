@@ -88,7 +88,13 @@ MAX_PROGRESS_TEXT: Final = (
 MEMO_KEEP_BYTES: Final = 1024 * MIB  # Stored replies of memoised services; the least recently used are evicted.
 MEMO_KEEP_AGE: Final = 7 * 86_400.0  # How long they are stored.
 MAX_MEMO_NAMES: Final = 10_000  # Service names whose match with memo.services is cached.
-MEMO_PRUNE: Final = 100  # Clients of memoised services from which disconnected ones are pruned.
+MEMO_PRUNE: Final = 100  # Clients with shared runs from which disconnected ones are pruned.
+SHARED_PARTS: Final = (
+    4 * MIB
+)  # Partial replies of a run that are kept for requests with the same key that join it later.
+KEYED_LINGER: Final = (
+    10.0  # How long a run goes on whose last client lost its connection: longer than clients take to connect again.
+)
 MEMO_TRIM: Final = 0.9  # Eviction goes down to this fraction of the limit, so that not every new reply evicts.
 MEMO_RECENT_BYTES: Final = (
     64 * MIB

@@ -141,6 +141,11 @@ class Peer(Session):
     # --- as a client
 
     def ask(self, body: bytes = b"body", service: bytes = b"echo", **options: float) -> Request | None:
+        return self.ask_with_key(b"", body, service, **options)
+
+    def ask_with_key(
+        self, key: bytes, body: bytes = b"body", service: bytes = b"echo", **options: float
+    ) -> Request | None:
         deadline = options.pop("deadline", 0.0)
         request = self.core.request(
             self,
@@ -152,6 +157,7 @@ class Peer(Session):
             max_run=options.pop("run", 0.0),
             attempts=int(options.pop("attempts", 0)),
             fallback=b"default" if options.pop("fallback", 0) else b"",
+            key=key,
         )
         assert not options
         self.world.check()

@@ -48,7 +48,7 @@ def test_identical_requests_run_once() -> None:
     assert len(worker.jobs) == 2
     worker.answer(b"same")
     assert finals(*peers) == [[[b"same"]]] * 4
-    assert (memo.hits, memo.misses, memo.joined) == (0, 2, 3) and len(memo.open) == 1
+    assert (memo.hits, memo.misses, memo.joined) == (0, 2, 3) and len(memo.runs.open) == 1
 
 
 def test_services_that_do_not_match_are_not_memoised() -> None:
@@ -110,7 +110,7 @@ def test_a_client_that_leaves_and_the_last_one() -> None:
     again.ask(b"x")
     worker.answer(b"X")
     world.check()
-    assert again.finals == [[b"X"]] and not memo.open and memo.misses == 1
+    assert again.finals == [[b"X"]] and not memo.runs.open and memo.misses == 1
 
 
 def test_a_queued_memoised_request_ends_with_its_last_client() -> None:
@@ -119,10 +119,10 @@ def test_a_queued_memoised_request_ends_with_its_last_client() -> None:
     one.ask(b"x")
     two.ask(b"x")
     one.close()
-    assert memo.open
+    assert memo.runs.open
     two.close()
     world.check()
-    assert not memo.open and world.notes.how == [CANCELLED] * 3
+    assert not memo.runs.open and world.notes.how == [CANCELLED] * 3
 
 
 def test_a_reply_that_no_client_waits_for_is_kept() -> None:
@@ -146,7 +146,7 @@ def test_a_deadline_ends_one_request_and_not_the_others() -> None:
     assert one.failures == [TIMEOUT] and not two.failures
     worker.answer(b"late")
     assert two.finals == [[b"late"]] and not one.finals
-    assert not world.broker.memoiser.worker.held  # type: ignore[union-attr]
+    assert not world.broker.memoiser.runs.worker.held  # type: ignore[union-attr]
 
 
 def test_a_lost_worker_is_none_of_the_clients_business() -> None:
@@ -205,4 +205,4 @@ def test_state_of_disconnected_clients_is_bounded() -> None:
         client.ask(b"%d" % number)
         worker.answer(b"done")
         client.close()
-    assert len(memo._clients) <= MEMO_PRUNE and len(world.broker.sessions) <= MEMO_PRUNE + 2
+    assert len(memo.runs._clients) <= MEMO_PRUNE and len(world.broker.sessions) <= MEMO_PRUNE + 2

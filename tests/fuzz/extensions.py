@@ -11,7 +11,7 @@ from polydomo.wire.zmtp import Bounds, ZmtpLink
 from tests.fuzz.fast_paths import TOKENS, WITH_FAST_PATH, compare
 from tests.fuzz.targets import GREETING, Messages, Room, target
 
-OURS = Extensions(4, cancel=True, deadline=True, give_back=True, max_message=8192).encode()
+OURS = Extensions(4, cancel=True, deadline=True, give_back=True, key=True, max_message=8192).encode()
 BOUNDS = Bounds(max_frame=4096, max_frames=64, max_message=8192, max_handshake=1024, extensions=OURS)
 DCP = [b"", b"DGBX\x01"]
 EMQP = [b"", b"eMQP/1.0"]
@@ -49,6 +49,8 @@ def honest() -> dict[str, list[bytes]]:
     mdx = [[b"MDXC01", b"WITHIN", b"30000", b"echo", b"%d" % (number % 7), b"x" * number] for number in range(6)]
     mdx += [[b"MDXC01", b"CANCEL", b"3"], [b"MDXC01", b"CANCEL", b"4", b"timeout"], [b"MDXC01", b"CANCEL", b"none"]]
     mdx += [[b"MDXC01", b"WITHIN", b"1", b"echo", b"9", b"x"], [b"MDXC01", b"\x01", b"echo", b"8", b"x"]]
+    keyed = [[b"MDXC01", b"KEYED", b"0", b"key", b"echo", b"%d" % number, b"x"] for number in range(3)]
+    keyed += [[b"MDXC01", b"KEYED", b"500", b"key", b"echo", b"5", b"other"], [b"MDXC01", b"CANCEL", b"0"]]
     worker = [[b"MDXW01", b"\x01", b"echo"], [b"MDXW01", b"CREDIT", b"3", b"1"]]
     worker += [[b"MDXW01", b"\x04", token, b"", token, b"body"] for token in reversed(TOKENS)]
     worker += [[b"MDXW01", b"RELEASED", TOKENS[0]], [b"MDXW01", b"KEPT", TOKENS[1]], [b"MDXW01", b"CREDIT", b"0", b"0"]]
@@ -60,8 +62,9 @@ def honest() -> dict[str, list[bytes]]:
         [*DCP, b"\x08", b"x", b"timeout"],
     ]
     dcp += [[*DCP, b"\x01", b"echo"], [*DCP, b"\x07", TOKENS[0]], [*DCP, b"\x02"]]
-    emqp = [[*EMQP, b"REQUEST", b"m", b"echo", b"reply-requested", b"x"], [*EMQP, b"CANCEL", b"n", b"m"]]
+    emqp = [[*EMQP, b"REQUEST", b"k", b"echo", b"reply-requested,idempotency-key:key", b"x"]]
+    emqp += [[*EMQP, b"REQUEST", b"m", b"echo", b"reply-requested", b"x"], [*EMQP, b"CANCEL", b"n", b"m"]]
     emqp += [[*EMQP, b"INFORM", b"i", b'[[1, "echo"]]', b"worker"], [*EMQP, b"READY", b"r"]]
     emqp += [[*EMQP, b"RETURN", b"t", TOKENS[0]], [*EMQP, b"CANCEL", b"n", b"m", b"timeout"]]
-    said = [b"".join(map(frames.join, messages)) for messages in (mdx, worker, releasing, dcp, emqp)]
+    said = [b"".join(map(frames.join, messages)) for messages in (mdx, keyed, worker, releasing, dcp, emqp)]
     return {"extended_peer": said, "extension_list": [ANNOUNCED, OURS, b"credit=1 unknown=2 cancel=x"]}

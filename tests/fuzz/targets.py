@@ -110,7 +110,9 @@ class Room:
         for _ in range(4):
             self.wait(30.0)
         self.broker.check_invariants()
-        assert not self.broker.sessions and not self.broker.workers and not self.broker.open_requests
+        assert not [session for session in self.broker.sessions if not session.runs_shared]
+        assert not [worker for worker in self.broker.workers if not worker.session.runs_shared or worker.held]
+        assert not self.broker.open_requests
         assert self.broker.held_bytes == 0 and not self.broker.memo_workers
 
 

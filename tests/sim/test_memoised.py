@@ -1,4 +1,4 @@
-"""Memoised services in their own simulator: seeds hold, and small deliberate breakages are found."""
+"""Memoised services and requests with keys in their own simulator: seeds hold, and small deliberate breakages are found."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from polydomo.broker import outcomes
-from polydomo.broker.memoising import Memoiser, Shared
+from polydomo.broker.keyed_requests import KeyedRequests
+from polydomo.broker.memoising import Memoiser
+from polydomo.broker.shared_runs import SharedRuns
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.protocols.request import DONE, Request
+from polydomo.protocols.shared_run import SharedRun
 from polydomo.wire.frames import Body, join
 from sim.memoised import Breach, World
 
@@ -22,12 +25,15 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 
 def test_seeds_hold() -> None:
-    hits = joined = 0
+    hits = joined = keyed = reused = 0
     for seed in range(15):
         world = World(seed).run()
         hits += world.memo.hits
         joined += world.memo.joined
-    assert hits > 100 and joined > 100
+        assert world.broker.keyed is not None
+        keyed += world.broker.keyed.joined
+        reused += world.broker.keyed.reused
+    assert hits > 100 and joined > 100 and keyed > 100 and reused > 10
 
 
 @pytest.mark.long
@@ -53,7 +59,7 @@ def not_joined(patch: pytest.MonkeyPatch) -> None:
 
     def mutated(self: Memoiser, request: Request, needs_worker: bool) -> None:
         serve(self, request, needs_worker)
-        self.open.clear()
+        self.runs.open.clear()
 
     patch.setattr(Memoiser, "serve", mutated)
 
@@ -65,37 +71,37 @@ def not_kept(patch: pytest.MonkeyPatch) -> None:
 
 def failure_kept(patch: pytest.MonkeyPatch) -> None:
     """A failure is kept as if it were a reply."""
-    failed = Memoiser.failed
+    failed = SharedRuns.failed
 
-    def mutated(self: Memoiser, request: Request, code: str, text: str) -> None:
-        shared = request.ref
-        assert isinstance(shared, Shared)
-        if not self.store.broken:  # type: ignore[attr-defined]
-            self.store.put_reply(shared.key, shared.service.name.decode(), "", join([code.encode()]))
+    def mutated(self: SharedRuns, request: Request, code: str, text: str) -> None:
+        run = request.ref
+        assert isinstance(run, SharedRun)
+        if isinstance(self.owner, Memoiser) and not self.owner.store.broken:  # type: ignore[attr-defined]
+            self.owner.store.put_reply(run.key, run.service.name.decode(), "", join([code.encode()]))
         failed(self, request, code, text)
 
-    patch.setattr(Memoiser, "failed", mutated)
+    patch.setattr(SharedRuns, "failed", mutated)
 
 
 def one_answered(patch: pytest.MonkeyPatch) -> None:
     """Of the requests that wait for one reply, only the first gets it."""
-    settle = Memoiser._settle
-    patch.setattr(Memoiser, "_settle", lambda self, shared: settle(self, shared)[:1])
+    settle = SharedRuns._settle
+    patch.setattr(SharedRuns, "_settle", lambda self, run: settle(self, run)[:1])
 
 
 def cancelled_for_all(patch: pytest.MonkeyPatch) -> None:
     """A run ends with the first client that leaves, though others wait."""
 
-    def mutated(self: Memoiser, worker: Any, request: Request) -> bool:
-        shared = self._holds.pop(request, None)
-        if shared is not None:
-            shared.waiting.pop(request.token, None)
-            self.open.pop(shared.key, None)
-            if shared.request is not None and shared.request.state != DONE:
-                outcomes.cancel(self.core, shared.request, "no client waits for it any more")
+    def mutated(self: SharedRuns, worker: Any, request: Request) -> bool:
+        run = self._holds.pop(request, None)
+        if run is not None:
+            run.waiting.pop(request.token, None)
+            self.open.pop(run.key, None)
+            if run.request is not None and run.request.state != DONE:
+                outcomes.cancel(self.core, run.request, "no client waits for it any more")
         return True
 
-    patch.setattr(Memoiser, "cancel_request", mutated)
+    patch.setattr(SharedRuns, "cancel_request", mutated)
 
 
 def held_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -106,12 +112,12 @@ def held_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 def answered_twice(patch: pytest.MonkeyPatch) -> None:
     """Requests that joined are answered, and run later all the same."""
-    replied = Memoiser.replied
+    replied = SharedRuns.replied
 
-    def mutated(self: Memoiser, request: Request, body: Body) -> None:
+    def mutated(self: SharedRuns, request: Request, body: Body) -> None:
         replied(self, request, join([b"part", b"other"]))
 
-    patch.setattr(Memoiser, "replied", mutated)
+    patch.setattr(SharedRuns, "replied", mutated)
 
 
 def unwritten(patch: pytest.MonkeyPatch) -> None:
@@ -125,6 +131,75 @@ def unwritten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JournalRecorder, "memoised", mutated)
 
 
+def keys_not_joined(patch: pytest.MonkeyPatch) -> None:
+    """Every request with a key has a run of its own."""
+    serve = KeyedRequests.serve
+
+    def mutated(self: KeyedRequests, request: Request, key: bytes, needs_worker: bool) -> None:
+        serve(self, request, key + b"%d" % request.number, needs_worker)
+
+    patch.setattr(KeyedRequests, "serve", mutated)
+
+
+def other_body_joined(patch: pytest.MonkeyPatch) -> None:
+    """A request joins the one with its key, whatever its body."""
+    serve = KeyedRequests.serve
+
+    def mutated(self: KeyedRequests, request: Request, key: bytes, needs_worker: bool) -> None:
+        for run in self.runs.open.values():
+            if run.key.endswith(b"keyed" + key):
+                run.body = request.body
+        serve(self, request, key, needs_worker)
+
+    patch.setattr(KeyedRequests, "serve", mutated)
+
+
+def never_cancelled(patch: pytest.MonkeyPatch) -> None:
+    """A run under a key goes on when its last client has cancelled."""
+    patch.setattr(KeyedRequests, "keeps_running", lambda self, run, disconnected: -1.0)
+
+
+def linger_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A run that was kept for a client that connects again is never ended."""
+    patch.setattr(SharedRuns, "on_timer", lambda self, key: None)
+
+
+def late_one_misses_parts(patch: pytest.MonkeyPatch) -> None:
+    """A request that joins does not get the partial replies that were sent before."""
+    join_run = SharedRuns.join
+
+    def mutated(self: SharedRuns, run: SharedRun, request: Request) -> None:
+        parts, run.parts = run.parts, []
+        join_run(self, run, request)
+        run.parts = parts
+
+    patch.setattr(SharedRuns, "join", mutated)
+
+
+def parts_twice(patch: pytest.MonkeyPatch) -> None:
+    """Partial replies are passed on twice."""
+    partial = SharedRuns.partial
+
+    def mutated(self: SharedRuns, request: Request, body: Body) -> None:
+        run = request.ref
+        assert isinstance(run, SharedRun)
+        partial(self, request, body)
+        for token in list(run.waiting):
+            self.core.partial(self.worker, token, body)
+
+    patch.setattr(SharedRuns, "partial", mutated)
+
+
+def parts_leak(patch: pytest.MonkeyPatch) -> None:
+    """The bytes of kept partial replies are counted for ever."""
+    patch.setattr(SharedRuns, "_drop_parts", lambda self, run: None)
+
+
+def join_unwritten(patch: pytest.MonkeyPatch) -> None:
+    """Requests that join have no row in the journal."""
+    patch.setattr(JournalRecorder, "keyed", lambda self, request, how, key, run: None)
+
+
 MUTANTS: dict[Break, set[str]] = {  # and the rules that may find them
     body_ignored: {"reply", "once"},
     service_ignored: {"reply", "once"},
@@ -136,6 +211,14 @@ MUTANTS: dict[Break, set[str]] = {  # and the rules that may find them
     held_for_ever: {"rest"},
     answered_twice: {"reply"},
     unwritten: {"journal"},
+    keys_not_joined: {"once"},
+    other_body_joined: {"key", "reply"},
+    never_cancelled: {"unwanted"},
+    linger_forgotten: {"unwanted"},
+    late_one_misses_parts: {"reply"},
+    parts_twice: {"reply"},
+    parts_leak: {"invariant"},
+    join_unwritten: {"journal"},
 }
 
 

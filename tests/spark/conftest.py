@@ -86,6 +86,7 @@ def broker() -> Iterator[polydomo.testing.Broker]:
 
 
 SMALL = (  # in every run; the others are long forms
+    "test_keys.py",
     "test_through.py",
     "test_fleet.py",
     "test_typed_service.py",

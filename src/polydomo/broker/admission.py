@@ -98,6 +98,11 @@ def resolve(
     return request
 
 
+def identity_of(session: Session, key: bytes) -> bytes:
+    """The identity of a request with a key, if it becomes a job: equal for the same principal and key, and never short."""
+    return b"idempotency-key:%b\0%b" % (session.principal.encode("utf-8", "replace"), key)
+
+
 def _may_use_builtin(broker: "Broker", session: Session, name: bytes, body: Body) -> bool:
     """Whether a client may use one of the broker's own services. Services that change something need the right ADMIN."""
     if name == ABANDON:

@@ -15,6 +15,8 @@ Only the modules of this package change its state:
     catalog, catalog_changes  services registered over DBP
     monitor, timekeeping      states, events and metrics; timers
     schemas, memoising        schemas of typed services; stored replies
+    keyed_requests            requests with an idempotency key
+    shared_runs               one run of a service for several requests
 
 The owner of the event loop sets the time, ``now``, at the start of each turn. It calls ``run_timers`` at ``next_deadline`` and ``end_turn``
 once per turn.
@@ -48,6 +50,7 @@ from polydomo.broker.control import Control
 from polydomo.broker.directory import Directory
 from polydomo.broker.durable import Durable
 from polydomo.broker.ended_requests import EndedRequests
+from polydomo.broker.keyed_requests import KeyedRequests
 from polydomo.broker.listings import Listings
 from polydomo.broker.logins import Logins
 from polydomo.broker.memoising import Memoiser
@@ -97,7 +100,7 @@ class Broker(BrokerApi):
     # Slots, because instances with this many attributes are slow to read without them, and the hot path reads them constantly.
     __slots__ = (
         "_entropy", "access", "address", "backpressure", "bridging", "catalog", "control", "directory", "draining",
-        "durable", "ended_requests", "held_bytes", "listings", "logins", "max_held_bytes", "max_outstanding",
+        "durable", "ended_requests", "held_bytes", "keyed", "listings", "logins", "max_held_bytes", "max_outstanding",
         "max_queue",
         "memo_workers", "memoiser", "memory", "monitor", "newest_request", "newest_session", "newest_worker", "now",
         "policy", "publishing", "recorder", "records_bodies", "records_messages", "records_requests", "refusal",
@@ -156,6 +159,7 @@ class Broker(BrokerApi):
         self.schemas = Schemas(self)
         self.logins = Logins(self)
         self.memoiser: Memoiser | None = None  # set if services are memoised
+        self.keyed: KeyedRequests | None = None  # created with the first request that has a key
         self.control = Control(self)
         self.durable: Durable | None = None  # durable jobs; None if they are off
         self.directory = Directory(self)
@@ -188,6 +192,7 @@ class Broker(BrokerApi):
         needs_worker: bool = False,
         guarantee: bool = False,
         identity: bytes = b"",
+        key: bytes = b"",
     ) -> Request | None:
         target = self.services.get(service)
         self.newest_request += 1
@@ -198,6 +203,8 @@ class Broker(BrokerApi):
             or (not session.may_request and (self.draining or not self.access.calls_freely(session, service)))
             or (fallback and not target.workers and not target.remote)
         ):
+            if key:
+                identity = admission.identity_of(session, key)
             request = admission.resolve(
                 self, session, service, body, ref, fallback, deadline, max_run, attempts, guarantee, identity
             )
@@ -225,9 +232,13 @@ class Broker(BrokerApi):
         queued = target.queue_length > 0 or not (target.idle or target.partly_busy or target.prefetching)
         if self.records_messages:
             admission.admitted(self, request, queued, target.queue_length)
-        if target.paused:
+        if key and self.joins(service):
+            if self.keyed is None:
+                self.keyed = KeyedRequests(self)
+            self.keyed.serve(request, key, needs_worker)
+        elif target.paused:
             self.control.hold(request)
-        elif self.memoiser is not None and not session.runs_memoised and self.memoiser.takes(service):
+        elif self.memoiser is not None and not session.runs_shared and self.memoiser.takes(service):
             self.memoiser.serve(request, needs_worker)
         elif not queued:
             dispatch.assign(self, target, request)
@@ -255,6 +266,12 @@ class Broker(BrokerApi):
         if link.work_left < 0:
             link.use_up()
         return request
+
+    def joins(self, service: bytes) -> bool:
+        """Whether requests with a key share a run. Those for memoised services share one if their bodies are equal."""
+        if self.memoiser is not None and self.memoiser.takes(service):
+            return False
+        return self.keyed is not None or not self.draining
 
     def request_batch(self, session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
         return admission.accept_batch(self, session, service, bodies, ref)

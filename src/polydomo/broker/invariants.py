@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.broker import queues, service_table
 from polydomo.broker.outcomes import large
+from polydomo.broker.shared_runs import SharedRuns
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, HELD, NO_HISTORY, OUTCOMES, PARKED, QUEUED, HeldPartials, Request
 from polydomo.protocols.session import Session
@@ -36,6 +37,8 @@ def check(broker: "Broker") -> None:
     broker.siblings.check_invariants()
     if broker.durable is not None:
         broker.durable.check_invariants()
+    for runs in _shares(broker):
+        runs.check_invariants()
     broker.catalog.check_invariants()
     broker.publishing.subscriptions.check_invariants()
     broker.publishing.last_values.check_invariants()
@@ -87,8 +90,17 @@ def _service(broker: "Broker", service: Service) -> None:
         assert not service.timer, f"{who} has a timer without a reason"
 
 
-def _memoises(broker: "Broker", worker: Worker) -> bool:
-    return broker.memoiser is not None and broker.memoiser.worker is worker
+def _shares(broker: "Broker") -> "list[SharedRuns]":
+    found: list[SharedRuns] = []
+    if broker.memoiser is not None:
+        found.append(broker.memoiser.runs)
+    if broker.keyed is not None:
+        found.append(broker.keyed.runs)
+    return found
+
+
+def _shares_runs(broker: "Broker", worker: Worker) -> bool:
+    return any(runs.worker is worker for runs in _shares(broker))
 
 
 def _worker(broker: "Broker", worker: Worker) -> None:
@@ -116,7 +128,7 @@ def _worker(broker: "Broker", worker: Worker) -> None:
             assert request.state == HELD, f"{who} holds request {request.number}, which is queued"
             assert request.worker is worker, f"{who} holds request {request.number}, which another worker has"
             offers = (
-                request.service in worker.services or worker in broker.bridging.learned or _memoises(broker, worker)
+                request.service in worker.services or worker in broker.bridging.learned or _shares_runs(broker, worker)
             )
             assert offers, f"{who} holds a request for a service it does not offer"
     if worker.orphaned_until:
@@ -225,6 +237,7 @@ def _totals(broker: "Broker") -> None:
     found = [request for session in broker.sessions for request in session.requests]
     parts = [request.history.held_partials for request in found]
     size = sum(len(request.body) for request in found) + sum(part.size for part in parts if part is not None)
+    size += sum(runs.parts_bytes for runs in _shares(broker))
     assert broker.held_bytes == size, f"the broker counts {broker.held_bytes} held bytes but holds {size}"
     for session in broker.sessions:
         size = sum(large(request.body) for request in session.requests)

@@ -36,6 +36,9 @@ class Recorder:
     def memoised(self, request: Request, how: str) -> None:
         """A request for a memoised service: ``how`` is a ``hit``, a ``miss``, or ``joined`` to an identical request that runs."""
 
+    def keyed(self, request: Request, how: str, key: bytes, run: int) -> None:
+        """A request with an idempotency key: ``how`` is ``first`` or ``joined``, ``run`` the number of the internal request that runs."""
+
     def credit_added(self, worker: Worker, count: int) -> None: ...
     def window_set(self, worker: Worker, change: int, runs: int) -> None:
         """The worker may hold ``change`` requests more than before (fewer, if negative), and runs ``runs`` at once."""

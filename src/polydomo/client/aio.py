@@ -13,7 +13,7 @@ from polydomo.client.pool import ExclusivePool, Pool, PooledConnection, SharedPo
 from polydomo.client.retry import Backoff, Retries
 from polydomo.client.security import DEFAULT_URL, Security, targets
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchService, SettingError
-from polydomo.limits import CALL_TIME, CONNECT_TIME, MAX_SERVICE_NAME, POOL_CONNECTIONS
+from polydomo.limits import CALL_TIME, CONNECT_TIME, MAX_JOB_KEY, MAX_SERVICE_NAME, POOL_CONNECTIONS
 from polydomo.protocols import registry
 from polydomo.protocols.backoff import Backoff as JobBackoff
 from polydomo.protocols.request import GAVE_UP, INTERRUPTED, SHUTDOWN
@@ -81,7 +81,9 @@ class AsyncClient:
         self.timeout = timeout
         self.retry = Retries.of(retries)
         self._keys = 0
-        shared = dialer.client(**options).concurrent
+        end = dialer.client(**options)
+        shared = end.concurrent
+        self.carries_keys = end.carries_keys  # whether calls can have a ``key``
 
         def new_pool() -> Pool:
             if shared:
@@ -120,6 +122,7 @@ class AsyncClient:
         retries: int | Retries | None = None,
         check: bool = False,
         headers: Headers | None = None,
+        key: str = "",
     ) -> Result:
         """Calls ``service`` and returns its reply. The frames of partial replies come before those of the final reply.
 
@@ -127,8 +130,11 @@ class AsyncClient:
         the connection breaks or the broker gives up; without it, a request is never sent twice. ``check`` first asks whether a worker
         offers the service and raises NoSuchService if not; otherwise the request waits for a worker. ``headers`` are sent with the
         request over eMQP, the only protocol that has headers.
+
+        ``key`` is an idempotency key, over MDX and eMQP: if a request for this service with the same key is still open, from this client or
+        another one, this call joins it and gets the same reply, and the service runs once.
         """
-        name, frames, told = _name(service), encode(body), self._write(headers)
+        name, frames, told, once = _name(service), encode(body), self._write(headers), self._once(key)
         seconds = self.timeout if timeout is None else timeout
         deadline = _deadline(seconds)
         retry = self.retry if retries is None else Retries.of(retries)
@@ -138,7 +144,7 @@ class AsyncClient:
         attempt = 1
         while True:
             try:
-                return await self._attempt(name, told, frames, deadline, seconds, retry)
+                return await self._attempt(name, told, frames, deadline, seconds, retry, once)
             except CallError as error:
                 if isinstance(error, CallFailed) and error.code == NOT_LEADER and self._pool.move_on():
                     await _before_next(error, backoff, deadline)  # it was rejected, so it may be sent to another broker
@@ -156,13 +162,14 @@ class AsyncClient:
         retries: int | Retries | None = None,
         check: bool = False,
         headers: Headers | None = None,
+        key: str = "",
     ) -> AsyncGenerator[Result, None]:
         """Calls ``service`` and yields its partial replies as they arrive, then the final one (``part.final``).
 
         An empty final reply after partial replies only ends the stream and is not yielded. The arguments are those of ``call``. A
         stream is not repeated once a part has arrived. Leaving the loop early abandons the call.
         """
-        name, frames, told = _name(service), encode(body), self._write(headers)
+        name, frames, told, once = _name(service), encode(body), self._write(headers), self._once(key)
         seconds = self.timeout if timeout is None else timeout
         deadline = _deadline(seconds)
         retry = self.retry if retries is None else Retries.of(retries)
@@ -173,9 +180,9 @@ class AsyncClient:
         seen = False
         attempt = 1
         while True:
-            stream = Stream(name, told, loop)
+            stream = Stream(name, told, loop, once)
             try:
-                connection, key, timer = await self._begin(stream, frames, deadline, seconds, seconds)
+                connection, number, timer = await self._begin(stream, frames, deadline, seconds, seconds)
                 try:
                     while True:
                         part = await stream.next()
@@ -185,7 +192,7 @@ class AsyncClient:
                         if part.final:
                             return
                 finally:
-                    self._end(connection, key, timer)
+                    self._end(connection, number, timer)
             except CallError as error:
                 if seen or attempt >= retry.attempts:
                     raise
@@ -272,12 +279,31 @@ class AsyncClient:
             raise SettingError(f"headers: {dialer.title} has no headers; use eMQP (protocol='emqp')")
         return dialer.headers(headers)
 
+    def _once(self, key: str) -> bytes:
+        if not key:
+            return b""
+        if not self.carries_keys:
+            raise SettingError(f"key: {registry.find(self.protocol).title} cannot carry a key; use MDX or eMQP")
+        once = key.encode()
+        if len(once) > MAX_JOB_KEY:
+            raise SettingError(f"key: {len(once)} bytes, the limit is {MAX_JOB_KEY}")
+        if self.protocol == "emqp" and (key != key.strip() or "," in key):
+            raise SettingError(f"key: {key!r} is a header of eMQP and has no commas or surrounding spaces")
+        return once
+
     async def _attempt(
-        self, name: bytes, headers: bytes, frames: list[bytes], deadline: float, seconds: float, retry: Retries
+        self,
+        name: bytes,
+        headers: bytes,
+        frames: list[bytes],
+        deadline: float,
+        seconds: float,
+        retry: Retries,
+        once: bytes = b"",
     ) -> Result:
         """Sends the request once and waits for its outcome."""
         loop = asyncio.get_running_loop()
-        single = Single(name, headers, loop)
+        single = Single(name, headers, loop, once)
         patience = seconds
         if retry.attempt_timeout is not None and retry.attempt_timeout < seconds:
             patience = retry.attempt_timeout

@@ -104,10 +104,11 @@ class Client:
         retries: int | Retries | None = None,
         check: bool = False,
         headers: Headers | None = None,
+        key: str = "",
     ) -> Result:
         """Calls ``service`` and returns its reply; see ``AsyncClient.call``."""
         return self._background.run(
-            self._client.call(service, *body, timeout=timeout, retries=retries, check=check, headers=headers)
+            self._client.call(service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key)
         )
 
     def submit(
@@ -118,13 +119,16 @@ class Client:
         retries: int | Retries | None = None,
         check: bool = False,
         headers: Headers | None = None,
+        key: str = "",
     ) -> "Future[Result]":
         """Like ``call``, without waiting: ``.result()`` of what it returns waits.
 
         Its ``cancel()`` returns True if the call is cancelled: the broker drops the request if it is queued, and tells the worker if it
         runs. It returns False if the call is over, or if the broker cannot be told; then the call goes on.
         """
-        call = self._client.call(service, *body, timeout=timeout, retries=retries, check=check, headers=headers)
+        call = self._client.call(
+            service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key
+        )
         return CallFuture(self._background.submit(call), self._client.cancels)
 
     def stream(
@@ -135,9 +139,12 @@ class Client:
         retries: int | Retries | None = None,
         check: bool = False,
         headers: Headers | None = None,
+        key: str = "",
     ) -> Iterator[Result]:
         """Calls ``service`` and yields its partial replies as they arrive, then the final one; see ``AsyncClient.stream``."""
-        stream = self._client.stream(service, *body, timeout=timeout, retries=retries, check=check, headers=headers)
+        stream = self._client.stream(
+            service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key
+        )
         try:
             while True:
                 try:

@@ -19,8 +19,9 @@ class Pending:
     deadline = inf  # in the time of the event loop; the broker has it, too
     timeout = inf  # the seconds from the call to the deadline
 
-    def __init__(self, service: bytes, headers: bytes) -> None:
+    def __init__(self, service: bytes, headers: bytes, once: bytes = b"") -> None:
         self.service = service
+        self.once = once  # idempotency key
         self.headers = headers  # the caller's headers, as encoded by the protocol
 
     def on_reply(self, reply: Reply) -> None:
@@ -52,8 +53,8 @@ class Single(Pending):
     """A call with one result. Partial replies are joined in front of the final one, as a broker does for protocols without partial
     replies."""
 
-    def __init__(self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(service, headers)
+    def __init__(self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop, once: bytes = b"") -> None:
+        super().__init__(service, headers, once)
         self.future: asyncio.Future[Result] = loop.create_future()
         self.parts: list[bytes] = []
         self.size = 0
@@ -88,8 +89,8 @@ class Single(Pending):
 class Stream(Pending):
     """A call that yields each part. Unread parts are buffered, up to a limit."""
 
-    def __init__(self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(service, headers)
+    def __init__(self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop, once: bytes = b"") -> None:
+        super().__init__(service, headers, once)
         self.loop = loop
         self.parts: deque[Result] = deque()
         self.size = 0

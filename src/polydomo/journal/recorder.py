@@ -542,6 +542,20 @@ class JournalRecorder(Recorder):
                 outcome=how,
             )
 
+    def keyed(self, request: Request, how: str, key: bytes, run: int) -> None:
+        self.inner.keyed(request, how, key, run)
+        if self.levels.of(request.service.name) != OFF:
+            self._step(
+                schema.KEYED,
+                connection=request.session.number,
+                client=request.session.number,
+                service=request.service.name,
+                number=request.number,
+                outcome=how,
+                key=key.decode("utf-8", "backslashreplace"),
+                reason=f"request #{run} runs",
+            )
+
     def violated(self, session: Session, what: str) -> None:
         self.inner.violated(session, what)
         self._step(schema.VIOLATED, connection=session.number, reason=what)

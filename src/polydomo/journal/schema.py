@@ -100,6 +100,9 @@ JOB = "job"  # an event of a durable job, a schedule or the leadership: ``outcom
 # memoised services
 MEMO = "memo"  # how a request is answered: ``outcome`` is `hit` (from the store), `miss` (it runs) or `joined` (an identical one runs)
 
+# requests with an idempotency key
+KEYED = "keyed"  # ``outcome`` is `first` (it runs) or `joined` (an open request has the same ``key``), ``reason`` names the run
+
 # other
 LOG = "log"  # a log record of a service: ``outcome`` is its level, ``reason`` its text, ``number`` the request it was written for
 PUBLISHED = "published"  # a value published under ``topic``
@@ -107,7 +110,7 @@ LAGGED = "lagged"  # a subscriber reads too slowly
 
 EVENTS = (
     STARTED, STOPPED, MISSING, CONNECTED, DISCONNECTED, REFUSED, VIOLATED, ACCESS, REGISTERED, GRANTED, LATE, LEFT, LOST, ACCEPTED, QUEUED,
-    DISPATCHED, PARTIAL, FINAL, FAILED, REQUEUED, FORWARDED, UNHEARD, STALE, JOB, MEMO, LOG, PUBLISHED, LAGGED,
+    DISPATCHED, PARTIAL, FINAL, FAILED, REQUEUED, FORWARDED, UNHEARD, STALE, JOB, MEMO, KEYED, LOG, PUBLISHED, LAGGED,
 )  # fmt: skip
 
 # These are written at level ``messages`` only, the others at level ``requests`` too.
@@ -191,7 +194,7 @@ _MESSAGES = (
         "of `dispatched`, the worker's to offer",
     ),
     Column("job", TEXT, 3, "`job`: id of the durable job"),
-    Column("key", TEXT, 3, "`job`: idempotency key of the job"),
+    Column("key", TEXT, 3, "`job`: idempotency key of the job; `keyed`: of the request"),
     Column("origin", TEXT, 3, "`job`: where it came from: `job` (submitted), `request`, `titanic` or `schedule`"),
     Column("schedule", TEXT, 3, "`job`: name of the schedule that submitted it"),
     Column(

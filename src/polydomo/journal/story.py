@@ -17,6 +17,7 @@ MEMOISED = {
     "miss": "the memo store has no reply: a worker runs it",
     "joined": "waits for an identical request that runs already",
 }
+KEYED = {"first": "starts a run under the key", "joined": "joins the run under the key"}
 NOT_RECORDED = -2  # in ``workers`` of a row that was made from a record: the journal's level does not have this
 
 
@@ -204,6 +205,9 @@ class _StoryBuilder:
 
     def _memo(self, row: Row) -> str:
         return MEMOISED.get(str(row["outcome"]), "a memoised service")
+
+    def _keyed(self, row: Row) -> str:
+        return f"{KEYED.get(str(row['outcome']), 'has the key')} `{row['key']}`: {row['reason']}"
 
     def _log(self, row: Row) -> str:
         return f"{row['service']} logged {row['outcome']}: {row['reason']}"

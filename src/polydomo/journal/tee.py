@@ -8,7 +8,7 @@ from polydomo.broker.recorder import Recorder
 MESSAGES = ("accepted", "dispatched", "partial", "reply_ignored", "credit_added", "window_set", "published")
 RARE = (
     "opened closed registered late left requeued released forwarded stale refused denied access job violated slow_subscriber "
-    "routed log_record memoised"
+    "routed log_record memoised keyed"
 ).split()
 
 

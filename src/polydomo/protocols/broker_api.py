@@ -40,6 +40,7 @@ class BrokerApi:
         needs_worker: bool = False,
         guarantee: bool = False,
         identity: bytes = b"",
+        key: bytes = b"",
     ) -> Request | None:
         """Accepts a request, or rejects it: then it returns None, and ``send_failure`` has been called if a Request was created.
 
@@ -47,7 +48,8 @@ class BrokerApi:
         no worker). ``max_run`` limits each attempt (memo01). ``attempts`` overrides the default (0). ``fallback`` is the service to use if
         no worker offers ``service`` (eMQP's ``default``). The broker answers reserved names (``mmi.*``, ``polydomo.*``) itself, through
         ``send_final``. ``guarantee``: store the request in the job store, if there is one, whatever its service. ``identity`` is the
-        request's id, if the protocol has ids that are unique across clients; it identifies a repeated durable request.
+        request's id, if the protocol has ids that are unique across clients; it identifies a repeated durable request. ``key`` is an
+        idempotency key: while a request of this principal for this service is open under the same key, this one joins it.
         """
         raise NotImplementedError
 

@@ -21,6 +21,7 @@ from polydomo.protocols.emqp_headers import DEFAULT_QUEUE, Route
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request
 from polydomo.protocols.session import Session
+from polydomo.protocols.shared_run import first_ref
 from polydomo.wire import frames
 from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import EMPTY_FRAME, MORE, Body
@@ -178,7 +179,7 @@ class EmqpSession(Session):
             raise ProtocolViolation("REQUEST of more than 7 frames")
         asked = data[queue:body]
         route = emqp_headers.route(asked)
-        if body - queue <= LAST_ASKED:
+        if body - queue <= LAST_ASKED and not route.key:
             self._asked = asked
             self._route = route
         self._ask(EmqpRef(data[at:queue], route, document_form), route, frames.cut(data, body, end))
@@ -201,6 +202,7 @@ class EmqpSession(Session):
             DEFAULT_QUEUE,
             guarantee=route.guarantee,
             identity=ref.msgid[frames.bounds(ref.msgid, 0)[0] :],
+            key=route.key,
         )
 
     def send_final(self, request: Request, body: Body) -> None:
@@ -235,7 +237,7 @@ class EmqpSession(Session):
     # --- a worker ----------------------------------------------------------------------------------------------------
 
     def deliver(self, worker: Worker, request: Request) -> None:
-        ref = request.ref
+        ref = first_ref(request.ref)
         if isinstance(ref, EmqpRef):
             route = ref.route  # with the queue unchanged, even where a worker of ``default`` takes it
         else:

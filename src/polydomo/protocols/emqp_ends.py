@@ -19,17 +19,22 @@ class EmqpClientEnd(NumberedClientEnd):
     """A client with any number of concurrent requests, each with its own message id."""
 
     protocol = "emqp"
+    carries_keys = True
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
 
-    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
+    def request(
+        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+    ) -> None:
         msgid = self.new_id()
         self.track(key, msgid)
         told = b"reply-requested"
         if timeout > 0:
             told += b",timeout:%d" % max(1, round(timeout))
+        if once:
+            told += b",%b:%b" % (emqp_headers.IDEMPOTENCY_KEY.encode(), once)
         if headers:
             told += b"," + headers
         self.out.append([b"", HEADER, b"REQUEST", msgid, service, told, b"".join(body)])

@@ -18,6 +18,7 @@ from polydomo.limits import (
     EMQP_MAX_TIMEOUT,
     EMQP_MAX_WEIGHT,
     EMQP_WEIGHT,
+    MAX_JOB_KEY,
     MAX_SERVICE_NAME,
     MAX_SERVICES_PER_WORKER,
 )
@@ -26,7 +27,8 @@ from polydomo.wire import frames
 
 GUARANTEE = "guarantee"
 JOB = "job"
-KEY = "key"
+KEY = "key"  # of the durable job, towards a worker
+IDEMPOTENCY_KEY = "idempotency-key"  # of a client's request
 REPLY_REQUESTED = "reply-requested"
 RETRY_COUNT = "retry-count"
 TIMEOUT = "timeout"
@@ -44,6 +46,7 @@ class Headers:
         self.attempts = 0  # 1 + retry-count; 0: not said
         self.guarantee = False  # the request is stored in the job store
         self.trace = ""  # W3C trace context
+        self.key = b""  # idempotency key
         before: list[str] = []
         after: list[str] | None = None  # the part after the timeout
         for name, value in items:
@@ -53,6 +56,8 @@ class Headers:
                 self.guarantee = True
             elif name == TRACE:
                 self.trace = value or ""
+            elif name == IDEMPOTENCY_KEY:
+                self.key = (value or "").encode()[:MAX_JOB_KEY]
             elif name == RETRY_COUNT:
                 count = _number(value)
                 if count is None:
@@ -105,6 +110,7 @@ class Route:
         self.timeout = headers.timeout
         self.attempts = headers.attempts
         self.guarantee = headers.guarantee
+        self.key = headers.key
         self.framed = frames.frame(queue, True) + headers.framed  # towards a worker, where there is no deadline
         self._seconds = 0
         self._framed = b""
@@ -131,7 +137,7 @@ def route(content: bytes) -> Route:
         _text(queue, "a queue name")
         start, end, _ = frames.bounds(content, end)
         found = Route(queue, read(content[start:end]))
-        if len(content) <= EMQP_CACHED_HEADER:
+        if len(content) <= EMQP_CACHED_HEADER and not found.key:  # each request has another key
             if len(_routes) >= EMQP_HEADER_CACHE:
                 _routes.clear()
             _routes[content] = found

@@ -80,7 +80,7 @@ class Published:
 Event = Reply | Failure | Job | Dismissed | Cancelled | Revoked | Published
 
 # The extensions that clients and workers announce to a broker (``wire.extensions``).
-ANNOUNCED = Extensions(credit=1, cancel=True, deadline=True, give_back=True).encode()
+ANNOUNCED = Extensions(credit=1, cancel=True, deadline=True, give_back=True, key=True).encode()
 
 
 class ClientEnd:
@@ -91,15 +91,19 @@ class ClientEnd:
     socket_type = b"DEALER"
     identity = b""  # the ZMTP identity to connect with
     concurrent = False  # several requests may be outstanding on one connection
+    carries_keys = False  # the protocol can carry an idempotency key
     agreed: Extensions = NO_EXTENSIONS  # the broker's extensions; set once the connection is open
     out: list[Frames]
 
     def __init__(self) -> None:
         self.out = []
 
-    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
+    def request(
+        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+    ) -> None:
         """Sends a request. ``key`` is chosen by the caller and returned with the replies. ``timeout`` is sent to the broker if the protocol
-        supports it. ``headers`` are the caller's, encoded by ``registry.Protocol.headers``; b"" for a protocol without headers."""
+        supports it. ``headers`` are the caller's, encoded by ``registry.Protocol.headers``; b"" for a protocol without headers. ``once`` is
+        an idempotency key; it is sent if ``carries_keys``."""
         raise NotImplementedError
 
     def receive(self, message: Frames) -> list[Event]:

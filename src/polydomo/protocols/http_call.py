@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from polydomo.limits import MAX_HTTP_TIMEOUT, MAX_SERVICE_NAME
+from polydomo.limits import MAX_HTTP_TIMEOUT, MAX_IDEMPOTENCY_KEY, MAX_SERVICE_NAME
 from polydomo.protocols.http_content import (
     EVENTS,
     FRAMES_JSON,
@@ -88,7 +88,7 @@ class Keep(Protocol):
     """``idempotency.Idempotency``"""
 
     def begin(self, session: HttpSession, service: bytes, body: bytes, name: str, inner: Exchange) -> Exchange | None:
-        """The exchange for a new call; None if ``inner`` has already got the reply to an earlier call with the same key."""
+        """The exchange for a call that runs or joins one; None if ``inner`` got the stored reply of an earlier call with the same key."""
 
     def started(self, exchange: Exchange, request: Request | None) -> None:
         """The call was made."""
@@ -147,9 +147,9 @@ class CallEndpoint(Endpoint):
         if plan.key and self.keep is not None and isinstance(exchange, CallExchange):
             kept = self.keep.begin(session, service, frames, plan.key, exchange)
             if kept is not None:
-                self.keep.started(kept, session.ask(service, frames, kept, deadline, wait=plan.waits))
+                self.keep.started(kept, session.ask(service, frames, kept, deadline, plan.waits, plan.key))
         else:
-            session.ask(service, frames, exchange, deadline, wait=plan.waits)
+            session.ask(service, frames, exchange, deadline, plan.waits, plan.key)
 
     def _get(self, session: HttpSession, head: RequestHead, service: bytes) -> None:
         headers = head.headers
@@ -185,6 +185,8 @@ class CallPlan:
             self.has_time_limit = True
             self.time_limit = duration(wait, "Prefer: wait")
         self.key = headers.get("idempotency-key", "")
+        if len(self.key) > MAX_IDEMPOTENCY_KEY:
+            raise HttpError(400, f"Idempotency-Key has at most {MAX_IDEMPOTENCY_KEY} characters", close=False)
         trace = headers.get("traceparent", "")
         self.trace = trace if _TRACE.fullmatch(trace) else ""
         # none of these headers: the most common case

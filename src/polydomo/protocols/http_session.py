@@ -26,6 +26,7 @@ from polydomo.protocols.request import (
     FAILED,
     GAVE_UP,
     INTERRUPTED,
+    KEY_REUSED,
     NO_WORKER,
     REFUSED,
     SHUTDOWN,
@@ -53,6 +54,7 @@ STATUS: Final = {
     REFUSED: 503,
     SHUTDOWN: 503,
     "denied": 403,
+    KEY_REUSED: 422,
     "invalid-arguments": 422,
 }
 
@@ -386,12 +388,19 @@ class HttpSession(Session):
     # --- as a client
 
     def ask(
-        self, service: bytes, body: Body, exchange: Exchange, deadline: float = 0.0, wait: bool = False
+        self,
+        service: bytes,
+        body: Body,
+        exchange: Exchange,
+        deadline: float = 0.0,
+        wait: bool = False,
+        key: str = "",
     ) -> Request | None:
-        """Makes a request. ``wait``: even if no worker offers the service."""
+        """Makes a request. ``wait``: even if no worker offers the service. ``key``: an idempotency key."""
         self.announce()
         self.takes_partials = exchange.takes_partials
-        return self.broker.request(self, service, body, exchange, deadline=deadline, needs_worker=not wait)
+        once = key.encode("utf-8", "replace")
+        return self.broker.request(self, service, body, exchange, deadline=deadline, needs_worker=not wait, key=once)
 
     def facts_of(self, ref: object) -> "tuple[str, str]":
         return "", ref.trace if isinstance(ref, Exchange) else ""

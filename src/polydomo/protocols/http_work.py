@@ -35,6 +35,7 @@ from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, Pol
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
+from polydomo.protocols.shared_run import first_ref
 from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.http import HttpError, RequestHead, quote
 from polydomo.wire.link import Handler, Hub
@@ -209,7 +210,8 @@ class HttpWorker(Session):
             headers.append(f"Polydomo-Attempt: {request.attempts}")
             if job.key:
                 headers.append(f"Idempotency-Key: {quote(job.key)}")
-        trace = request.ref.trace if isinstance(request.ref, Exchange) else job.trace if job is not None else ""
+        ref = first_ref(request.ref)
+        trace = ref.trace if isinstance(ref, Exchange) else job.trace if job is not None else ""
         if trace:
             headers.append(f"traceparent: {trace}")
         poll.session.reply(200, content_type, content, NO_STORE + "".join(f"{line}\r\n" for line in headers).encode())

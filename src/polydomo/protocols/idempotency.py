@@ -1,4 +1,5 @@
-"""``Idempotency-Key``: a repeated call gets the reply to the first one, as long as it is stored.
+"""``Idempotency-Key``: a repeated call gets the reply to the first one, as long as it is stored. A call that is repeated while the first
+one runs joins it (``broker/keyed_requests.py``).
 
 Only replies and failures reported by a worker are stored: a call that found no worker or hit a limit has not run, and may be tried again.
 Replies are kept in memory. For calls that must survive a restart, use durable jobs, which accept the same key.
@@ -7,9 +8,9 @@ Replies are kept in memory. For calls that must survive a restart, use durable j
 from hashlib import blake2b
 from typing import Final
 
-from polydomo.limits import IDEMPOTENCY_BYTES, IDEMPOTENCY_KEYS, IDEMPOTENCY_TIME, MAX_IDEMPOTENCY_KEY
+from polydomo.limits import IDEMPOTENCY_BYTES, IDEMPOTENCY_KEYS, IDEMPOTENCY_TIME
 from polydomo.protocols.http_session import Exchange, HttpSession
-from polydomo.protocols.request import DONE, FAILED, Request
+from polydomo.protocols.request import DONE, FAILED, KEY_REUSED, Request
 from polydomo.wire.frames import Body
 from polydomo.wire.http import HttpError
 
@@ -31,6 +32,11 @@ class Entry:
         self.code = ""  # of a failure that the worker reported
         self.text = ""
 
+    @property
+    def ended(self) -> bool:
+        """Whether the outcome is stored."""
+        return self.body is not None or bool(self.code)
+
 
 class KeptExchange(Exchange):
     """Stores the outcome that is passed to ``inner``."""
@@ -43,17 +49,20 @@ class KeptExchange(Exchange):
         self.trace = inner.trace
 
     def final(self, request: Request, body: Body) -> None:
-        self.entry.body = bytes(body)
-        self.entry.request = request
-        self.kept.settled(self.key, self.entry)
+        if not self.entry.ended:
+            self.entry.body = bytes(body)
+            self.entry.request = request
+            self.kept.settled(self.key, self.entry)
         self.inner.final(request, body)
 
     def failure(self, request: Request, code: str, text: str) -> None:
-        if request.outcome == FAILED:
+        if self.entry.ended:
+            pass  # stored by a call that waited for the same run
+        elif request.outcome == FAILED:
             self.entry.code, self.entry.text = code, text
             self.entry.request = request
             self.kept.settled(self.key, self.entry)
-        else:
+        elif self.entry.request is None or self.entry.request is request:
             self.kept.forget(self.key)
         self.inner.failure(request, code, text)
 
@@ -70,26 +79,24 @@ class Idempotency:
         return self._bytes
 
     def begin(self, session: HttpSession, service: bytes, body: bytes, name: str, inner: Exchange) -> Exchange | None:
-        """The exchange for a new call; None if ``inner`` got the reply to an earlier one. Raises HttpError."""
-        if len(name) > MAX_IDEMPOTENCY_KEY:
-            raise HttpError(400, f"Idempotency-Key has at most {MAX_IDEMPOTENCY_KEY} characters", close=False)
+        """The exchange for a call that runs or joins one; None if ``inner`` got the stored reply of an earlier one. Raises HttpError."""
         now = session.broker.now
         key = (session.principal, service, name)
         digest = blake2b(body, digest_size=16).digest()
         self._expire(now)
         entry = self._entries.get(key)
         if entry is not None and entry.request is not None and entry.request.state == DONE:
-            if entry.body is None and not entry.code:
+            if not entry.ended:
                 self.forget(key)  # its client disconnected before it ended
                 entry = None
         if entry is not None:
             if entry.digest != digest:
                 raise HttpError(
-                    422, "the Idempotency-Key was used before with another body", close=False, type_="key-reused"
+                    422, "the Idempotency-Key was used before with another body", close=False, type_=KEY_REUSED
                 )
             request = entry.request
-            if request is None or (entry.body is None and not entry.code):
-                raise HttpError(409, "the first call with this Idempotency-Key is still running", close=False)
+            if request is None or not entry.ended:
+                return KeptExchange(inner, entry, self, key)
             if entry.body is not None:
                 inner.final(request, entry.body)
             else:
@@ -104,10 +111,11 @@ class Idempotency:
     def started(self, exchange: Exchange, request: Request | None) -> None:
         """Called when the call was made."""
         if isinstance(exchange, KeptExchange):
-            if request is None:
+            entry = exchange.entry
+            if request is not None and not entry.ended:
+                entry.request = request
+            elif entry.request is None:
                 self.forget(exchange.key)
-            elif exchange.entry.request is None:
-                exchange.entry.request = request
 
     def settled(self, key: Key, entry: Entry) -> None:
         if self._entries.get(key) is entry:

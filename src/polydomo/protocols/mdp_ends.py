@@ -22,7 +22,9 @@ class MdpClientEnd(ClientEnd):
         self.service = b""
         self.spent = False  # a reply to an abandoned request may still arrive, so the connection cannot be used again
 
-    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
+    def request(
+        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+    ) -> None:
         if self.spent or self.key is not None:
             raise ValueError("an MDP connection carries one request at a time, and none after an abandoned request")
         if not service:

@@ -29,6 +29,7 @@ PONG = b"PONG"
 LEAVE = b"\x06"  # DISCONNECT
 # Frame 1, of the extensions.
 WITHIN = b"WITHIN"  # client: a REQUEST with a deadline
+KEYED = b"KEYED"  # client: a REQUEST with an idempotency key, and a deadline or 0
 CANCEL = b"CANCEL"  # client: a request is not wanted any more; to a worker: the same
 CREDIT = b"CREDIT"  # worker: how many requests it may hold, and how many it runs at once
 REVOKE = b"REVOKE"  # to a worker: release the request if it has not been started
@@ -55,6 +56,7 @@ class Words:
         self.worker = worker
         self.request = more([client, REQUEST])
         self.within = more([client, WITHIN])
+        self.keyed = more([client, KEYED])
         self.partial = more([client, PARTIAL])
         self.final = more([client, FINAL])
         self.work = more([worker, WORK])
@@ -68,6 +70,7 @@ class Words:
         self.worker_size = len(self.worker_final)
         self.ping_size = len(self.ping)
         self.within_size = len(self.within)
+        self.keyed_size = len(self.keyed)
 
 
 @lru_cache(maxsize=16)  # a broker has one pair of headers; tests have a few
@@ -217,6 +220,9 @@ class MdxSession(SingleWorkerSession):
         elif data.startswith(words.within, start) and self.extended.deadline:
             if self._request_within(data, start, end):
                 return
+        elif data.startswith(words.keyed, start) and self.extended.key:
+            if self._request_keyed(data, start + words.keyed_size, end):
+                return
         self._slow_path(data[start:end])
 
     def _reply(self, data: bytes, token: int, end: int, final: bool) -> bool:
@@ -294,6 +300,8 @@ class MdxSession(SingleWorkerSession):
             self.reject_worker("REQUEST from a worker")
         elif header == words.client and command == WITHIN and self.extended.deadline:
             self._invalid(f"WITHIN of {count} frames that is not milliseconds, service, request id and body")
+        elif header == words.client and command == KEYED and self.extended.key:
+            self._invalid(f"KEYED of {count} frames that is not milliseconds, key, service, request id and body")
         elif header == words.client and command == CANCEL and self.extended.cancel and 3 <= count <= 4:
             self._cancel(frames[2], count == 4 and frames[3] == EXPIRED)
         elif header == words.worker and command in (CREDIT, RELEASED, KEPT) and self.extended.credit:
@@ -337,6 +345,32 @@ class MdxSession(SingleWorkerSession):
         ref = data[service:body]
         deadline = self.broker.now + self._within
         self._asked_for(identity, ref, self.broker.request(self, self._service, cut(data, body, end), ref, deadline))
+        return True
+
+    def _request_keyed(self, data: bytes, time: int, end: int) -> bool:
+        """KEYED milliseconds key service id body+: a REQUEST with an idempotency key. False: not laid out as one."""
+        places = [time]  # of milliseconds, key, service, id and body
+        for _ in range(4):
+            at = places[-1]
+            if data[at] != 1 or not data[at + 1]:
+                return False
+            places.append(at + 2 + data[at + 1])
+        _, key, service, mark, body = places
+        digits = data[time + 2 : key]
+        if not digits.isdigit() or len(digits) > MAX_WITHIN:
+            return False
+        identity = data[mark:body]
+        if identity in self.ids:
+            return True
+        self.ids[identity] = None
+        broker = self.broker
+        if self.worker is not None:
+            self.worker.last_heard = broker.now
+        ref = data[service:body]
+        deadline = broker.now + int(digits) / 1000 if int(digits) else 0.0
+        name, content = data[service + 2 : mark], cut(data, body, end)
+        request = broker.request(self, name, content, ref, deadline, key=data[key + 2 : service])
+        self._asked_for(identity, ref, request)
         return True
 
     def _asked_for(self, identity: bytes, ref: bytes, request: Request | None) -> None:

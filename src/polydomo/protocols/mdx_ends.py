@@ -24,6 +24,7 @@ from polydomo.protocols.mdx import (
     EXPIRED,
     FINAL,
     KEPT,
+    KEYED,
     LEAVE,
     PARTIAL,
     PING,
@@ -44,21 +45,27 @@ class MdxClientEnd(NumberedClientEnd):
     """ "multiple requests to be sent without waiting for a reply": each has an id, and replies come in any order."""
 
     protocol = "mdx"
+    carries_keys = True
 
     def __init__(self, header: bytes = b"MDXC01") -> None:
         super().__init__()
         self.header = header
         self.last = 0  # ids count up, so that a late reply is never taken for the reply to another request
 
-    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
+    def request(
+        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+    ) -> None:
         if not service:
             raise NoSuchService("MDX cannot call a service with an empty name")
         self.last += 1
         identity = self.last.to_bytes(8, "big")
         self.track(key, identity)  # "The client MUST keep track of REQUEST messages issued"
         command = [REQUEST]
-        if timeout > 0 and self.agreed.deadline:
-            command = [WITHIN, b"%d" % max(1, ceil(timeout * 1000))]
+        within = b"%d" % max(1, ceil(timeout * 1000)) if timeout > 0 else b"0"
+        if once and self.agreed.key:
+            command = [KEYED, within, once]
+        elif timeout > 0 and self.agreed.deadline:
+            command = [WITHIN, within]
         self.out.append([self.header, *command, service, identity, *(body or [b""])])  # "Frames 4+": one at least
 
     def cancellation(self, identity: bytes, expired: bool) -> Frames:

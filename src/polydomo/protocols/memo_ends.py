@@ -53,7 +53,9 @@ class MemoClientEnd(NumberedClientEnd):
         super().__init__()
         self._ids = RequestIds()
 
-    def request(self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"") -> None:
+    def request(
+        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+    ) -> None:
         if not _is_text(service):
             raise NoSuchService(f"memo01 cannot express the service name {service!r}: a name is UTF-8 and not empty")
         rid = self._ids.take()

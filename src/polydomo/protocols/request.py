@@ -25,6 +25,8 @@ DENIED = "denied"  # the client's principal lacks the right
 
 OUTCOMES = (OK, NO_WORKER, TIMEOUT, GAVE_UP, INTERRUPTED, FAILED, TOO_LARGE, CANCELLED, REFUSED, SHUTDOWN, DENIED)
 
+KEY_REUSED = "key-reused"  # code of a failure: an open request has this key and another body
+
 CLIENT_CANCELLED = "cancelled by the client"  # reasons
 CLIENT_TIMEOUT = "the client's timeout passed"
 

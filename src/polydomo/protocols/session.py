@@ -35,7 +35,7 @@ class Session(Handler):
     )
     deadline_is_patience = False  # its deadlines are how long the client waits; a durable job continues without it
     is_internal = False  # the broker's own client, which runs jobs
-    runs_memoised = False  # its requests for memoised services are run, because they come from the memoiser
+    runs_shared = False  # of ``broker/shared_runs.py``: its requests are runs that several clients' requests share
     is_bridge = False  # the peer is another broker: the methods of the last group are implemented
     is_sibling = False  # ... another process of this broker (``broker/siblings.py``)
 

@@ -9,6 +9,7 @@ from polydomo.limits import (
     MAX_FAILURE_CODE,
     MAX_FAILURE_TEXT,
     MAX_HTTP_TIMEOUT,
+    MAX_IDEMPOTENCY_KEY,
     MAX_SERVICE_NAME,
     MAX_SUBSCRIPTIONS,
     MAX_TOPIC,
@@ -21,6 +22,7 @@ from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, fai
 from polydomo.protocols.model import Publication, Worker
 from polydomo.protocols.request import DONE, Request
 from polydomo.protocols.session import Session
+from polydomo.protocols.shared_run import first_ref
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import MORE, Body, bounds
 from polydomo.wire.http import RequestHead
@@ -189,10 +191,11 @@ class WebSocketSession(Session):
         timeout = _number(message, "timeout")
         deadline = self.broker.now + timeout if timeout is not None else 0.0
         needs_worker = _number(message, "wait") is None
+        once = _bytes(message, "key", MAX_IDEMPOTENCY_KEY) if "key" in message else b""
         body = _frames(message)
         self.calls[key] = None
         request = self.broker.request(
-            self, service, body, SocketCall(self, key), deadline=deadline, needs_worker=needs_worker
+            self, service, body, SocketCall(self, key), deadline=deadline, needs_worker=needs_worker, key=once
         )
         if request is not None and key in self.calls:
             self.calls[key] = request
@@ -254,7 +257,8 @@ class WebSocketSession(Session):
             message["attempt"] = request.attempts
             if job.key:
                 message["key"] = job.key
-        trace = request.ref.trace if isinstance(request.ref, Exchange) else job.trace if job is not None else ""
+        ref = first_ref(request.ref)
+        trace = ref.trace if isinstance(ref, Exchange) else job.trace if job is not None else ""
         if trace:
             message["traceparent"] = trace
         self.say(message)

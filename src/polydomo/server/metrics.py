@@ -350,8 +350,13 @@ def _traffic(page: Page, server: "BrokerServer") -> None:
             "polydomo_memo_running",
             GAUGE,
             "Requests of memoised services that a worker currently runs.",
-            [({}, len(memoiser.open))],
+            [({}, len(memoiser.runs.open))],
         )
+    keyed = server.broker.keyed
+    if keyed is not None:
+        counts = {"first": keyed.started, "joined": keyed.joined, "reused": keyed.reused}
+        results = [({"result": result}, count) for result, count in counts.items()]
+        page.family("polydomo_keyed_requests_total", COUNTER, "Requests with an idempotency key, by result.", results)
     page.family("polydomo_violations_total", COUNTER, "Protocol violations by peers.", [({}, monitor.violations)])
     datagrams = [({"kind": kind}, count) for kind, count in sorted(monitor.datagrams.items())]
     page.family("polydomo_datagrams_total", COUNTER, "UDP datagrams, by type.", datagrams)

@@ -75,6 +75,7 @@ class BrokerServer:
             cancel=True,
             deadline=True,
             give_back=True,
+            key=True,
             max_message=min(bounds.max_frame, bounds.max_message),
         )
         self.bounds = Bounds(

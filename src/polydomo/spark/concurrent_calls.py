@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from polydomo.client.aio import AsyncClient
 from polydomo.client.message import Result
 from polydomo.errors import CallError
+from polydomo.spark.keys import RequestKeys, run_prefix
 
 T = TypeVar("T")
 
@@ -80,11 +81,14 @@ class ConcurrentCalls(Generic[T]):
         return done
 
 
-def caller(service: str) -> "Callable[[AsyncClient, bytes | list[bytes], Any], Coroutine[Any, Any, Result]]":
-    """Calls one service."""
+def caller(service: str, name: str) -> "Callable[[AsyncClient, bytes | list[bytes], Any], Coroutine[Any, Any, Result]]":
+    """Calls one service. Each call has a key, if the protocol can carry one: a request that Spark repeats while the first one is open joins
+    it. ``name`` is that of the write or of the DataFrame."""
+    keys = RequestKeys(run_prefix(name))
 
     def begin(client: AsyncClient, body: "bytes | list[bytes]", belongs: object) -> Coroutine[Any, Any, Result]:
-        return client.call(service, *([body] if isinstance(body, bytes) else body))
+        frames = [body] if isinstance(body, bytes) else body
+        return client.call(service, *frames, key=keys.key_of(frames) if client.carries_keys else "")
 
     return begin
 

@@ -2,7 +2,8 @@
 
 Each row is one request. The task ends when every request has been answered; a failed request fails the task. Spark repeats
 failed tasks and, in a stream, whole batches, so a row can be sent more than once. With durable jobs, rows are submitted under a
-key of query, batch, partition and row, so that a repeated row finds the job of the first one.
+key of query, batch, partition and row, so that a repeated row finds the job of the first one. Plain requests have such a
+key too: one that is repeated while the first is open joins it.
 """
 
 import uuid
@@ -31,7 +32,8 @@ class Sink:
     topic: str  # ... the topic of all rows, or ...
     topic_column: str  # ... the column that contains it
     body: tuple[str, ...]
-    jobs: str = ""  # name of the durable jobs; empty: plain requests
+    name: str  # of this write, in the keys of its requests
+    durable: bool = False  # rows are durable jobs
 
     @staticmethod
     def of(options: Mapping[str, str], columns: list[str]) -> "Sink":
@@ -59,15 +61,15 @@ class Sink:
         durable = options.get("durable", "false").lower() == "true"
         if durable and not options.get("service"):
             raise SettingError("format polydomo: option durable needs option service, because it is for requests")
-        jobs = options.get("job_name") or uuid.uuid4().hex if durable else ""
-        return Sink(target, options.get("service", ""), options.get("topic", ""), topic_column, body, jobs)
+        name = options.get("job_name") or uuid.uuid4().hex
+        return Sink(target, options.get("service", ""), options.get("topic", ""), topic_column, body, name, durable)
 
     def write(self, batches: Iterator[Any]) -> int:
         """On an executor. Returns the number of rows sent."""
         return self._call(batches) if self.service else self._publish(batches)
 
     def _call(self, batches: Iterator[Any]) -> int:
-        begin = submitter(self.service, self.jobs) if self.jobs else caller(self.service)
+        begin = (submitter if self.durable else caller)(self.service, self.name)
         calls: ConcurrentCalls[None] = ConcurrentCalls(self.target, begin)
         sent = 0
         for done in calls.run((body, None) for batch in batches for body in row_bodies(batch, self.body)):

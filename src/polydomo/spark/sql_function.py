@@ -1,11 +1,13 @@
 """``polydomo_call``: calls a service from SQL."""
 
+import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from polydomo.client.message import Result
 from polydomo.limits import SPARK_CALL_TIME, SPARK_OUTSTANDING, SPARK_RETRIES
 from polydomo.spark.concurrent_calls import ConcurrentCalls, Target
+from polydomo.spark.keys import RequestKeys, run_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,11 +33,12 @@ def register(
     import pyspark.sql.functions as functions
 
     target = Target(to, protocol, timeout, retries, outstanding, client)
+    run = uuid.uuid4().hex
 
     def call(columns: "Iterator[tuple[Any, Any]]") -> "Iterator[Any]":
         from polydomo.spark.sql_function import run_calls
 
-        return run_calls(target, columns)
+        return run_calls(target, columns, run)
 
     import pyarrow as pa
 
@@ -47,10 +50,11 @@ def register(
     spark.udf.register(name, arrow_udf(call, "binary"))
 
 
-def run_calls(target: Target, columns: "Iterator[tuple[Any, Any]]") -> "Iterator[Any]":
+def run_calls(target: Target, columns: "Iterator[tuple[Any, Any]]", name: str) -> "Iterator[Any]":
     """On an executor. Each batch must be answered before Spark passes the next one."""
     import pyarrow as pa
 
+    keys = RequestKeys(run_prefix(name))
     for services, bodies in columns:
         names, values = services.to_pylist(), bodies.to_pylist()
         found: list[bytes | None] = [None] * len(values)
@@ -61,7 +65,9 @@ def run_calls(target: Target, columns: "Iterator[tuple[Any, Any]]") -> "Iterator
         ]
 
         def begin(client: Any, body: "bytes | list[bytes]", i: int, names: list[str] = names) -> Any:
-            return client.call(names[i], body)
+            frames = [body] if isinstance(body, bytes) else body
+            once = keys.key_of([names[i].encode(), *frames]) if client.carries_keys else ""
+            return client.call(names[i], *frames, key=once)
 
         calls: ConcurrentCalls[int] = ConcurrentCalls(target, begin)
         for done in calls.run(requests):

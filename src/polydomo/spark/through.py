@@ -48,13 +48,14 @@ class Plan:
     reply: str
     schema: Any  # of the reply, Arrow's
     output: Any  # of the result, Arrow's
-    jobs: str = ""  # name of the durable jobs; empty: plain requests
+    name: str  # of this DataFrame, in the keys of its requests
+    durable: bool = False  # every request is a durable job
     as_object: bool = False  # the body of a row is a JSON object, also of one column
 
     def calls(self) -> "ConcurrentCalls[Any]":
-        if self.jobs:
-            return ConcurrentCalls(self.target, submitter(self.service, self.jobs, self.target.timeout))
-        return ConcurrentCalls(self.target, caller(self.service))
+        if self.durable:
+            return ConcurrentCalls(self.target, submitter(self.service, self.name, self.target.timeout))
+        return ConcurrentCalls(self.target, caller(self.service, self.name))
 
 
 def through(
@@ -89,8 +90,9 @@ def through(
     without. Without ``body``, it needs a reply with one row for every row of the request.
 
     A call is repeated up to ``retries`` times if its connection or its worker is lost, and Spark repeats tasks, so the service must be
-    safe to call again. ``on_error`` decides what happens if a request fails: ``raise`` fails the job; ``null`` returns rows of nulls
-    and adds a column ``reason``; ``collect`` returns two DataFrames: the results, and the failed rows of ``df`` with their ``reason``.
+    safe to call again. A request that is repeated while the first one is open joins it, so it does not run twice at a time. ``on_error``
+    decides what happens if a request fails: ``raise`` fails the job; ``null`` returns rows of nulls and adds a column ``reason``;
+    ``collect`` returns two DataFrames: the results, and the failed rows of ``df`` with their ``reason``.
 
     With ``durable``, every request is a durable job of the broker. A repeated task finds the jobs of the first one, so each runs to
     completion once.
@@ -142,7 +144,8 @@ def through(
         kind,
         _arrow(wanted, nullable=True),
         _arrow(output),
-        uuid.uuid4().hex if durable else "",
+        uuid.uuid4().hex,
+        durable,
         typed is not None and typed.is_object,
     )
     made = df.mapInArrow(_task(plan), output)

@@ -3,8 +3,8 @@
 Each side lists its extensions in one property of its ZMTP metadata, ``X-Polydomo-Extensions``. ZMTP requires peers to ignore unknown
 properties, so other implementations are not affected. A listener answers with its own list only if the peer sent one.
 
-The value is a list of words separated by spaces, some with a number: ``credit=1000 cancel deadline return max-message=67108864``. Unknown
-words and invalid numbers are ignored, so that later versions can add more.
+The value is a list of words separated by spaces, some with a number: ``credit=1000 cancel deadline return key max-message=67108864``.
+Unknown words and invalid numbers are ignored, so that later versions can add more.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ MAX_DIGITS: Final = 15  # of a number; a longer one is ignored
 class Extensions:
     """The extensions of one side. docs/protocols/extensions.md describes each word."""
 
-    __slots__ = ("cancel", "credit", "deadline", "give_back", "max_message")
+    __slots__ = ("cancel", "credit", "deadline", "give_back", "key", "max_message")
 
     def __init__(
         self,
@@ -25,11 +25,13 @@ class Extensions:
         deadline: bool = False,
         give_back: bool = False,
         max_message: int = 0,
+        key: bool = False,
     ) -> None:
         self.credit = credit  # MDX workers may hold several requests; a broker names the largest number, a worker 1
         self.cancel = cancel  # requests can be cancelled
         self.deadline = deadline  # MDX requests can carry a deadline
         self.give_back = give_back  # an eMQP or DCP worker can return one request without disconnecting
+        self.key = key  # MDX requests can carry an idempotency key
         self.max_message = max_message  # bytes of one message that this side accepts; 0: it does not say
 
     def encode(self) -> bytes:
@@ -46,6 +48,8 @@ class Extensions:
             words.append(b"deadline")
         if self.give_back:
             words.append(b"return")
+        if self.key:
+            words.append(b"key")
         if self.max_message:
             words.append(b"max-message=%d" % self.max_message)
         return b" ".join(words)
@@ -71,6 +75,8 @@ def parse(value: bytes) -> Extensions:
             found.deadline = True
         elif name == b"return":
             found.give_back = True
+        elif name == b"key":
+            found.key = True
         elif name == b"max-message":
             found.max_message = _number(number)
     return found
