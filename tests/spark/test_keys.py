@@ -20,8 +20,8 @@ from pyspark import TaskContext
 import polydomo
 import polydomo.testing
 from polydomo.server.server import BrokerServer
-from polydomo.spark.keys import RequestKeys, job_prefix, run_prefix
 from polydomo.spark.concurrent_calls import Target
+from polydomo.spark.keys import RequestKeys, job_prefix, run_prefix
 from polydomo.spark.sink import Sink
 from polydomo.spark.sql_function import run_calls
 from polydomo.spark.through import Plan, run_task
