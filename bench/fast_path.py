@@ -41,7 +41,9 @@ class Zeros(Entropy):
 class ManyRequests(ClientEnd):
     """An MDP/0.1 client that, unlike the library's, has several requests open: replies come in any order."""
 
-    def request(self, key: int, service: bytes, body: list[bytes], timeout: float = 0.0, headers: bytes = b"") -> None:
+    def request(
+        self, key: int, service: bytes, body: list[bytes], timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+    ) -> None:
         self.out.append([b"", b"MDPC01", service, *body])
 
     def receive(self, message: list[bytes]) -> list[Event]:
