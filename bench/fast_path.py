@@ -13,6 +13,7 @@ import argparse
 import gc
 import time
 from collections import deque
+from collections.abc import Callable
 
 from polydomo import native
 from polydomo.broker.broker import Broker, Entropy
@@ -73,8 +74,18 @@ class Peer:
 
 
 class Bench:
+    """A broker with its peers. ``prepare`` gets the broker before anyone connects; ``principal`` is who the peers are."""
+
     def __init__(
-        self, protocol: str, size: int, fast: bool, journal: str, credit: int, peers: "tuple[int, int, int]"
+        self,
+        protocol: str,
+        size: int,
+        fast: bool,
+        journal: str,
+        credit: int,
+        peers: "tuple[int, int, int]",
+        prepare: "Callable[[Broker], None] | None" = None,
+        principal: str = "",
     ) -> None:
         workers, clients, self.outstanding = peers
         self.hub = Hub(Turns())
@@ -83,6 +94,8 @@ class Bench:
         if isinstance(recorder, JournalRecorder):
             recorder.attach(self.broker)
             recorder.begin("bench")
+        if prepare is not None:
+            prepare(self.broker)
         self.recorder = recorder
         self.body = bytes(size)
         self.spent = 0.0
@@ -97,6 +110,7 @@ class Bench:
             else:
                 end = ManyRequests() if protocol == "mdp1" else registry.client_end(protocol)
             peer = Peer(self.hub, self.broker, end, number)
+            peer.link.principal = principal
             (self.workers if number < workers else self.clients)[peer.link] = peer
         for peer in self.workers.values():
             assert isinstance(peer.end, WorkerEnd)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from polydomo.broker.jobs.job import DONE, Job
-from polydomo.broker.jobs.ops import FULL, NOT_LEADER, Finish, Get, Insert, Loaded, Op
+from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Finish, Get, Insert, Loaded, Op, StoreError
 from polydomo.stores.backend import Backend
 from polydomo.stores.sqlite import SqliteBackend
 from polydomo.stores.thread import Owner, StoreThread
@@ -164,6 +164,26 @@ def test_stopping_writes_what_is_there(tmp_path: Path) -> None:
     assert again.loaded is not None and len(again.loaded.jobs) == 100
     assert again.epochs[0] > loop.epochs[0]
     again.store.stop()
+
+
+class Away(SqliteBackend):
+    """A database that cannot be reached."""
+
+    shared = True
+
+    def open(self) -> None:
+        raise StoreError(UNAVAILABLE, "it does not answer")
+
+
+def test_stopping_does_not_wait_for_a_store_that_is_away(tmp_path: Path) -> None:
+    loop = begin(Away(tmp_path / "jobs.db"))
+    loop.until(lambda: loop.store.refusal() is not None)
+    op = Insert(job("A"))
+    op.then = loop.finished.append
+    loop.store.put(op)
+    loop.store.stop()
+    loop.until_finished(op)
+    assert op.error is not None and op.error.code == UNAVAILABLE
 
 
 @pytest.mark.xdist_group("postgres")

@@ -25,6 +25,7 @@ from polydomo.server.settings import DEFAULT, Settings
 from polydomo.stores.backend import Backend
 from polydomo.stores.sqlite import SqliteBackend
 from polydomo.stores.thread import Owner, StoreThread
+from polydomo.stores.urls import without_password
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -56,7 +57,7 @@ def backend_of(settings: Settings) -> Backend | None:
 
         return PostgresBackend(url)
     raise SettingError(
-        f"store ({source}): {url!r} must be sqlite, sqlite:/path/to/jobs.db, postgresql://user@host/database, or off"
+        f"store ({source}): {without_password(url)!r} must be sqlite, sqlite:/path/to/jobs.db, postgresql://user@host/database, or off"
     )
 
 

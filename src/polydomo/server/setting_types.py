@@ -10,6 +10,7 @@ import re
 from typing import Generic, TypeVar
 
 from polydomo.errors import SettingError
+from polydomo.stores.urls import without_password
 from polydomo.wire.address import parse_url
 
 T = TypeVar("T")
@@ -40,6 +41,13 @@ class Text(Kind[str]):
         if not isinstance(value, str) or "\0" in value or not (value.strip() or self.empty):
             raise ValueError("must be a string" if self.empty else "must be a non-empty string")
         return value
+
+
+class StoreUrl(Text):
+    """The address of a job store. Its password is not shown."""
+
+    def show(self, value: str) -> str:
+        return without_password(value)
 
 
 class Flag(Kind[bool]):

@@ -39,7 +39,7 @@ from polydomo.server.setting_sections import (
     Values,
     setting,
 )
-from polydomo.server.setting_types import Choice, Count, Flag, Kind, Processes, Seconds, Size, Text, Urls
+from polydomo.server.setting_types import Choice, Count, Flag, Kind, Processes, Seconds, Size, StoreUrl, Text, Urls
 from polydomo.wire.address import Address, is_loopback, parse_url
 
 PREFIX = "POLYDOMO_"
@@ -76,7 +76,9 @@ class Settings:
     listen: list[str] = setting(["tcp://127.0.0.1:5246"], Urls(), "addresses to listen on")
     data: str = setting("./polydomo-data", Text(), "data directory of the broker")
     store: str = setting(
-        "sqlite", Text(), "where jobs are stored: sqlite (in the data directory), sqlite:PATH, postgresql://..., or off"
+        "sqlite",
+        StoreUrl(),
+        "where jobs are stored: sqlite (in the data directory), sqlite:PATH, postgresql://..., or off",
     )
     access: str = setting(
         "", Text(empty=True), "access file: which peers may connect, and their rights; empty: no access control"

@@ -5,7 +5,6 @@ All tables are in the schema ``polydomo``.
 """
 
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg import errors, sql
@@ -26,6 +25,7 @@ from polydomo.broker.jobs.ops import (
 from polydomo.stores.backend import SCHEMA, Backend, Lease
 from polydomo.stores.groups import Group, finish_values, insert_values, progress_values
 from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps, job_of, schedule_of
+from polydomo.stores.urls import without_password
 
 LEAST_VERSION = 150_000
 CREATION_LOCK = 5_246_520_246  # lock for creating the tables, in case two brokers start at once
@@ -76,17 +76,6 @@ PROGRESS = (
     "WHERE j.id = v.id AND j.state = 'open'"
 )
 LIGHT = COLUMNS.replace("body,", "''::bytea AS body,").replace("result,", "''::bytea AS result,")
-
-
-def without_password(url: str) -> str:
-    """
-    >>> without_password("postgresql://anna:secret@db.example:5432/jobs?sslmode=require")
-    'postgresql://anna@db.example:5432/jobs'
-    """
-    parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")
-    user = place[0].partition(":")[0]
-    return urlunsplit((parts.scheme, f"{user}@{place[2]}" if user else place[2], parts.path, "", ""))
 
 
 class PostgresBackend(Backend):
