@@ -1,4 +1,4 @@
-"""The quick start of README.md does what it prints, but for the broker's address. Its links lead somewhere."""
+"""The commands and programs of README.md give the printed output (with another address), and its links are valid."""
 
 import re
 import shutil
@@ -54,11 +54,11 @@ def run(words: "list[str]", url: str, directory: Path | None = None) -> str:
 
 
 def test_every_part_of_the_quick_start_is_tried_here() -> None:
-    assert set(BLOCKS) == {"work", "call", "jobs", "worker", "client", "pyzmq"}
+    assert set(BLOCKS) == {"work", "call", "jobs", "access", "worker", "client", "pyzmq"}
 
 
 def test_make_up_installs_the_journal_dependencies() -> None:
-    """``polydomo requests --since`` and ``trace`` read the journal, which a broker of ``make up`` therefore must keep."""
+    """``polydomo requests --since`` and ``trace`` read the journal, so a broker started by ``make up`` must keep one."""
     assert "polydomo requests --since" in README
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert "up: $(VENV)/.base" in makefile
@@ -72,7 +72,7 @@ def test_the_shell_part(broker: shell.Broker, tmp_path: Path) -> None:
     assert nothing == ""
     service, *command = work.removeprefix("polydomo work ").split()
     with broker.worker(service, *command):
-        for typed, printed in [*session("call"), *session("jobs")]:
+        for typed, printed in [*session("call"), *session("jobs"), *session("access")]:
             if "curl" in typed and shutil.which("curl") is None:
                 continue
             typed = typed.replace(ADDRESS.replace("tcp", "http"), broker.url.replace("tcp", "http"))
@@ -93,7 +93,7 @@ def test_the_python_part(broker: shell.Broker, tmp_path: Path) -> None:
         assert run([sys.executable, str(programs["pyzmq"])], broker.url) == "42\n"
     finally:
         process.terminate()
-        assert process.wait(shell.PATIENCE) == 0  # SIGTERM ends a worker in order
+        assert process.wait(shell.PATIENCE) == 0  # a worker exits cleanly on SIGTERM
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
