@@ -16,6 +16,7 @@ from sim.dialogs import Dialog
 if TYPE_CHECKING:
     from sim.brokers import BrokerNode
 
+MANY_SUBSCRIPTIONS = 300  # each such number of subscriptions makes checks of all invariants rarer: they take longer
 EVERY = 8  # steps between two looks at everything; the cheap looks are taken every time
 LATE = (
     0.05  # seconds a deadline may be late, besides the hundredth of the wait that the broker's timers allow themselves
@@ -153,7 +154,9 @@ class Watcher:
             if not service.workers and not service.remote
         }
         if self.steps % EVERY == 0:
-            self.look()
+            self._bounds()
+            if self.steps % (EVERY * (1 + len(broker.publishing.subscriptions) // MANY_SUBSCRIPTIONS)) == 0:
+                self._invariants()
 
     def turned(self, timers: bool) -> None:
         """A turn of the loop is over; ``timers``: the broker has done what was due."""
@@ -210,13 +213,11 @@ class Watcher:
                 self.breach("turns", f"{link.peer} waited for {waiting[link]} turns beside {len(links) - 1} others")
         self._waiting = waiting
 
-    def look(self) -> None:
-        """Everything, against everything else and against its bound."""
+    def _invariants(self) -> None:
         try:
             self.node.broker.check_invariants()
         except AssertionError as error:
             self.breach("invariant", str(error))
-        self._bounds()
 
     def _bounds(self) -> None:
         broker = self.node.broker
@@ -422,7 +423,8 @@ class Watcher:
         for what, count in left.items():
             if count:
                 self.breach("rest", f"{count} {what} are left")
-        self.look()
+        self._bounds()
+        self._invariants()
 
 
 def _unfinished(link: Link | None) -> int:

@@ -189,6 +189,7 @@ class World:
             all(session.is_internal for session in node.broker.sessions)
             and not node.broker.open_requests
             and not len(node.broker.timers)
+            and not node.broker.catalog.active_entries()
             and not node.connections
             for node in self.nodes
         )
