@@ -139,6 +139,7 @@ class HttpWorkerEnd(WorkerEnd):
     protocol = "http"
     wire = "http"
     interval = 5.0
+    patience = 0.0  # the answer to a poll may take as long as no request comes: silence means nothing
 
     def __init__(self) -> None:
         super().__init__()
