@@ -67,7 +67,7 @@ def outcome_before_sync(stack: ExitStack) -> None:
     def make(record: Any) -> Any:
         def mutated(self: Jobs, job: Job, state: str, outcome: str, reason: str) -> None:
             record(self, job, state, outcome, reason)
-            for answer in self._waiting.pop(job.id, []):
+            for answer in self.waiting.pop(job.id, []):
                 phase, job.phase = job.phase, state
                 del self.open[job.id]
                 answer(job, None)
@@ -75,7 +75,7 @@ def outcome_before_sync(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, Jobs, "_record", make)
+    swap(stack, Jobs, "record", make)
 
 
 @mutant("the store ignores the epoch of a write")
@@ -142,7 +142,7 @@ def keys_forgotten(stack: ExitStack) -> None:
         return mutated
 
     swap(stack, MemoryBackend, "_insert", make)
-    swap(stack, Jobs, "_adopt", forget)
+    swap(stack, Jobs, "adopt", forget)
 
 
 @mutant("the time of a schedule's next run is not stored with the run")
@@ -210,7 +210,7 @@ def expiry_skipped(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, Jobs, "_adopt", make)
+    swap(stack, Jobs, "adopt", make)
 
 
 @mutant("a broker that no longer leads answers from memory")
@@ -219,7 +219,7 @@ def answers_after_fencing(stack: ExitStack) -> None:
         def mutated(self: Jobs, op: Insert, answer: Any) -> None:
             if op.error is not None and op.error.code == "not-leader":
                 op.error = None
-                self._inserting.pop(op.job.id, None)
+                self.inserting.pop(op.job.id, None)
                 self.bytes -= len(op.job.body)
                 answer(op.job, None)
                 return

@@ -2,6 +2,7 @@
 
 from datetime import UTC, tzinfo
 
+from polydomo.broker.jobs import invariants
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import NOT_LEADER, Loaded, Op, Store, StoreError
@@ -133,4 +134,4 @@ class World(Runner, ScheduleContext):
         self.jobs.run_due()
         self.schedules.run_due()
         self.store.sync()
-        self.jobs.check_invariants()
+        invariants.check(self.jobs)

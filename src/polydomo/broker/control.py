@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING
 
 from polydomo.broker import deadlines, dispatch, open_requests, outcomes, queues, service_table
+from polydomo.broker.jobs import orders
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import PARKED, QUEUED, SHUTDOWN, Request
 
@@ -159,7 +160,7 @@ class Control:
         if name == b"polydomo.drain":
             self.drain_service(encoded, True)
         elif broker.durable is not None and broker.durable.jobs.leads:
-            broker.durable.jobs.pause(encoded, name == b"polydomo.pause")
+            orders.pause(broker.durable.jobs, encoded, name == b"polydomo.pause")
         if name != b"polydomo.drain":
             self.pause(encoded, name == b"polydomo.pause")
         if name == b"polydomo.resume":

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from polydomo.broker import admission, job_services, outcomes, sessions, titanic
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
+from polydomo.broker.jobs.invariants import check as check_jobs
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import EXPIRED, Jobs
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
@@ -457,7 +458,7 @@ class Durable:
         }
 
     def check_invariants(self) -> None:
-        self.jobs.check_invariants()
+        check_jobs(self.jobs)
         for request in self.parked:
             assert request.state == PARKED and request in request.session.requests, (
                 f"request {request.number} is not parked"

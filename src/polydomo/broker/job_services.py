@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from polydomo.broker import titanic
 from polydomo.broker.access_rules import CALL
 from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs import orders
 from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.ops import Op, ScheduleRow, Select, StoreError
 from polydomo.errors import SettingError
@@ -256,7 +257,7 @@ def _cancel(durable: "Durable", request: Request, id: str) -> None:
         if job is None:
             _not_found(durable, request, id, error)
         elif not _denied(durable, request, job.service):
-            durable.jobs.cancel(id, "cancelled by a client", ended)
+            orders.cancel(durable.jobs, id, "cancelled by a client", ended)
 
     durable.jobs.find(id, found)
 
@@ -354,9 +355,9 @@ def _dead_some(durable: "Durable", request: Request, ids: "list[str]", again: bo
         answer(durable, request, {"retried" if again else "dropped": 0, "jobs": []})
     for id in ids:
         if again:
-            durable.jobs.reopen(id, lambda job, error, id=id: one_more(id, job is not None, error))  # type: ignore[misc]
+            orders.reopen(durable.jobs, id, lambda job, error, id=id: one_more(id, job is not None, error))  # type: ignore[misc]
         else:
-            durable.jobs.remove_dead(id, lambda changed, error, id=id: one_more(id, changed, error))  # type: ignore[misc]
+            orders.remove(durable.jobs, id, lambda changed, error, id=id: one_more(id, changed, error), states.DEAD)  # type: ignore[misc]
 
 
 def _job_id(header: Row) -> str:

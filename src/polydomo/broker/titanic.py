@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker.access_rules import CALL
 from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs import orders
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import StoreError
 from polydomo.limits import MAX_SERVICE_NAME
@@ -77,9 +78,9 @@ def _close(durable: "Durable", request: Request, id: str) -> None:
         if job is None:
             durable.answer(request, frame(b"500" if error is not None else b"400", False))
         else:
-            durable.jobs.remove(id, removed)
+            orders.remove(durable.jobs, id, removed)
 
     if id in durable.jobs.open:
-        durable.jobs.cancel(id, "closed by its client", ended)
+        orders.cancel(durable.jobs, id, "closed by its client", ended)
     else:
-        durable.jobs.remove(id, removed)
+        orders.remove(durable.jobs, id, removed)

@@ -97,7 +97,7 @@ def read_header(text: bytes) -> Row:
         return {}
     try:
         header = _decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         header = _lenient(text)
     if not isinstance(header, dict):
         raise SettingError(f"the message must begin with a JSON object, not {text[:40]!r}")

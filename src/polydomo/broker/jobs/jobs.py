@@ -28,9 +28,6 @@ from polydomo.broker.jobs.ops import (
     Op,
     Progress,
     Purge,
-    PutPause,
-    Remove,
-    Reopen,
     Store,
     StoreError,
 )
@@ -40,7 +37,6 @@ from polydomo.limits import JOB_PURGE, JOB_REFUSED_WAIT
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.json_form import iso_time, microseconds
 from polydomo.protocols.request import (
-    CANCELLED,
     FAILED,
     NO_WORKER,
     OK,
@@ -71,8 +67,8 @@ class Jobs:
         self.bytes = 0  # size of the bodies of open jobs
         self.lanes = Lanes()
         self.paused: set[bytes] = set()
-        self._inserting: dict[str, Insert] = {}
-        self._waiting: dict[str, list[Answer]] = {}  # job -> callbacks that wait for its outcome
+        self.inserting: dict[str, Insert] = {}
+        self.waiting: dict[str, list[Answer]] = {}  # job -> callbacks that wait for its outcome
         self._unclaimed = Unclaimed()
         self._purge_at = 0.0
 
@@ -92,7 +88,7 @@ class Jobs:
         for job in loaded.jobs:
             if job.digest:
                 self._unclaimed.add(job.digest, job.id, 0.0)
-            self._adopt(job, now)
+            self.adopt(job, now)
         self.listener.job_event(JobEvent(events.LEADS, f"epoch {epoch}: {len(loaded.jobs)} open jobs"))
         self.pump_all()
 
@@ -103,7 +99,7 @@ class Jobs:
         for job in list(self.open.values()):
             if job.phase == RUNNING:
                 self.runner.stop(job)
-        waiting = [answer for answers in self._waiting.values() for answer in answers]
+        waiting = [answer for answers in self.waiting.values() for answer in answers]
         self._forget()
         for answer in waiting:
             answer(None, self.not_leading())
@@ -119,9 +115,9 @@ class Jobs:
     def _forget(self) -> None:
         self.open.clear()
         self.keys.clear()
-        self.bytes = sum(len(op.job.body) for op in self._inserting.values())
+        self.bytes = sum(len(op.job.body) for op in self.inserting.values())
         self.lanes = Lanes()
-        self._waiting.clear()
+        self.waiting.clear()
         self._unclaimed.clear()
 
     def not_leading(self) -> StoreError:
@@ -143,7 +139,7 @@ class Jobs:
         """Why a new job cannot be accepted now; None if it can."""
         if not self.leads or self.suspended:
             return self.not_leading()
-        if len(self.open) + len(self._inserting) >= self.policy.max_jobs:
+        if len(self.open) + len(self.inserting) >= self.policy.max_jobs:
             return StoreError(
                 FULL, f"{len(self.open)} jobs are open; the limit is {self.policy.max_jobs} (`durable.max_jobs`)"
             )
@@ -160,7 +156,7 @@ class Jobs:
             self.counters.repeated += 1
             answer(known, None)
             return
-        pending = self._inserting.get(job.id)
+        pending = self.inserting.get(job.id)
         if pending is not None:  # submitted again before the store has answered
             self.counters.repeated += 1
             first = pending.then
@@ -179,7 +175,7 @@ class Jobs:
             answer(None, error)
             return
         op = Insert(job)
-        self._inserting[job.id] = op
+        self.inserting[job.id] = op
         self.bytes += len(job.body)
 
         def stored(_: Op) -> None:
@@ -190,7 +186,7 @@ class Jobs:
 
     def _stored(self, op: Insert, answer: Answer) -> None:
         job = op.job
-        self._inserting.pop(job.id, None)
+        self.inserting.pop(job.id, None)
         self.bytes -= len(job.body)
         if op.error is not None or not self.leads:
             self.counters.refused += 1
@@ -202,12 +198,12 @@ class Jobs:
             answer(self.open.get(found.id, found), None)
             return
         self.counters.accepted += 1
-        self._adopt(job, self.runner.now())
+        self.adopt(job, self.runner.now())
         self._tell_accepted(job)
         answer(job, None)
-        self._pump(job.service)
+        self.pump(job.service)
 
-    def _adopt(self, job: Job, now: float) -> None:
+    def adopt(self, job: Job, now: float) -> None:
         """Adds a stored job to the open jobs."""
         self.open[job.id] = job
         if job.key:
@@ -220,9 +216,9 @@ class Jobs:
         """Adds a job that was stored together with a run of its schedule."""
         if job.id not in self.open:
             self.counters.accepted += 1
-            self._adopt(job, self.runner.now())
+            self.adopt(job, self.runner.now())
             self._tell_accepted(job)
-            self._pump(job.service)
+            self.pump(job.service)
 
     def _tell_accepted(self, job: Job) -> None:
         event = events.about(job, events.ACCEPTED)
@@ -240,13 +236,13 @@ class Jobs:
     def service_changed(self, service: bytes) -> None:
         """Called when a worker registered, or a pause ended."""
         if service in self.lanes.by_service:
-            self._pump(service)
+            self.pump(service)
 
     def pump_all(self) -> None:
         for service in list(self.lanes.by_service):
-            self._pump(service)
+            self.pump(service)
 
-    def _pump(self, service: bytes) -> None:
+    def pump(self, service: bytes) -> None:
         """Passes queued jobs to the broker, as many as its workers can use."""
         lane = self.lanes.by_service.get(service)
         if lane is None:
@@ -281,7 +277,7 @@ class Jobs:
             job.attempts += 1
         if code == OK:
             job.result = body
-            self._record(job, states.DONE, OK, "")
+            self.record(job, states.DONE, OK, "")
         elif code == SHUTDOWN or (code == NO_WORKER and not taken):
             self.lanes.queue(job)  # it never ran, so it waits for the next worker
             return
@@ -290,7 +286,7 @@ class Jobs:
             self.lanes.delay(job)
         else:
             self._attempt_failed(job, code, reason, after, now)
-        self._pump(job.service)
+        self.pump(job.service)
 
     def _attempt_failed(self, job: Job, code: str, reason: str, after: float, now: float) -> None:
         attempt: Row = {
@@ -308,11 +304,11 @@ class Jobs:
             code == FAILED and after < 0 and job.origin == states.REQUEST and job.service not in self.policy.backoffs
         )
         if final or code == TOO_LARGE or job.attempts >= backoff.attempts:
-            self._record(job, states.DEAD, code, reason)
+            self.record(job, states.DEAD, code, reason)
             return
         wait = after if after >= 0 else backoff.wait(max(1, job.attempts), self.runner.chance())
         if job.expires and now + wait >= job.expires:
-            self._record(
+            self.record(
                 job, states.DEAD, EXPIRED, f"the time to live expires before the next attempt; the last one: {reason}"
             )
             return
@@ -334,7 +330,7 @@ class Jobs:
 
     # --- end ------------------------------------------------------------------------------------------------------------------
 
-    def _record(self, job: Job, state: str, outcome: str, reason: str) -> None:
+    def record(self, job: Job, state: str, outcome: str, reason: str) -> None:
         """Stores the outcome. It is not reported before it is on disk."""
         now = self.runner.now()
         self.lanes.leave(job)
@@ -364,7 +360,7 @@ class Jobs:
             self.keys.pop(job.key, None)
         self.bytes -= len(job.body)
         self.lanes.forget(job.service)
-        answers = self._waiting.pop(job.id, [])
+        answers = self.waiting.pop(job.id, [])
         if job.state == states.DONE:
             self.counters.done += 1
         elif job.state == states.DEAD:
@@ -403,17 +399,17 @@ class Jobs:
         """Calls back when the open job ``id`` has its outcome. Returns False if it is not open; see ``find``."""
         if id not in self.open:
             return False
-        self._waiting.setdefault(id, []).append(answer)
+        self.waiting.setdefault(id, []).append(answer)
         return True
 
     def stop_waiting(self, id: str, answer: Answer) -> None:
         """The waiting client has disconnected. The job continues, and a repeated ordinary request finds it again."""
-        answers = self._waiting.get(id)
+        answers = self.waiting.get(id)
         if answers is None or answer not in answers:
             return
         answers.remove(answer)
         if not answers:
-            del self._waiting[id]
+            del self.waiting[id]
             job = self.open.get(id)
             if job is not None and job.digest:
                 self._unclaimed.add(job.digest, id, 0.0)
@@ -421,7 +417,7 @@ class Jobs:
     def abandon(self, id: str) -> None:
         """The client of an ordinary request disconnected before its job was stored."""
         job = self.open.get(id)
-        if job is not None and job.digest and id not in self._waiting:
+        if job is not None and job.digest and id not in self.waiting:
             self._unclaimed.add(job.digest, id, 0.0)
 
     # --- repeated ordinary requests ---------------------------------------------------------------------------------------------
@@ -436,67 +432,6 @@ class Jobs:
     def collected(self, id: str) -> None:
         """Called when the stored result of an ordinary request was sent to the client that repeated it."""
         self.put(Collected(id))
-
-    # --- control --------------------------------------------------------------------------------------------------------------
-
-    def cancel(self, id: str, why: str, answer: Answer) -> None:
-        """Cancels an open job. A worker that runs it may finish, but its reply is ignored. Answers with the job, or None if it is not
-        open."""
-        job = self.open.get(id)
-        if job is None or job.phase == RECORDING:
-            self.find(id, answer)
-            return
-        if job.phase == RUNNING:
-            self.runner.stop(job)
-            self.lanes.lane(job.service).released -= 1
-        self._waiting.setdefault(id, []).append(answer)
-        self._record(job, states.CANCELLED, CANCELLED, why)
-        self._pump(job.service)
-
-    def reopen(self, id: str, answer: Answer) -> None:
-        """Retries a dead job. Answers with None if there is no such dead job."""
-        if not self.leads:
-            answer(None, self.not_leading())
-            return
-        op = Reopen(id, self.runner.now())
-
-        def reopened(_: Op) -> None:
-            job = op.job
-            if job is not None and op.error is None and self.leads and job.id not in self.open:
-                self._adopt(job, self.runner.now())
-                self.counters.reopened += 1
-                self.listener.job_event(events.reopened(job))
-                self._pump(job.service)
-            answer(job, op.error)
-
-        op.then = reopened
-        self.put(op)
-
-    def remove(self, id: str, answer: "Callable[[bool, StoreError | None], None]") -> None:
-        """Removes a finished job and its result."""
-        self._remove(Remove(id), answer)
-
-    def remove_dead(self, id: str, answer: "Callable[[bool, StoreError | None], None]") -> None:
-        """Removes a job only if it is dead."""
-        self._remove(Remove(id, states.DEAD), answer)
-
-    def _remove(self, op: Remove, answer: "Callable[[bool, StoreError | None], None]") -> None:
-        if not self.leads:
-            answer(False, self.not_leading())
-            return
-        op.then = lambda _: answer(op.done, op.error)
-        self.put(op)
-
-    def pause(self, service: bytes, paused: bool) -> None:
-        """Jobs of a paused service wait without limit."""
-        if paused:
-            self.paused.add(service)
-        else:
-            self.paused.discard(service)
-        if self.leads:
-            self.put(PutPause(service, paused))
-        if not paused:
-            self.service_changed(service)
 
     # --- time -----------------------------------------------------------------------------------------------------------------
 
@@ -516,9 +451,9 @@ class Jobs:
             self.lanes.queue(job)
             services[job.service] = None
         for job in self.lanes.expired(now):
-            self._record(job, states.DEAD, EXPIRED, "the time to live expired")
+            self.record(job, states.DEAD, EXPIRED, "the time to live expired")
         for service in services:
-            self._pump(service)
+            self.pump(service)
         if now >= self._purge_at:
             self._purge_at = now + JOB_PURGE
             self._unclaimed.expire(now - self.policy.repeat)
@@ -540,22 +475,3 @@ class Jobs:
             assert isinstance(count, int)
             counts[job.phase] = count + 1
         return counts
-
-    def check_invariants(self) -> None:
-        """For tests: raises AssertionError if redundant state is inconsistent."""
-        inserting = sum(len(op.job.body) for op in self._inserting.values())
-        assert self.bytes == inserting + sum(len(job.body) for job in self.open.values())
-        for id, job in self.open.items():
-            assert job.id == id and (job.state == states.OPEN) == (job.phase != RECORDING), (job.state, job.phase)
-            assert not job.key or self.keys[job.key] is job
-        queued: dict[bytes, int] = {}
-        released: dict[bytes, int] = {}
-        for job in self.open.values():
-            if job.phase == QUEUED:
-                queued[job.service] = queued.get(job.service, 0) + 1
-            elif job.phase == RUNNING:
-                released[job.service] = released.get(job.service, 0) + 1
-        for service, lane in self.lanes.by_service.items():
-            assert lane.length == queued.pop(service, 0) and lane.released == released.pop(service, 0), service
-        assert not queued and not released, (queued, released)
-        assert set(self._waiting) <= set(self.open)
