@@ -106,7 +106,7 @@ def test_late_segments_repeated_runs_and_a_failure_in_the_middle_change_nothing(
     hours(journal, 3)
     stream()
     assert (
-        len(observed) == 1 and "3 segments taken in" in observed[0]
+        len(observed) == 1 and "3 segments loaded" in observed[0]
     )  # what was announced before the plug was pulled is there
     before = content(tables)
     stream()
@@ -161,7 +161,7 @@ def test_a_command_that_is_stopped_in_the_middle_of_a_batch_finishes_it(tmp_path
         finally:
             process.kill()
     assert (process.returncode, complaints) == (0, "")
-    assert observed.count("\n") == 1 and observed.startswith("batch 0: 2 segments taken in")
+    assert observed.count("\n") == 1 and observed.startswith("batch 0: 2 segments loaded")
     assert len(content(tables)["requests"]) == 5
 
 

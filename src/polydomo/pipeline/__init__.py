@@ -1,1 +1,1 @@
-"""From the journal to tables, an audit and a report, on Spark. Nothing else in the package imports pyspark."""
+"""Computes tables, an audit and a report from journals. Only this package and ``polydomo.spark`` import pyspark."""

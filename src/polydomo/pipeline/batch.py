@@ -33,12 +33,14 @@ Tell = Callable[[str], None]
 class Summary:
     """The result of a run."""
 
-    segments: int = 0  # taken in by this run
-    units: list[str] = field(default_factory=list)  # hours that were made anew
-    rows: dict[str, int] = field(default_factory=dict)  # of the tables, in these hours
-    breaches: dict[str, int] = field(default_factory=dict)  # by rule, in all of the tables
-    unchecked: list[str] = field(default_factory=list)  # rules that the level of some run did not allow to check
-    runs: int = 0  # in all of the tables
+    segments: int = 0  # loaded by this run
+    units: list[str] = field(default_factory=list)  # hours that were recomputed
+    rows: dict[str, int] = field(default_factory=dict)  # written in these hours, by table
+    breaches: dict[str, int] = field(default_factory=dict)  # by rule, in the whole tables
+    unchecked: list[str] = field(
+        default_factory=list
+    )  # rules that could not be checked because of the journal level of some run
+    runs: int = 0  # in the whole tables
     problems: list[str] = field(default_factory=list)
     tasks: int = 0
     seconds: float = 0.0
@@ -165,8 +167,8 @@ class Batch:
             gone = [one for one in noted if not present.has(segments.parse_id(one))]
             if new and gone:
                 self.summary.problems.append(
-                    f"{unit}: {len(new)} late segments left out: {len(gone)} others of that hour are in the tables "
-                    "and no longer in the journal"
+                    f"{unit}: {len(new)} late segments skipped: {len(gone)} others of that hour are in the tables, "
+                    "but no longer in the journal"
                 )
                 self.there[unit] = [segment for segment in there if taken.has(segment)]
             elif new or (noted and not gone and self.known[unit].get("bounds", ["", ""]) != self._bounds(unit)):
@@ -176,7 +178,7 @@ class Batch:
         return fresh
 
     def _bounds(self, unit: str) -> list[str]:
-        """Where ``since`` or ``until`` cuts through the hour."""
+        """The times at which ``since`` and ``until`` cut the hour."""
         moments = (self.options.since, self.options.until)
         return [str(moment) if moment is not None and unit_of(moment) == unit else "" for moment in moments]
 
@@ -190,9 +192,9 @@ class Batch:
         for unit, new in fresh.items():
             for run in {segment.run for segment in new}:
                 before = last_known.get(run, unit)
-                if before < unit:  # its workers were present there until the end of the hour, and in the hours between
+                if before < unit:  # its workers were present until the end of that hour, and in the hours between
                     dirty |= set(between(before, unit))
-            for other, known in self.known.items():  # hours that looked back at this one
+            for other, known in self.known.items():  # hours that read messages of this one
                 if other > unit and any(back <= unit for back in known.get("back", {}).values()):
                     dirty.add(other)
             if shifted(unit, 1) in self.known:
@@ -207,7 +209,7 @@ class Batch:
         )
 
     def _lives(self) -> dict[int, tuple[str, str]]:
-        """The first and the last hour of each run, by the journal."""
+        """The first and the last hour of each run in the journal."""
         made: dict[int, tuple[str, str]] = {}
         for unit, there in self.there.items():
             for segment in there:
@@ -218,7 +220,7 @@ class Batch:
     # --- the plan -----------------------------------------------------------------------------------------------------------
 
     def _saved_runs(self) -> None:
-        """The runs of which a state is saved."""
+        """Lists the runs that have a saved audit state."""
         folder = f"{self.store.own}/runs"
         self.states = {decode(name): f"{folder}/{name}" for name in self.store.storage.names(folder)}
 
@@ -246,7 +248,7 @@ class Batch:
         return plan
 
     def _once(self, plan: Plan, units: Sequence[str]) -> None:
-        """What is saved of what must happen once: staged by this batch, or published before."""
+        """Saved files of events that must happen only once: staged by this batch, or published before."""
         plan.floor = floor_of(self.store)
         found: dict[str, str] = {}
         for folder in (f"{self.store.own}/once", f"{self.store.staging}/_once"):
@@ -284,7 +286,7 @@ class Batch:
         return made
 
     def _spills(self, units: Iterable[str], staged: Iterable[str] = ()) -> dict[str, list[str]]:
-        """Files in which hours that are not made anew have saved what they found of these."""
+        """Files in which hours that are not recomputed saved work that belongs to these hours."""
         wanted = set(units)
         made: dict[str, list[str]] = {}
         for source, known in self.known.items():
@@ -315,7 +317,7 @@ class Batch:
         )  # fmt: skip
 
     def _known_run(self, run: int, units: tuple[str, ...]) -> RunItem:
-        """A run without new rows: what is saved of it."""
+        """The item of a run without new rows, from its saved state."""
         folder = self.states.get(run)
         if folder is None:
             return RunItem(run, units, new=False)
@@ -330,7 +332,7 @@ class Batch:
     def _base(
         self, run: int, known: RunItem, new: Sequence[Segment], every: Sequence[Segment]
     ) -> tuple[int, tuple[str, ...]]:
-        """The sequence number after which the run is audited, and the state there: the newest one before all new rows."""
+        """The newest saved state before all new rows: its sequence number and its path. The audit starts after it."""
         if not known.facts:
             return 0, ()
         facts = load_facts(known.facts, run)
@@ -372,7 +374,7 @@ class Batch:
         return [note for note in self.notes if note.get("what") == what]
 
     def _spill_notes(self) -> dict[str, dict[str, str]]:
-        """By hour, of which earlier hours it has found something, and a digest of what."""
+        """By hour: the earlier hours for which it found work, with a digest of it."""
         made: dict[str, dict[str, str]] = {}
         for note in self._noted("spill"):
             target = unit_of(datetime.fromtimestamp(note["hour"] * 3600, UTC))
@@ -408,7 +410,7 @@ class Batch:
         return sorted({*units, *more})
 
     def _staged_run(self, plan: Plan, run: int, units: tuple[str, ...]) -> RunItem:
-        """A run whose presence is asked for once more: its state may be staged already."""
+        """The item of a run whose presence is needed again. Its state may be staged already."""
         folder = f"{self.store.staging}/_runs/{run_name(run)}"
         if self.store.storage.exists(f"{folder}/facts.json"):
             return RunItem(run, units, workers=f"{folder}/workers.parquet", facts=f"{folder}/facts.json", new=False)
@@ -441,7 +443,7 @@ class Batch:
         self.format.publish(self.executor, self.store, notes, self._outdated())
 
     def _outdated(self) -> list[str]:
-        """Published files without a successor: of runs that have no more breaches in an hour, and outdated states."""
+        """Published files that nothing replaces: of runs without breaches left in an hour, and outdated states."""
         gone = []
         for note in self._noted("gone"):
             date, hour = note["unit"].split("/")
@@ -460,7 +462,7 @@ class Batch:
 
 
 def _paths(found: Iterable[Segment]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Paths of messages and of requests, in the order of their rows."""
+    """Paths of messages and of requests, ordered by sequence number."""
     ordered = sorted(found, key=lambda segment: (segment.unit, segment.first))
     messages, requests = (tuple(segment.path for segment in ordered if segment.kind == kind) for kind in schema.KINDS)
     return messages, requests

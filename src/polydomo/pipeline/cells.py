@@ -8,9 +8,9 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold."""
+    """Converts a value to one that JSON can represent."""
     if isinstance(value, datetime):
-        # Spark gives times in the local zone without a zone
+        # Spark returns local times without a time zone
         return value.astimezone(UTC).isoformat() if value.tzinfo is None else value.isoformat()
     if isinstance(value, date):
         return value.isoformat()

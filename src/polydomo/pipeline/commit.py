@@ -1,12 +1,12 @@
-"""Atomic changes of Parquet tables: staged, then announced, then published.
+"""Atomic changes of Parquet tables: files are staged, listed in an intent, then published.
 
 The tables are replaced hour by hour (a *unit*): ``DIR/requests/date=2026-01-31/hour=07/0.parquet`` holds rows of hour 7. ``audit`` and
 ``audit_rules`` are replaced run by run: their files are named after the run. ``DIR/_polydomo`` holds the rest:
 
-** ``staging/``: the files of a run in progress. Readers ignore it.
-* ``intent.json``: everything is staged; these files replace those. Written in one piece, it is the moment of the commit.
+* ``staging/``: the files of a run in progress. Readers ignore it.
+* ``intent.json``: everything is staged; lists which file replaces which. Writing it, in one piece, is the commit.
 * ``units/2026-01-31-07.json``: the segments that are in the tables of that hour.
-* ``runs/RUN/``: the state of the audit. ``spill/``: what hours have found of earlier ones.
+* ``runs/RUN/``: the state of the audit. ``spill/``: work that hours found for earlier ones.
 
 A run that is killed before the intent is written has changed nothing, and its staging is removed. One that is
 killed after it is finished by the next start: every step of publishing can be repeated. On a local disk a file
@@ -28,11 +28,11 @@ from polydomo.pipeline.storage import LocalStorage, Storage, dump, has_scheme, l
 from polydomo.pipeline.tables import TABLES
 from polydomo.pipeline.tables.table import Table
 
-OWN = "_polydomo"  # Spark passes over names that begin with an underscore
+OWN = "_polydomo"  # Spark ignores names that begin with an underscore
 PARQUET = "parquet"
 FILE = re.compile(r"/([^/]+)/date=([0-9-]{10})/hour=(\d\d)/([^/]+)\.parquet$")
 BY_RUN = ("audit", "audit_rules")  # tables whose files are named after a run
-EMPTY = "date=1970-01-01/hour=00/0.parquet"  # of a table that has no rows
+EMPTY = "date=1970-01-01/hour=00/0.parquet"  # the file of a table without rows
 
 
 class TablesBusy(PolydomoError):
@@ -40,7 +40,7 @@ class TablesBusy(PolydomoError):
 
 
 class Store:
-    """A directory of tables. ``step`` is called with the name of every step of a commit: tests stop it there."""
+    """A directory of tables. ``step`` is called with the name of every step of a commit, so that tests can stop it there."""
 
     def __init__(self, root: str, step: Callable[[str], None] = lambda name: None) -> None:
         self.root = root.rstrip("/") if has_scheme(root) else str(Path(root.removeprefix("file://")).absolute())
@@ -81,7 +81,7 @@ class Store:
         return f"{self.root}/{table}"
 
     def units(self) -> dict[str, dict[str, Any]]:
-        """What is noted of each unit (``2026-01-31/07``) that is in the tables."""
+        """What is recorded about each unit (``2026-01-31/07``) in the tables."""
         found = {}
         for name in self.storage.names(f"{self.own}/units"):
             if name.endswith(".json") and not name.startswith("."):
@@ -118,7 +118,7 @@ class Store:
     def commit(
         self, units: dict[str, dict[str, Any]], removes: Iterable[str] = (), tables: Sequence[Table] = ()
     ) -> None:
-        """Publishes all that is staged: it replaces everything that the tables have of these units."""
+        """Publishes all staged files. They replace everything that the tables have of these units."""
         moves, gone = self._moves(units)
         every = [*TABLES.values(), *tables]
         moves += self._empties(every, {FILE.search(target)[1] for _, target in moves if FILE.search(target)})  # type: ignore[index]
@@ -131,7 +131,7 @@ class Store:
         units: dict[str, dict[str, Any]] | None = None,
         forget: Iterable[str] = (),
     ) -> None:
-        """Moves staged files to their targets and removes others, as one change. ``forget`` names units that leave the tables."""
+        """Moves staged files to their targets and removes others, as one change. ``forget`` lists units to remove from the tables."""
         self.storage.sync([source for source, _ in moves])
         targets = {target for _, target in moves}
         intent = {
@@ -144,7 +144,7 @@ class Store:
         self._publish(intent)
 
     def _moves(self, units: dict[str, dict[str, Any]]) -> tuple[list[list[str]], list[str]]:
-        """Where the staged files go, and which published ones have no successor."""
+        """The targets of the staged files, and the published files that nothing replaces."""
         moves: list[list[str]] = []
         count: dict[tuple[str, str], int] = {}
         for path in self.staged():
@@ -177,7 +177,7 @@ class Store:
         return moves, gone
 
     def _empties(self, tables: Iterable[Table], staged: set[str]) -> list[list[str]]:
-        """A table that has no rows has a file without any, so that it can be read."""
+        """Stages an empty file for every table without rows, so that the table can be read."""
         moves = []
         for table in tables:
             if (
@@ -193,7 +193,7 @@ class Store:
 
     def _publish(self, intent: dict[str, Any]) -> None:
         for source, target in intent["moves"]:
-            if self.storage.exists(source):  # else it has been moved already
+            if self.storage.exists(source):  # otherwise it was moved already
                 self.storage.move(source, target)
                 self._step(f"moved {target.removeprefix(self.root)}")
         for path in intent["removes"]:
@@ -215,7 +215,7 @@ class Store:
         return f"{self.own}/units/{unit.replace('/', '-')}.json"
 
     def recover(self) -> None:
-        """Finishes or undoes the run before, if it was killed."""
+        """Completes or rolls back the previous run, if it was killed."""
         intent = f"{self.own}/intent.json"
         if self.storage.exists(intent):
             self._publish(load(self.storage, intent))

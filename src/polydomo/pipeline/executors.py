@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Executor(Protocol):
     @property
     def where(self) -> str:
-        """For people."""
+        """Where the tasks run, for progress messages."""
         ...
 
     def run(self, plan: Plan) -> list[dict[str, Any]]: ...
@@ -36,7 +36,7 @@ class InProcess:
 
 
 class OnSpark:
-    """``start`` makes the session; it is called when the first plan comes."""
+    """Runs tasks on Spark. ``start`` creates the session; it is called for the first plan."""
 
     def __init__(self, start: "Callable[[], SparkSession]") -> None:
         self._start = start
@@ -65,7 +65,7 @@ class OnSpark:
 
 
 class BySize:
-    """Small plans in this process, without a JVM; large ones on Spark. Once Spark has been started, everything runs there."""
+    """Runs small plans in this process, without a JVM, and large ones on Spark. Once Spark was started, everything runs there."""
 
     def __init__(self, spark: OnSpark, most_rows: int = limits.PIPELINE_IN_PROCESS_ROWS) -> None:
         self.spark = spark

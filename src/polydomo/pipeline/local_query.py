@@ -1,4 +1,4 @@
-"""SQL over tables on this machine, by DuckDB: no JVM to wait for."""
+"""SQL queries over local tables with DuckDB, without a JVM."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +15,11 @@ _TYPES = (("STRING", "VARCHAR"), ("BINARY", "BLOB"), ("TIMESTAMP", "TIMESTAMPTZ"
 
 
 class BadQuery(PolydomoError):
-    """DuckDB does not understand the query, or it failed."""
+    """DuckDB rejected the query, or it failed."""
 
 
 class LocalTables:
-    """A directory of tables. Each is a view of its own name; one without rows is empty."""
+    """A directory of tables. Each table is a view of the same name; a missing table is an empty view."""
 
     def __init__(self, directory: str) -> None:
         self.root = Path(directory.removeprefix("file://")).absolute()
@@ -29,7 +29,7 @@ class LocalTables:
         self._connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         with_rows = [name for name in self._names() if any((self.root / name).glob("**/*.parquet"))]
         if not with_rows:
-            raise PolydomoError(f"there are no tables in {directory}; `polydomo pipeline run` makes them")
+            raise PolydomoError(f"there are no tables in {directory}; create them with `polydomo pipeline run`")
         for name in dict.fromkeys([*TABLES, *with_rows]):
             parts = [_empty(name)] if name in TABLES else []
             if name in with_rows:
@@ -38,7 +38,7 @@ class LocalTables:
             self._connection.execute(f"CREATE VIEW {_quoted(name)} AS {' UNION ALL BY NAME '.join(parts)}")
 
     def _names(self) -> list[str]:
-        """Directories of tables; those that begin with an underscore or a dot are not."""
+        """The directories that are tables: names that begin with an underscore or a dot are not."""
         if not self.root.is_dir():
             return []
         return sorted(path.name for path in self.root.iterdir() if path.is_dir() and path.name[0] not in "._")
@@ -46,7 +46,7 @@ class LocalTables:
     def ask(self, sql: str) -> "Answer":
         try:
             relation: Any = self._connection.sql(sql)
-            if relation is None:  # a statement without an answer, in some versions of DuckDB
+            if relation is None:  # a statement without a result, in some versions of DuckDB
                 relation = self._connection.sql("SELECT 1 AS done WHERE false")
             return Answer(relation.to_arrow_reader(10_000))
         except duckdb.Error as error:
@@ -74,7 +74,7 @@ class Answer:
     def rows(self) -> Iterator[list[Any]]:
         try:
             for batch in self._reader:
-                # column by column: names may be given twice
+                # by position: two columns may have the same name
                 yield from ([plain(value) for value in row] for row in zip(*map(_values, batch.columns), strict=True))
         except (duckdb.Error, pa.ArrowException) as error:
             raise BadQuery(said(error)) from None
@@ -86,7 +86,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def said(error: Exception) -> str:
-    """The first line of DuckDB's message, without the kind of error in front."""
+    """The first line of DuckDB's message, without the error class."""
     first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     head, divided, rest = first.partition(": ")
     return rest.strip() if divided and head.endswith("Error") else first

@@ -1,8 +1,7 @@
 """``polydomo pipeline maintain``: keeps tables small. Several files of an hour become one, and old hours are removed.
 
-Both go through the commit of the tables (``commit.py``): a kill at any step is finished or undone by the next run. Hours that
-were removed are not taken in again, although the journal may still have them: ``_polydomo/floor.json`` has the first hour that
-is kept.
+Both use the commit of the tables (``commit.py``): if the process is killed at any step, the next run completes or rolls back the change.
+Removed hours are not loaded again, although the journal may still have them: ``_polydomo/floor.json`` holds the first hour that is kept.
 """
 
 from collections.abc import Callable
@@ -30,7 +29,7 @@ class Done:
 
 
 def floor_of(store: Store) -> str:
-    """The first hour (``2026-01-31/07``) that the tables keep; empty if all are."""
+    """The first hour (``2026-01-31/07``) that retention keeps; empty if nothing was removed."""
     path = f"{store.own}/{FLOOR}"
     return str(load(store.storage, path)["first"]) if store.storage.exists(path) else ""
 
@@ -58,11 +57,11 @@ def _tables(store: Store) -> list[str]:
 
 
 def _hours(store: Store) -> list[str]:
-    """Every hour of which a table has files."""
+    """Every hour for which a table has files."""
     found = set()
     for table in _tables(store):
         for date in store.storage.names(store.path(table)):
-            if date.startswith("date=") and date != "date=1970-01-01":  # where tables without rows have their schema
+            if date.startswith("date=") and date != "date=1970-01-01":  # the empty file of tables without rows
                 for hour in store.storage.names(f"{store.path(table)}/{date}"):
                     if hour.startswith("hour="):
                         found.add(f"{date.removeprefix('date=')}/{hour.removeprefix('hour=')}")
@@ -85,7 +84,7 @@ def _remove(store: Store, first: str, dry_run: bool, tell: Callable[[str], None]
         return
     dump(
         store.storage, f"{store.own}/{FLOOR}", {"first": first}
-    )  # first: a kill after this only leaves files to remove
+    )  # written first: if the process is killed now, only files to remove are left
     for kind in ("spill", "once"):
         removes += [f"{store.own}/{kind}/{unit.replace('/', '-')}.parquet" for unit in old]
     kept = {segments.parse_id(one).run for unit, note in noted.items() if unit >= first for one in note["segments"]}

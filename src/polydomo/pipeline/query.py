@@ -1,4 +1,4 @@
-"""SQL over tables that are not on this machine, by Spark: each table is a view of its own name."""
+"""SQL queries over remote tables with Spark. Each table is a view of the same name."""
 
 import logging
 import re
@@ -22,7 +22,7 @@ class BadQuery(PolydomoError):
 
 
 def views(spark: "SparkSession", tables: str, format: str = PARQUET) -> None:
-    """Makes a view of every table; one that has no rows yet is empty."""
+    """Creates a view of every table; a missing table is an empty view."""
     store = Store(tables)
     names = [name for name in store.storage.names(store.root) if name[0] not in "._"]
     if not names:
@@ -58,11 +58,11 @@ class Answer:
 
 
 def ask(spark: "SparkSession", sql: str) -> Answer:
-    """The answer, not computed yet. Raises BadQuery."""
-    logging.getLogger("SQLQueryContextLogger").disabled = True  # it would print a mistake once more, as a page of JSON
+    """The result, computed when it is read. Raises BadQuery."""
+    logging.getLogger("SQLQueryContextLogger").disabled = True  # it would log the error again, as a page of JSON
     try:
         return Answer(spark.sql(sql))
-    except Exception as error:  # of many classes, all of them with a first line that says it
+    except Exception as error:  # of many classes; the first line of each names the error
         raise BadQuery(said(error)) from None
 
 

@@ -1,7 +1,7 @@
 """Segments of journals by their names: kind, hour, run and range of sequence numbers.
 
 The same segment in two journals counts once. A segment whose range lies inside that of a larger one, of the same kind, hour and run,
-was merged into it and is left out.
+was merged into it and is ignored.
 """
 
 import re
@@ -28,7 +28,7 @@ class Segment:
     path: str
     kind: str
     unit: str  # its hour: ``2026-01-31/07``
-    name: str  # RUN-FIRST-LAST.parquet, the same in whatever directory it is
+    name: str  # RUN-FIRST-LAST.parquet, the same in every directory
     run: int
     first: int
     last: int
@@ -50,7 +50,7 @@ class Segment:
 
 @dataclass
 class FoundSegments:
-    """The segments of some journals. ``problems`` has a line for each file that was left out."""
+    """The segments of some journals. ``problems`` has a line for each skipped file."""
 
     roots: list[str] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
@@ -64,7 +64,7 @@ class FoundSegments:
         return made
 
 
-# --- units: hours as texts ---------------------------------------------------------------------------------------------
+# --- units: hours as text ---------------------------------------------------------------------------------------------
 
 
 def unit_of(moment: datetime) -> str:
@@ -94,7 +94,7 @@ def between(first: str, last: str) -> list[str]:
 
 
 def roots(journals: Iterable[str]) -> list[str]:
-    """The directories in which ``kind=...`` are. Raises NoJournal."""
+    """The directories that contain ``kind=...``. Raises NoJournal."""
     made = []
     for journal in journals:
         path = journal.rstrip("/") if has_scheme(journal) else local_path(journal)
@@ -103,13 +103,13 @@ def roots(journals: Iterable[str]) -> list[str]:
             raise NoJournal(f"there is no journal in {path}: no such directory")
         names = storage.names(path)
         if not any(name.startswith("kind=") for name in names) and "journal" in names:
-            path = f"{path}/journal"  # the data directory of a broker was named
+            path = f"{path}/journal"  # the path is the data directory of a broker
         made.append(path)
     return made
 
 
 class DirectoryLister:
-    """Lists directories. One that has not changed since is not listed again, and names are parsed once."""
+    """Lists directories. A directory that has not changed is not listed again, and names are parsed once."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, list[Segment | str]]] = {}
@@ -181,7 +181,7 @@ def parse(path: str) -> Segment | None:
 
 
 def largest(segments: Iterable[Segment]) -> list[Segment]:
-    """Without those that were merged into a larger one."""
+    """The segments without those that were merged into a larger one."""
     made: list[Segment] = []
     for segment in sorted(segments, key=lambda one: (*one.group, one.first, -one.last)):
         if made and made[-1].group == segment.group and segment.last <= made[-1].last:
@@ -190,7 +190,7 @@ def largest(segments: Iterable[Segment]) -> list[Segment]:
     return made
 
 
-# --- what has been taken in ----------------------------------------------------------------------------------------------
+# --- segments in the tables ----------------------------------------------------------------------------------------------
 
 
 class ProcessedRanges:
@@ -205,7 +205,7 @@ class ProcessedRanges:
         self._ranges = {group: _merged(batches) for group, batches in self._batches.items()}
 
     def has(self, segment: Segment) -> bool:
-        """Whether all of its rows are taken in, as itself or as the parts that it was merged from.
+        """Whether all of its rows are in the tables, from itself or from the segments that were merged into it.
 
         Parts of either kind count: a batch that had rows of one kind only has no file of the other. A segment with exactly the range
         of one batch was not merged: it is the batch's file of the other kind, which may have been published a moment later.

@@ -24,20 +24,20 @@ QUIET = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.driver.memory": "1g",
-    # a row between two stages holds an Arrow table: few of them make a batch
+    # a row between two stages holds an Arrow table, so batches have few rows
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
-    # every partition is one task of the plan: none may be joined with another
+    # every partition is one task of the plan: partitions must not be coalesced
     "spark.sql.adaptive.coalescePartitions.enabled": "false",
     # a Python worker loads DuckDB and Arrow once, and is used for all tasks of its core
     "spark.python.worker.reuse": "true",
 }
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-# The driver plans three stages and carries messages: compiled quickly rather than well. The work is done in Python workers.
+# The driver only plans three stages and moves messages, so fast JIT compilation is enough: Python workers do the work.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 CONNECT_PORT = 15002  # the default port of a Spark Connect server
 CONNECT_SECONDS = 5.0
-CLOSE_SECONDS = 20.0  # for hooks of the JVM that remove its scratch directories; then it is killed
+CLOSE_SECONDS = 20.0  # for the JVM's shutdown hooks, which remove scratch directories; then it is killed
 ARCHIVE_SECONDS = 120.0  # ... and for writing the class archive, once
 
 
@@ -54,7 +54,7 @@ def require() -> None:
 
 
 class ClassArchive:
-    """The JVM's classes, loaded and checked once and saved for later starts (AppCDS). Made by the first session that ends well."""
+    """An archive of the JVM's loaded classes for faster starts (AppCDS). The first session that ends normally writes it."""
 
     def __init__(self, home: str) -> None:
         import pyspark
@@ -62,7 +62,7 @@ class ClassArchive:
         key = hashlib.sha256(f"{home} {pyspark.__version__} {QUICK}".encode()).hexdigest()[:12]
         self.path = java.own_directory() / f"spark-{key}.jsa"
         self.fresh = self.path.with_suffix(f".{os.getpid()}")
-        self.skipped = self.path.with_suffix(".skipped")  # it took too long to write: not tried again
+        self.skipped = self.path.with_suffix(".skipped")  # writing it took too long: not tried again
         self.writes = not self.path.is_file() and not self.skipped.exists()
 
     def options(self) -> str:
@@ -128,7 +128,7 @@ def build(
         local = not master or master.startswith("local")
         if local:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            # memory that the JVM's compiler frees would otherwise stay with the C library, in an arena for each of its threads
+            # otherwise the C library keeps memory that the JVM's compiler frees, in an arena per thread
             os.environ.setdefault("MALLOC_ARENA_MAX", "2")
             settings["spark.driver.bindAddress"] = "127.0.0.1"
             settings["spark.driver.host"] = "127.0.0.1"
@@ -143,7 +143,7 @@ def build(
     asked = dict(conf or {})
     java_options = "spark.driver.extraJavaOptions"
     if java_options in settings:
-        # flags of the user's replace ours: the JVM refuses two collectors
+        # the user's options replace the defaults: the JVM rejects two garbage collectors
         asked[java_options] = f"{settings[java_options]} {asked.get(java_options, QUICK)}"
     for key, value in {**settings, **asked}.items():
         builder = builder.config(key, value)
@@ -159,7 +159,7 @@ def build(
 def _reachable(remote: str) -> None:
     """Raises NoSpark if no server listens there. Spark's own client would retry silently for over a minute."""
     if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
-        return  # the way there is not a direct one
+        return  # the connection goes through a proxy
     try:
         place = urlsplit(remote)
         port = place.port or CONNECT_PORT
@@ -178,7 +178,7 @@ def _reachable(remote: str) -> None:
 
 
 def saves_classes() -> bool:
-    """Whether the end of the session takes longer, since it writes the class archive."""
+    """Whether closing the session takes longer because it writes the class archive."""
     return _archive is not None and _archive.writes
 
 
@@ -190,11 +190,11 @@ def close(spark: "SparkSession") -> None:
     try:
         spark.stop()
     except ConnectionError:
-        pass  # its JVM has ended before, by a signal or for lack of memory
+        pass  # the JVM ended before: a signal, or out of memory
     gateway: Any = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     if process is None:
-        return  # Spark Connect has no JVM of ours
+        return  # Spark Connect has no local JVM
     archive, _archive = _archive, None
     gateway.shutdown()
     process.stdin.close()  # at the end of its input the JVM exits
@@ -207,7 +207,7 @@ def close(spark: "SparkSession") -> None:
         process.wait()
         if archive is not None:
             archive.skip()
-    SparkContext._gateway = SparkContext._jvm = None  # another session starts another JVM
+    SparkContext._gateway = SparkContext._jvm = None  # the next session starts a new JVM
 
 
 def package() -> Path:

@@ -1,19 +1,19 @@
 """The journal as a Spark data source: ``spark.read.format("polydomo")`` and ``spark.readStream.format("polydomo")``.
 
-It reads segments of every version of the schema as rows of today's, batch or stream. Segments are chosen by the
-hours in their names, and on the executors by the statistics in their footers. Options:
+Reads segments of every schema version as rows of the current version, in batch or as a stream. The driver selects segments by the hours in
+their names, the executors by the statistics in their footers. Options:
 
 * ``path``: directories of journals, separated by commas;
 * ``kind``: ``requests`` (the default) or ``messages``;
-* ``since``, ``until``: ISO times, UTC unless they say otherwise;
+* ``since``, ``until``: ISO times, UTC unless they have an offset;
 * ``service``, ``outcome``: exact values;
-* ``pushdown``: ``true`` takes the same from the conditions of the query. Spark does so only if its setting
-  ``spark.sql.python.filterPushdown.enabled`` is true, and fails on sources that offer it if it is not: hence an option.
+* ``pushdown``: ``true`` derives the same from the conditions of the query. It needs the Spark setting
+  ``spark.sql.python.filterPushdown.enabled``; without it, Spark fails on sources that offer pushdown, so it is an option.
 
-Rows that an option rules out are not returned. Conditions that were pushed down only choose segments, and Spark filters the rows.
+Options filter rows. Pushed-down conditions only select segments; Spark filters the rows.
 
-Spark's own Parquet reader is faster where one version of the schema suffices. This source is for several versions,
-for choosing segments, and for streams, with Trigger.AvailableNow too.
+Spark's own Parquet reader is faster if all segments have the same schema version. Use this source for several versions, to select segments,
+and for streams (``Trigger.AvailableNow`` works).
 """
 
 import warnings
@@ -52,7 +52,7 @@ Offset = dict[str, int]  # run -> the last row that was read of it
 
 @dataclass(frozen=True)
 class RowFilter:
-    """What is asked for; None is any."""
+    """A filter on rows; None matches anything."""
 
     kind: str = schema.REQUESTS
     since: datetime | None = None
@@ -107,7 +107,7 @@ class RowFilter:
         return True
 
     def narrowed(self, filters: Iterable[Filter]) -> "RowFilter":
-        """With what a query's own conditions say. All of them hold together."""
+        """This filter combined (AND) with the conditions of a query."""
         made = self
         for one in filters:
             name = ".".join(getattr(one, "attribute", ()))
@@ -148,16 +148,16 @@ class JournalSource(DataSource):
         return JournalStreamReader(self, RowFilter.of(self.options))
 
     def find(self) -> list[str]:
-        """The journals that are meant."""
+        """The directories of the journals to read."""
         path = self.options.get("path", "")
         if not path:
-            raise SettingError("format polydomo: say which journal with load(DIRECTORY) or with the option broker")
+            raise SettingError("format polydomo: name a journal with load(DIRECTORY) or with the option broker")
         found = []
         for name in path.split(","):
             directory = Path(name.strip().removeprefix("file://"))
             if not directory.is_dir():
                 raise SettingError(f"there is no journal in {directory}: no such directory")
-            inside = directory / "journal"  # where the data directory of a broker was named
+            inside = directory / "journal"  # the path is the data directory of a broker
             found.append(str(inside if inside.is_dir() and not any(directory.glob("kind=*")) else directory))
         return found
 
@@ -183,7 +183,7 @@ class JournalReader(DataSourceReader):
     def __init__(self, source: JournalSource, wanted: RowFilter) -> None:
         self.source = source
         self.wanted = wanted  # which segments
-        self.rows = wanted  # which rows of them
+        self.rows = wanted  # which rows of these
 
     def partitions(self) -> list[Group]:
         found = segments(self.source.find(), self.wanted)
@@ -196,7 +196,7 @@ class JournalReader(DataSourceReader):
 class PushingReader(JournalReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self.wanted = self.wanted.narrowed(filters)
-        return filters  # Spark looks at the rows
+        return filters  # Spark filters the rows
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -205,7 +205,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, source: JournalSource, wanted: RowFilter) -> None:
         self.source = source
         self.wanted = wanted
-        self.target: Offset | None = None  # where a query with Trigger.AvailableNow ends
+        self.target: Offset | None = None  # the last offset of a query with Trigger.AvailableNow
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.target = self._there()
@@ -243,7 +243,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def segments(journals: Iterable[str], wanted: RowFilter) -> list[Segment]:
-    """Those of the right hours; one that is in several journals counts once."""
+    """The segments of matching hours; a segment that is in several journals counts once."""
     known: dict[tuple[str, str], Segment] = {}
     for segment in Reader([Path(journal) for journal in journals]).find(wanted.kind, wanted.since, wanted.until):
         known.setdefault((segment.hour, segment.path.name), segment)
@@ -251,7 +251,7 @@ def segments(journals: Iterable[str], wanted: RowFilter) -> list[Segment]:
 
 
 def grouped(parts: Iterable[Part]) -> list[Group]:
-    """One task for so many rows: brokers write a segment every few seconds, and a task for each would cost more than reading it."""
+    """Groups segments into tasks by rows: brokers write a segment every few seconds, and a task costs more than reading one."""
     made: list[Group] = []
     some: list[Part] = []
     rows = 0
@@ -288,7 +288,7 @@ def _rows(part: Part, wanted: RowFilter) -> Iterator[pa.RecordBatch]:
     if part.last:
         table = table.filter(pc.field("seq") <= part.last)
     chosen = table.filter(condition) if condition is not None else table
-    # Spark compares schemas to the letter, and every column of its own may be null
+    # Spark requires identical schemas, and all its columns are nullable
     yield from chosen.cast(pa.schema([pa.field(column.name, column.type) for column in chosen.schema])).to_batches()
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from polydomo.errors import PolydomoError
 
-ALIASES = {"s3a": "s3", "s3n": "s3"}  # names that Hadoop uses for what Arrow calls otherwise
+ALIASES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names for Arrow's schemes
 
 
 class NoStorage(PolydomoError):
@@ -36,7 +36,7 @@ def local_path(path: str) -> str:
 
 
 def storage_for(path: str) -> "LocalStorage | ArrowStorage":
-    """What opens this path and all below it."""
+    """The storage for this path and everything below it."""
     if not has_scheme(path):
         return LocalStorage()
     scheme, _, rest = path.partition("://")
@@ -57,7 +57,7 @@ def _remote(scheme: str, host: str) -> "ArrowStorage":
 
 
 class LocalStorage:
-    """A disk of this machine, or one that it shares with the cluster."""
+    """A local disk, or one that is shared with the cluster."""
 
     atomic = True  # a rename replaces its target in one step
 
@@ -75,7 +75,7 @@ class LocalStorage:
             return []
 
     def stamp(self, path: str) -> int:
-        """Changes whenever a name in the directory does; 0 if that cannot be told: it was changed only now, or is not there."""
+        """A number that changes when a name in the directory changes; 0 if unknown: the directory was changed just now, or is missing."""
         try:
             changed = os.stat(local_path(path)).st_mtime_ns
         except OSError:
@@ -83,7 +83,7 @@ class LocalStorage:
         return changed if time.time_ns() - changed > 2_000_000_000 else 0
 
     def under(self, path: str) -> list[str]:
-        """Paths of all files below a directory, hidden ones left out."""
+        """Paths of all files below a directory, except hidden ones."""
         found = []
         for folder, _, names in os.walk(local_path(path)):
             found += [f"{folder}/{name}" for name in names if not name.startswith(".")]
@@ -93,7 +93,7 @@ class LocalStorage:
         return Path(local_path(path)).read_bytes()
 
     def write(self, path: str, content: bytes) -> None:
-        """The file has its old content or the new one, whatever happens."""
+        """Replaces a file atomically: after a crash it has the old content or the new one."""
         target = Path(local_path(path))
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_name(f".{target.name}.new")
@@ -116,7 +116,7 @@ class LocalStorage:
             os.unlink(path)
 
     def remove_empty(self, path: str) -> None:
-        """Removes a directory if nothing is in it."""
+        """Removes a directory if it is empty."""
         try:
             os.rmdir(path)
         except OSError:
@@ -149,7 +149,7 @@ def _sync(path: Path) -> None:
 
 
 class ArrowStorage:
-    """The same through a file system of Arrow's."""
+    """The same operations through one of Arrow's file systems."""
 
     atomic = False
 
@@ -174,7 +174,7 @@ class ArrowStorage:
         return sorted(info.base_name for info in self.system.get_file_info(selector))
 
     def stamp(self, path: str) -> int:
-        """Object stores do not tell."""
+        """Unknown for object stores."""
         return 0
 
     def under(self, path: str) -> list[str]:
@@ -190,7 +190,7 @@ class ArrowStorage:
             return bytes(stream.read())
 
     def write(self, path: str, content: bytes) -> None:
-        """An object appears when its stream is closed: as a whole."""
+        """Writes an object. It becomes visible as a whole when its stream is closed."""
         self.system.create_dir(self.inner(path).rsplit("/", 1)[0], recursive=True)
         with self.system.open_output_stream(self.inner(path)) as stream:
             stream.write(content)
@@ -210,7 +210,7 @@ class ArrowStorage:
         """Object stores have no empty directories."""
 
     def sync(self, paths: list[str]) -> None:
-        """A closed object is stored."""
+        """Nothing to do: a closed object is stored."""
 
     def footer(self, path: str) -> Any:
         return pq.read_metadata(self.inner(path), filesystem=self.system)

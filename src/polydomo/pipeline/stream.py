@@ -19,8 +19,8 @@ from polydomo.pipeline.commit import Store
 from polydomo.pipeline.executors import Executor, InProcess
 from polydomo.pipeline.segments import DirectoryLister, FoundSegments, ProcessedRanges, begin_of, unit_of
 
-INTERVAL = 5.0  # seconds from one look at the journal to the next
-LEAST_PAUSE = 0.1  # of the interval, between a batch that took longer and the next look
+INTERVAL = 5.0  # seconds between checks of the journal
+LEAST_PAUSE = 0.1  # share of the interval to wait after a batch that took longer
 LATE = 2 * 86400.0  # seconds
 
 
@@ -36,13 +36,13 @@ class Streaming:
     tell: Tell = lambda line: None
     complain: Tell = lambda line: None
     step: Callable[[str], None] = lambda name: None
-    problems: set[str] = field(default_factory=set)  # those that were printed already
+    problems: set[str] = field(default_factory=set)  # already printed
     lister: DirectoryLister = field(default_factory=DirectoryLister)
 
     def run(self, once: bool = False, interval: float = INTERVAL, stop: threading.Event | None = None) -> None:
         """Runs until ``stop`` is set or, with ``once``, until everything is loaded. A batch in progress is completed."""
         ended = stop or threading.Event()
-        seen: frozenset[str] | None = None  # segments at the last look
+        seen: frozenset[str] | None = None  # segments at the last check
         number = 0
         while not ended.is_set():
             began = time.monotonic()
@@ -57,7 +57,7 @@ class Streaming:
                     return
             elif once:
                 return
-            if not once:  # from look to look: a slow batch does not make the next one later still
+            if not once:  # measured from check to check, so that a slow batch does not delay the next one further
                 ended.wait(max(interval * LEAST_PAUSE, began + interval - time.monotonic()))
 
     def _report(self, number: int, summary: Summary) -> None:
@@ -67,7 +67,7 @@ class Streaming:
                 self.complain(problem)
         if summary.segments:
             self.tell(
-                f"batch {number}: {batch.counted(summary.segments, 'segment')} taken in, "
+                f"batch {number}: {batch.counted(summary.segments, 'segment')} loaded, "
                 f"in {batch.counted(len(summary.units), 'hour')}. {summary.verdict()}"
             )
 
@@ -86,7 +86,7 @@ class Streaming:
         """Skips segments of hours that are too old and not in the tables."""
         newest = max(work.there, default="")
         if not newest or not work.known:
-            return  # the first look takes in all there is
+            return  # the first check loads everything
         limit = unit_of(begin_of(newest) - timedelta(seconds=self.late))
         for unit in [unit for unit in work.there if unit < limit]:
             taken = ProcessedRanges(work.known.get(unit, {}).get("segments", ()))

@@ -1,10 +1,11 @@
-"""How the tables are computed: three stages of tasks, each in DuckDB's SQL on Arrow and Parquet.
+"""Computes the tables in three stages of tasks, each with DuckDB's SQL on Arrow and Parquet.
 
-1. ``hour``: the rows of one run in one hour. It writes ``requests``, ``hops``, ``logs`` and ``values``, and sends sums and histograms on.
-2. ``run``: the audit of one run, from its last saved state, and the presence of its workers; ``bridges``: the
-requests of one hour that went
-   over bridges, which may have rows of several brokers and hours.
-3. ``unit``: one hour of all brokers, from the sums: ``services``, ``workers``, ``topology``, ``capacity``; and the breaches of a run.
+1. ``hour``: the rows of one run in one hour. Writes ``requests``, ``hops``, ``logs``, ``values``, ``jobs`` and ``job_events``, and sends
+   sums and histograms to stage 3.
+2. ``run``: audits one run from its last saved state, and computes when its workers were present. ``bridges``: joins the parts of the
+   bridged requests of one hour; several brokers and hours may have them. ``once``: checks events that must happen only once.
+   ``payloads``: writes one table of payloads.
+3. ``unit``: adds up one hour of all brokers: ``services``, ``workers``, ``topology``, ``capacity``.
 
-Tasks exchange messages (``messages.py``). Who runs them is not their concern: ``execute.py`` does it in this process or on Spark.
+Tasks exchange messages (``messages.py``). ``execute.py`` runs them in this process or on Spark.
 """

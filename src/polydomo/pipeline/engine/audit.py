@@ -1,14 +1,14 @@
-"""The audit of a run in DuckDB: the rules of ``journal/rules.py``, translated as they stand, from a saved state on.
+"""Audits a run in DuckDB, from a saved state: translates the rules of ``journal/rules.py`` to SQL.
 
-Counters become window functions over the new rows, added to what the state has of their key; ``broken`` becomes a filter. The state at a
+A counter becomes a window function over the new rows plus the saved value of its key; ``broken`` becomes a filter. The state at a
 sequence number holds, for every scope (request, worker, connection, service):
 
-* ``counts``: the counters of keys about which more may come, with the last rows that were counted;
-* ``retired``: ranges of keys of which nothing more may come: requests that ended and are on record, workers that left, connections that
-  closed. Where something does come, the scope is audited from the beginning: that is a breach, or nearly one, and rare.
+* ``counts``: the counters of open keys, with the last rows that were counted;
+* ``retired``: ranges of keys that are complete: requests that ended and have a record, workers that left, connections that closed. If a row
+  about such a key arrives, the scope is audited from the beginning: the row is a breach, or close to one, and rare.
 
-Breaches of TOTAL rules follow from the state alone, so a key with one is not retired. Breaches of the other rules
-are found once, at their row.
+Breaches of TOTAL rules are computed from the state, so a key with one is not retired. Breaches of the other rules are found once, at their
+row.
 """
 
 import re
@@ -36,7 +36,7 @@ STATE = pa.schema(
 
 
 def _looked_at(kind: str) -> list[str]:
-    """The columns of a kind that rules and counters look at."""
+    """The columns of a kind that rules and counters use."""
     texts = [rule.broken for rule in RULES] + [f"{counter.where} {counter.value}" for counter in COUNTERS]
     keys = {name for rule in RULES for name in rule.scope} | {
         name for counter in COUNTERS for name in (*counter.scope, *counter.key)
@@ -57,15 +57,14 @@ NARROW = {kind: _looked_at(kind) for kind in schema.KINDS}
 TEXT_KEYS = frozenset(
     column.name for kind in schema.KINDS for column in schema.COLUMNS[kind] if column.type == schema.TEXT
 )
-# When nothing more may come about a key; of other keys something always may. A request of which there is only a record
-# was journalled at level ``requests``.
+# When a key is complete; keys of other scopes never are. A request that has only a record was journalled at level ``requests``.
 RETIRED = {
     "number": "finished = 1 AND (outcomes = 1 OR (outcomes = 0 AND acceptances = 0))",
     "worker": "goings > 0",
     "connection": "closings > 0",
 }
 
-# Joins ranges of ``spans`` (first, last) that touch: those of one island belong together.
+# Merges adjacent ranges of ``spans`` (first, last): ranges of the same island belong together.
 ISLANDS = """marked AS (
     SELECT first, last, first > 1 + coalesce(max(last) OVER (ORDER BY first, last ROWS BETWEEN UNBOUNDED PRECEDING
         AND 1 PRECEDING), -9) AS starts
@@ -76,7 +75,7 @@ grouped AS (SELECT *, count(*) FILTER (starts) OVER (ORDER BY first, last ROWS B
 
 
 def relation(kind: str, source: str) -> str:
-    """Rows of one kind with the columns of both: "nothing" in what it has not."""
+    """Rows of one kind with the columns of both kinds; missing columns are empty."""
     types = {column.name: column.type for one in schema.KINDS for column in schema.COLUMNS[one]}
     columns = [name if name in NARROW[kind] else f"{_nothing(types[name])} AS {name}" for name in _columns()]
     return f"SELECT '{kind}' AS kind, {', '.join(columns)} FROM {source}"
@@ -103,13 +102,13 @@ def _any(conditions: Iterable[str]) -> str:
 
 
 def depends_on_missing(rule: Rule) -> bool:
-    """Whether it can only be broken in runs that have lost no rows."""
+    """Whether the rule applies only to runs that lost no rows."""
     return "run_missing == 0" in rule.broken
 
 
 @dataclass
 class RunAudit:
-    """The audit of the rows of one run after ``base``. ``new_messages`` and ``new_records`` are views of them; ``state`` is a table.
+    """Audits the rows of one run after ``base``. ``new_messages`` and ``new_records`` are views of these rows; ``state`` is a table.
 
     ``open_all`` makes the views ``all_messages`` and ``all_records``, of all rows of the run that the journal has.
     """
@@ -123,7 +122,7 @@ class RunAudit:
     states: list[str] = field(default_factory=list)  # tables of the new state
 
     def run(self) -> None:
-        """Leaves the tables ``breaches`` (rule, key, name, seq, time, proof) and ``new_state``."""
+        """Creates the tables ``breaches`` (rule, key, name, seq, time, proof) and ``new_state``."""
         self.duck.run(
             """CREATE OR REPLACE TEMP TABLE breaches (rule VARCHAR, number BIGINT, worker BIGINT, connection BIGINT,
     service VARCHAR, seq BIGINT, time TIMESTAMPTZ, proof BIGINT[], detail VARCHAR)""",
@@ -194,7 +193,7 @@ CREATE OR REPLACE TEMP TABLE closer AS SELECT key, seq, time, ({counted}) AS cou
         self._retire(scope, key, counted)
 
     def _reappeared(self, scope: Scope) -> bool:
-        """Whether there are new rows about a key of which nothing more was to come."""
+        """Whether there are new rows about a retired key."""
         part = scope[-1]
         self.duck.run(
             """CREATE OR REPLACE TEMP TABLE retired AS
@@ -209,14 +208,14 @@ SELECT key AS first, stop FROM state WHERE scope = getvariable('scope') AND what
         return bool(self.duck.value(asked))
 
     def _suspects(self, scope: Scope) -> None:
-        """The keys whose rows are looked at one by one."""
+        """Creates ``suspects``: the keys whose rows are checked one by one."""
         if scope in prefilters.BY_SCOPE and prefilters.usable(scope):
             self.duck.run(prefilters.BY_SCOPE[scope])
         else:
             self.duck.run("CREATE OR REPLACE TEMP TABLE suspects AS SELECT DISTINCT key FROM matter")
 
     def _running(self, scope: Scope, key: str) -> None:
-        """Breaches of RUNNING rules: the counters as they stand with each row."""
+        """Finds breaches of RUNNING rules, with the counters up to each row."""
         known = rules_of(RUNNING, scope)
         used = [counter for counter in counters_of(scope) if any(_asks(rule, counter.name) for rule in known)]
         if not known:
@@ -237,7 +236,7 @@ WITH stood AS (SELECT {", ".join(f"c.{name}" for name in names)}, {columns} FROM
 judged AS (SELECT *, {self.stopped} AS run_stopped, {self.missing} AS run_missing FROM stood WHERE {looked})
 SELECT unnest(list_filter([{broken}], lambda x: x IS NOT NULL)) AS rule, key, seq, time FROM judged"""
         )
-        # the last rows that were counted up to each, beginning with those that the state remembers
+        # the last rows that were counted up to each breach, including those in the state
         most = reference.MAX_PROOF
         self.duck.run(
             f"""CREATE OR REPLACE TEMP TABLE proofs AS
@@ -253,7 +252,7 @@ FROM chosen"""
         )
 
     def _totals(self, scope: Scope, key: str) -> None:
-        """Breaches of TOTAL rules, and the counts of all keys that were looked at or are in the state."""
+        """Finds breaches of TOTAL rules, and computes the counts of all suspects and of all keys in the state."""
         counters = counters_of(scope)
         sums = ", ".join(f"{_total(counter, f'{counter.name}_added')} AS {counter.name}" for counter in counters)
         merged = ", ".join(f"{_merge(counter)} AS {counter.name}" for counter in counters)
@@ -279,13 +278,13 @@ FROM (SELECT *, {self.stopped} AS run_stopped, {self.missing} AS run_missing FRO
         self.duck.run(f"INSERT INTO breaches SELECT rule, {_about(scope, 'key')}, seq, time, seqs, '' FROM totals")
 
     def _retire(self, scope: Scope, key: str, counted: str) -> None:
-        """The scope's part of the new state."""
+        """Computes the scope's part of the new state."""
         part, duck = scope[-1], self.duck
         names = ", ".join(counter.name for counter in counters_of(scope))
         done = f"({RETIRED.get(part, 'false')}) AND key NOT IN (SELECT key FROM totals)"
         place = "NULL AS key, NULL AS stop, key AS name" if part in TEXT_KEYS else "key, NULL AS stop, '' AS name"
         table = f"state_of_{part}"
-        if part in TEXT_KEYS:  # also of services that the prefilter cleared
+        if part in TEXT_KEYS:  # services that the prefilter cleared have counts, too
             totals = ", ".join(
                 f"{_total(counter, _amount(counter))} AS {counter.name}" for counter in counters_of(scope)
             )
@@ -302,7 +301,7 @@ FROM matter WHERE ({counted}) AND key NOT IN (SELECT key FROM sums) GROUP BY key
         self.states.append(table)
         if part in TEXT_KEYS:
             return
-        # ranges of retired keys: those of the state, those that are done now, and those that the prefilter cleared
+        # retired keys: those of the state, those that are complete now, and those that the prefilter cleared
         cleared = (
             f"SELECT DISTINCT key FROM matter WHERE ({counted}) AND key != 0 AND key NOT IN (SELECT key FROM suspects)"
         )
@@ -326,7 +325,7 @@ def _asks(rule: Rule, name: str) -> bool:
 
 
 def _amount(counter: Counter) -> str:
-    """What a row adds to the counter, as one number."""
+    """SQL for what a row adds to the counter."""
     value = f"seq * {LAST_BASE} + {counter.value}" if counter.how == LAST else counter.value
     return f"CASE WHEN {rules.counted(counter)} THEN {value} ELSE 0 END"
 
@@ -339,7 +338,7 @@ def _so_far(counter: Counter, over: str) -> str:
 
 
 def _total(counter: Counter, amount: str) -> str:
-    """As the state keeps it: the last value stays packed with its sequence number."""
+    """SQL for the value in the state: a last value stays combined with its sequence number."""
     return f"CAST({'sum' if counter.how == SUM else 'max'}({amount}) AS BIGINT)"
 
 
@@ -349,7 +348,7 @@ def _merge(counter: Counter) -> str:
 
 
 def _about(scope: Scope, key: str) -> str:
-    """The columns that say what a breach is about."""
+    """SQL for the columns that identify what a breach is about."""
     return ", ".join(
         key if name == scope[-1] else "''" if name == "service" else "0"
         for name in ("number", "worker", "connection", "service")

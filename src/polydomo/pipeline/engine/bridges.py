@@ -1,4 +1,4 @@
-"""Stage 2: the requests of one hour that went over bridges. Their parts may be at several brokers and end in the hour before or after."""
+"""Stage 2: joins the parts of bridged requests of one hour. The parts are from several brokers, and may end in the hour before or after."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,9 +9,9 @@ from polydomo.pipeline.engine.plan import Plan
 from polydomo.pipeline.segments import begin_of
 from polydomo.pipeline.tables import hops, requests
 
-MOST_BRIDGES = 8  # on the way of one request
+MOST_BRIDGES = 8  # that one request may cross
 
-# A part belongs to the request that its client made (``root``), if that is known here; else it is a request of its own.
+# A part belongs to the client's request (``root``) if that is known here; otherwise the part is a request of its own.
 LINKS = f"""
 CREATE TEMP TABLE crossing AS SELECT request AS part, parent, broker, worker_protocol FROM parts
     WHERE parent != '' AND parent IN (SELECT request FROM parts);

@@ -1,4 +1,4 @@
-"""DuckDB as tasks use it: one connection, with the journal as views and tables written as Parquet."""
+"""DuckDB for tasks: one connection with views of the journal; results are written as Parquet."""
 
 import atexit
 import builtins
@@ -24,7 +24,7 @@ from polydomo.pipeline.segments import largest, parse
 from polydomo.pipeline.storage import has_scheme, local_path, storage_for
 from polydomo.pipeline.tables.table import Table
 
-# The logarithmic bucket of a duration; null of null, which greatest() alone would pass over.
+# The logarithmic bucket of a duration. The check for null is needed because greatest() ignores nulls.
 BUCKET = f"if({{us}} IS NULL, NULL, CAST(floor(ln(greatest({{us}}, 1)) / ln({histogram.RATIO})) AS INTEGER))"
 HOUR_US = 3_600_000_000
 MANY = 8  # files of one view
@@ -37,7 +37,7 @@ def bucket(us: str) -> str:
 
 @contextmanager
 def connected(plan: Plan) -> Iterator["Duck"]:
-    """A connection of its own for one task: its temporary tables and variables end with it. The database is the process's."""
+    """A connection for one task, with its own temporary tables and variables. All tasks of a process share the database."""
     connection = _database(plan.threads, plan.memory, os.getpid()).cursor()
     try:
         connection.execute("SET TimeZone = 'UTC'; SET preserve_insertion_order = false")
@@ -48,7 +48,7 @@ def connected(plan: Plan) -> Iterator["Duck"]:
 
 @lru_cache(maxsize=1)
 def _database(threads: int, memory: str, process: int) -> Any:
-    """Spark forks its Python workers: a database belongs to the process that opened it."""
+    """The database of a process. Spark forks its Python workers, and a database must not be used in another process."""
     scratch = tempfile.mkdtemp(prefix="polydomo-duckdb-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     return duckdb.connect(config={"threads": threads, "memory_limit": memory, "temp_directory": scratch})
@@ -58,10 +58,10 @@ class Duck:
     def __init__(self, connection: Any, plan: Plan) -> None:
         self.connection = connection
         self.plan = plan
-        self.widths: dict[str, int] = {}  # of segments: how many columns they have
+        self.widths: dict[str, int] = {}  # number of columns by segment
 
     def run(self, sql: str, **values: Any) -> None:
-        """Statements; ``values`` are variables that they read with ``getvariable``."""
+        """Runs statements. ``values`` are variables that they read with ``getvariable``."""
         self.set(**values)
         self.connection.execute(sql)
 
@@ -80,13 +80,13 @@ class Duck:
         return self.rows(sql)[0][0]
 
     def load(self, name: str, table: pa.Table) -> None:
-        """An Arrow table as a temporary table."""
+        """Loads an Arrow table as a temporary table."""
         self.connection.register("arrow_table", table)
         self.connection.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" AS SELECT * FROM arrow_table')
         self.connection.unregister("arrow_table")
 
     def journal(self, view: str, kind: str, paths: Sequence[str], where: str = "true") -> None:
-        """Rows of segments as a view with today's columns, within the times that the plan asks for."""
+        """Creates a view of the rows of segments with the columns of the current version, within the times of the plan."""
         names = schema.names(kind)
         if not paths:
             self.load(f"{view}_of_none", schema.arrow(kind).empty_table())
@@ -118,13 +118,13 @@ class Duck:
             len(paths) > MANY
             and sum(one.rows for path in paths if (one := parse(path)) is not None) <= limits.PIPELINE_TASK_ROWS
         ):
-            # opened once: every statement would open all files again
+            # loaded into a table: otherwise every statement would open all files again
             self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {view}_rows AS {sql}")
             sql = f"SELECT * FROM {view}_rows"
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {view} AS {sql}")
 
     def readable(self, paths: Iterable[str], problems: list[str], read: "builtins.set[str] | None" = None) -> list[str]:
-        """The segments that are whole. A line tells of each that is not; ``read`` gets the paths whose rows are there.
+        """The readable segments. ``problems`` gets a line for each of the others, ``read`` the paths whose rows are included.
 
         A segment that has gone since it was listed was merged into a larger one, which is read instead, or removed by retention.
         """
@@ -147,7 +147,7 @@ class Duck:
                 continue
             if version > schema.VERSION:
                 problems.append(
-                    f"{path}: version {version} of the schema is newer than this program's: columns it does not know are not read"
+                    f"{path}: version {version} of the schema is newer than the one that this program knows: unknown columns are ignored"
                 )
             good.append(found)
             self.widths[found] = footer.num_columns
@@ -159,7 +159,7 @@ class Duck:
         return good
 
     def stage(self, table: Table, unit: str, name: str, sql: str) -> int:
-        """Writes the rows of a query as a file of a table, to be published by the commit. Returns how many there are."""
+        """Stages the rows of a query as a file of a table; the commit publishes it. Returns the number of rows."""
         date, hour = unit.split("/")
         path = f"{self.plan.staging}/{table.name}/date={date}/hour={hour}/{name}.parquet"
         return self.write(path, table.select(f"({sql})"))
@@ -194,7 +194,7 @@ _NOTHING = {schema.TIME: "NULL", schema.TEXT: "''", schema.BYTES: "''"}
 
 
 def _column(column: schema.Column, there: bool) -> str:
-    """A column; in rows of a version that lacks it there is nothing in it."""
+    """SQL for a column; it is empty in rows of versions that lack it."""
     nothing = f"CAST({_NOTHING.get(column.type, '0')} AS {_TYPES[column.type]})"
     if not there:
         return f'{nothing} AS "{column.name}"'

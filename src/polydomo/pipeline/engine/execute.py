@@ -1,4 +1,4 @@
-"""Runs the three stages: in this process for small batches, on Spark for large ones and on clusters. Both give the same tables."""
+"""Runs the three stages: in this process for small batches, on Spark for large ones. Both give the same tables."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def first(plan: Plan, place: int) -> Iterator[Message]:
 
 
 def later(plan: Plan, address: str, inbox: list[Message]) -> Iterator[Message]:
-    """A task of stage 2 or 3."""
+    """Runs a task of stage 2 or 3."""
     kind, _, rest = address.partition(":")
     if kind == "bridges":
         return bridges(plan, rest, inbox)
@@ -59,7 +59,7 @@ def notes_of(messages: list[Message]) -> list[Note]:
 
 
 def in_process(plan: Plan) -> list[Note]:
-    """One task after the other; DuckDB uses all cores."""
+    """Runs one task after the other. DuckDB uses all cores."""
     plan.threads = os.cpu_count() or 1
     boxes: dict[tuple[int, str], list[Message]] = {}
 
@@ -82,7 +82,7 @@ def in_process(plan: Plan) -> list[Note]:
 
 
 def on_spark(plan: Plan, spark: "SparkSession") -> list[Note]:
-    """One job of three stages. Between them Spark carries the messages, as rows with an Arrow table each."""
+    """Runs one Spark job of three stages. Spark moves the messages between them, as rows with one Arrow table each."""
     plan.addresses(2)
     plan.addresses(3)
     frame: DataFrame = spark.range(0, len(plan.hours), 1, len(plan.hours)).mapInArrow(_first_task(plan), FIELDS)
@@ -90,14 +90,14 @@ def on_spark(plan: Plan, spark: "SparkSession") -> list[Note]:
         frame = frame.repartitionById(len(plan.addresses(stage)), "slot").mapInArrow(_later_task(plan, stage), FIELDS)
     try:
         rows = frame.select("content").collect()
-    except Exception as error:  # py4j's, pyspark's and gRPC's have no class in common
+    except Exception as error:  # errors of py4j, pyspark and gRPC have no common class
         raise failure(error) from error
     found = [unpacked(bytes(row.content)) for row in rows]
     return [row for table in found for row in table.to_pylist()]
 
 
 def failure(error: Exception) -> PolydomoError:
-    """Why a job failed, in a line."""
+    """The reason why a job failed, in one line."""
     text = str(error)
     missing = re.search(r"ModuleNotFoundError: No module named '(\w+)", text)
     if missing:
@@ -125,7 +125,7 @@ def _later_task(plan: Plan, stage: int) -> Callable[[Iterator[Any]], Iterator[An
         boxes: dict[str, list[Message]] = {}
         for batch in batches:
             for row in batch.to_pylist():
-                if row["stage"] != stage:  # it is on its way to a later one
+                if row["stage"] != stage:  # it is for a later stage
                     yield _passed_on(plan, stage + 1, row)
                 else:
                     address = plan.addresses(stage)[plan.slot(stage, row["address"])]
@@ -138,7 +138,7 @@ def _later_task(plan: Plan, stage: int) -> Callable[[Iterator[Any]], Iterator[An
 
 
 def _slot(plan: Plan, next_stage: int, stage: int, address: str) -> int:
-    """The task of the next stage that gets a message, or passes it on."""
+    """The number of the task of the next stage that handles a message or forwards it to a later stage."""
     if next_stage > 3 or not stage:
         return 0
     return plan.slot(stage, address) % len(plan.addresses(next_stage))

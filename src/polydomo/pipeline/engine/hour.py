@@ -1,9 +1,9 @@
-"""Stage 1: one run in one hour. Row tables are written here; sums and histograms are sent on, to be added up with those of other runs.
+"""Stage 1: one run in one hour. Writes tables with a row per request, turn, event or value, and sends sums and histograms to stage 3.
 
-Most requests were dispatched once: the journal's record has all about them. The others (``several``) are put
-together from messages. Where a turn ended without ending the request (requeued, forwarded) there is a row at every
-level of the journal; when it began is recorded at level ``messages`` only, except for the first and the last turn
-of a request.
+A *turn* is one dispatch of a request to a worker, until the worker has ended it or lost it. Most requests have one turn: the journal's
+record has everything about it. The turns of the others (``several``) are computed from messages. The journal has a row at every level for a
+turn that did not end its request (requeued, forwarded). The beginning of a turn is recorded only at level ``messages``, except for the
+first and the last turn of a request.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ DOUBLES = """
 CREATE TEMP TABLE doubles AS SELECT number FROM records GROUP BY number HAVING count(*) > 1;
 CREATE TEMP VIEW parts AS SELECT * FROM records WHERE number NOT IN (FROM doubles) UNION ALL
     (SELECT * FROM records WHERE number IN (FROM doubles) QUALIFY row_number() OVER (PARTITION BY number ORDER BY seq) = 1);
-"""  # each request of the run once: its first record counts
+"""  # each request of the run once, with its first record
 
 # Protocols of the broker's own workers. They hold requests whose reply is stored or comes from a run that several requests
 # share; the run is a request of its own. So they count neither as workers of the service nor as work.
@@ -62,7 +62,7 @@ CREATE TEMP TABLE starts AS SELECT number, hop, attempt, min(time) AS start, arg
     WHERE event = 'dispatched' AND number IN (SELECT number FROM several) GROUP BY ALL;
 """
 
-# A record ends the last turn of its request, unless that turn was requeued or forwarded before: then the request ended in the queue.
+# The record ends the last turn of its request. If that turn was requeued or forwarded before, the request ended in the queue.
 TURNS = f"""
 CREATE TEMP TABLE turns AS
 WITH ends AS (
@@ -99,7 +99,7 @@ CREATE TEMP TABLE candidates AS SELECT number FROM parts WHERE {CANDIDATE} UNION
     FROM turns WHERE worker_protocol = '{BRIDGE}';
 """
 
-# Waits and service times of requests with several turns, where the journal has all of them.
+# Waits and service times of requests with several turns, if the journal has all their turns.
 FIXED = f"""
 CREATE TEMP TABLE fixed AS
 WITH summed AS (
@@ -183,9 +183,9 @@ SELECT time, broker, run, seq, outcome AS event, job, service, principal, schedu
 FROM messages WHERE event = 'job'
 """
 
-# --- sums: each is sent to the hour that it belongs to -----------------------------------------------------------------
+# --- sums: each goes to its hour -----------------------------------------------------------------
 
-TEN = "10 * (epoch_us(time) // 10000000)"  # when its window of 10 s begins, in seconds
+TEN = "10 * (epoch_us(time) // 10000000)"  # the beginning of its window of 10 s, in seconds
 COUNTS = f"""
 SELECT {TEN} AS ten, broker, service, outcome, count(*) AS requests, count(*) FILTER (dispatches > hops + 1) AS retried,
     count(*) FILTER (hops > 0) AS passed_on, CAST(sum(request_bytes) AS BIGINT) AS request_bytes,
@@ -202,7 +202,7 @@ HISTOGRAMS = f"""
 WITH pairs AS (SELECT {TEN} AS ten, broker, service, wait_bucket, total_bucket FROM done)
 SELECT ten, broker, service, wait_bucket AS bucket, count(*) AS n FROM pairs GROUP BY ALL UNION ALL
 SELECT ten, broker, service, -1 - total_bucket, count(*) FROM pairs GROUP BY ALL
-"""  # waits as they are, durations below zero
+"""  # buckets of durations are stored as negative numbers
 QUEUES = f"""
 SELECT {TEN} AS ten, broker, service, count(*) AS queued, max(queue) AS queue_max, max(workers) AS workers_max
 FROM messages WHERE event IN ('queued', 'requeued', 'forwarded') GROUP BY ALL
@@ -246,7 +246,7 @@ SELECT broker, run, worker, count(*) FILTER (event = 'late') AS late, count(*) F
     count(*) FILTER (event = 'stale') AS stale
 FROM messages WHERE event IN ('late', 'lost', 'stale') AND worker > 0 GROUP BY ALL
 """
-HOST = "regexp_replace({peer}, ':[0-9]+$', '')"  # a peer without its port, which is another one for every connection
+HOST = "regexp_replace({peer}, ':[0-9]+$', '')"  # a peer without its port, which differs for every connection
 EDGES = """
 SELECT kind, broker, protocol, peer, name, total_bucket, count(*) AS requests, count(*) FILTER (outcome != 'ok') AS failed,
     CAST(sum(total_us) AS BIGINT) AS total_us
@@ -267,7 +267,7 @@ SELECT run, seq, time, event, covers_run, covers_first, covers_last FROM message
 
 
 def hour(plan: Plan, item: HourItem) -> Iterator[Message]:
-    """The task."""
+    """Runs the task."""
     problems: list[str] = []
     read: set[str] = set()
     mine = f"number % {item.parts} = {item.part}"
@@ -329,7 +329,7 @@ def _name(item: HourItem) -> str:
 
 
 def _wanted(item: HourItem, view: str) -> str:
-    """Of an hour that is not made anew, only requests over bridges are wanted."""
+    """SQL for the rows to read: only bridged requests if the hour is not recomputed."""
     return CANDIDATE if item.peek and view == "records" else "true"
 
 
@@ -349,7 +349,7 @@ def _look_back(duck: Duck, item: HourItem, mine: str, problems: list[str]) -> st
 
 
 def _logs(duck: Duck, item: HourItem, mine: str, rows: dict[str, int], problems: list[str]) -> int:
-    """Writes the log records. Returns for how many of them the request had not ended."""
+    """Writes the log records. Returns the number of requests in them that had not ended."""
     missing = "SELECT DISTINCT number FROM messages WHERE event = 'log' AND number != 0 AND number NOT IN (SELECT number FROM parts)"
     asked = [row[0] for row in duck.rows(missing)]
     after = of_hour(duck.plan.roots, schema.REQUESTS, shifted(item.unit, 1), item.run) if asked else []
@@ -361,7 +361,7 @@ def _logs(duck: Duck, item: HourItem, mine: str, rows: dict[str, int], problems:
 
 
 def _values(duck: Duck, item: HourItem, rows: dict[str, int]) -> None:
-    """Writes the published values. Another run of the same broker in the hour may have a newer last one."""
+    """Writes the published values. Another run of the same broker in the hour may have a newer value of a topic."""
     duck.journal("others", schema.MESSAGES, _same_broker(duck, item), "event = 'published'")
     duck.run("CREATE TEMP TABLE other_values AS SELECT broker, topic, max(time) AS newest FROM others GROUP BY ALL")
     rows["values"] = duck.stage(values.TABLE, item.unit, _name(item), VALUES)
@@ -386,7 +386,7 @@ def _same_broker(duck: Duck, item: HourItem) -> list[str]:
 
 
 def _candidates(duck: Duck, item: HourItem) -> Iterator[Message]:
-    """Sends requests that may have parts at several brokers to stage 2, for each hour that may have their root."""
+    """Sends requests that may have parts at several brokers to stage 2, to each hour that may have the client's request."""
     found = duck.table("SELECT * FROM done WHERE number IN (FROM candidates)")
     if not found.num_rows:
         return
@@ -427,7 +427,7 @@ def _all_sums(duck: Duck, item: HourItem) -> Iterator[Message]:
         if mine.num_rows:
             yield Message(3, to_unit(item.unit), name, mine)
         spilled = made.filter(pc.invert(inside))
-        if spilled.num_rows:  # turns that ended, and work that was done, in hours before
+        if spilled.num_rows:  # turns that ended, or work that was done, in earlier hours
             yield Message(3, to_unit(item.unit), f"spilled_{name}", spilled)
             for target in sorted(set(spilled["hour"].to_pylist())):
                 unit = unit_of(datetime.fromtimestamp(target * 3600, UTC))
@@ -436,7 +436,7 @@ def _all_sums(duck: Duck, item: HourItem) -> Iterator[Message]:
 
 
 def _covers(duck: Duck, item: HourItem) -> Iterator[Message]:
-    """Rows that account for missing rows go to the audit of the run that misses them."""
+    """Sends rows that state missing rows to the audit of the run that lost them."""
     found = duck.table(COVERS)
     for run in sorted(set(found["covers_run"].to_pylist())):
         yield Message(2, to_run(run), "covers", found.filter(pc.equal(found["covers_run"], run)))

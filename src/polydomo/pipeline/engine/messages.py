@@ -1,4 +1,4 @@
-"""What tasks send each other: Arrow tables with a name and an address."""
+"""Messages between tasks: Arrow tables with a name and an address."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 
 DRIVER = "driver"  # the address of the program that started the tasks
-ONCE = "once:"  # the task for what must happen once, over all runs
-OTHER_RUNS = "run:*"  # the task for runs of which this batch has no new rows
+ONCE = "once:"  # the task that checks events that must happen only once, over all runs
+OTHER_RUNS = "run:*"  # the task for runs without new rows in this batch
 
 
 @dataclass(frozen=True)
 class Message:
-    stage: int  # of the task that it is for
+    stage: int  # of the receiving task; 0: the driver
     address: str
     name: str
     table: pa.Table
@@ -53,13 +53,13 @@ def unpacked(content: bytes) -> pa.Table:
 
 
 def joined(inbox: Iterable[Message], name: str) -> pa.Table | None:
-    """All tables of a name as one; None if there is none."""
+    """All tables with this name, concatenated; None if there is none."""
     tables = [message.table for message in inbox if message.name == name]
     return pa.concat_tables(tables, promote_options="permissive") if tables else None
 
 
 def conform(table: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """The table with these columns; texts that an earlier version did not save are empty, other columns null."""
+    """The table with these columns. Columns that an earlier version did not save are empty (text) or null."""
     for field in wanted:
         if field.name not in table.schema.names:
             nothing = "" if pa.types.is_string(field.type) else None

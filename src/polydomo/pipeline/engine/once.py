@@ -1,8 +1,8 @@
-"""Stage 2: what must happen once over all runs and brokers: the outcome of a durable job, a run of a schedule.
+"""Stage 2: checks events that must happen only once over all runs and brokers: the outcome of a durable job, a run of a schedule.
 
-``_polydomo/once`` holds what is saved: a file per hour with what happened in it, ``breaches.parquet`` with all breaches, and ``facts.json``
-with the hours in which they are published. Nothing happens before its job was submitted or its schedule was due, so a new row is
-compared only with the hours since then.
+``_polydomo/once`` holds the saved events, a file per hour, ``breaches.parquet`` with all breaches, and ``facts.json`` with the hours in
+which they are published. No event is earlier than the submission of its job or the time at which its schedule was due, so a new row
+is compared only with the hours since then.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ BREACHES = pa.schema([("once", pa.string()), *((field.name, field.type) for fiel
 
 
 def once(plan: Plan, inbox: Sequence[Message]) -> Iterator[Message]:
-    """The task."""
+    """Runs the task."""
     rows = joined(inbox, "once")
     if rows is None:
         return
@@ -57,7 +57,7 @@ def once(plan: Plan, inbox: Sequence[Message]) -> Iterator[Message]:
 
 
 def _save(duck: Duck, plan: Plan) -> list[str]:
-    """Stages what happened in each hour. Returns the hours."""
+    """Stages the events of each hour. Returns the hours."""
     units = sorted({unit_of(time) for (time,) in duck.rows("SELECT DISTINCT date_trunc('hour', time) FROM fresh")})
     if not plan.partial:
         for unit in units:
@@ -71,9 +71,9 @@ def _save(duck: Duck, plan: Plan) -> list[str]:
 
 
 def _others(plan: Plan, units: list[str], fresh: pa.Table, touched: pa.Array) -> list[pa.Table]:
-    """What happened in other hours, of what happened in these."""
+    """Events of other hours that have the same names as new ones."""
     earliest = pc.min(fresh["created"]).as_py()
-    first = shifted(unit_of(earliest), -1) if earliest is not None else ""  # clocks of brokers differ
+    first = shifted(unit_of(earliest), -1) if earliest is not None else ""  # the clocks of brokers differ
     found = []
     for unit, path in sorted(plan.once.items()):
         if unit >= first and unit not in units:
@@ -83,7 +83,7 @@ def _others(plan: Plan, units: list[str], fresh: pa.Table, touched: pa.Array) ->
 
 
 def _kept(plan: Plan, touched: pa.Array) -> pa.Table:
-    """Breaches that were found before, of which nothing is new."""
+    """Known breaches without new rows."""
     if not plan.once_breaches or plan.partial:
         return BREACHES.empty_table()
     table = conform(storage_for(plan.once_breaches).table(plan.once_breaches), BREACHES)

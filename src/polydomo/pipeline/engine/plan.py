@@ -1,4 +1,4 @@
-"""What a batch has to do: made by the driver, sent to every task."""
+"""The plan of a batch: created by the driver, sent to every task."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,7 +9,7 @@ from polydomo.pipeline.tables.capacity import Objective
 
 @dataclass(frozen=True)
 class HourItem:
-    """One run in one hour: a part of its requests (those whose number leaves ``part`` when divided by ``parts``)."""
+    """One run in one hour, or a part of it: the requests with ``number % parts == part``."""
 
     unit: str
     run: int
@@ -18,22 +18,22 @@ class HourItem:
     other_messages: tuple[str, ...] = ()  # of other runs in the hour
     part: int = 0
     parts: int = 1
-    peek: bool = False  # the hour is not made anew: only what it has of requests over bridges is wanted
+    peek: bool = False  # the hour is not recomputed: only its bridged requests are read
 
 
 @dataclass(frozen=True)
 class RunItem:
-    """One run: the audit of its new rows, and the presence of its workers."""
+    """One run: its new rows to audit, and the hours for which the presence of its workers is needed."""
 
     run: int
-    units: tuple[str, ...]  # in which the presence of its workers is asked for
-    messages: tuple[str, ...] = ()  # paths of segments with rows that are not audited yet
+    units: tuple[str, ...]  # hours for which the presence of its workers is needed
+    messages: tuple[str, ...] = ()  # paths of segments with rows that were not audited yet
     requests: tuple[str, ...] = ()
-    base: int = 0  # the sequence number of the saved state to begin with; 0 is none
+    base: int = 0  # the sequence number of the saved state to start from; 0: none
     state: tuple[str, ...] = ()  # paths of that state
     workers: str = ""  # path of the saved presence of its workers
-    facts: str = ""  # path of what is known of the run
-    breaches: str = ""  # path of the breaches that were found before
+    facts: str = ""  # path of the saved facts about the run
+    breaches: str = ""  # path of the known breaches
     all_messages: tuple[str, ...] = ()  # paths of all segments of the run, for an audit from the beginning
     all_requests: tuple[str, ...] = ()
     new: bool = True  # whether there are rows to audit
@@ -41,9 +41,9 @@ class RunItem:
 
 @dataclass(frozen=True)
 class Payload:
-    """The payloads of a service or of topics that become a table of their own."""
+    """The payloads of a service, or of topics, that become a table."""
 
-    pattern: str  # a service or topic; ``*`` at the end stands for any rest
+    pattern: str  # a service or topic; may end with ``*``
     format: str  # json or arrow
     name: str  # the table is ``payloads_<name>``
     columns: tuple[tuple[str, str], ...] = ()  # declared names and types; empty: inferred
@@ -56,20 +56,22 @@ class Plan:
     staging: str  # where the tasks write
     hours: list[HourItem] = field(default_factory=list)
     runs: dict[int, RunItem] = field(default_factory=dict)
-    units: list[str] = field(default_factory=list)  # hours that are made anew
+    units: list[str] = field(default_factory=list)  # hours to recompute
     spills: dict[str, list[str]] = field(
         default_factory=dict
-    )  # unit -> files with work of its workers, from later hours
+    )  # unit -> files in which later hours saved work that was done in it
     since: datetime | None = None
     until: datetime | None = None
     objectives: dict[str, Objective] = field(default_factory=dict)
     payloads: list[Payload] = field(default_factory=list)
     known_runs: dict[int, RunItem] = field(default_factory=dict)  # runs with a saved state that are not in ``runs``
     partial: bool = False  # ``since`` or ``until`` cut the audit: no state is saved
-    once: dict[str, str] = field(default_factory=dict)  # hour -> file with what happened in it that must happen once
-    once_breaches: str = ""  # paths of the breaches that were found before, and of where they are published
+    once: dict[str, str] = field(default_factory=dict)  # hour -> file of its events that must happen only once
+    once_breaches: str = (
+        ""  # path of the known breaches of ONCE rules; ``once_facts``: of the hours in which they are published
+    )
     once_facts: str = ""
-    floor: str = ""  # the first hour that the tables keep
+    floor: str = ""  # the first hour that retention keeps
     memory: str = "700MB"  # for one task
     threads: int = 1
     keys: dict[int, list[str]] = field(default_factory=dict)

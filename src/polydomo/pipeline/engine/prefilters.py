@@ -1,8 +1,7 @@
-"""Which keys the audit has to look at row by row. A prefilter clears most of them by aggregates, for the rules it was written for.
+"""Prefilters of the audit: each clears most keys of a scope by aggregates, so that only the remaining keys are checked row by row.
 
-Each prefilter names these rules with their expressions. Where a rule was changed since, or a new one was added to
-the scope, the prefilter is not used and every key is looked at: slower, and as right. A test fails then, so that
-the prefilter is revised.
+A prefilter lists the rules that it was written for, with their expressions. If a rule has changed since, or the scope has a new rule, the
+prefilter is not used and every key is checked: slower, with the same result. A test fails then, so that the prefilter is revised.
 """
 
 from polydomo.journal import rules
@@ -32,8 +31,8 @@ def usable(scope: Scope) -> bool:
     return WRITTEN_FOR.get(scope) == known
 
 
-# A request that was accepted once, then dispatched at most once; only that worker replied to it; then it had its one outcome, which was
-# recorded once; all with one client. Or one of which the journal has nothing but its one record.
+# Clears requests that were accepted once, then dispatched at most once, with replies only from that worker, then one outcome, one record,
+# and the same client in all rows. Also clears requests of which the journal has only one record.
 _STEPS = "('accepted', 'queued', 'dispatched', 'partial', 'final', 'failed', 'requeued', 'forwarded')"
 _ENDS = "('final', 'failed')"
 _HOLDS = "('dispatched', 'partial', 'final', 'forwarded')"
@@ -62,8 +61,8 @@ WITH closed AS (SELECT connection, min(seq) AS closed FROM these_messages WHERE 
 SELECT DISTINCT connection AS key FROM these_messages JOIN closed USING (connection)
 WHERE event IN ('accepted', 'dispatched', 'registered') AND seq > closed
 """
-# While requests that were requeued wait for a service, no new one may be dispatched. How many wait changes at few rows:
-# these are walked through.
+# While requeued requests wait for a service, no new request may be dispatched. The number of waiting requests changes at few rows, so only
+# these are processed in order.
 _CHANGES = " ".join(
     f"{sign} if({rules.counted(counter)}, 1, 0)"
     for sign, counter in zip(("", "-", "-"), (c for c in rules.COUNTERS if c.scope == SERVICE), strict=True)

@@ -1,6 +1,6 @@
-"""Stage 2: one run. Its new rows are audited from the last saved state on, and the presence of its workers is told hour by hour.
+"""Stage 2: audits the new rows of one run from the last saved state, and computes when its workers were present, hour by hour.
 
-``_polydomo/runs/RUN`` holds what is saved: ``facts.json``, ``workers.parquet``, ``breaches.parquet``, and a
+``_polydomo/runs/RUN`` holds the saved state: ``facts.json``, ``workers.parquet``, ``breaches.parquet``, and a
 ``state-SEQ.parquet`` for the newest audited row and for the last one of each hour in which a batch ended.
 """
 
@@ -25,7 +25,7 @@ from polydomo.pipeline.storage import dump, load, storage_for
 from polydomo.pipeline.tables import audit
 
 KEPT_STATES = (
-    48  # at most, newest first: a segment that is later than all of them has its run audited from the beginning
+    48  # at most, the newest ones; after a segment from before the oldest one, the run is audited from the beginning
 )
 
 WORKERS = pa.schema(
@@ -35,7 +35,7 @@ WORKERS = pa.schema(
         ("offers_seq", pa.int64()),
     ]
 )  # fmt: skip
-# What a row tells of the level of its journal.
+# The level of the journal, as far as a row shows it.
 _ONLY = ", ".join(repr(event) for event in schema.ONLY_MESSAGES)
 _LEVEL = f"if(level = '{schema.MESSAGES}' OR event IN ({_ONLY}), 2, 1)"
 PRESENCE = """
@@ -60,7 +60,7 @@ FROM known k FULL JOIN came c ON k.worker = c.worker FULL JOIN went w ON w.worke
 
 @dataclass
 class Facts:
-    """What is known of a run, as of its newest audited row."""
+    """Facts about a run, as of its newest audited row."""
 
     run: int
     broker: str = ""
@@ -70,12 +70,12 @@ class Facts:
     time: int = 0  # of its last row, in microseconds
     begins: int = 0  # of its first row
     stopped: int = 0
-    ranges: list[list[int]] = field(default_factory=list)  # sequence numbers that are there
-    again: list[int] = field(default_factory=list)  # ... and there more than once
+    ranges: list[list[int]] = field(default_factory=list)  # ranges of present sequence numbers
+    again: list[int] = field(default_factory=list)  # sequence numbers that occur more than once
     covers: list[list[int]] = field(
         default_factory=list
-    )  # run and row that say so, first, last of the rows that are missing
-    states: list[list[Any]] = field(default_factory=list)  # saved: sequence number, unit, name of the file
+    )  # run and row that state it, first and last of the missing rows
+    states: list[list[Any]] = field(default_factory=list)  # saved states: sequence number, unit, name of the file
     units: dict[str, list[str]] = field(default_factory=dict)  # table -> hours in which the run has rows
 
     @property
@@ -88,13 +88,13 @@ def load_facts(path: str, run: int) -> Facts:
 
 
 def run(plan: Plan, address: str, inbox: Sequence[Message]) -> Iterator[Message]:
-    """The task."""
+    """Runs the task."""
     if address == OTHER_RUNS:
         covers = joined(inbox, "covers")
         if covers is None:
             return
         for one in sorted(set(covers["covers_run"].to_pylist())):
-            if one in plan.known_runs:  # else nothing of it is in the tables
+            if one in plan.known_runs:  # otherwise the tables have no rows of it
                 mine = covers.filter(pc.equal(covers["covers_run"], one))
                 yield from _audited(plan, plan.known_runs[one], mine)
         return
@@ -122,7 +122,7 @@ def _covers(before: Facts, found: pa.Table | None) -> list[list[int]]:
 
 
 class _Run:
-    """The audit of a run, with all that is saved for the next one."""
+    """Audits a run and saves the state for the next batch."""
 
     def __init__(self, duck: Duck, plan: Plan, item: RunItem, before: Facts, covers: list[list[int]]) -> None:
         self.duck = duck
@@ -171,7 +171,7 @@ class _Run:
         return conform(storage_for(path).table(path), WORKERS) if path and self.base else WORKERS.empty_table()
 
     def _record_ranges(self) -> None:
-        """The ranges of sequence numbers that are there, and the rest of the facts."""
+        """Updates the ranges of sequence numbers and the other facts."""
         facts, duck = self.facts, self.duck
         facts.ranges = [[first, min(last, self.base)] for first, last in facts.ranges if first <= self.base]
         facts.again = [seq for seq in facts.again if seq <= self.base]
@@ -216,7 +216,7 @@ SELECT min(first) AS first, max(last) AS last FROM grouped GROUP BY island"""
         facts.first = facts.ranges[0][0] if facts.ranges else 0
 
     def _holes(self) -> None:
-        """Sequence numbers that are neither there nor covered, and such as are there twice: the SQL of ``journal.audit.holes``."""
+        """Finds missing and repeated sequence numbers: ``journal.audit.holes`` in SQL."""
         duck, facts = self.duck, self.facts
         pairs = [(first, last) for _, _, first, last in facts.covers if last >= first]
         duck.load(
@@ -251,7 +251,7 @@ SELECT 'no-hole', 0, 0, 0, '', z + 1, to_timestamp(getvariable('ended') / 1e6), 
     # --- what is written ----------------------------------------------------------------------------------------------------
 
     def _publish(self, made: RunAudit) -> Iterator[Message]:
-        """The run's rows of ``audit`` and ``audit_rules``, in the hours in which they change."""
+        """Stages the run's rows of ``audit`` and ``audit_rules``."""
         duck, facts = self.duck, self.facts
         duck.load("says", pa.Table.from_pylist([{"rule": rule.id, "says": rule.says} for rule in RULES]))
         duck.run("CREATE OR REPLACE TEMP TABLE whole AS SELECT b.*, says FROM breaches b JOIN says USING (rule)")
@@ -288,7 +288,7 @@ SELECT *, getvariable('broker') AS broker, getvariable('run') AS run, epoch_us(t
             yield note(what="problem", line=line)
 
     def _report_units(self, table: str, units: dict[str, int]) -> Iterator[Message]:
-        """In which hours the run has rows now, and in which no longer."""
+        """Reports the hours in which the run has rows now, and those in which it has none any more."""
         gone = sorted(set(self.facts.units.get(table, [])) - set(units))
         self.facts.units = {**self.facts.units, table: sorted(units)}
         for unit, count in units.items():
@@ -297,7 +297,7 @@ SELECT *, getvariable('broker') AS broker, getvariable('run') AS run, epoch_us(t
             yield note(what="gone", table=table, unit=unit, run=self.facts.run)
 
     def _kept(self, made: RunAudit) -> pa.Table:
-        """Breaches that were found before and still hold: of rules that are judged row by row, at rows that were not audited anew."""
+        """Known breaches that still hold: of rules that are checked row by row, at rows that were not audited again."""
         path = self.item.breaches
         if not path or self.plan.partial:
             return audit.TABLE.arrow.empty_table()
@@ -307,7 +307,7 @@ SELECT *, getvariable('broker') AS broker, getvariable('run') AS run, epoch_us(t
                 self.facts.missing and depends_on_missing(rule)
             ):
                 continue
-            # what a scope's audit from the beginning cannot see any more was found when it was there
+            # rows that retention removed since were audited before
             ids[rule.id] = self.facts.first - 1 if rule.scope in made.redone else self.base
             if rule.shape == rules.EACH or not self.base:
                 ids[rule.id] = self.base or self.facts.first - 1
@@ -336,8 +336,8 @@ def _unit(hour: int) -> str:
 
 
 def _presence(duck: Duck, item: RunItem, facts: Facts) -> Iterator[Message]:
-    """When each worker was present in the hours to make. One that is not known to have left stays until the run's last row; one
-    whose registration is not in the journal was there from the beginning of the hour in which it left."""
+    """Sends when each worker was present in the hours to recompute. A worker that has not left is present until the run's last row. One
+    whose registration is not in the journal is present from the beginning of the hour in which it left."""
     for unit in item.units:
         start = micros(begin_of(unit))
         duck.set(

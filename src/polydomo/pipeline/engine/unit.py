@@ -1,4 +1,4 @@
-"""Stage 3: one hour of all brokers, from the sums of stage 1 and the presence of workers of stage 2."""
+"""Stage 3: computes one hour of all brokers from the sums of stage 1 and the presence of workers from stage 2."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from polydomo.pipeline.storage import storage_for
 from polydomo.pipeline.tables import capacity, services, topology, workers
 from polydomo.pipeline.tables.capacity import Objective
 
-# The shape of each kind of sums, for hours in which there are none of them.
+# The columns of each kind of sums. Hours without such sums get an empty table.
 _KEY = [("broker", pa.string()), ("service", pa.string())]
 _LONGS = pa.int64()
 SHAPES: dict[str, Any] = {
@@ -43,7 +43,7 @@ SPILL = pa.schema([("name", pa.string()), *dict(column for name in SPILLED for c
 
 
 def percentile(share: float, upto: str = "upto", total: str = "total", where: str = "true") -> str:
-    """SQL of an aggregate over the cells of a histogram with their running counts: the middle of the bucket in which the rank falls."""
+    """SQL of an aggregate over the buckets of a histogram with running counts: the middle of the bucket that contains the rank."""
     first = f"min(bucket) FILTER ({upto} >= greatest(1, ceil({share} * {total})) AND {where})"
     return f"coalesce(pow({histogram.RATIO}, {first} + 0.5), 0)"
 
@@ -160,7 +160,7 @@ SELECT getvariable('begins') AS "window", *, if(kind IN ('asks', 'serves'), prot
     if(kind = 'asks', name, far) AS target FROM summed
 """
 
-# A service is judged by its own turns and arrivals, whatever service the clients had asked for.
+# The capacity of a service follows from its own turns and arrivals, whichever service the clients called.
 _WAIT = "service_us * (arrival_scv + service_scv) / 2 * pow({r}, sqrt(2 * (workers + 1)) - 1) / (workers * (1 - {r}))"
 _MODEL = f"turns >= {capacity.LEAST_TURNS} AND workers > 0 AND service_us > 0"
 CAPACITY = f"""
@@ -208,7 +208,7 @@ FROM judged
 
 
 def unit(plan: Plan, here: str, inbox: Sequence[Message]) -> Iterator[Message]:
-    """The task."""
+    """Runs the task."""
     with connected(plan) as duck:
         duck.set(begins=begin_of(here))
         for name, shape in SHAPES.items():
@@ -239,7 +239,7 @@ def _objectives(given: Mapping[str, Objective]) -> pa.Table:
 
 
 def _from_later_hours(plan: Plan, here: str, name: str) -> list[pa.Table]:
-    """What hours that are not made anew have found of this one: turns that ended here, of requests that ended there."""
+    """Turns that ended in this hour, of requests that ended in later hours which are not recomputed."""
     hour = micros(begin_of(here)) // HOUR_US
     found = []
     for path in plan.spills.get(here, ()):
@@ -250,7 +250,7 @@ def _from_later_hours(plan: Plan, here: str, name: str) -> list[pa.Table]:
 
 
 def _spill(duck: Duck, plan: Plan, here: str, inbox: Sequence[Message]) -> Iterator[Message]:
-    """Saves what this hour has found of earlier ones, for when they are made anew; tells the driver of which."""
+    """Saves work that this hour found for earlier hours, for when they are recomputed, and reports these hours to the driver."""
     parts = []
     for name in SPILLED:
         wanted = pa.schema(SHAPES[name])

@@ -1,6 +1,6 @@
 """``audit`` and ``audit_rules``: every breach of the rules of ``journal/rules.py``, and which rules could be checked.
 
-Both are kept run by run: a run's breaches of an hour are one file named after the run.
+Both are replaced run by run: the breaches of a run in an hour are one file, named after the run.
 """
 
 from polydomo.pipeline.tables.table import UNIT, Column, Table

@@ -1,4 +1,4 @@
-"""Logarithmic histograms as ``map<int,bigint>``: bucket -> count. They are merged by adding, and give any percentile within 1 %."""
+"""Logarithmic histograms as ``map<int,bigint>``: bucket -> count. Adding merges them. Percentiles are exact within 1 %."""
 
 from polydomo.journal import histogram
 
@@ -11,7 +11,7 @@ def percentile(counts: str, part: float) -> str:
     entries = f"array_sort(map_entries({counts}))"
     total = f"aggregate(map_values({counts}), 0L, (sum, n) -> sum + n)"
     wanted = f"greatest(1L, CAST(ceil({part} * {total}) AS BIGINT))"
-    # walk up the buckets, counting down the rank; the bucket at which it reaches zero is the one
+    # subtract bucket counts from the rank, lowest bucket first, until it reaches zero
     walk = (
         f"aggregate({entries}, named_struct('left', {wanted}, 'bucket', -1), (at, e) -> named_struct("
         "'left', at.left - e.value, 'bucket', IF(at.left > 0, e.key, at.bucket)), at -> at.bucket)"

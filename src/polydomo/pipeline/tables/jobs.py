@@ -1,7 +1,7 @@
 """``jobs`` and ``job_events``: durable jobs. The attempts of a job are requests: ``requests.job`` names it.
 
 A job has a row in ``jobs`` once it has an outcome. A dead job that was reopened gets another row when it ends again. Jobs without an
-outcome are in ``job_events`` alone.
+outcome are only in ``job_events``.
 """
 
 from polydomo.pipeline.tables.table import UNIT, Column, Table

@@ -1,4 +1,4 @@
-"""``requests``: one row per request. What a request did on other brokers, over bridges, belongs to the row of the request it continues."""
+"""``requests``: one row per request. The parts of a bridged request on other brokers belong to the row of the client's request."""
 
 from polydomo.pipeline.tables.table import UNIT, Column, Table
 

@@ -1,7 +1,7 @@
 """``services``: counts, sums and histograms of each service in windows of 10 seconds, a minute and an hour.
 
-A request belongs to the window in which it ended. Counts and histograms of a longer window are the sums of those of the shorter ones, so
-the figures of any other window can be had by adding up rows.
+A request belongs to the window in which it ended. Counts and histograms of a longer window are the sums of those of the shorter ones,
+so adding rows gives the figures of any other window.
 """
 
 from polydomo.pipeline.tables.table import UNIT, Column, Table

@@ -1,4 +1,4 @@
-"""A table: its name, what a row of it is, and its columns."""
+"""The definition of a table: name, meaning of a row, columns."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +48,7 @@ class Table:
 
     @property
     def stored(self) -> list[Column]:
-        """The columns in its files: date and hour are names of directories."""
+        """The columns in its files. Date and hour are directories."""
         return [column for column in self.columns if column not in UNIT]
 
     @property
@@ -57,7 +57,7 @@ class Table:
         return pa.schema([(column.name, _ARROW[column.type]) for column in self.stored])
 
     def select(self, relation: str) -> str:
-        """DuckDB's SQL for exactly the stored columns, in their order and types, of a relation that has them."""
+        """DuckDB SQL that selects the stored columns of a relation, in order and with their types."""
         casts = (
             f'CAST("{column.name}" AS {_DUCKDB.get(column.type, column.type)}) AS "{column.name}"'
             for column in self.stored
@@ -65,12 +65,12 @@ class Table:
         return f"SELECT {', '.join(casts)} FROM {relation}"
 
     def markdown(self) -> str:
-        """The table as the documentation has it."""
+        """The section of docs/pipeline.md about this table."""
         rows = "\n".join(f"| `{column.name}` | {column.type} | {column.says} |" for column in self.columns)
         return f"### `{self.name}`\n\nA row is {self.says}.\n\n| column | type | says |\n|---|---|---|\n{rows}\n"
 
 
-# The directories of a row: every table is partitioned by date and hour, and replaced hour by hour.
+# Every table is partitioned into directories by date and hour, and replaced hour by hour.
 HOUR = Column("hour", "INT", "hour (UTC) of the row: a directory")
 DATE = Column("date", "DATE", "date (UTC) of the row: a directory")
 UNIT = (HOUR, DATE)
