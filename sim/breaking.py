@@ -1,14 +1,14 @@
-"""How mutants are made: small deliberate breakages that the simulator must find. One that it does not find is a hole in the checker.
+"""Mutants: small deliberate breakages that the simulator must find. A mutant that survives shows a hole in the checker.
 
-A mutant patches one method or function for a while. ``changes`` are options that make its world likely. They stand in ``mutants.py`` and
-``mutants_around.py``; ``python -m sim.mutate`` runs them and prints the table of docs/reliability.md.
+A mutant replaces one or two functions for a while (``sim/replacing.py``). ``changes`` are options under which it is likely to show. The
+mutants are in ``mutants.py`` and the modules beside it; ``python -m sim.mutate`` runs them and prints the table of docs/reliability.md.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
-from unittest.mock import patch
+
+from sim.replacing import swap as swap
 
 Break = Callable[[ExitStack], None]
 
@@ -36,11 +36,6 @@ def mutant(says: str, *changes: str) -> Callable[[Break], Break]:
         return function
 
     return keep
-
-
-def swap(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replaces ``owner.name`` by what ``make`` makes of it."""
-    stack.enter_context(patch.object(owner, name, make(getattr(owner, name))))
 
 
 def both(protocols: str) -> tuple[str, str]:

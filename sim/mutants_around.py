@@ -25,6 +25,7 @@ from polydomo.wire.link import Hub, Link
 from polydomo.wire.turns import Turns
 from sim.breaking import both, mutant, swap
 from sim.brokers import BrokerNode
+from sim.wiretap import Tap
 
 BRIDGED = ["bridged=1", "brokers=2", *both("mdx,mdx,mdx"), "max_outstanding=256", "max_queue=256"]
 SIBLINGS = [*BRIDGED, "siblings=1", "pace=0.3", "slow=0.5", "workers=mdx,mdx,mdx,mdx"]
@@ -119,7 +120,14 @@ def bytes_not_returned(stack: ExitStack) -> None:
     "attempts=1",
 )
 def window_not_kept(stack: ExitStack) -> None:
-    swap(stack, BridgeSession, "windowed", lambda windowed: False)
+    def make(in_front_of: Any) -> Any:
+        def mutated(self: Tap, session: Session) -> Any:
+            session.windowed = False
+            return in_front_of(self, session)
+
+        return mutated
+
+    swap(stack, Tap, "in_front_of", make)
 
 
 @mutant("what a bridge offered is still offered after it was lost", *BRIDGED, "cut=0.5", "broker_crash=0.1")

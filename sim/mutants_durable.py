@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 from polydomo.broker.durable import Durable
 from polydomo.broker.jobs import job as states
@@ -15,6 +14,7 @@ from polydomo.broker.jobs.ops import Finish, Fire, Insert, Loaded, Op
 from polydomo.broker.jobs.schedules import Schedules
 from polydomo.stores.memory import MemoryBackend
 from sim.durable import run_seed
+from sim.replacing import swap
 
 SEEDS = 40  # tried for each mutant
 
@@ -41,10 +41,6 @@ def mutant(says: str) -> Callable[[Callable[[ExitStack], None]], Callable[[ExitS
         return function
 
     return add
-
-
-def swap(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    stack.enter_context(patch.object(owner, name, make(getattr(owner, name))))
 
 
 @mutant("a job is acknowledged before it is on disk")

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +29,13 @@ def broker() -> "Iterator[testing.Broker]":
 
     with testing.broker() as broker:
         yield broker
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Closed after the test: for ``swap`` and ``set_limit`` of sim/replacing.py."""
+    with ExitStack() as stack:
+        yield stack
 
 
 @pytest.fixture

@@ -2,16 +2,14 @@
 
 import pytest
 
-from polydomo.native import is_compiled
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.registry import Protocol
 from polydomo.protocols.session import Session
 from polydomo.wire.link import Link
+from sim.replacing import CAN_REPLACE
 
-# For a test that replaces a function or a constant of the core: compiled modules call each other directly and contain their constants.
-interpreted_only = pytest.mark.skipif(
-    is_compiled(), reason="replaces a part of the core, which compiled code does not look up by name"
-)
+# For a test that replaces a function or a number of the core with ``swap`` or ``set_limit`` (sim/replacing.py).
+replaces_core = pytest.mark.skipif(not CAN_REPLACE, reason="this compiled core has no seams; `make test-compiled` does")
 
 
 class GeneralDetector(Detector):

@@ -1,6 +1,6 @@
 """Sessions that take ordinary messages in a hurry do what those do that take all of them apart, however the bytes are cut."""
 
-from unittest.mock import patch
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,8 @@ from polydomo.protocols.mdp1 import Mdp1Session
 from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import join
-from tests.forms import interpreted_only
+from sim.replacing import swap
+from tests.forms import replaces_core
 from tests.protocols.mdp_rig import Rig, long_form
 
 Frames = list[bytes]
@@ -182,11 +183,10 @@ def test_the_replayed_session_answers_a_request(protocol: str) -> None:
     assert observed[-1] == (["ok"], [], [], [], 0)
 
 
-@interpreted_only
+@replaces_core
 @pytest.mark.parametrize("protocol", OPENING)
-def test_common_messages_take_the_fast_path(protocol: str) -> None:
+def test_common_messages_take_the_fast_path(protocol: str, stack: ExitStack) -> None:
     """Otherwise the plays above would compare the long way with itself."""
-    kind = {"mdp1": Mdp1Session, "mdx": MdxSession, "emqp": EmqpSession}[protocol]
     rig = Rig()
     client, worker = rig.peer(), rig.peer()
     ask = ASK[protocol]
@@ -196,7 +196,14 @@ def test_common_messages_take_the_fast_path(protocol: str) -> None:
     heard = worker.heard()[-1]
     names = {TOKEN: heard[2 if protocol == "mdx" else 3], ID: heard[4]}
     reply = [names.get(part, part) for part in REPLY[protocol]]
-    with patch.object(kind, "on_message", side_effect=AssertionError("the long way")):
+
+    def long_way(self: object, data: bytes, start: int, end: int) -> None:
+        raise AssertionError("the long way")
+
+    with stack:
+        swap(stack, Mdp1Session, "on_message", lambda plain: long_way)
+        swap(stack, MdxSession, "on_message", lambda plain: long_way)
+        swap(stack, EmqpSession, "on_message", lambda plain: long_way)
         asks = [[part.replace(b"1st", b"%d" % at) for part in ask] for at in range(4)]
         client.there.receive(
             b"".join([join([*ask, body]) for ask, body in zip(asks, (b"", b"x", b"z" * 256, b"w" * 3000), strict=True)])

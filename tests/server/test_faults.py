@@ -1,8 +1,9 @@
-"""A fault of our own, wherever it is met, ends at most one connection, is told with its traceback, and leaves everybody else served."""
+"""An internal error, wherever it happens, ends at most one connection and is logged with its traceback; all other peers are served."""
 
 import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, cast
 
 import pytest
@@ -16,7 +17,8 @@ from polydomo.server.connection import Connection
 from polydomo.server.settings import Settings
 from polydomo.wire.closing import CloseReason
 from polydomo.wire.frames import Body
-from tests.forms import interpreted_only
+from sim.replacing import swap
+from tests.forms import replaces_core
 from tests.server.raw import Raw, dealer
 
 
@@ -58,25 +60,28 @@ def logged_fault(broker: polydomo.testing.Broker, caplog: pytest.LogCaptureFixtu
     return record
 
 
-def fail_at(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on a request with this body meets a fault in the broker."""
-    plain = Broker.request
+def fail_at(body: bytes, stack: ExitStack) -> None:
+    """From now on, a request with this body meets a fault in the broker."""
 
-    def request(self: Broker, session: Session, service: bytes, found: Body, *more: Any) -> Request | None:
-        if bytes(found).endswith(body):
-            raise Fault
-        return plain(self, session, service, found, *more)
+    def make(plain: Any) -> Any:
+        def request(self: Broker, session: Session, service: bytes, found: Body, *more: Any) -> Request | None:
+            if bytes(found).endswith(body):
+                raise Fault
+            made: Request | None = plain(self, session, service, found, *more)
+            return made
 
-    monkeypatch.setattr(Broker, "request", request)
+        return request
+
+    swap(stack, Broker, "request", make)
 
 
-pytestmark = interpreted_only  # they raise from inside of the core
+pytestmark = replaces_core
 
 
 def test_in_a_message(
-    broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: polydomo.testing.Broker, other: Raw, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fail_at(b"boom", monkeypatch)
+    fail_at(b"boom", stack)
     with dealer(address(broker)) as peer:
         assert peer.call(b"mmi.service", b"x") == [b"404"]
         peer.send(b"", b"MDPC01", b"echo", b"boom")
@@ -86,10 +91,10 @@ def test_in_a_message(
 
 
 def test_in_a_message_that_was_put_aside(
-    broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: polydomo.testing.Broker, other: Raw, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The sender was paused, and the fault comes when it may go on, in the middle of everybody's turn."""
-    fail_at(b"boom", monkeypatch)
+    fail_at(b"boom", stack)
     with dealer(address(broker)) as peer, dealer(address(broker)) as worker:
         for body in (b"1", b"2", b"3", b"4", b"boom"):
             peer.send(b"", b"MDPC01", b"slow", body)
@@ -126,15 +131,16 @@ class Torn:
 
 
 def test_in_writing(
-    broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: polydomo.testing.Broker, other: Raw, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plain = Connection.connection_made
+    def make(plain: Any) -> Any:
+        def connection_made(self: Connection, transport: asyncio.BaseTransport) -> None:
+            plain(self, transport)
+            self.transport = cast(asyncio.Transport, Torn(self.transport))
 
-    def connection_made(self: Connection, transport: asyncio.BaseTransport) -> None:
-        plain(self, transport)
-        self.transport = cast(asyncio.Transport, Torn(self.transport))
+        return connection_made
 
-    monkeypatch.setattr(Connection, "connection_made", connection_made)
+    swap(stack, Connection, "connection_made", make)
     with dealer(address(broker)) as peer, dealer(address(broker)) as worker:
         worker.send(b"", b"MDPW01", b"\x01", b"echo")
         broker.wait_for("echo")
@@ -147,17 +153,19 @@ def test_in_writing(
 
 
 def test_at_a_deadline(
-    broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: polydomo.testing.Broker, other: Raw, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plain = Mdp1Session.send_heartbeat
     with dealer(address(broker)) as bad, dealer(address(broker)) as good:
 
-        def beat(self: Mdp1Session, worker: object) -> None:
-            if bad.host in self.link.peer:
-                raise Fault
-            plain(self, worker)  # type: ignore[arg-type]
+        def make(plain: Any) -> Any:
+            def beat(self: Mdp1Session, worker: object) -> None:
+                if bad.host in self.link.peer:
+                    raise Fault
+                plain(self, worker)
 
-        monkeypatch.setattr(Mdp1Session, "send_heartbeat", beat)
+            return beat
+
+        swap(stack, Mdp1Session, "send_heartbeat", make)
         for peer in (bad, good):
             peer.send(b"", b"MDPW01", b"\x01", b"echo")
         assert logged_fault(broker, caplog)
@@ -166,13 +174,13 @@ def test_at_a_deadline(
 
 
 def test_at_the_end_of_a_connection(
-    broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: polydomo.testing.Broker, other: Raw, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def on_close(self: Mdp1Session, reason: CloseReason) -> None:
+    def on_close(self: Session, reason: CloseReason) -> None:
         raise Fault
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Mdp1Session, "on_close", on_close)
+    with stack:
+        swap(stack, Session, "on_close", lambda plain: on_close)
         with dealer(address(broker)) as peer:
             assert peer.call(b"mmi.service", b"x") == [b"404"]
         assert logged_fault(broker, caplog)
@@ -180,12 +188,12 @@ def test_at_the_end_of_a_connection(
 
 
 def test_between_turns(
-    broker: polydomo.testing.Broker, other: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: polydomo.testing.Broker, other: Raw, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     def turn(self: object) -> None:
         raise Fault
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Broker, "end_turn", turn)
+    with stack:
+        swap(stack, Broker, "end_turn", lambda plain: turn)
         assert other.call(b"mmi.service", b"x") == [b"404"]
     assert logged_fault(broker, caplog)

@@ -13,9 +13,11 @@ import pytest
 
 import polydomo
 from polydomo import limits, testing
+from polydomo.protocols import http_session
 from polydomo.protocols.http_content import FRAMES_JSON, request_body
 from polydomo.wire.frames import split
-from tests.forms import interpreted_only
+from sim.replacing import set_limit
+from tests.forms import replaces_core
 
 WAIT = 30.0
 
@@ -287,7 +289,7 @@ def test_http_1_0(site: Site) -> None:
 # --- attacks ---------------------------------------------------------------------------------------------------------------------
 
 
-@interpreted_only
+@replaces_core
 @pytest.mark.parametrize(
     ("data", "status"),
     [
@@ -310,9 +312,9 @@ def test_http_1_0(site: Site) -> None:
     ],
 )
 def test_a_bad_request_is_answered_once_and_its_connection_closed(
-    site: Site, http: httpx.Client, data: bytes, status: int, monkeypatch: pytest.MonkeyPatch
+    site: Site, http: httpx.Client, data: bytes, status: int, stack: contextlib.ExitStack
 ) -> None:
-    monkeypatch.setattr("polydomo.protocols.http_session.HTTP_LINGER", 0.1)
+    set_limit(stack, "HTTP_LINGER", 0.1, http_session)
     found = site.raw(data)
     assert found.startswith(b"HTTP/1.1 %d " % status) and found.count(b"HTTP/1.1 %d " % status) == 1
     assert b"Connection: close" in found and b"application/problem+json" in found
@@ -333,7 +335,7 @@ def test_pages_of_the_same_origin_and_of_listed_ones_are_served() -> None:
         assert http.options("/v1/call/x", headers=preflight | {"origin": "https://evil.example"}).status_code == 403
 
 
-@interpreted_only
+@replaces_core
 @pytest.mark.parametrize(
     "sent",
     [
@@ -343,9 +345,10 @@ def test_pages_of_the_same_origin_and_of_listed_ones_are_served() -> None:
         b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
-def test_slow_senders_and_idle_connections_are_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_HEAD_TIME", "HTTP_BODY_TIME", "HTTP_IDLE_TIME"):
-        monkeypatch.setattr(f"polydomo.protocols.http_session.{name}", 0.1)
+def test_slow_senders_and_idle_connections_are_closed(sent: bytes, stack: contextlib.ExitStack) -> None:
+    set_limit(stack, "HTTP_HEAD_TIME", 0.1, http_session)
+    set_limit(stack, "HTTP_BODY_TIME", 0.1, http_session)
+    set_limit(stack, "HTTP_IDLE_TIME", 0.1, http_session)
     with testing.broker(settings={"limits.handshake_time": "100ms"}) as broker:
         site = Site(broker)
         with socket.create_connection(("127.0.0.1", site.port), WAIT) as sock:

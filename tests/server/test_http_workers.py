@@ -14,7 +14,9 @@ from websockets.sync.client import ClientConnection, connect
 
 import polydomo
 from polydomo import testing
-from tests.forms import interpreted_only
+from polydomo.protocols import http_work
+from sim.replacing import set_limit
+from tests.forms import replaces_core
 
 WAIT = 30.0
 
@@ -131,11 +133,9 @@ def test_a_poll_whose_connection_breaks_gets_nothing(broker: testing.Broker, htt
     assert calling.result() == ["y"]
 
 
-@interpreted_only
-def test_a_worker_that_stops_asking_is_removed(
-    broker: testing.Broker, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("polydomo.protocols.http_work.HTTP_WORKER_IDLE", 0.1)
+@replaces_core
+def test_a_worker_that_stops_asking_is_removed(http: httpx.Client, stack: contextlib.ExitStack) -> None:
+    set_limit(stack, "HTTP_WORKER_IDLE", 0.1, http_work)
     assert http.post("/v1/work/s?wait=1ms").status_code == 204
     until(lambda: not http.get("/v1/workers").json())
 

@@ -2,13 +2,15 @@
 
 import logging
 import struct
+from contextlib import ExitStack
 
 import pytest
 
 from polydomo import testing
 from polydomo.protocols import dbp, emqp, single_worker
 from polydomo.server.logs import fields_of
-from tests.forms import interpreted_only
+from sim.replacing import set_limit
+from tests.forms import replaces_core
 from tests.server.raw import dealer
 
 TIME = struct.pack("=f", 1.0)
@@ -19,13 +21,10 @@ PEERS = {
 }
 
 
-@interpreted_only
+@replaces_core
 @pytest.mark.parametrize("protocol", PEERS)
-def test_a_polite_peer_is_not_warned_about(
-    protocol: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (dbp, emqp, single_worker):
-        monkeypatch.setattr(module, "ZOMBIE_TIME", 0.05)
+def test_a_polite_peer_is_not_warned_about(protocol: str, caplog: pytest.LogCaptureFixture, stack: ExitStack) -> None:
+    set_limit(stack, "ZOMBIE_TIME", 0.05, dbp, emqp, single_worker)
     caplog.set_level(logging.DEBUG, "polydomo.server")
     hello, goodbye = PEERS[protocol]
     with testing.broker() as broker:

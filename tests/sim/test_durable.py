@@ -4,7 +4,7 @@ import pytest
 
 from sim.durable import run_seed
 from sim.mutants_durable import MUTANTS, SEEDS, DurableMutant, find
-from tests.forms import interpreted_only
+from tests.forms import replaces_core
 
 
 @pytest.mark.parametrize("first", range(1, 21, 5))
@@ -19,7 +19,7 @@ def test_five_thousand_seeds_hold() -> None:
         assert run_seed(seed)[1] == "", f"python -m sim.durable --seeds 1 --first {seed}"
 
 
-@interpreted_only
+@replaces_core
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_mutant_is_found(mutant: DurableMutant) -> None:
     assert find(mutant), f"{mutant.name} ({mutant.says}) survived {SEEDS} seeds"

@@ -1,6 +1,8 @@
 """HTTP clients and workers in worlds full of faults: every rule holds, and broken HTTP code is caught."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,8 @@ from polydomo.protocols.http_session import HttpSession
 from polydomo.protocols.http_work import HttpWorker
 from polydomo.wire.http_link import HttpLink
 from sim import run
-from tests.forms import interpreted_only
+from sim.replacing import swap
+from tests.forms import replaces_core
 
 MIXES = (("http,mdx", "http,mdp2"), ("http,http,memo", "http,emqp,mdx"), ("mdp1,http", "http"))
 
@@ -30,33 +33,37 @@ def test_every_rule_holds_in_many_worlds(seed: int) -> None:
     assert breaches(seed, *MIXES[seed % len(MIXES)]) == []
 
 
-def lease_never_ends(patch: pytest.MonkeyPatch) -> None:
+def lease_never_ends(stack: ExitStack) -> None:
     """A worker that hangs keeps its request for ever."""
-    plain = HttpWorker.set_alarm
 
-    def set_alarm(self: HttpWorker, what: str, seconds: float) -> None:
-        plain(self, what, 1e9 if what == http_work.LEASE_OVER else seconds)
+    def make(plain: Any) -> Any:
+        def set_alarm(self: HttpWorker, what: str, seconds: float) -> None:
+            plain(self, what, 1e9 if what == http_work.LEASE_OVER else seconds)
 
-    patch.setattr(HttpWorker, "set_alarm", set_alarm)
-    patch.setattr(HttpWorker, "bind", lambda self, session: None)
+        return set_alarm
 
-
-def clients_that_left_are_not_noticed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HttpSession, "on_close", lambda self, reason: None)
+    swap(stack, HttpWorker, "set_alarm", make)
+    swap(stack, HttpWorker, "bind", lambda bind: lambda self, session: None)
 
 
-def requests_sent_ahead_are_dropped(patch: pytest.MonkeyPatch) -> None:
+def clients_that_left_are_not_noticed(stack: ExitStack) -> None:
+    swap(stack, HttpSession, "on_close", lambda on_close: lambda self, reason: None)
+
+
+def requests_sent_ahead_are_dropped(stack: ExitStack) -> None:
     """What a client sends before it has its response is never read."""
-    plain = HttpLink._answered
 
-    def answered(self: HttpLink) -> None:
-        self.reader.rest()
-        plain(self)
+    def make(plain: Any) -> Any:
+        def answered(self: HttpLink) -> None:
+            self.reader.rest()
+            plain(self)
 
-    patch.setattr(HttpLink, "_answered", answered)
+        return answered
+
+    swap(stack, HttpLink, "_answered", make)
 
 
-@interpreted_only
+@replaces_core
 @pytest.mark.parametrize(
     "break_it",
     [
@@ -65,14 +72,15 @@ def requests_sent_ahead_are_dropped(patch: pytest.MonkeyPatch) -> None:
         requests_sent_ahead_are_dropped,
     ],
 )
-def test_broken_code_is_caught(break_it: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    break_it(monkeypatch)
+def test_broken_code_is_caught(break_it: Callable[[ExitStack], None]) -> None:
     found: list[str] = []
-    for seed in range(1, 25):
-        try:
-            found = breaches(seed, *MIXES[seed % len(MIXES)])
-        except Exception as error:
-            found = [repr(error)]
-        if found:
-            break
+    with ExitStack() as stack:
+        break_it(stack)
+        for seed in range(1, 25):
+            try:
+                found = breaches(seed, *MIXES[seed % len(MIXES)])
+            except Exception as error:
+                found = [repr(error)]
+            if found:
+                break
     assert found, "no seed has noticed"

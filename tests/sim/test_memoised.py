@@ -1,6 +1,7 @@
 """Memoised services and requests with keys in their own simulator: seeds hold, and small deliberate breakages are found."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from polydomo.journal.recorder import JournalRecorder
 from polydomo.protocols.request import DONE, Request
 from polydomo.protocols.shared_run import SharedRun
 from polydomo.wire.frames import Body, join
-from sim.memoised import Breach, World
+from sim.memoised import Breach, Store, World
+from sim.replacing import original, swap
+from tests.forms import replaces_core
 
 
 def run_seeds(count: int) -> None:
@@ -21,7 +24,7 @@ def run_seeds(count: int) -> None:
         World(seed).run()
 
 
-Break = Callable[[pytest.MonkeyPatch], None]
+Break = Callable[[ExitStack], None]
 
 
 def test_seeds_hold() -> None:
@@ -43,35 +46,35 @@ def test_two_thousand_seeds_hold() -> None:
         World(10_000 + seed).run()
 
 
-def body_ignored(patch: pytest.MonkeyPatch) -> None:
+def body_ignored(stack: ExitStack) -> None:
     """All requests for one service have one key."""
-    patch.setattr(Memoiser, "key_of", lambda self, service, body: service.ljust(32, b"."))
+    swap(stack, Memoiser, "key_of", lambda _: lambda self, service, body: service.ljust(32, b"."))
 
 
-def service_ignored(patch: pytest.MonkeyPatch) -> None:
+def service_ignored(stack: ExitStack) -> None:
     """The same body has one key for all services."""
-    patch.setattr(Memoiser, "key_of", lambda self, service, body: bytes(body).ljust(32, b"."))
+    swap(stack, Memoiser, "key_of", lambda _: lambda self, service, body: bytes(body).ljust(32, b"."))
 
 
-def not_joined(patch: pytest.MonkeyPatch) -> None:
+def not_joined(stack: ExitStack) -> None:
     """Identical requests run at the same time."""
-    serve = Memoiser.serve
+    serve = original(Memoiser, "serve")
 
     def mutated(self: Memoiser, request: Request, needs_worker: bool) -> None:
         serve(self, request, needs_worker)
         self.runs.open.clear()
 
-    patch.setattr(Memoiser, "serve", mutated)
+    swap(stack, Memoiser, "serve", lambda _: mutated)
 
 
-def not_kept(patch: pytest.MonkeyPatch) -> None:
+def not_kept(stack: ExitStack) -> None:
     """The store is never asked."""
-    patch.setattr("sim.memoised.Store.reply", lambda self, key: None)
+    swap(stack, Store, "reply", lambda _: lambda self, key: None)
 
 
-def failure_kept(patch: pytest.MonkeyPatch) -> None:
+def failure_kept(stack: ExitStack) -> None:
     """A failure is kept as if it were a reply."""
-    failed = SharedRuns.failed
+    failed = original(SharedRuns, "failed")
 
     def mutated(self: SharedRuns, request: Request, code: str, text: str) -> None:
         run = request.ref
@@ -80,16 +83,16 @@ def failure_kept(patch: pytest.MonkeyPatch) -> None:
             self.owner.store.put_reply(run.key, run.service.name.decode(), "", join([code.encode()]))
         failed(self, request, code, text)
 
-    patch.setattr(SharedRuns, "failed", mutated)
+    swap(stack, SharedRuns, "failed", lambda _: mutated)
 
 
-def one_answered(patch: pytest.MonkeyPatch) -> None:
+def one_answered(stack: ExitStack) -> None:
     """Of the requests that wait for one reply, only the first gets it."""
-    settle = SharedRuns._settle
-    patch.setattr(SharedRuns, "_settle", lambda self, run: settle(self, run)[:1])
+    settle = original(SharedRuns, "_settle")
+    swap(stack, SharedRuns, "_settle", lambda _: lambda self, run: settle(self, run)[:1])
 
 
-def cancelled_for_all(patch: pytest.MonkeyPatch) -> None:
+def cancelled_for_all(stack: ExitStack) -> None:
     """A run ends with the first client that leaves, though others wait."""
 
     def mutated(self: SharedRuns, worker: Any, request: Request) -> bool:
@@ -101,49 +104,49 @@ def cancelled_for_all(patch: pytest.MonkeyPatch) -> None:
                 outcomes.cancel(self.core, run.request, "no client waits for it any more")
         return True
 
-    patch.setattr(SharedRuns, "cancel_request", mutated)
+    swap(stack, SharedRuns, "cancel_request", lambda _: mutated)
 
 
-def held_for_ever(patch: pytest.MonkeyPatch) -> None:
+def held_for_ever(stack: ExitStack) -> None:
     """A request that the memoiser gave back is still counted as held."""
-    taken_back = outcomes.taken_back
-    patch.setattr(outcomes, "taken_back", lambda worker, request: taken_back(worker, request) is None)
+    taken_back = original(outcomes, "taken_back")
+    swap(stack, outcomes, "taken_back", lambda _: lambda worker, request: taken_back(worker, request) is None)
 
 
-def answered_twice(patch: pytest.MonkeyPatch) -> None:
+def answered_twice(stack: ExitStack) -> None:
     """Requests that joined are answered, and run later all the same."""
-    replied = SharedRuns.replied
+    replied = original(SharedRuns, "replied")
 
     def mutated(self: SharedRuns, request: Request, body: Body) -> None:
         replied(self, request, join([b"part", b"other"]))
 
-    patch.setattr(SharedRuns, "replied", mutated)
+    swap(stack, SharedRuns, "replied", lambda _: mutated)
 
 
-def unwritten(patch: pytest.MonkeyPatch) -> None:
+def unwritten(stack: ExitStack) -> None:
     """Hits have no row in the journal."""
-    memoised = JournalRecorder.memoised
+    memoised = original(JournalRecorder, "memoised")
 
     def mutated(self: JournalRecorder, request: Request, how: str) -> None:
         if how != "hit":
             memoised(self, request, how)
 
-    patch.setattr(JournalRecorder, "memoised", mutated)
+    swap(stack, JournalRecorder, "memoised", lambda _: mutated)
 
 
-def keys_not_joined(patch: pytest.MonkeyPatch) -> None:
+def keys_not_joined(stack: ExitStack) -> None:
     """Every request with a key has a run of its own."""
-    serve = KeyedRequests.serve
+    serve = original(KeyedRequests, "serve")
 
     def mutated(self: KeyedRequests, request: Request, key: bytes, needs_worker: bool) -> None:
         serve(self, request, key + b"%d" % request.number, needs_worker)
 
-    patch.setattr(KeyedRequests, "serve", mutated)
+    swap(stack, KeyedRequests, "serve", lambda _: mutated)
 
 
-def other_body_joined(patch: pytest.MonkeyPatch) -> None:
+def other_body_joined(stack: ExitStack) -> None:
     """A request joins the one with its key, whatever its body."""
-    serve = KeyedRequests.serve
+    serve = original(KeyedRequests, "serve")
 
     def mutated(self: KeyedRequests, request: Request, key: bytes, needs_worker: bool) -> None:
         for run in self.runs.open.values():
@@ -151,34 +154,34 @@ def other_body_joined(patch: pytest.MonkeyPatch) -> None:
                 run.body = request.body
         serve(self, request, key, needs_worker)
 
-    patch.setattr(KeyedRequests, "serve", mutated)
+    swap(stack, KeyedRequests, "serve", lambda _: mutated)
 
 
-def never_cancelled(patch: pytest.MonkeyPatch) -> None:
+def never_cancelled(stack: ExitStack) -> None:
     """A run under a key goes on when its last client has cancelled."""
-    patch.setattr(KeyedRequests, "keeps_running", lambda self, run, disconnected: -1.0)
+    swap(stack, KeyedRequests, "keeps_running", lambda _: lambda self, run, disconnected: -1.0)
 
 
-def linger_forgotten(patch: pytest.MonkeyPatch) -> None:
+def linger_forgotten(stack: ExitStack) -> None:
     """A run that was kept for a client that connects again is never ended."""
-    patch.setattr(SharedRuns, "on_timer", lambda self, key: None)
+    swap(stack, SharedRuns, "on_timer", lambda _: lambda self, key: None)
 
 
-def late_one_misses_parts(patch: pytest.MonkeyPatch) -> None:
+def late_one_misses_parts(stack: ExitStack) -> None:
     """A request that joins does not get the partial replies that were sent before."""
-    join_run = SharedRuns.join
+    join_run = original(SharedRuns, "join")
 
     def mutated(self: SharedRuns, run: SharedRun, request: Request) -> None:
         parts, run.parts = run.parts, []
         join_run(self, run, request)
         run.parts = parts
 
-    patch.setattr(SharedRuns, "join", mutated)
+    swap(stack, SharedRuns, "join", lambda _: mutated)
 
 
-def parts_twice(patch: pytest.MonkeyPatch) -> None:
+def parts_twice(stack: ExitStack) -> None:
     """Partial replies are passed on twice."""
-    partial = SharedRuns.partial
+    partial = original(SharedRuns, "partial")
 
     def mutated(self: SharedRuns, request: Request, body: Body) -> None:
         run = request.ref
@@ -187,17 +190,17 @@ def parts_twice(patch: pytest.MonkeyPatch) -> None:
         for token in list(run.waiting):
             self.core.partial(self.worker, token, body)
 
-    patch.setattr(SharedRuns, "partial", mutated)
+    swap(stack, SharedRuns, "partial", lambda _: mutated)
 
 
-def parts_leak(patch: pytest.MonkeyPatch) -> None:
+def parts_leak(stack: ExitStack) -> None:
     """The bytes of kept partial replies are counted for ever."""
-    patch.setattr(SharedRuns, "_drop_parts", lambda self, run: None)
+    swap(stack, SharedRuns, "_drop_parts", lambda _: lambda self, run: None)
 
 
-def join_unwritten(patch: pytest.MonkeyPatch) -> None:
+def join_unwritten(stack: ExitStack) -> None:
     """Requests that join have no row in the journal."""
-    patch.setattr(JournalRecorder, "keyed", lambda self, request, how, key, run: None)
+    swap(stack, JournalRecorder, "keyed", lambda _: lambda self, request, how, key, run: None)
 
 
 MUTANTS: dict[Break, set[str]] = {  # and the rules that may find them
@@ -222,9 +225,10 @@ MUTANTS: dict[Break, set[str]] = {  # and the rules that may find them
 }
 
 
+@replaces_core
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_mutant_is_found(mutant: Break, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutant(monkeypatch)
+def test_a_mutant_is_found(mutant: Break, stack: ExitStack) -> None:
+    mutant(stack)
     with pytest.raises(Breach) as found:
         run_seeds(20)
     assert found.value.rule in MUTANTS[mutant], str(found.value)

@@ -5,10 +5,10 @@ import pytest
 from sim.breaking import Mutant
 from sim.mutate import MUTANTS, SEEDS, find
 from sim.run import run_seed
-from tests.forms import interpreted_only
+from tests.forms import replaces_core
 
 
-@interpreted_only
+@replaces_core
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_mutant_is_found(mutant: Mutant) -> None:
     assert find(mutant), f"{mutant.name} ({mutant.says}) survived {SEEDS} seeds"

@@ -1,39 +1,45 @@
-"""The simulator itself: one seed is one story, told the same every time, and a seed that fails says how to see it again."""
+"""The simulator itself: a seed always gives the same record, and a failing seed prints the command that runs it again."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from polydomo.native import is_compiled
 from sim import run
 from sim.clock import Process, Scheduler
 from sim.mutate import MUTANTS
 from sim.network import Endpoint, Listener, Network, Owner
 from sim.options import FAULTS, PROTOCOLS, Options, draw, override
-from tests.forms import interpreted_only
+from tests.forms import replaces_core
 
+SOURCE = Path(__file__).parents[2] / "src"
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
 
-def digests(hash_seed: str) -> str:
+def digests(**environment: str) -> str:
     command = [sys.executable, "-m", "sim.run", "--seeds", "6", "--first", "11", "--digest"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed}, timeout=100
-    )
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return "".join(line for line in done.stdout.splitlines(keepends=True) if len(line.split()) == 2)
 
 
 def test_the_same_seed_gives_the_same_record_byte_for_byte() -> None:
-    first = digests("1")
+    first = digests(PYTHONHASHSEED="1")
     assert len(first.splitlines()) == 6
-    assert digests("2") == first
+    assert digests(PYTHONHASHSEED="2") == first
 
 
 def test_different_seeds_give_different_worlds() -> None:
     assert len({run.run_seed(seed).record.digest() for seed in (1, 2, 3)}) == 3
+
+
+@pytest.mark.skipif(not is_compiled(), reason="compares the compiled core with the interpreted one")
+def test_the_compiled_core_tells_the_same_story_as_the_interpreted_one() -> None:
+    assert digests(PYTHONPATH=str(SOURCE)) == digests()
 
 
 def test_every_protocol_and_every_fault_is_drawn_by_some_seed() -> None:
@@ -46,7 +52,7 @@ def test_every_protocol_and_every_fault_is_drawn_by_some_seed() -> None:
     )
 
 
-@interpreted_only
+@replaces_core
 def test_a_failing_seed_prints_its_command_and_the_history_of_the_request(capsys: pytest.CaptureFixture[str]) -> None:
     mutant = BY_NAME["attempts-unbounded"]
     options = [part for change in mutant.changes for part in ("--option", change)]
