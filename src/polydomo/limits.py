@@ -181,6 +181,7 @@ PROCESS_NUMBERS: Final = (
 PROCESS_WORKERS: Final = 1_000_000  # ... and its workers and connections from k times this on.
 SPILL_DELAY: Final = 0.002  # Seconds a request waits for a worker of its own process before others are asked for room.
 SPILL_QUICK: Final = 0.01  # Mean seconds of a job below which requests are sent ahead to another process.
+RELAY_AGAIN: Final = 0.2  # Seconds until a durable request is sent to process 0 again, if it was not there.
 SPILL_TURN: Final = 256  # Services whose free workers are offered to other processes in one turn of the loop.
 JOURNAL_LIST: Final = (
     60.0  # Seconds between two looks at what the other processes of a broker have written to the journal.

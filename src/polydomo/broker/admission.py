@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.broker import builtin_services, control, deadlines, job_services, outcomes, queues, service_table, titanic
 from polydomo.broker.access import ADMIN, INSPECT
+from polydomo.broker.durable_order import ACCEPT
 from polydomo.broker.workers import SHUTTING_DOWN
 from polydomo.limits import SMALL_BODY
 from polydomo.protocols.model import Service
@@ -50,7 +51,9 @@ def resolve(
         if session.principal and not _may_use_builtin(broker, session, name, body):
             outcomes.deny(broker, new_request(number, session, Service(name), body, ref, broker.now))
             return None
-        if session.is_bridge or name not in broker.services:  # else process 0 of this broker answers it
+        # Process 0 of this broker answers the others.
+        here = session.is_bridge or name not in broker.services or name == ACCEPT
+        if here and not session.is_internal:
             builtin = broker.durable.builtin.get(name) if broker.durable is not None else None
             own = builtin if builtin is not None else Service(name)
             return _answer(broker, new_request(number, session, own, body, ref, broker.now))
@@ -82,6 +85,10 @@ def resolve(
             and not drained
         ):
             return durable.accept(session, name, body, ref, deadline, max_run, attempts, identity)
+    relay = broker.siblings.relay
+    if relay is not None and (guarantee or relay.covers(name)) and not session.is_bridge and not session.is_internal:
+        if 0 < len(name) <= limits.MAX_SERVICE_NAME and not reserved and not (target is not None and target.drained):
+            return relay.accept(session, name, body, ref, deadline, max_run, attempts, identity)
     if target is None:
         if len(name) > limits.MAX_SERVICE_NAME:
             outcomes.refuse(broker, request, f"service name of {len(name)} bytes")
@@ -118,7 +125,7 @@ def _answer(broker: "Broker", request: Request) -> Request:
     """Answers a request for a reserved name. Most are answered at once and are never open. Long lists are sent some turns later, and
     requests that need the job store wait for it."""
     name = request.service.name
-    if name in job_services.NAMES or name in titanic.NAMES:
+    if name in job_services.NAMES or name in titanic.NAMES or (name == ACCEPT and request.session.is_sibling):
         if broker.durable is not None:
             broker.durable.serve(request, name)
             return request

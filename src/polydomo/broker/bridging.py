@@ -102,6 +102,8 @@ class Bridging:
         service = service_table.find_or_add(broker, name)
         service.remote[worker] = path
         learned[name] = service
+        if broker.durable is not None:
+            broker.durable.offered[name] = None  # jobs may wait for it
         self._routes_changed(service)
 
     def retry_missed(self) -> None:

@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING
 
 from polydomo.broker import deadlines, dispatch, open_requests, outcomes, queues, service_table
+from polydomo.broker.durable_order import ACCEPT
 from polydomo.broker.jobs import orders
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import PARKED, QUEUED, SHUTDOWN, Request
@@ -28,11 +29,11 @@ class Control:
 
     def mark(self, service: Service) -> None:
         """Called when a service is new in the table, or its pause or drain state has changed."""
-        durable = self._broker.durable
+        durable = self._broker.durable if self._broker.durable is not None else self._broker.siblings.relay
         service.paused = service.name in self.paused
         service.drained = service.name in self.drained
         covered = durable is not None and durable.covers(service.name)
-        service.special = service.paused or service.drained or covered
+        service.special = service.paused or service.drained or covered or service.name == ACCEPT
 
     # --- services
 

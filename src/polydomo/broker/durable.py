@@ -9,24 +9,27 @@ in the middle of another operation.
 """
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
 from polydomo.broker import admission, job_services, outcomes, sessions, titanic
+from polydomo.broker.durable_order import DurableOrder, order_for
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.invariants import check as check_jobs
-from polydomo.broker.jobs.job import Job
+from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.jobs import EXPIRED, Jobs
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
 from polydomo.broker.jobs.policy import JobPolicy, Listener
 from polydomo.broker.jobs.schedules import Schedules
+from polydomo.broker.patterns import Patterns
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
-from polydomo.limits import JOB_RELEASED, MAX_DURABLE_NAMES, MAX_JOB_DELAY, STORE_ANSWER
-from polydomo.protocols.detached import DetachedLink
+from polydomo.limits import JOB_RELEASED, MAX_JOB_DELAY, STORE_ANSWER
+from polydomo.protocols.detached import InternalLink
 from polydomo.protocols.job_facts import JobFacts
 from polydomo.protocols.job_messages import RETRY_CODE, make_id
 from polydomo.protocols.model import Service
@@ -43,16 +46,6 @@ Zones = Callable[[str], tzinfo]
 UNIQUE_ID = 16  # bytes: a request id of at least this length is assumed to be unique across clients and restarts
 
 
-class JobLink(DetachedLink):
-    """The internal client has no connection, and is never paused."""
-
-    def pause(self, cause: int) -> None:
-        pass
-
-    def resume(self, cause: int) -> None:
-        pass
-
-
 class JobSession(Session):
     """The client on whose behalf jobs run. ``Request.ref`` is the job."""
 
@@ -61,7 +54,7 @@ class JobSession(Session):
     is_internal = True
 
     def __init__(self, broker: "Broker") -> None:
-        super().__init__(broker, JobLink(Hub(), Handler(), "the job store"))
+        super().__init__(broker, InternalLink(Hub(), Handler(), "the job store"))
         self.on_due: Callable[[Request], None] | None = None
         self.may_request = False  # every request passes ``admission.resolve``, which sets the number of the attempt
         self.ended: list[tuple[Request, str, str, Body]] = []  # attempts, and how they ended, in this turn
@@ -96,10 +89,11 @@ class Recording(Listener):
 class Wait:
     """The job or operation that a parked request waits for. ``job`` is known once it is stored."""
 
-    __slots__ = ("answer", "deadline", "job", "plain")
+    __slots__ = ("answer", "deadline", "job", "plain", "relayed")
 
     def __init__(self, plain: bool, deadline: float) -> None:
         self.plain = plain  # a request to a durable service, not to a built-in service
+        self.relayed = False  # another process of this broker sent it on behalf of its client (``durable_relay``)
         # When the client gets an error because the store has not answered. Ignored for ordinary requests whose job is stored.
         self.deadline = deadline
         self.job = ""
@@ -117,7 +111,7 @@ class Durable:
         listener: Listener | None = None,
     ) -> None:
         self.broker = broker
-        self.patterns = patterns
+        self.names = Patterns(patterns)  # of services whose requests are durable
         self.jobs = Jobs(store, self, policy, listener if listener is not None else Recording(broker))
         self.schedules = Schedules(self.jobs, self)
         self.session = JobSession(broker)
@@ -130,7 +124,6 @@ class Durable:
         self.wall_shift = 0.0  # correction for changes of the wall clock since startup
         self.offered: dict[bytes, None] = {}  # services that a worker began to offer in this turn
         self._zones = zones
-        self._covered: dict[bytes, bool] = {}
         self._sweep_at = 0.0
         self.session.on_due = self.on_timer
         sessions.internal(broker, self.session)
@@ -238,14 +231,7 @@ class Durable:
 
     def covers(self, name: bytes) -> bool:
         """Whether ordinary requests to this service are durable."""
-        if not self.patterns:
-            return False
-        known = self._covered.get(name)
-        if known is None:
-            known = any(matches(pattern, name) for pattern in self.patterns)
-            if len(self._covered) < MAX_DURABLE_NAMES:
-                self._covered[name] = known
-        return known
+        return self.names.covers(name)
 
     def accept(
         self,
@@ -265,26 +251,43 @@ class Durable:
         if error is not None:
             self._refuse(request, error)
             return None
+        left = max(0.001, deadline - broker.now) if deadline else 0.0
+        order = order_for(session, name, body, ref, left, max_run, attempts, identity)
         admission.open_parked(broker, request, deadline)
         wait = self.parked[request] = Wait(True, broker.now + STORE_ANSWER)
-        content = bytes(body)
-        unique = identity if len(identity) >= UNIQUE_ID else b""
+        self._store(request, wait, order)
+        return request
+
+    def accept_relayed(self, request: Request, order: DurableOrder) -> None:
+        """The same for a request of another process, which is parked here."""
+        error = self.jobs.refusal(len(order.body))
+        if error is not None:
+            job_services.refuse(self, request, error)
+            return
+        wait = self.parked[request]
+        wait.relayed = True
+        self._store(request, wait, order)
+
+    def _store(self, request: Request, wait: Wait, order: DurableOrder) -> None:
+        """Stores the job of a request, or finds the job of an earlier, identical one."""
+        name, content = order.service, order.body
+        unique = order.identity if len(order.identity) >= UNIQUE_ID else b""
         digest = hashlib.sha256(b"%d:%b%b" % (len(name), name, content)).digest()
         if not unique:
             claimed = self.jobs.claim(digest)
             if claimed:
                 self._join(request, wait, claimed)
-                return request
+                return
         now = self.now()
         job = Job(self.new_id(), name, content, now)
         job.origin = states.REQUEST
-        job.run = max_run
-        job.principal = session.principal
-        job.headers, job.trace = session.facts_of(ref)
-        if attempts:
-            job.backoff = replace(self.jobs.backoff_of(job), attempts=attempts)
-        if deadline and not session.deadline_is_patience:
-            job.expires = now + max(0.0, deadline - broker.now)
+        job.run = order.run
+        job.principal = order.principal
+        job.headers, job.trace = order.headers, order.trace
+        if order.attempts:
+            job.backoff = replace(self.jobs.backoff_of(job), attempts=order.attempts)
+        if order.ttl:
+            job.expires = now + order.ttl
         if unique:
             job.key = "id:" + hashlib.sha256(b"%b\0%b\0%b" % (unique, name, content)).hexdigest()
         else:
@@ -299,7 +302,6 @@ class Durable:
                 self._join(request, wait, found.id)
 
         self.jobs.submit(job, stored)
-        return request
 
     def schedule_for(self, service: bytes, message: bytes, when: str, headers: str, add: bool) -> str:
         """eMQP's SCHEDULE and UNSCHEDULE. The queue and the message identify the schedule. Returns an error text, or ""."""
@@ -325,7 +327,9 @@ class Durable:
     def _join(self, request: Request, wait: Wait, id: str) -> None:
         """Answers the request with the outcome of this job, now or later."""
         wait.job = id
-        if request.state == PARKED:
+        if wait.relayed:
+            wait.deadline = math.inf  # the other process knows how long its client waits
+        elif request.state == PARKED:
             self.broker.recorder.joined(request, id)
 
         def ended(job: Job | None, error: StoreError | None) -> None:
@@ -350,13 +354,17 @@ class Durable:
         """Sends the outcome to the client, once it is on disk."""
         if request.state != PARKED:
             return
+        outcome = job.outcome if job.outcome in outcomes.KNOWN else TIMEOUT if job.outcome == EXPIRED else FAILED
+        if self.parked[request].relayed:
+            header: Row = {"job": job.id, "state": job.state, "outcome": outcome, "reason": job.reason}
+            job_services.answer(self, request, header, job.result)
+            return
         self.parked.pop(request, None)
         if job.state == states.DONE:
             request.reply_size = len(job.result)
             outcomes.end(self.broker, request, OK, "")
             request.session.send_final(request, job.result)
         else:
-            outcome = job.outcome if job.outcome in outcomes.KNOWN else TIMEOUT if job.outcome == EXPIRED else FAILED
             outcomes.end(self.broker, request, outcome, job.reason)
             request.session.send_failure(request, outcome, job.reason)
 
@@ -364,9 +372,12 @@ class Durable:
         """Fails the request: the store failed, another broker is the leader, or the stored job is gone."""
         if request.state != PARKED:
             return
-        self.parked.pop(request, None)
         code = error.code if error is not None else REFUSED
         text = error.text if error is not None else "the job is no longer in the store"
+        if self.parked[request].relayed:
+            job_services.fail(self, request, code, text)
+            return
+        self.parked.pop(request, None)
         outcomes.end(self.broker, request, REFUSED, text)
         request.session.send_failure(request, code, text)
 
@@ -428,15 +439,18 @@ class Durable:
         """At shutdown: running jobs may finish. The others stay in the store, and requests that wait for them end."""
         self.jobs.draining = True
         for request, wait in list(self.parked.items()):
-            if not wait.plain:
+            if not wait.plain and not wait.relayed:
                 job_services.fail(self, request, SHUTDOWN, "the broker is shutting down")
+                continue
+            job = self.jobs.open.get(wait.job)
+            if job is None or job.phase not in (states.DELAYED, states.QUEUED):
+                continue
+            text = "the broker is shutting down; the job stays in the store"
+            if wait.relayed:
+                job_services.fail(self, request, SHUTDOWN, text)
             else:
-                job = self.jobs.open.get(wait.job)
-                if job is not None and job.phase in (states.DELAYED, states.QUEUED):
-                    self.abandoned(request)
-                    outcomes.fail(
-                        self.broker, request, SHUTDOWN, "the broker is shutting down; the job stays in the store"
-                    )
+                self.abandoned(request)
+                outcomes.fail(self.broker, request, SHUTDOWN, text)
 
     def figures(self) -> "dict[str, object]":
         """The numbers for `polydomo status`, ``polydomo.figures`` and metrics."""
@@ -467,15 +481,6 @@ class Durable:
             assert self._attempts[request] is job and self.jobs.open.get(job.id) is job, (
                 f"job {job.id} is running but not open"
             )
-
-
-def matches(pattern: bytes, name: bytes) -> bool:
-    """A pattern is a name, or a prefix followed by a star.
-
-    >>> matches(b"billing.*", b"billing.eu"), matches(b"render", b"render2"), matches(b"*", b"any")
-    (True, False, True)
-    """
-    return name.startswith(pattern[:-1]) if pattern.endswith(b"*") else name == pattern
 
 
 def retry_after(code: str) -> float:

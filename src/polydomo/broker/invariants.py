@@ -163,6 +163,7 @@ def _open(broker: "Broker", request: Request) -> None:
     elif request.state == PARKED:
         waits = request in broker.control.paused.get(request.service.name, {})
         waits = waits or (broker.durable is not None and request in broker.durable.parked)
+        waits = waits or (broker.siblings.relay is not None and request in broker.siblings.relay.parked)
         assert waits and worker is None, f"{who} is parked, but nothing will resume it"
         bound = request.deadline
     else:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import titanic
 from polydomo.broker.access_rules import CALL
+from polydomo.broker.durable_order import ACCEPT, order_of
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs import orders
 from polydomo.broker.jobs.job import Job, Row
@@ -55,7 +56,7 @@ NAMES = frozenset(
 FOR_CLIENTS = frozenset(
     (b"polydomo.submit", b"polydomo.job", b"polydomo.result", b"polydomo.cancel")
 )  # the right is CALL
-ONLY_FIRST = NAMES | titanic.NAMES | {b"polydomo.catalog", b"polydomo.memo"}
+ONLY_FIRST = NAMES | titanic.NAMES | {ACCEPT, b"polydomo.catalog", b"polydomo.memo"}
 # What only process 0 of a broker answers; it offers these as services to the other processes (``siblings``).
 
 NOT_FOUND = "not-found"
@@ -69,7 +70,9 @@ def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None
         titanic.serve(durable, request, name, body)
         return
     header, content = read_message(body)
-    if name == b"polydomo.submit":
+    if name == ACCEPT:
+        durable.accept_relayed(request, order_of(header, content))
+    elif name == b"polydomo.submit":
         _submit(durable, request, Submission(header, content))
     elif name == b"polydomo.job":
         _show(durable, request, _job_id(header))

@@ -28,6 +28,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from polydomo.broker import builtin_services, dispatch, job_services, merging, queues, titanic
+from polydomo.broker.durable_order import ACCEPT
+from polydomo.broker.durable_relay import DurableRelay
 from polydomo.limits import (
     MAX_SIBLING_QUESTIONS,
     PROCESS_NUMBERS,
@@ -77,6 +79,7 @@ class Siblings:
         self.wanted: dict[Service, dict[Worker, None]] = {}  # siblings that asked for room here
         self.questions: dict[int, Question] = {}
         self.render_metrics: Callable[[], bytes] | None = None  # set by the owner of the sockets
+        self.relay: DurableRelay | None = None  # durable requests of this process, if process 0 has a job store
         self._timer = 0
         self._newest = 0  # number of the last question
 
@@ -88,6 +91,10 @@ class Siblings:
         self._broker.newest_request = index * PROCESS_NUMBERS
         self._broker.newest_worker = self._broker.newest_session = index * PROCESS_WORKERS
 
+    def pass_jobs_on(self, patterns: "list[bytes]") -> None:
+        """Before the broker listens: process 0 has the job store. ``patterns`` is the setting ``durable.services``."""
+        self.relay = DurableRelay(self._broker, patterns)
+
     # --- bridges come and go
 
     def opened(self, worker: Worker) -> None:
@@ -96,7 +103,7 @@ class Siblings:
         session.send_to_sibling(b"PROCESS", [b"%d" % self.index])
         if self.index == 0:
             for name in sorted(job_services.ONLY_FIRST):
-                if self._broker.durable is not None or name not in titanic.NAMES:
+                if self._broker.durable is not None or name not in (*titanic.NAMES, ACCEPT):
                     session.offer_service(name, (self._broker.identity(),))
 
     def lost(self, worker: Worker) -> None:
@@ -357,6 +364,8 @@ class Siblings:
         return None
 
     def check_invariants(self) -> None:
+        if self.relay is not None:
+            self.relay.check_invariants()
         for waiting in (*self.short.values(), *self.wanted.values()):
             for worker in waiting:
                 assert worker in self.bridges, f"bridge w{worker.number} waits for room and is gone"

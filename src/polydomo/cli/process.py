@@ -63,6 +63,7 @@ def run(settings: Settings, plan: Plan, control: socket.socket) -> None:
     from polydomo.cli import broker_journal
     from polydomo.cli.up import open_memo, raise_file_limit, run_to_end, spare_pandas
     from polydomo.protocols.memo_values import MemoValues
+    from polydomo.server.processes import pass_jobs_on
     from polydomo.server.server import BrokerServer
 
     raise_file_limit()
@@ -75,6 +76,8 @@ def run(settings: Settings, plan: Plan, control: socket.socket) -> None:
             server = BrokerServer(settings, kept.recorder, memo if memo is not None else MemoValues(), plan)
             if plan.index == 0:
                 server.keep_jobs()
+            else:
+                pass_jobs_on(server)
             run_to_end(serve(server, kept, control))
         except (OSError, MemoryError) as error:
             raise SettingError(f"the broker cannot start: {resources.remedy(error)}") from None

@@ -57,16 +57,16 @@ def adjust(settings: Settings, count: int) -> None:
 
     if settings.memo.services:
         refuse("memo.services", "memoised services need one process, since each would keep replies of its own")
-    if settings.durable.services:
-        refuse(
-            "durable.services",
-            "plain requests are made durable by one process only; with several, submit jobs explicitly (`polydomo submit`)",
-        )
     if settings.access and settings.store != "off":
         if "store" in settings.sources:
             refuse(
                 "store",
                 "with access control, jobs need one process, since the right to a job is checked where it was submitted",
+            )
+        if settings.durable.services:
+            refuse(
+                "durable.services",
+                "durable requests need the job store, which is off with access control and several processes",
             )
         say(LOG, logging.WARNING, "no jobs are kept", why="with access control and several processes, jobs are off")
         settings.store = "off"

@@ -10,3 +10,13 @@ class DetachedLink(Link):
 
     def notify_owner(self) -> None:
         pass
+
+
+class InternalLink(DetachedLink):
+    """The link of a client inside the broker, which is never paused."""
+
+    def pause(self, cause: int) -> None:
+        pass
+
+    def resume(self, cause: int) -> None:
+        pass

@@ -77,6 +77,11 @@ def policy_of(settings: Settings) -> JobPolicy:
     return policy
 
 
+def patterns_of(settings: Settings) -> "list[bytes]":
+    """Of the services whose requests are durable."""
+    return [pattern.encode("utf-8", "surrogateescape") for pattern in settings.durable.services]
+
+
 def zone_of(name: str) -> tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
@@ -103,8 +108,7 @@ class JobStore(Owner):
             lease_time=durable.lease,
             lease_renew=durable.lease / 4,
         )
-        patterns = [pattern.encode("utf-8", "surrogateescape") for pattern in durable.services]
-        self.durable = Durable(server.broker, self.thread, policy_of(settings), patterns, zone_of)
+        self.durable = Durable(server.broker, self.thread, policy_of(settings), patterns_of(settings), zone_of)
         server.broker.use_jobs(self.durable)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False

@@ -22,6 +22,7 @@ from polydomo.protocols.roles import ROLES, SIBLING
 from polydomo.protocols.session import Session
 from polydomo.server import listening
 from polydomo.server.handover import Handover, Receiver
+from polydomo.server.job_store import OFF, patterns_of
 from polydomo.server.outgoing import Call
 from polydomo.server.settings import Listener, Settings
 from polydomo.wire.address import IPC, Address
@@ -57,6 +58,13 @@ class Plan:
 
     def socket_of(self, index: int) -> Path:
         return Path(self.directory) / f"{index}.sock"
+
+
+def pass_jobs_on(server: "BrokerServer") -> None:
+    """In a process without the job store: durable requests go to process 0. Called before ``start``."""
+    settings = server.settings
+    if settings.store != OFF:
+        server.broker.siblings.pass_jobs_on(patterns_of(settings))
 
 
 class Others:

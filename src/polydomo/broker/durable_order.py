@@ -1,0 +1,72 @@
+"""A plain request that is to become a durable job, and its message between the processes of one broker (``durable_relay``)."""
+
+from typing import Final
+
+from polydomo.errors import SettingError
+from polydomo.limits import MAX_SERVICE_NAME
+from polydomo.protocols.job_messages import Row, answer_body, read_count, read_duration, read_text
+from polydomo.protocols.session import Session
+from polydomo.wire.frames import Body
+
+ACCEPT: Final = b"polydomo.accept"  # only for the processes of one broker
+
+
+class DurableOrder:
+    """A plain request that is to become a job, wherever it arrived."""
+
+    __slots__ = ("attempts", "body", "headers", "identity", "principal", "run", "service", "trace", "ttl")
+
+    def __init__(self, service: bytes, body: bytes) -> None:
+        self.service = service
+        self.body = body  # in wire form
+        self.identity = b""  # the client's id of the request
+        self.attempts = 0  # 0: as the service's policy says
+        self.run = 0.0  # seconds that an attempt may take; 0: no limit
+        self.ttl = 0.0  # seconds until the job expires; 0: never
+        self.headers = ""
+        self.trace = ""
+        self.principal = ""
+
+    def to_message(self) -> Body:
+        header: Row = {"service": self.service.decode("utf-8", "surrogateescape")}
+        if self.identity:
+            header["identity"] = self.identity.hex()
+        if self.attempts:
+            header["attempts"] = self.attempts
+        for name, seconds in (("run_us", self.run), ("ttl_us", self.ttl)):
+            if seconds:
+                header[name] = max(1, round(seconds * 1e6))
+        for name, text in (("headers", self.headers), ("trace", self.trace)):
+            if text:
+                header[name] = text
+        return answer_body(header, self.body)
+
+
+def order_of(header: Row, body: bytes) -> DurableOrder:
+    """The order in a message to ``polydomo.accept``. Raises SettingError."""
+    name = read_text(header, "service", MAX_SERVICE_NAME).encode("utf-8", "surrogateescape")
+    order = DurableOrder(name, body)
+    try:
+        order.identity = bytes.fromhex(read_text(header, "identity", 1024))
+    except ValueError:
+        raise SettingError("identity: must be hexadecimal") from None
+    order.attempts = read_count(header, "attempts", 1_000_000)
+    order.run = read_duration(header, "run_us")
+    order.ttl = read_duration(header, "ttl_us")
+    order.headers = read_text(header, "headers", 1 << 20)
+    order.trace = read_text(header, "trace", 1024)
+    return order
+
+
+def order_for(
+    session: Session, name: bytes, body: Body, ref: object, left: float, max_run: float, attempts: int, identity: bytes
+) -> DurableOrder:
+    """The order of a client's request. ``left``: seconds until its deadline, 0 for none."""
+    order = DurableOrder(name, bytes(body))
+    order.identity = identity
+    order.attempts = attempts
+    order.run = max_run
+    order.ttl = left if not session.deadline_is_patience else 0.0
+    order.headers, order.trace = session.facts_of(ref)
+    order.principal = session.principal
+    return order

@@ -1,0 +1,163 @@
+"""Durable requests that arrive at a process without the job store (``polydomo up --processes N``).
+
+Only process 0 has the store. A durable request of another process (a service of ``durable.services``, or eMQP's header ``guarantee``) is
+PARKED there, and an internal client sends its content to process 0 as a request to ``polydomo.accept``:
+
+    request   {"service", "identity", "attempts", "run_us", "ttl_us", "headers", "trace"}  body*
+    answer    {"job", "state", "outcome", "reason"}  result*     once the job has ended, and its outcome is on disk
+              {"error", "text"}                                  not stored, or not known any more
+
+Process 0 answers when the job has ended, as it would answer a client of its own. If process 0 restarts, the request is sent again: the
+store finds the job by its id or its content, so that it is not run a second time. If the client leaves, the job continues.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker import admission, outcomes, sessions
+from polydomo.broker.durable_order import ACCEPT, order_for
+from polydomo.broker.jobs import job as states
+from polydomo.broker.patterns import Patterns
+from polydomo.errors import SettingError
+from polydomo.limits import RELAY_AGAIN
+from polydomo.protocols.detached import InternalLink
+from polydomo.protocols.job_messages import read_message
+from polydomo.protocols.model import Service
+from polydomo.protocols.request import (
+    DONE,
+    FAILED,
+    GAVE_UP,
+    NO_WORKER,
+    OK,
+    PARKED,
+    REFUSED,
+    SHUTDOWN,
+    Request,
+    new_request,
+)
+from polydomo.protocols.session import Session
+from polydomo.wire.frames import Body
+from polydomo.wire.link import Handler, Hub
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+class Passed:
+    """A client's request that process 0 makes durable. ``ref`` of the internal request that carries it."""
+
+    __slots__ = ("attempts", "message", "own", "request")
+
+    def __init__(self, request: Request, message: Body) -> None:
+        self.request = request
+        self.message = message
+        self.own: Request | None = None  # the internal request
+        self.attempts = 0  # attempts of the internal request before this one: a new one begins at 0
+
+
+class DurableRelay(Session):
+    """The internal client that sends durable requests to process 0."""
+
+    protocol = "process"
+    windowed = True
+    is_internal = True
+
+    def __init__(self, broker: "Broker", patterns: "list[bytes]") -> None:
+        super().__init__(broker, InternalLink(Hub(), Handler(), "the other processes"))
+        self.core = broker
+        self.names = Patterns(patterns)
+        self.may_request = False  # every request passes ``admission.resolve``
+        self.parked: dict[Request, Passed] = {}
+        sessions.internal(broker, self)
+
+    def covers(self, name: bytes) -> bool:
+        """Whether ordinary requests to this service are durable."""
+        return self.names.covers(name)
+
+    def accept(
+        self,
+        session: Session,
+        name: bytes,
+        body: Body,
+        ref: object,
+        deadline: float,
+        max_run: float,
+        attempts: int,
+        identity: bytes,
+    ) -> Request:
+        broker = self.core
+        request = new_request(broker.newest_request, session, Service(name), body, ref, broker.now)
+        left = max(0.001, deadline - broker.now) if deadline else 0.0
+        order = order_for(session, name, body, ref, left, max_run, attempts, identity)
+        admission.open_parked(broker, request, deadline)
+        passed = self.parked[request] = Passed(request, order.to_message())
+        self._send(passed)
+        return request
+
+    def _send(self, passed: Passed) -> None:
+        passed.own = None
+        passed.own = self.core.request(self, ACCEPT, passed.message, passed)
+
+    def on_timer(self, key: object) -> None:
+        if isinstance(key, Passed) and self.parked.get(key.request) is key:
+            self._send(key)
+
+    # --- answers of process 0
+
+    def send_final(self, request: Request, body: Body) -> None:
+        passed = request.ref
+        assert isinstance(passed, Passed)
+        if self.parked.pop(passed.request, None) is None:
+            return
+        client = passed.request
+        broker = self.core
+        try:
+            header, result = read_message(body)
+        except SettingError:
+            header, result = {"error": FAILED, "text": "process 0 did not understand the request"}, b""
+        error, job = header.get("error"), header.get("job")
+        if error is not None:
+            outcome = SHUTDOWN if error == SHUTDOWN else REFUSED
+            text = str(header.get("text", ""))
+            outcomes.end(broker, client, outcome, text)
+            client.session.send_failure(client, str(error), text)
+            return
+        if isinstance(job, str):
+            broker.recorder.joined(client, job)
+        if header.get("state") == states.DONE:
+            client.reply_size = len(result)
+            outcomes.end(broker, client, OK, "")
+            client.session.send_final(client, result)
+        else:
+            said, reason = str(header.get("outcome")), str(header.get("reason", ""))
+            outcome = said if said in outcomes.KNOWN else FAILED
+            outcomes.end(broker, client, outcome, reason)
+            client.session.send_failure(client, outcome, reason)
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        """Process 0 is not there: the request waits for it. Any other failure is the client's."""
+        passed = request.ref
+        assert isinstance(passed, Passed)
+        client = passed.request
+        if client not in self.parked:
+            return
+        if request.outcome in (NO_WORKER, GAVE_UP):
+            self.core.set_timer(RELAY_AGAIN, self, passed)
+            return
+        del self.parked[client]
+        outcome = request.outcome if request.outcome in outcomes.KNOWN else REFUSED
+        outcomes.end(self.core, client, outcome, text)
+        client.session.send_failure(client, outcome, text)
+
+    # --- the client does not wait any more
+
+    def abandoned(self, request: Request) -> None:
+        """The client disconnected, or its deadline passed. A job that is stored continues."""
+        passed = self.parked.pop(request, None)
+        if passed is not None and passed.own is not None and passed.own.state != DONE:
+            outcomes.cancel(self.core, passed.own, "its client does not wait any more")
+
+    def check_invariants(self) -> None:
+        for request in self.parked:
+            assert request.state == PARKED and request in request.session.requests, (
+                f"request {request.number} is passed to process 0 and is not parked"
+            )
