@@ -33,7 +33,9 @@ from typing import cast
 
 from bench.compare import cpu, free_port, wait_for
 from bench.idle import memory
-from bench.load import GREETING, READY, Load, Mdx, MemoPeer, ZmtpPeer
+from bench.load import Load
+from bench.load_dialogs import Mdx
+from bench.load_peers import GREETING, READY, MemoPeer, ZmtpPeer
 from polydomo.client.aio import AsyncClient
 from polydomo.wire.frames import join
 from polydomo.wire.mechanism import command, properties

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from bench.compare import PATH, cpu, end, free_port, wait_for
 from bench.idle import memory
-from bench.load import GREETING, READY
+from bench.load_peers import GREETING, READY
 from polydomo.wire.frames import join
 
 HERE = Path(__file__).resolve().parent

@@ -5,7 +5,7 @@
 
 1. CPU time per request and requests/s of each, with the same load (``bench/load.py``) from several generator processes.
 2. How many requests crossed from one process to another (``polydomo_requests_total{protocol="process"}``).
-3. The CPU time of a request that crosses, in both processes together: two bridged brokers, all clients at one, all workers at the other.
+3. The CPU time of a request that crosses, in both processes together: all clients at one, all workers at the other (``bench/crossing.py``).
 4. A model: N cores serve N / (local * (1 - f) + crossing * f) requests per second, where f is the part that crosses.
 
 The generators need cores too: on a small machine requests/s are those of the whole, and CPU time per request is what to compare.
@@ -56,14 +56,21 @@ def load(protocol: str, port: int, asked: argparse.Namespace) -> float:
         asked.window,
         asked.size,
     ]
-    words = [sys.executable, "-m", "bench.load", protocol, *map(str, numbers)]
-    running = [subprocess.Popen(words, stdout=subprocess.PIPE, cwd=HERE.parent) for _ in range(each)]
+    words = [sys.executable, "-m", "bench.load", protocol, *map(str, numbers), "--hold"]
+    running = [
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=HERE.parent) for _ in range(each)
+    ]
     rate = 0.0
-    for process in running:
-        out, _ = process.communicate(timeout=600)
-        if process.returncode:
-            raise SystemExit("a generator failed")
-        rate += json.loads(out)["rate"]
+    try:
+        for process in running:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                raise SystemExit("a generator failed")
+            rate += json.loads(line)["rate"]
+    finally:
+        for process in running:
+            process.communicate(timeout=60)  # the end of its input: its workers close
     return rate
 
 
@@ -91,32 +98,22 @@ def one(name: str, protocol: str, port: int, words: "list[str]", asked: argparse
 
 
 def crossing(asked: argparse.Namespace, data: str) -> "dict[str, object]":
-    """Clients at one broker, workers at the other."""
-    near, far = free_port(), free_port()
-    with (
-        started(*ours(far, f"{data}/far"), port=far) as behind,
-        started(*ours(near, f"{data}/near", "--bridge", f"tcp://127.0.0.1:{far}"), port=near) as front,
-    ):
-        script = (
-            "import asyncio, json, sys; from bench.load import Load\n"
-            "async def main():\n"
-            "    far, near, workers, clients, requests, window, size = map(int, sys.argv[1:])\n"
-            "    load = Load('mdx', far, workers, clients, requests, window, size)\n"
-            "    crew = await load.connect(workers, True)\n"
-            "    beating = asyncio.create_task(load.beating(crew))\n"
-            "    load.port = near\n"
-            "    peers = await load.connect(clients, False)\n"
-            "    load.running = True\n"
-            "    for peer in peers: peer.transport.write(peer.fill())\n"
-            "    await asyncio.wait_for(load.done.wait(), 600)\n"
-            "asyncio.run(main())\n"
-        )
-        before = cpu(behind.pid) + cpu(front.pid)
-        numbers = [far, near, asked.workers, asked.clients, asked.requests, asked.window, asked.size]
-        subprocess.run([sys.executable, "-c", script, *map(str, numbers)], check=True, cwd=HERE.parent, timeout=600)
-        spent = cpu(behind.pid) + cpu(front.pid) - before
-    row: dict[str, object] = {"cpu_us": round(spent * 1e6 / asked.requests, 1)}
-    print(f"{'crossing, both brokers':<24}", json.dumps(row), flush=True)
+    """All clients at process 0, all workers at process 1."""
+    port = free_port()
+    with started(*ours(port, f"{data}/across", "--processes", "2"), port=port) as broker:
+        numbers = [port, asked.workers, asked.clients, asked.requests, asked.window, asked.size]
+        words = [sys.executable, "-m", "bench.crossing", *map(str, numbers)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=HERE.parent, text=True) as load:
+            assert load.stdin is not None and load.stdout is not None
+            if load.stdout.readline().strip() != "ready":
+                raise SystemExit("the generator failed")
+            before = cpu(broker.pid)
+            load.stdin.write("go\n")
+            load.stdin.flush()
+            said = json.loads(load.stdout.readline())
+            spent = cpu(broker.pid) - before
+    row: dict[str, object] = {"cpu_us": round(spent * 1e6 / asked.requests, 1), "requests_per_second": said["rate"]}
+    print(f"{'crossing, both processes':<24}", json.dumps(row), flush=True)
     return row
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import builtin_services, deadlines, dispatch, outcomes, queues, replies, service_table, workers
 from polydomo.broker.job_services import ONLY_FIRST
-from polydomo.limits import MAX_CARRIERS, MAX_HOPS, MAX_RELAYED, MAX_SERVICE_NAME, RELAY_JUMP, WORK_OFFER
+from polydomo.limits import MAX_CARRIERS, MAX_HOPS, MAX_RELAYED, MAX_SERVICE_NAME, RELAY_JUMP, WORK_OFFER, WORK_REQUEST
 from polydomo.protocols.model import Path, Service, Worker
-from polydomo.protocols.request import DONE, FAILED, NO_WORKER, OUTCOMES, REFUSED, SHUTDOWN, Request
+from polydomo.protocols.request import DONE, FAILED, NO_HISTORY, NO_WORKER, OK, OUTCOMES, REFUSED, SHUTDOWN, Request
 from polydomo.protocols.session import Session
+from polydomo.wire.frames import Body
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -218,6 +219,34 @@ class Bridging:
             if best is None or (len(path), len(worker.held)) < (len(service.remote[best]), len(best.held)):
                 best = worker
         return best, possible
+
+    def bridge_final(self, worker: Worker, token: bytes, body: Body) -> None:
+        """Like ``Broker.final`` and ``dispatch.add_credit``, for a bridge: it has no services of its own to serve."""
+        broker = self._broker
+        request = worker.held.get(token)
+        if request is None or request.state == DONE or request.history is not NO_HISTORY:
+            if broker.final(worker, token, body):
+                dispatch.add_credit(broker, worker)
+            return
+        del worker.held[token]
+        now = broker.now
+        worker.last_heard = now
+        worker.done += 1
+        took = now - request.dispatched
+        worker.busy_time += took
+        if took > worker.slowest:
+            worker.slowest = took
+        request.reply_size += len(body)
+        if broker.records_bodies:
+            broker.recorder.reply_body(request, body)
+        outcomes.end(broker, request, OK, "")
+        request.session.send_final(request, body)
+        worker.session.link.charge(WORK_REQUEST)
+        worker.credit += 1
+        if broker.records_messages:
+            broker.recorder.credit_added(worker, 1)
+        if self.blocked:
+            self.send_blocked()
 
     def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
         broker = self._broker

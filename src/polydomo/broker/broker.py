@@ -497,6 +497,9 @@ class Broker(BrokerApi):
     def bridge_offers(self, worker: Worker, service: bytes, path: Path) -> None:
         self.bridging.bridge_offers(worker, service, path)
 
+    def bridge_final(self, worker: Worker, token: bytes, body: Body) -> None:
+        self.bridging.bridge_final(worker, token, body)
+
     def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
         self.bridging.bridge_failed(worker, token, code, text)
 

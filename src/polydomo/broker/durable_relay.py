@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 
-class Passed:
+class Relayed:
     """A client's request that process 0 makes durable. ``ref`` of the internal request that carries it."""
 
     __slots__ = ("attempts", "message", "own", "request")
@@ -66,7 +66,7 @@ class DurableRelay(Session):
         self.core = broker
         self.names = Patterns(patterns)
         self.may_request = False  # every request passes ``admission.resolve``
-        self.parked: dict[Request, Passed] = {}
+        self.parked: dict[Request, Relayed] = {}
         sessions.internal(broker, self)
 
     def covers(self, name: bytes) -> bool:
@@ -89,23 +89,23 @@ class DurableRelay(Session):
         left = max(0.001, deadline - broker.now) if deadline else 0.0
         order = order_for(session, name, body, ref, left, max_run, attempts, identity)
         admission.open_parked(broker, request, deadline)
-        passed = self.parked[request] = Passed(request, order.to_message())
+        passed = self.parked[request] = Relayed(request, order.to_message())
         self._send(passed)
         return request
 
-    def _send(self, passed: Passed) -> None:
+    def _send(self, passed: Relayed) -> None:
         passed.own = None
         passed.own = self.core.request(self, ACCEPT, passed.message, passed)
 
     def on_timer(self, key: object) -> None:
-        if isinstance(key, Passed) and self.parked.get(key.request) is key:
+        if isinstance(key, Relayed) and self.parked.get(key.request) is key:
             self._send(key)
 
     # --- answers of process 0
 
     def send_final(self, request: Request, body: Body) -> None:
         passed = request.ref
-        assert isinstance(passed, Passed)
+        assert isinstance(passed, Relayed)
         if self.parked.pop(passed.request, None) is None:
             return
         client = passed.request
@@ -136,7 +136,7 @@ class DurableRelay(Session):
     def send_failure(self, request: Request, code: str, text: str) -> None:
         """Process 0 is not there: the request waits for it. Any other failure is the client's."""
         passed = request.ref
-        assert isinstance(passed, Passed)
+        assert isinstance(passed, Relayed)
         client = passed.request
         if client not in self.parked:
             return

@@ -11,7 +11,8 @@
     PUBLISH  origin number topic body*
     BEAT
 
-Every message begins with the frames ``PDBR01`` and its command. docs/protocols/bridge.md describes the protocol.
+Every message begins with the frames ``PDBR01`` and its command. docs/protocols/bridge.md describes the protocol. Between the processes of
+one broker there are more messages (``sibling_messages``, ``broker/siblings.py``).
 """
 
 from polydomo.errors import ProtocolViolation
@@ -25,34 +26,55 @@ from polydomo.limits import (
     MAX_TOPIC,
 )
 from polydomo.protocols.broker_api import BrokerApi
-from polydomo.protocols.model import Path, Publication, Worker
+from polydomo.protocols.job_facts import JobFacts
+from polydomo.protocols.model import Path, Publication, Service, Worker
 from polydomo.protocols.request import DONE, Request
 from polydomo.protocols.roles import SIBLING
 from polydomo.protocols.session import Session
+from polydomo.protocols.sibling_messages import (
+    CALL,
+    CALL_SIZE,
+    PLAIN,
+    PLAIN_SIZE,
+    PLAIN_TAIL,
+    PREFIX,
+    REPLY,
+    REPLY_SIZE,
+    TOKEN_SIZE,
+    Call,
+    Facts,
+    details,
+    trace_from,
+    trace_prefix,
+)
 from polydomo.wire.closing import CloseCause
-from polydomo.wire.frames import MORE, Body, bounds, cut, frame, join, more
+from polydomo.wire.frames import MORE, Body, bounds, cut, end_of_last, frame, join, more
 from polydomo.wire.link import Link
 
 HEADER = b"PDBR01"
-PREFIX = b"\x01\x06" + HEADER
 IDENTITY_SIZE = 16
 MAX_WORD = 16
+NUMBERS = (1 << 36) - 1  # bits of a request's number that a token has (``broker/tokens.py``)
 MAX_NAME = 128  # characters of a trace, or of the name of a request at another broker
 
 
 class BridgedRequest:
     """The route of a request before and after this broker. ``Request.ref`` of a request that came over a bridge."""
 
-    def __init__(self, key: bytes, path: Path, trace: str, parent: str) -> None:
+    def __init__(self, key: bytes, path: Path, trace: str, parent: str, facts: Facts | None = None) -> None:
         self.key = key  # its id on the bridge it came over
         self.path = path  # the brokers it has passed, in order
         self.trace = trace
         self.parent = parent  # its name at the broker that sent it
-        self.route: list[str] = []  # the brokers it passed after this one, from their answer
+        self.route: list[str] | None = (
+            None  # the brokers it passed after this one, from their answer; None: they are not asked for
+        )
+        self.facts = facts  # from another process of this broker
 
 
 def trace_of(identity: bytes, number: int) -> str:
     """W3C trace context for a request that began here. The trace id is derived from its number, so no state is needed."""
+    number &= NUMBERS
     return f"00-{identity.decode()}{number:016x}-{number:016x}-01"
 
 
@@ -76,8 +98,7 @@ class BridgeSession(Session):
         super().__init__(broker, link)
         self.caller = caller  # we opened the connection, so we send HELLO first
         if sibling:
-            self.is_sibling = True
-            self.counted_as = "process"
+            self._become_sibling()
         self.peer_identity = b""  # the other broker's identity, after its HELLO
         self.worker: Worker | None = None
         self.open: dict[bytes, Request] = {}  # the other side's requests, by their ids
@@ -85,8 +106,54 @@ class BridgeSession(Session):
         self.away_bytes = 0  # bytes it currently has; both sides count the same, because they see the ends of requests in the same order
         self._away: dict[bytes, int] = {}  # ... by their ids
         self.prefixes: list[bytes] = []  # topic prefixes that are forwarded
+        self._path: Path = ()  # of a request that began at the other side
+        self._trace = ""  # the beginning of the traces of such requests
+        self._asked: Service | None = None  # the service of the last CALL that was sent
+        self._asked_frame = b""
+        self._came = b""  # the service of the last CALL that was received
+        self._came_frame = b""
 
     # --- from the other broker -----------------------------------------------------------------------------------------------
+
+    def fast_path(self, data: bytes, start: int, size: int) -> int:
+        """The fast path between processes: CALLs for the service of the last one, without deadline and facts, and REPLYs."""
+        worker = self.worker
+        if worker is None:
+            return start
+        most = self.link.fast_path_size
+        while self.worker is worker:
+            if data.startswith(REPLY, start):
+                token = start + REPLY_SIZE
+                body = token + TOKEN_SIZE
+                end = end_of_last(data, body, size, most)
+                if end > size:
+                    break
+                key = data[token:body]
+                self._back(key)
+                self.broker.bridge_final(worker, key, data[body:end])
+            elif data.startswith(CALL, start):
+                token = start + CALL_SIZE
+                service = token + TOKEN_SIZE
+                details = service + len(self._came_frame)
+                body = details + PLAIN_SIZE
+                end = end_of_last(data, body, size, most)
+                if (
+                    end > size
+                    or data[service:details] != self._came_frame
+                    or data[details : details + 2] != PLAIN
+                    or data[body - 2 : body] != PLAIN_TAIL
+                    or data[token:service] in self.open
+                ):
+                    break
+                parent = data[details + 2 : body - 2].decode("ascii", "replace")
+                self._accept(data[token:service], self._came, data[body:end], parent, 0.0, None)
+            else:
+                break
+            worker.last_heard = self.broker.now
+            start = end
+            if self.link.state or self.link.pauses:
+                break
+        return start
 
     def on_open(self) -> None:
         if self.caller:
@@ -106,13 +173,18 @@ class BridgeSession(Session):
                 self._on_hello(take_all(data, at, end))
                 return
             worker.last_heard = self.broker.now
-            if word == b"REQUEST":
+            if word == b"CALL" and self.is_sibling and data.startswith(CALL, start):
+                self._on_call(Call(data, start, end), data, end)
+            elif word == b"REPLY" and self.is_sibling:
+                (key,), body = take(data, at, end, 1)
+                self._back(key)
+                self.broker.bridge_final(worker, key, cut(data, body, end))
+            elif word == b"REQUEST":
                 self._on_request(data, at, end)
             elif word == b"FINAL":
                 (key, route), body = take(data, at, end, 2)
                 self._answered(worker, key, route)
-                if self.broker.final(worker, key, cut(data, body, end)):
-                    self.broker.add_credit(worker)
+                self.broker.bridge_final(worker, key, cut(data, body, end))
             elif word == b"PARTIAL":
                 (key,), body = take(data, at, end, 1)
                 self.broker.partial(worker, key, cut(data, body, end))
@@ -147,6 +219,12 @@ class BridgeSession(Session):
         elif not self.is_sibling or not broker.sibling_message(worker, word, rest):
             raise ProtocolViolation(f"{word[:MAX_WORD]!r} with {len(rest)} frames")
 
+    def _become_sibling(self) -> None:
+        """The other side is another process of this broker."""
+        self.is_sibling = True
+        self.has_fast_path = True
+        self.counted_as = "process"
+
     def _topics(self) -> "list[bytes]":
         """Topic prefixes that are forwarded. Between the processes of one broker, all topics are."""
         return [b""] if self.is_sibling else list(self.broker.tuning.bridge_topics)
@@ -154,8 +232,7 @@ class BridgeSession(Session):
     def _on_hello(self, rest: "list[bytes]") -> None:
         accept = self.broker.tuning.bridge_accept
         if self.role is SIBLING:
-            self.is_sibling = True
-            self.counted_as = "process"
+            self._become_sibling()
         elif not self.caller and (accept == "none" or (accept == "local" and not self.link.local)):
             self.link.close(CloseCause.REFUSED, f"this listener does not accept bridges (bridge.accept is {accept})")
             return
@@ -165,6 +242,8 @@ class BridgeSession(Session):
         if len(wanted) > MAX_BRIDGE_PREFIXES or any(len(prefix) > MAX_TOPIC for prefix in wanted):
             raise ProtocolViolation(f"a HELLO with over {MAX_BRIDGE_PREFIXES} topics, or one of over {MAX_TOPIC} bytes")
         self.peer_identity = rest[0]
+        self._path = (rest[0],)
+        self._trace = trace_prefix(rest[0])
         self.peer_bytes = int(rest[2])
         if not self.caller:  # prefixes of either side are forwarded in both directions
             mine = [prefix for prefix in self._topics() if prefix not in wanted]
@@ -189,10 +268,28 @@ class BridgeSession(Session):
         if key in self.open:
             raise ProtocolViolation("a REQUEST with an id that is still open")
         journey = BridgedRequest(key, path, trace.decode("ascii", "replace"), parent.decode("ascii", "replace"))
+        journey.route = []
         deadline = broker.now + int(left) / 1000 if int(left) else 0.0
         request = broker.request(self, service, cut(data, body, end), journey, deadline)
         if request is not None and request.state != DONE:
             self.open[key] = request
+
+    def _on_call(self, call: Call, data: bytes, end: int) -> None:
+        if call.token in self.open:
+            raise ProtocolViolation("a CALL with an id that is still open")
+        self._came = call.service
+        self._came_frame = frame(call.service, True)
+        deadline = self.broker.now + call.milliseconds / 1000 if call.milliseconds else 0.0
+        self._accept(call.token, call.service, cut(data, call.body, end), call.parent, deadline, call.facts)
+
+    def _accept(
+        self, token: bytes, service: bytes, body: Body, parent: str, deadline: float, facts: Facts | None
+    ) -> None:
+        """A request of a client of the other process."""
+        journey = BridgedRequest(token, self._path, trace_from(self._trace, token), parent, facts)
+        request = self.broker.request(self, service, body, journey, deadline)
+        if request is not None and request.state != DONE:
+            self.open[token] = request
 
     def _on_publish(self, data: bytes, at: int, end: int) -> None:
         (origin, number, topic), body = take(data, at, end, 3)
@@ -222,8 +319,12 @@ class BridgeSession(Session):
     def send_final(self, request: Request, body: Body) -> None:
         journey = request.ref
         assert isinstance(journey, BridgedRequest)
-        self.open.pop(journey.key, None)
-        self._say(b"FINAL", [journey.key, self._route(request, journey)], body)
+        key = journey.key
+        self.open.pop(key, None)
+        if self.is_sibling and journey.route is None and len(key) == TOKEN_SIZE and body:
+            self.link.send_pieces((REPLY, key, body), len(body))
+        else:
+            self._say(b"FINAL", [key, self._route(request, journey)], body)
 
     def send_failure(self, request: Request, code: str, text: str) -> None:
         journey = request.ref
@@ -234,7 +335,7 @@ class BridgeSession(Session):
 
     def _route(self, request: Request, journey: BridgedRequest) -> bytes:
         here = f"{self.broker.identity().decode()}:{self.broker.request_name(request)}"
-        return ",".join([here, *journey.route]).encode()
+        return ",".join([here, *(journey.route or ())]).encode()
 
     # --- to the other broker, as a worker ----------------------------------------------------------------------------------------
 
@@ -244,7 +345,13 @@ class BridgeSession(Session):
         left = request.deadline - broker.now if request.deadline else request.max_run
         if request.deadline and request.max_run:
             left = min(left, request.max_run)
-        milliseconds = b"%d" % max(1, round(left * 1000)) if left else b"0"
+        milliseconds = max(1, round(left * 1000)) if left else 0
+        size = len(request.body)
+        self._away[request.token] = size
+        self.away_bytes += size
+        if self.is_sibling and size and not isinstance(journey, BridgedRequest):
+            self._call(request, milliseconds)
+            return
         identity = broker.identity()
         if isinstance(journey, BridgedRequest):
             trace = journey.trace
@@ -255,14 +362,34 @@ class BridgeSession(Session):
         envelope = [
             request.token,
             request.service.name,
-            milliseconds,
+            b"%d" % milliseconds,
             trace.encode(),
             broker.request_name(request).encode(),
             b",".join(path),
         ]
-        self._away[request.token] = len(request.body)
-        self.away_bytes += len(request.body)
         self._say(b"REQUEST", envelope, request.body)
+
+    def _call(self, request: Request, milliseconds: int) -> None:
+        service = request.service
+        if service is not self._asked:
+            self._asked = service
+            self._asked_frame = frame(service.name, True)
+        job = request.session.job_of(request)
+        headers = request.session.headers_of(request)
+        facts = Facts(request.session.protocol, headers, job).encode() if headers or job is not None else b""
+        known = details(self.broker.request_name(request), milliseconds, facts)
+        body = request.body
+        self.link.send_pieces((CALL, request.token, self._asked_frame, known, body), len(body))
+
+    def job_of(self, request: Request) -> JobFacts | None:
+        journey = request.ref
+        return journey.facts.job if isinstance(journey, BridgedRequest) and journey.facts is not None else None
+
+    def headers_for(self, request: Request, protocol: str) -> bytes:
+        journey = request.ref
+        if isinstance(journey, BridgedRequest) and journey.facts is not None and journey.facts.protocol == protocol:
+            return journey.facts.headers
+        return b""
 
     def path_of(self, request: Request) -> Path:
         journey = request.ref

@@ -214,6 +214,10 @@ class BrokerApi:
         it."""
         raise NotImplementedError
 
+    def bridge_final(self, worker: Worker, token: bytes, body: Body) -> None:
+        """The other broker sent the final reply to a request; the bridge can take one more."""
+        raise NotImplementedError
+
     def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
         """The other broker ended the request without a reply. If it did not accept the request, the request is requeued."""
         raise NotImplementedError

@@ -265,17 +265,20 @@ class DcpSession(Session):
         else:
             self.link.send(envelope, EMPTY_FRAME)
 
+    def headers_of(self, request: Request) -> bytes:
+        ref = request.ref
+        return ref if isinstance(ref, bytes) else ref.onward if isinstance(ref, Passed) else b""
+
     # --- to a worker
 
     def deliver(self, worker: Worker, request: Request) -> None:
         metadata = b""  # a client of another protocol has none; an attempt of a durable job has its mark
         if isinstance(request.session, DcpSession):
-            ref = request.ref
-            metadata = ref if isinstance(ref, bytes) else ref.onward if isinstance(ref, Passed) else b""
-        elif request.session.is_internal:
+            metadata = self.headers_of(request)
+        elif request.session.is_internal or request.session.is_sibling:
             job = request.session.job_of(request)
             mark = job.mark() if job is not None else b""
-            metadata = SHORT[len(mark)] + mark if mark else b""
+            metadata = SHORT[len(mark)] + mark if mark else request.session.headers_for(request, self.protocol)
         service = request.service.name
         token = request.token
         envelope = self.words.request + SHORT[len(service)] + service + SHORT[len(token)] + token + DELIMITER + metadata

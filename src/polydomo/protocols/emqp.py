@@ -225,6 +225,12 @@ class EmqpSession(Session):
     def facts_of(self, ref: object) -> "tuple[str, str]":
         return (ref.route.headers.text, ref.route.headers.trace) if isinstance(ref, EmqpRef) else ("", "")
 
+    def headers_of(self, request: Request) -> bytes:
+        ref = request.ref
+        if not isinstance(ref, EmqpRef) or ref.route.headers.framed == emqp_headers.NONE.framed:
+            return b""
+        return ref.route.headers.text.encode()
+
     def _cancel(self, msgid: bytes, expired: bool) -> None:
         """The client does not wait for the reply any more."""
         self.link.charge(len(self.requests) >> 4)
@@ -241,8 +247,7 @@ class EmqpSession(Session):
         if isinstance(ref, EmqpRef):
             route = ref.route  # with the queue unchanged, even where a worker of ``default`` takes it
         else:
-            job = request.session.job_of(request)
-            route = Route(request.service.name, emqp_headers.of_job(job) if job is not None else emqp_headers.NONE)
+            route = Route(request.service.name, _headers_of(request))
         body = request.body
         if not body or body[0] & MORE:
             body = _one_frame(body)
@@ -453,6 +458,15 @@ class EmqpSession(Session):
 
     def _last_id(self) -> bytes:
         return b"\x00" + self._new_id()[1:]
+
+
+def _headers_of(request: Request) -> emqp_headers.Headers:
+    """The headers for a worker, of a request that no eMQP client of this process sent."""
+    job = request.session.job_of(request)
+    if job is not None:
+        return emqp_headers.of_job(job)
+    shared = request.session.headers_for(request, "emqp")
+    return emqp_headers.read(shared) if shared else emqp_headers.NONE
 
 
 def _next(data: bytes, at: int) -> int:

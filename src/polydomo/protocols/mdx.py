@@ -476,7 +476,7 @@ class MdxSession(SingleWorkerSession):
         ref = request.ref
         if isinstance(ref, bytes) and isinstance(request.session, MdxSession):
             identity = ref[2 + ref[1] :]
-        elif request.session.is_internal:
+        elif request.session.is_internal or request.session.is_sibling:
             identity = _job_identity(request, address)
         else:
             identity = address  # a client of another protocol has no MDX id, so the token is used

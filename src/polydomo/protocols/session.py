@@ -165,6 +165,16 @@ class Session(Handler):
         """The job that a request of the broker's own client (``is_internal``) is an attempt of; None for other requests."""
         return None
 
+    # --- workers in another process of the broker
+
+    def headers_of(self, request: Request) -> bytes:
+        """What a worker of the same protocol gets with this session's request, besides the body; b"" for nothing."""
+        return b""
+
+    def headers_for(self, request: Request, protocol: str) -> bytes:
+        """The same for a request that came from another process, if its client has this protocol."""
+        return b""
+
     # --- to another broker, if ``is_bridge``
 
     peer_identity = b""  # the other broker's
