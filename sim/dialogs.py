@@ -118,6 +118,10 @@ class Dialog:
             self.beat_busy = True
 
 
+BRIDGE_REQUESTS = (b"REQUEST", b"CALL")  # the second one between the processes of one broker
+BRIDGE_ENDS = (b"FINAL", b"FAILURE", b"REPLY")
+
+
 class BridgeDialog(Dialog):
     """Another broker: each side answers what the other asked, once, and asks for what the other offers, no more than its window."""
 
@@ -137,15 +141,15 @@ class BridgeDialog(Dialog):
             self.offers.add(frames[2])
         elif frames[1] == b"RETRACT":
             self.offers.discard(frames[2])
-        elif frames[1] == b"REQUEST":
+        elif frames[1] in BRIDGE_REQUESTS:
             self.theirs[frames[2]] = None
         elif frames[1] == b"CANCEL":
             self.theirs.pop(frames[2], None)
-        elif frames[1] in (b"FINAL", b"FAILURE"):
+        elif frames[1] in BRIDGE_ENDS:
             self.ours.pop(frames[2], None)
 
     def said(self, frames: Message) -> None:
-        if frames[1] == b"REQUEST":
+        if frames[1] in BRIDGE_REQUESTS:
             if frames[2] in self.ours:
                 self.breach("token", f"{frames[2]!r} was sent twice")
             if frames[3] not in self.offers:
@@ -155,7 +159,7 @@ class BridgeDialog(Dialog):
                 self.breach("unasked-job", f"was sent {len(self.ours)} requests, and takes {self.window} at a time")
         elif frames[1] == b"CANCEL":
             self.ours.pop(frames[2], None)
-        elif frames[1] in (b"FINAL", b"FAILURE", b"PARTIAL"):
+        elif frames[1] in BRIDGE_ENDS or frames[1] == b"PARTIAL":
             if frames[2] not in self.theirs:
                 self.breach("unasked", f"{frames[1].decode()} to {frames[2]!r}, which is not open")
             if frames[1] != b"PARTIAL":

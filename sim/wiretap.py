@@ -215,7 +215,7 @@ class TappedDetector(Detector):
     def make_session(self, protocol: Protocol, link: Link) -> Session:
         session = super().make_session(protocol, link)
         if self.siblings and isinstance(session, BridgeSession):
-            session.is_sibling = True
+            session.become_sibling()
         return session
 
     def handler_of(self, session: Session) -> Handler:

@@ -182,6 +182,11 @@ PROCESS_WORKERS: Final = 1_000_000  # ... and its workers and connections from k
 SPILL_DELAY: Final = 0.002  # Seconds a request waits for a worker of its own process before others are asked for room.
 SPILL_QUICK: Final = 0.01  # Mean seconds of a job below which requests are sent ahead to another process.
 RELAY_AGAIN: Final = 0.2  # Seconds until a durable request is sent to process 0 again, if it was not there.
+SPILL_LOOP: Final = (
+    0.4  # Requests that a worker answers per turn of the loop, from which on none is sent to another process.
+)
+SPILL_SAMPLE: Final = 8  # Workers that are looked at for that.
+SPILL_WEIGHT: Final = 0.2  # ... of the last turn in the moving average: some ten turns count.
 SPILL_TURN: Final = 256  # Services whose free workers are offered to other processes in one turn of the loop.
 JOURNAL_LIST: Final = (
     60.0  # Seconds between two looks at what the other processes of a broker have written to the journal.

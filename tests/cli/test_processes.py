@@ -179,11 +179,56 @@ def test_the_supervisor_is_killed_and_nothing_is_left(tmp_path: Path) -> None:
         wait_for(gone, "the end of the processes", PATIENCE)
 
 
+def test_durable_requests_are_durable_at_every_process(tmp_path: Path) -> None:
+    """eMQP's ``guarantee``, and a service of ``durable.services``: stored by process 0, wherever they arrive."""
+    words = ["--processes", "2", "--durable-services", "kept"]
+    with Broker(tmp_path / "data", *words) as broker, ExitStack() as stack:
+        stack.enter_context(broker.worker("echo", "--echo"))
+        stack.enter_context(broker.worker("kept", "--echo"))
+        for number in range(6):  # of six connections some come to either process
+            with Client(broker.url, "emqp", timeout=PATIENCE) as client:
+                headers = {"guarantee": True}
+                assert client.call("echo", f"e {number}", headers=headers).text == f"e {number}"
+            with Client(broker.url, timeout=PATIENCE) as client:
+                assert client.call("kept", f"k {number}").text == f"k {number}"
+        with Client(broker.url, timeout=PATIENCE) as client:
+            assert client.call("echo", "plain").text == "plain"
+        assert broker.ask("status")["jobs"]["done"] == 12
+        os.kill(pids(broker)[0], signal.SIGKILL)
+        with Client(broker.url, timeout=PATIENCE, retries=5) as client:  # waits until process 0 is back
+            assert client.call("kept", "again").text == "again"
+
+
+def test_headers_reach_a_worker_of_another_process(broker: Broker) -> None:
+    with ExitStack() as stack:
+        context = stack.enter_context(zmq.Context())
+        context.linger = 0
+        worker = stack.enter_context(context.socket(zmq.DEALER))
+        worker.rcvtimeo = int(PATIENCE * 1000)
+        worker.connect(broker.url)
+        worker.send_multipart([b"", b"eMQP/1.0", b"INFORM", b"i", b"echo", b"worker"])
+        for _ in range(6):
+            worker.send_multipart([b"", b"eMQP/1.0", b"READY", b"r"])
+        broker.logged("worker registered")
+        for number in range(6):  # of six connections some come to either process
+            client = stack.enter_context(context.socket(zmq.DEALER))
+            client.rcvtimeo = int(PATIENCE * 1000)
+            client.connect(broker.url)
+            client.send_multipart(
+                [b"", b"eMQP/1.0", b"REQUEST", b"m%d" % number, b"echo", b"reply-requested,x-order:17", b"a"]
+            )
+            message = worker.recv_multipart()
+            while message[2] != b"REQUEST":
+                message = worker.recv_multipart()
+            assert b"x-order:17" in message[5].split(b",")
+            worker.send_multipart([b"", b"eMQP/1.0", b"REPLY", b"n", message[6], message[3]])
+            assert client.recv_multipart()[4:] == [b"a", b"m%d" % number]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--memo-services", "a"], "memo.services (flag --memo-services)"),
-        (["--durable-services", "a"], "durable.services (flag --durable-services)"),
         (["--processes", "many"], "processes (flag --processes): must be auto, or a whole number from 1 to 64"),
     ],
 )

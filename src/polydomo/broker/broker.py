@@ -428,7 +428,7 @@ class Broker(BrokerApi):
             self.publishing.last_values.serve()
         if self.bridging.missed:
             self.bridging.retry_missed()
-        if self.siblings.wanted:
+        if self.siblings.wanted or self.siblings.short:
             self.siblings.end_turn()
         if self.durable is not None:
             self.durable.end_turn()
@@ -496,6 +496,9 @@ class Broker(BrokerApi):
 
     def bridge_offers(self, worker: Worker, service: bytes, path: Path) -> None:
         self.bridging.bridge_offers(worker, service, path)
+
+    def pass_schedule(self, raw: bytes) -> bool:
+        return self.siblings.pass_schedule(raw)
 
     def bridge_final(self, worker: Worker, token: bytes, body: Body) -> None:
         self.bridging.bridge_final(worker, token, body)

@@ -135,6 +135,7 @@ class Durable:
         self.schedules.load(loaded.schedules)
         for service in loaded.paused:
             self.broker.pause_service(service, True)
+        self.broker.siblings.repeat_orders()
 
     def follow(self, leader: str, why: str) -> None:
         self.schedules.clear()

@@ -10,11 +10,14 @@ offered to the others, and all topics cross. Three things are different between 
     ANSWER   id content
     LOG      topic body                 a log record that belongs to a request of the receiver
     EVENT    topic content              a worker or a service changed (``monitor``)
+    SCHEDULE message                    eMQP's SCHEDULE or UNSCHEDULE, for process 0
 
 **Load.** A request goes to a worker of its own process if one is free. If it has waited for ``SPILL_DELAY``, the process sends SHORT to the
 siblings that offer the service. A sibling with a free worker and an empty queue answers with ROOM, once, and as many requests cross.
 ROOM reserves nothing: a request that finds the worker busy waits in the sibling's queue like any other. Where jobs are short
 (``SPILL_QUICK``), as many requests as there are workers are sent ahead, so that the workers do not wait for the next ROOM.
+Where most workers answer within one turn of the loop (``SPILL_LOOP``), the loop is the bottleneck and not the workers: a request that
+crosses costs this loop as much as a local one, and the other process besides, so none crosses.
 
 **One answer.** ``polydomo.workers`` and its relatives are answered for the whole broker: the process that is asked asks the others and
 merges their parts (``merging``). What only process 0 has (jobs, the catalog) it offers to the others as services.
@@ -36,13 +39,17 @@ from polydomo.limits import (
     PROCESS_WORKERS,
     SIBLING_ANSWER,
     SPILL_DELAY,
+    SPILL_LOOP,
     SPILL_QUICK,
+    SPILL_SAMPLE,
     SPILL_TURN,
+    SPILL_WEIGHT,
 )
+from polydomo.protocols import emqp
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
-from polydomo.wire.frames import Body, flat, frame
+from polydomo.wire.frames import Body, flat, frame, split
 from polydomo.wire.link import PAUSE_LISTING
 
 if TYPE_CHECKING:
@@ -68,6 +75,26 @@ class Question:
         self.timer = 0
 
 
+class Short:
+    """Requests of a service wait, and all local workers are busy."""
+
+    def __init__(self) -> None:
+        self.asked: dict[Worker, None] = {}  # siblings that were asked for room
+        self.done = -1  # requests that the first few workers have answered, at the last turn
+        self.answers = 0.0  # requests that each of them answers in a turn: a moving average
+
+    def end_turn(self, service: Service) -> None:
+        """Once per turn."""
+        sample = [worker.done for worker in islice(service.workers, SPILL_SAMPLE)]
+        done = sum(sample)
+        if sample and self.done >= 0:
+            self.answers += SPILL_WEIGHT * (max(0, done - self.done) / len(sample) - self.answers)
+        self.done = done
+
+    def loop_is_slower(self) -> bool:
+        return self.answers > SPILL_LOOP
+
+
 class Siblings:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -75,7 +102,7 @@ class Siblings:
         self.count = 1  # of all
         self.pid = 0  # of this process, for status
         self.bridges: dict[Worker, int] = {}  # bridges to siblings, and which process is behind each; -1: not known yet
-        self.short: dict[Service, dict[Worker, None]] = {}  # requests wait; siblings that were asked for room
+        self.short: dict[Service, Short] = {}  # services whose requests wait
         self.wanted: dict[Service, dict[Worker, None]] = {}  # siblings that asked for room here
         self.questions: dict[int, Question] = {}
         self.render_metrics: Callable[[], bytes] | None = None  # set by the owner of the sockets
@@ -108,7 +135,9 @@ class Siblings:
 
     def lost(self, worker: Worker) -> None:
         self.bridges.pop(worker, None)
-        for waiting in (*self.short.values(), *self.wanted.values()):
+        for short in self.short.values():
+            short.asked.pop(worker, None)
+        for waiting in self.wanted.values():
             waiting.pop(worker, None)
         for number, question in list(self.questions.items()):
             question.waiting.discard(worker)
@@ -130,6 +159,8 @@ class Siblings:
             self._broker.monitor.event_of_sibling(rest[0], rest[1])
         elif word == b"LOG" and len(rest) == 2:
             self._broker.publishing.publish(worker.session, rest[0], frame(rest[1], False))
+        elif word == b"SCHEDULE" and len(rest) == 1:
+            self._on_schedule(worker, rest[0])
         elif word == b"PROCESS" and len(rest) == 1 and rest[0].isdigit():
             self.bridges[worker] = int(rest[0][:4])
             self._tell_orders(worker)
@@ -143,28 +174,52 @@ class Siblings:
         for name, body in [*broker.control.orders(), *((SCHEMA, row) for row in broker.schemas.rows())]:
             worker.session.send_to_sibling(b"ASK", [b"0", name, b"", body])
 
+    def repeat_orders(self) -> None:
+        """Services were paused as the job store says: the other processes learn it."""
+        for worker in self.bridges:
+            self._tell_orders(worker)
+
+    def pass_schedule(self, raw: bytes) -> bool:
+        first = self._first() if self.relay is not None else None
+        if first is None:
+            return False
+        first.session.send_to_sibling(b"SCHEDULE", [raw])
+        return True
+
+    def _on_schedule(self, worker: Worker, raw: bytes) -> None:
+        message = split(raw)
+        if len(message) != emqp.SCHEDULE_FRAMES or not emqp.apply_schedule(self._broker, worker.session, message, raw):
+            self._broker.report_violation(worker.session, "a schedule that cannot be kept")
+
     # --- load: requests that wait here while workers of a sibling are free
 
     def queued(self, service: Service) -> None:
         """Requests wait, and all local workers are busy."""
         if self.bridges and service not in self.short:
-            self.short[service] = {}
-            if not self._timer:
-                self._timer = self._broker.timers.add(self._broker.now, self._broker.now + SPILL_DELAY, self)
+            self.short[service] = Short()
+            self._ask_later()
+
+    def _ask_later(self) -> None:
+        if not self._timer:
+            self._timer = self._broker.timers.add(self._broker.now, self._broker.now + SPILL_DELAY, self)
 
     def on_timer(self) -> None:
         self._timer = 0
-        for service, asked in list(self.short.items()):
+        for service, short in list(self.short.items()):
             if not self._is_short(service):
                 del self.short[service]
             else:
-                self._ask_for_room(service, asked)
+                self._ask_for_room(service, short)
 
     def _is_short(self, service: Service) -> bool:
         known = self._broker.services.get(service.name) is service
         return known and bool(service.queue_length and service.workers and service.remote)
 
-    def _ask_for_room(self, service: Service, asked: "dict[Worker, None]") -> None:
+    def _ask_for_room(self, service: Service, short: Short) -> None:
+        if short.loop_is_slower():
+            self._ask_later()
+            return
+        asked = short.asked
         for worker in service.remote:
             if worker in self.bridges and worker not in asked:
                 asked[worker] = None
@@ -176,7 +231,9 @@ class Siblings:
             self.wanted.setdefault(service, {})[worker] = None
 
     def end_turn(self) -> None:
-        """Once per turn, if siblings wait for room: tells them where there is some."""
+        """Once per turn, if requests wait here or siblings wait for room: offers them what room there is."""
+        for needy, short in self.short.items():
+            short.end_turn(needy)
         for service in list(self.wanted)[:SPILL_TURN]:
             waiting = self.wanted.pop(service)
             if not service.workers:
@@ -198,10 +255,10 @@ class Siblings:
     def _on_room(self, worker: Worker, name: bytes, count: int) -> None:
         broker = self._broker
         service = broker.services.get(name)
-        asked = self.short.get(service) if service is not None else None
-        if service is None or asked is None:
+        short = self.short.get(service) if service is not None else None
+        if service is None or short is None:
             return
-        asked.pop(worker, None)
+        short.asked.pop(worker, None)
         session = worker.session
         while count > 0 and self._is_short(service) and worker in service.remote:
             request = queues.first(service)
@@ -216,7 +273,7 @@ class Siblings:
             worker.credit -= 1
             dispatch.dispatch(broker, request, worker)
         if self._is_short(service):
-            self._ask_for_room(service, asked)
+            self._ask_for_room(service, short)
         else:
             self.short.pop(service, None)
 
@@ -366,7 +423,7 @@ class Siblings:
     def check_invariants(self) -> None:
         if self.relay is not None:
             self.relay.check_invariants()
-        for waiting in (*self.short.values(), *self.wanted.values()):
+        for waiting in (*[short.asked for short in self.short.values()], *self.wanted.values()):
             for worker in waiting:
                 assert worker in self.bridges, f"bridge w{worker.number} waits for room and is gone"
         for question in self.questions.values():

@@ -98,7 +98,7 @@ class BridgeSession(Session):
         super().__init__(broker, link)
         self.caller = caller  # we opened the connection, so we send HELLO first
         if sibling:
-            self._become_sibling()
+            self.become_sibling()
         self.peer_identity = b""  # the other broker's identity, after its HELLO
         self.worker: Worker | None = None
         self.open: dict[bytes, Request] = {}  # the other side's requests, by their ids
@@ -219,7 +219,7 @@ class BridgeSession(Session):
         elif not self.is_sibling or not broker.sibling_message(worker, word, rest):
             raise ProtocolViolation(f"{word[:MAX_WORD]!r} with {len(rest)} frames")
 
-    def _become_sibling(self) -> None:
+    def become_sibling(self) -> None:
         """The other side is another process of this broker."""
         self.is_sibling = True
         self.has_fast_path = True
@@ -232,7 +232,7 @@ class BridgeSession(Session):
     def _on_hello(self, rest: "list[bytes]") -> None:
         accept = self.broker.tuning.bridge_accept
         if self.role is SIBLING:
-            self._become_sibling()
+            self.become_sibling()
         elif not self.caller and (accept == "none" or (accept == "local" and not self.link.local)):
             self.link.close(CloseCause.REFUSED, f"this listener does not accept bridges (bridge.accept is {accept})")
             return

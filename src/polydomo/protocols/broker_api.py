@@ -214,6 +214,10 @@ class BrokerApi:
         it."""
         raise NotImplementedError
 
+    def pass_schedule(self, raw: bytes) -> bool:
+        """Passes an eMQP schedule to process 0 of this broker; False if there is no such process, or it is this one."""
+        raise NotImplementedError
+
     def bridge_final(self, worker: Worker, token: bytes, body: Body) -> None:
         """The other broker sent the final reply to a request; the bridge can take one more."""
         raise NotImplementedError

@@ -405,21 +405,8 @@ class EmqpSession(Session):
         if interval < 0 and not message[8] and message[2] == b"SCHEDULE":
             raise ProtocolViolation("a schedule with neither interval nor cron")
         self._seen()
-        schedulers = self.broker.schedulers
-        if not schedulers:
-            when = message[8].decode() if message[8] else f"every {interval}s"
-            headers = emqp_headers.read(message[5]).text
-            add = message[2] == b"SCHEDULE"
-            done = self.broker.schedule(self, message[4] or DEFAULT_QUEUE, message[7], when, headers, add)
-            if not done:
-                raise ProtocolViolation(
-                    f"{message[2].decode()} while no scheduler is connected and there is no job store"
-                )
-            return
-        for session in list(schedulers):
-            session.link.send(raw)
-            if message[2] == b"SCHEDULE":
-                break  # always the same scheduler, so that a repeated schedule replaces the first; UNSCHEDULE goes to all
+        if not apply_schedule(self.broker, self, message, raw) and not self.broker.pass_schedule(raw):
+            raise ProtocolViolation(f"{message[2].decode()} while no scheduler is connected and there is no job store")
 
     def _publish(self, data: bytes, at: int, end: int) -> None:
         topic = _next(data, at)
@@ -458,6 +445,20 @@ class EmqpSession(Session):
 
     def _last_id(self) -> bytes:
         return b"\x00" + self._new_id()[1:]
+
+
+def apply_schedule(broker: BrokerApi, session: Session, message: "list[bytes]", raw: bytes) -> bool:
+    """Gives a checked SCHEDULE or UNSCHEDULE to a connected scheduler, or to the job store; False if there is neither."""
+    add = message[2] == b"SCHEDULE"
+    for scheduler in list(broker.schedulers):
+        scheduler.link.send(raw)
+        if add:
+            break  # always the same scheduler, so that a repeated schedule replaces the first; UNSCHEDULE goes to all
+    if broker.schedulers:
+        return True
+    when = message[8].decode() if message[8] else f"every {int(message[6])}s"
+    headers = emqp_headers.read(message[5]).text
+    return broker.schedule(session, message[4] or DEFAULT_QUEUE, message[7], when, headers, add)
 
 
 def _headers_of(request: Request) -> emqp_headers.Headers:
