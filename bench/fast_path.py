@@ -188,7 +188,7 @@ class Bench:
                         self.ask(end, len(batch))
                         self.take(peer, peer.written())
             if isinstance(self.recorder, JournalRecorder):
-                self.recorder.line.clear()
+                self.recorder.queue.chunks.clear()
         return self.spent / done * 1e6
 
 

@@ -171,7 +171,7 @@ def rows_written(asked: argparse.Namespace) -> dict[str, Any]:
                 broker.now += dice.random() * 1e-5
                 recorder.ended(request)
             journal.tick(eager=False)
-            while len(recorder.line) > JOURNAL_CHUNKS // 2:  # faster than any broker: the disk sets the pace
+            while len(recorder.queue.chunks) > JOURNAL_CHUNKS // 2:  # faster than any broker: the disk sets the pace
                 time.sleep(0.001)
             if recorder.seq >= step * (len(memory) + 1):
                 memory.append(resident())
@@ -185,7 +185,7 @@ def rows_written(asked: argparse.Namespace) -> dict[str, Any]:
         reading = time.monotonic() - begin
         figures = {
             "rows": total,
-            "dropped": recorder.dropped,
+            "dropped": recorder.queue.dropped,
             "rows_per_second": round(total / seconds),
             "cpu_us_per_row": round(cpu_seconds / total * 1e6, 3),
             "bytes_per_row": round(size / total, 2),

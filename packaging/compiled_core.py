@@ -23,7 +23,8 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("src/polydomo")
 LAYERS = ("wire", "protocols", "broker")  # compiled as a whole
-HOT = ("journal/chunk.py", "journal/columns.py", "journal/recorder.py", "journal/tee.py")  # modules of other layers
+# Hot modules of other layers.
+HOT = ("journal/chunk.py", "journal/columns.py", "journal/recorder.py", "journal/tee.py", "journal/trace_origin.py")
 
 # Not compiled: dataclasses whose defaults are read from the class, and what the libraries of clients and workers run, whose classes
 # programs and tests inherit from and set attributes of.

@@ -384,8 +384,8 @@ def leaves_without_a_word(stack: ExitStack) -> None:
 def rows_vanish(stack: ExitStack) -> None:
     def make(drop: Any) -> Any:
         def mutated(self: JournalRecorder) -> None:
-            if self.line:
-                self.line.popleft()
+            if self.queue.chunks:
+                self.queue.chunks.popleft()
 
         return mutated
 

@@ -79,8 +79,8 @@ class SimRecorder(JournalRecorder):
         """What is in line reaches the disk."""
         self.hand_over()
         if not self.disk_full:
-            while self.line:
-                self.safe += shapes.rows(self.run, self.line.popleft(), self.who)
+            while self.queue.chunks:
+                self.safe += shapes.rows(self.run, self.queue.chunks.popleft(), self.who)
 
     def lost(self) -> list[tuple[int, int]]:
         """The rows that are neither safe nor accounted for by one that is, as ranges."""

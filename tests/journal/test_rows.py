@@ -23,7 +23,7 @@ MICROSECOND = timedelta(microseconds=1)
 def by_columns(recorder: JournalRecorder) -> list[Row]:
     """What the writer's thread would make of it, with times as the rows in Python have them."""
     found: list[Row] = []
-    for chunk in [*recorder.line, recorder.chunk]:
+    for chunk in [*recorder.queue.chunks, recorder.chunk]:
         for kind, table in tables(recorder.run, chunk, recorder.who).items():
             assert table.schema.names == schema.names(kind)
             for row in table.to_pylist():
@@ -155,8 +155,8 @@ def test_a_disk_that_stays_full_does_not_fill_the_journal_with_rows_about_rows()
     """A row about dropped rows is dropped in its turn, and told again: without end, if each were told apart from the others."""
     world, recorder = journalled(chunk_rows=5, max_chunks=3)
     live(world, 5, steps=400)
-    observed = sum(bool(step.covers_run) for chunk in recorder.line for step in chunk.steps)
-    assert recorder.dropped > 200 and observed <= 2 * len(recorder.line)
+    observed = sum(bool(step.covers_run) for chunk in recorder.queue.chunks for step in chunk.steps)
+    assert recorder.queue.dropped > 200 and observed <= 2 * len(recorder.queue.chunks)
     recorder.end("over")
     assert [str(breach) for breach in audit(recorder.rows())] == []
 
@@ -164,14 +164,14 @@ def test_a_disk_that_stays_full_does_not_fill_the_journal_with_rows_about_rows()
 def test_rows_that_cannot_be_written_are_dropped_and_stated() -> None:
     world, recorder = journalled(chunk_rows=50, max_chunks=4)
     live(world, 5, steps=2000)
-    assert recorder.dropped > 500 and len(recorder.line) <= 4
+    assert recorder.queue.dropped > 500 and len(recorder.queue.chunks) <= 4
     recorder.hand_over()
     recorder.end("over")
     rows = recorder.rows()
     assert (
-        len(recorder.line) <= 5 and recorder.line[-1].last == recorder.seq
+        len(recorder.queue.chunks) <= 5 and recorder.queue.chunks[-1].last == recorder.seq
     )  # the last word is in line, and nothing comes after it
-    assert len(rows) == recorder.seq - recorder.dropped
+    assert len(rows) == recorder.seq - recorder.queue.dropped
     covered = {
         number
         for row in rows

@@ -57,7 +57,7 @@ def until(condition: Any) -> None:
 def kill(journal: Journal) -> None:
     """The process is gone: its thread writes no more, its lock is free. Its mapped file stays as it was."""
     journal.writer.bounds = journal.writer.bounds._replace(roll_rows=1 << 60, roll_seconds=1e9)
-    journal.recorder.line.clear()
+    journal.recorder.queue.chunks.clear()
     journal.writer._batch = None
     journal.writer.finish(PATIENCE)
     os.close(journal._lock)
@@ -82,7 +82,7 @@ def test_segments_close_by_rows(tmp_path: Path) -> None:
         live(world, seed, 150)
         world.broker.draining = False
         journal.tick()
-        until(lambda: not journal.recorder.line)
+        until(lambda: not journal.recorder.queue.chunks)
     journal.stop()
     found = {(segment.first, segment.last) for segment in runs.segments(tmp_path)}
     assert len(found) >= 3
@@ -228,7 +228,7 @@ def test_a_full_disk_is_reported_and_recovered_from(
     full = False
     until(lambda: not journal.writer.trouble)
     journal.stop()
-    assert audit(everything(tmp_path)) == [] and journal.recorder.dropped == 0
+    assert audit(everything(tmp_path)) == [] and journal.recorder.queue.dropped == 0
     assert not list(tmp_path.glob("kind=*/**/.*"))
 
 
@@ -267,7 +267,7 @@ def test_a_broker_starts_on_a_full_disk_and_records_once_there_is_room(
         journal.recorder.seq,
         0,
     )  # counted where the next start looks
-    assert audit(everything(tmp_path)) == [] and journal.recorder.dropped == 0
+    assert audit(everything(tmp_path)) == [] and journal.recorder.queue.dropped == 0
 
 
 def test_a_broker_that_leaves_a_full_disk_leaves_nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ def test_an_import_that_fails_for_want_of_files_is_tried_again(tmp_path: Path, m
     until(lambda: journal.writer.closed == journal.recorder.seq)
     assert not journal.status()["trouble"]
     journal.stop()
-    assert audit(everything(tmp_path)) == [] and journal.recorder.dropped == 0
+    assert audit(everything(tmp_path)) == [] and journal.recorder.queue.dropped == 0
 
 
 def test_leaving_does_not_wait_for_an_import_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,12 +329,12 @@ def test_a_disk_that_stays_full_costs_rows_and_no_memory(tmp_path: Path, monkeyp
     monkeypatch.setattr(parquet, "write", limited)
     monkeypatch.setattr("polydomo.limits.JOURNAL_RETRY", 0.001)
     world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_seconds=0.01))
-    journal.recorder._max_chunks = 40
+    journal.recorder.queue.max_chunks = 40
     turns = 0
-    while turns < 600 or not journal.recorder.dropped:  # a writer that is slow to begin loses nothing yet
+    while turns < 600 or not journal.recorder.queue.dropped:  # a writer that is slow to begin loses nothing yet
         world.client().close()
         journal.tick()
-        assert len(journal.recorder.line) <= 40
+        assert len(journal.recorder.queue.chunks) <= 40
         time.sleep(0.0005)
         turns += 1
         assert turns < 100_000
@@ -343,9 +343,9 @@ def test_a_disk_that_stays_full_costs_rows_and_no_memory(tmp_path: Path, monkeyp
     journal.stop()
     rows = everything(tmp_path)
     assert [str(breach) for breach in audit(rows)] == []
-    assert len(rows) + journal.recorder.dropped == journal.recorder.seq
+    assert len(rows) + journal.recorder.queue.dropped == journal.recorder.seq
     covered = sum(row["covers_last"] - row["covers_first"] + 1 for row in rows if row.get("event") == schema.MISSING)
-    assert covered >= journal.recorder.dropped
+    assert covered >= journal.recorder.queue.dropped
 
 
 def test_events_that_cannot_become_rows_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,10 +411,10 @@ def test_connections_are_forgotten_once_their_rows_are_written(tmp_path: Path) -
         journal.tick()
     world.client()
     journal.tick()
-    until(lambda: not journal.recorder.line)
+    until(lambda: not journal.recorder.queue.chunks)
     world.client()
     journal.tick()
-    until(lambda: len(journal.recorder._peers) <= 4)
+    until(lambda: len(journal.recorder.peers) <= 4)
     journal.stop()
     peers = [row["peer"] for row in everything(tmp_path) if row.get("connection")]
     assert peers and all(peer == "scripted" for peer in peers)

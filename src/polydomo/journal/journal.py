@@ -57,7 +57,7 @@ class Journal:
         self.writer = Writer(self.directory, self.recorder, self._file, bounds if bounds is not None else Bounds())
         self.writer.process = process
         self.writer.processes = processes
-        self._told_dropped = 0
+        self._reported_dropped = 0
         self._flushed = 0.0
         self._handed = 0.0
         self._looked = 0.0  # when the directory was last seen to be there
@@ -102,28 +102,28 @@ class Journal:
             recorder.count_in(self._file.mark)
         while writer.given_up:
             first, last, why = writer.given_up.popleft()
-            recorder.dropped += last - first + 1
+            recorder.queue.dropped += last - first + 1
             recorder.missing(self.run.run, first, last, why)
-        while recorder.again:
-            run, first, last = recorder.again.popleft()
+        while recorder.queue.restate:
+            run, first, last = recorder.queue.restate.popleft()
             recorder.missing(run, first, last, "stated again: the row that stated it was lost")
-        if recorder.dropped > self._told_dropped:
+        if recorder.queue.dropped > self._reported_dropped:
             say(
                 LOG,
                 logging.ERROR,
                 "journal rows dropped",
-                rows=recorder.dropped - self._told_dropped,
-                in_all=recorder.dropped,
+                rows=recorder.queue.dropped - self._reported_dropped,
+                in_all=recorder.queue.dropped,
             )
-            self._told_dropped = recorder.dropped
+            self._reported_dropped = recorder.queue.dropped
         if eager or now >= self._handed + limits.JOURNAL_GATHER:
             self._handed = now
-            closed = recorder.take_closed()
+            closed = recorder.peers.take_closed()
             recorder.hand_over()
             writer.forget_after(
                 recorder.seq + 1, closed
             )  # once the next chunk is taken in, nothing is said of them any more
-        if recorder.line:
+        if recorder.queue.chunks:
             writer.wake()
 
     def _make_again(self) -> None:
@@ -184,7 +184,7 @@ class Journal:
             "run": run_name(self.run.run),
             "rows": self.recorder.seq,
             "safe": self.writer.closed,
-            "dropped": self.recorder.dropped,
+            "dropped": self.recorder.queue.dropped,
             "trouble": self.writer.trouble,
         }
 

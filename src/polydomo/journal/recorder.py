@@ -4,7 +4,6 @@ Events are collected in a chunk. A full chunk, or at each tick an incomplete one
 if the disk is too slow, the oldest chunk is dropped, and a row states which rows are missing.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -16,19 +15,20 @@ from polydomo.broker.jobs.job import Job
 from polydomo.broker.log_records import LogRecord
 from polydomo.broker.recorder import Recorder
 from polydomo.journal import chunk as shapes
-from polydomo.journal import context, schema
-from polydomo.journal.chunk import Chunk, EndDetails, Peer, RareEvent, Run, peer_of, services_of
+from polydomo.journal import event_fields, schema
+from polydomo.journal.chunk import Chunk, EndDetails, Peer, RareEvent, Run
+from polydomo.journal.chunk_queue import ChunkQueue
 from polydomo.journal.ids import id_text
+from polydomo.journal.known_peers import KnownPeers
 from polydomo.journal.levels import Levels
 from polydomo.journal.schema import MESSAGES, OFF
+from polydomo.journal.trace_origin import TraceOrigin
 from polydomo.native import mypyc_attr
-from polydomo.protocols.bridge import bridge_trace_of
 from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import NO_HISTORY, OK, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body
 
-HEADERS = ("emqp", "http")  # protocols whose requests have headers
 SILENT = "silence"  # the ``outcome`` of a worker that was lost because of its silence
 
 
@@ -50,32 +50,22 @@ class JournalRecorder(Recorder):
         self.run = run
         self.levels = levels
         self.inner = inner if inner is not None else Recorder()
-        self.line: deque[Chunk] = deque()  # for the writer, oldest first
-        self.again: deque[tuple[int, int, int]] = (
-            deque()
-        )  # what rows that could not be written accounted for: run, first, last
-        self.dropped = 0  # rows, in all
-        self._gap = (0, -1)  # the first and the last of the rows that were dropped one after the other
+        self.queue = ChunkQueue(run.run, max_chunks)
+        self.peers = KnownPeers()
         self.wants_requests = levels.most != OFF
         self.wants_messages = levels.most == MESSAGES
         self.wants_bodies = bool(bodies) and self.wants_messages
         self.status: Callable[[bool], dict[str, object]] | None = None  # how the journal is; set by its owner
-        self._mark = (
-            mark if mark is not None else [0]
-        )  # the last sequence number, in memory that survives a crash of the process
+        # the last sequence number, in memory that survives a crash of the process
+        self._mark = mark if mark is not None else [0]
         self._bodies = bodies
         self._chunk_rows = chunk_rows
-        self._max_chunks = max_chunks
         self._mixed = bool(levels.services)
-        self._trace_parts = trace_parts
-        self._headers = 0  # open connections of a protocol that has headers
-        self._bridges = 0  # ... and to other brokers
+        self._traces = TraceOrigin(trace_parts)
         self._peeks = self._mixed or self.wants_bodies or trace_parts  # requests may need additional fields
         self._messages = levels.level == MESSAGES
         self._seq = 0
-        self._peers: dict[int, Session | Peer] = {}
-        self._closed: list[int] = []  # connections that went since the last tick
-        self._first_service: dict[int, bytes] = {}  # of requests that were passed on
+        self._first_service: dict[int, bytes] = {}  # of forwarded requests
         self._lost: dict[int, tuple[int, int]] = {}  # requeued requests -> the worker and connection that had them
         self._jobs: dict[int, str] = {}  # requests that wait for the outcome of a durable job -> the job
         self._known: set[int] = set()  # workers that have a row
@@ -107,62 +97,34 @@ class JournalRecorder(Recorder):
 
     def hand_over(self) -> None:
         """Queues the collected events for the writer."""
-        self._line_up()
-        while len(self.line) > self._max_chunks:
+        self._close_chunk()
+        while self.queue.is_overfull():
             self._drop()
 
-    def _line_up(self) -> None:
+    def _close_chunk(self) -> None:
         if self._seq >= self.chunk.first:
             self.chunk.last = self._seq
-            self.line.append(self.chunk)
+            self.queue.chunks.append(self.chunk)
             self._open()
 
     def rows(self) -> list[dict[str, Any]]:
         """Events that no writer has taken yet, in order."""
-        chunks = [*self.line, self.chunk]
+        chunks = [*self.queue.chunks, self.chunk]
         return [row for chunk in chunks for row in shapes.rows(self.run, chunk, self.who)]
 
     def _drop(self) -> None:
-        try:
-            chunk = self.line.popleft()
-        except IndexError:  # the writer has taken it in the meantime
-            return
-        self.dropped += chunk.last - chunk.first + 1
-        # As long as the disk is full, what is dropped is one range that grows: a row about each piece of it would be dropped, told again,
-        # dropped again, and in the end there would be no other rows.
-        if chunk.first != self._gap[1] + 1:
-            self._gap = (chunk.first, chunk.last)
-        self._gap = first, last = self._gap[0], chunk.last
-        self.missing(self.run.run, first, last, "the disk did not keep up")
-        for step in chunk.steps:
-            # What a dropped row accounted for is still to be accounted for, unless the row just written does.
-            if step.covers_run and not (
-                step.covers_run == self.run.run and first <= step.covers_first and step.covers_last <= last
-            ):
-                self.missing(step.covers_run, step.covers_first, step.covers_last, step.reason)
+        for run, first, last, reason in self.queue.drop_oldest():
+            self.missing(run, first, last, reason)
 
     def who(self, connection: int) -> Peer:
         """Called by the writer's thread too."""
-        found = self._peers.get(connection)
-        if found is None:
-            return shapes.NO_PEER
-        return found if isinstance(found, Peer) else peer_of(found)
-
-    def forget(self, connections: list[int]) -> None:
-        """Removes connections that no unwritten row refers to."""
-        for connection in connections:
-            self._peers.pop(connection, None)
-
-    def take_closed(self) -> list[int]:
-        """The connections that have gone since the last call: to be forgotten once all that was in line by now is written."""
-        closed, self._closed = self._closed, []
-        return closed
+        return self.peers.who(connection)
 
     def memory(self) -> int:
-        return limits.COST_ROW * (len(self.line) * self._chunk_rows + self._seq - self.chunk.first + 1)
+        return limits.COST_ROW * (len(self.queue.chunks) * self._chunk_rows + self._seq - self.chunk.first + 1)
 
     def figures(self) -> dict[str, float]:
-        return {**self.inner.figures(), "rows": self._seq, "rows_dropped": self.dropped}
+        return {**self.inner.figures(), "rows": self._seq, "rows_dropped": self.queue.dropped}
 
     def journal(self, flush: bool) -> dict[str, object]:
         return self.status(flush) if self.status is not None else super().journal(flush)
@@ -186,7 +148,7 @@ class JournalRecorder(Recorder):
     def end(self, reason: str) -> None:
         """Records the last row of a run that ends normally."""
         self._step(schema.STOPPED, reason=reason)
-        self._line_up()  # one more than fits, if need be: what a drop now would have to tell, nobody would take any more
+        self._close_chunk()  # even if the queue is full: no row could state a chunk that is dropped now
 
     # --- every message ---------------------------------------------------------------------------------------------------
 
@@ -269,18 +231,7 @@ class JournalRecorder(Recorder):
             self.hand_over()
 
     def _has_more(self, request: Request) -> bool:
-        return self._mixed or self.wants_bodies or bool(self._origin(request)[0])
-
-    def _origin(self, request: Request) -> tuple[str, str]:
-        """The trace context it came with, or got where it went on to another broker; and its id at the broker it came from."""
-        if self._bridges:
-            trace, parent = bridge_trace_of(request)
-            if trace:
-                return trace, parent
-        if request.session.is_internal and isinstance(request.ref, Job):
-            return request.ref.trace, ""
-        found = context.of_header(request) if self._headers else ""
-        return found or (context.of_parts(request) if self._trace_parts else ""), ""
+        return self._mixed or self.wants_bodies or bool(self._traces.of(request)[0])
 
     def _ended(self, request: Request) -> None:
         """The slow path: a request that was not answered by its first worker, or that needs additional fields."""
@@ -297,7 +248,7 @@ class JournalRecorder(Recorder):
         if worker is not None:
             number, connection = worker.number, worker.session.number
         has_message_row = int(level == MESSAGES)
-        course = request.history
+        history = request.history
         seq = self._seq + 1
         self._seq = self._mark[0] = seq + has_message_row
         self.chunk.more[seq] = EndDetails(
@@ -305,16 +256,16 @@ class JournalRecorder(Recorder):
             int(worker is not None),
             int(worker is not None and request.token not in worker.held),
             request.attempts,
-            course.attempts_before_forward,
+            history.attempts_before_forward,
             self._max_attempts(request),
-            course.forwards,
-            course.first_dispatched or request.dispatched,
-            course.first_partial,
-            course.partials,
+            history.forwards,
+            history.first_dispatched or request.dispatched,
+            history.first_partial,
+            history.partials,
             request.outcome,
-            course.reason,
+            history.reason,
             asked,
-            *self._origin(request),
+            *self._traces.of(request),
             job=job,
             principal=principal,
             body=bytes(body),
@@ -386,44 +337,30 @@ class JournalRecorder(Recorder):
 
     def opened(self, session: Session) -> None:
         self.inner.opened(session)
-        self._peers[session.number] = session
+        self.peers.add(session)
         self._count(session, 1)
         self._step(schema.CONNECTED, connection=session.number)
 
     def closed(self, session: Session, why: str) -> None:
         self.inner.closed(session, why)
-        self._peers[session.number] = peer_of(session)
-        self._closed.append(session.number)
+        self.peers.close(session)
         self._count(session, -1)
         self._step(schema.DISCONNECTED, connection=session.number, reason=why)
 
     def _count(self, session: Session, by: int) -> None:
-        """Updates whether requests may carry a trace context, depending on the connected peers."""
-        if session.is_bridge:
-            self._bridges += by
-        elif session.protocol in HEADERS:
-            self._headers += by
-        else:
-            return
-        self._peeks = self._bridges > 0 or self._headers > 0 or self._mixed or self.wants_bodies or self._trace_parts
+        self._traces.count(session, by)
+        self._peeks = self._traces.possible or self._mixed or self.wants_bodies
 
     def registered(self, worker: Worker) -> None:
         self.inner.registered(worker)
         known = worker.number in self._known
         self._known.add(worker.number)
-        self._step(
-            schema.REGISTERED,
-            connection=worker.session.number,
-            worker=worker.number,
-            service=services_of(worker),
-            credit=0 if known else worker.credit,
-            auto=1 if worker.auto_credit else 0,
-            reason="one more service" if known else "",
-        )
+        self._step(schema.REGISTERED, **event_fields.of_registration(worker, known))
 
     def late(self, worker: Worker, silence: float, allowed: float) -> None:
         self.inner.late(worker, silence, allowed)
-        self._worker(schema.LATE, worker, "a heartbeat was missed", len(worker.held), silence, allowed)
+        fields = event_fields.of_silence(worker, len(worker.held), silence, allowed)
+        self._step(schema.LATE, reason="a heartbeat was missed", **fields)
 
     def left(
         self, worker: Worker, departure: Departure, why: str, held: "list[Request]", silence: float, allowed: float
@@ -434,22 +371,8 @@ class JournalRecorder(Recorder):
             self._lost[request.number] = (worker.number, worker.session.number)
         event = schema.LEFT if departure is Departure.LEFT else schema.LOST
         outcome = SILENT if departure is Departure.SILENT else ""
-        self._worker(event, worker, why, len(held), silence, allowed, outcome)
-
-    def _worker(
-        self, event: str, worker: Worker, why: str, held: int, silence: float, allowed: float, outcome: str = ""
-    ) -> None:
-        self._step(
-            event,
-            connection=worker.session.number,
-            worker=worker.number,
-            service=services_of(worker),
-            size=held,
-            silence_us=max(0, round(silence * 1e6)),
-            allowed_us=round(allowed * 1e6),
-            outcome=outcome,
-            reason=why,
-        )
+        fields = event_fields.of_silence(worker, len(held), silence, allowed)
+        self._step(event, outcome=outcome, reason=why, **fields)
 
     def requeued(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
         self.inner.requeued(request, worker, why, queue_length, workers)
@@ -486,15 +409,7 @@ class JournalRecorder(Recorder):
 
     def denied(self, session: Session, right: str, name: str, what: str) -> None:
         self.inner.denied(session, right, name, what)
-        service = name.encode(errors="surrogateescape")
-        self._step(
-            schema.REFUSED,
-            connection=session.number,
-            client=session.number,
-            service=service,
-            outcome="denied",
-            reason=what,
-        )
+        self._step(schema.REFUSED, **event_fields.of_denial(session, name, what))
 
     def access(self, principal: str, right: str, name: str, allowed: bool) -> None:
         self.inner.access(principal, right, name, allowed)
@@ -503,27 +418,11 @@ class JournalRecorder(Recorder):
 
     def internal(self, session: Session) -> None:
         self.inner.internal(session)
-        self._peers[session.number] = session
+        self.peers.add(session)
 
     def job(self, event: JobEvent) -> None:
         self.inner.job(event)
-        self._step(
-            schema.JOB,
-            service=event.service,
-            attempt=event.attempts,
-            size=event.size,
-            outcome=event.what,
-            reason=event.reason,
-            principal=event.principal,
-            job=event.id,
-            key=event.key,
-            origin=event.origin,
-            schedule=event.schedule,
-            code=event.code,
-            wait_us=round(event.wait * 1e6),
-            created=round(event.created * 1e6),
-            once=event.once,
-        )
+        self._step(schema.JOB, **event_fields.of_job(event))
 
     def joined(self, request: Request, job: str) -> None:
         self.inner.joined(request, job)
@@ -533,28 +432,14 @@ class JournalRecorder(Recorder):
     def memoised(self, request: Request, how: str) -> None:
         self.inner.memoised(request, how)
         if self.levels.of(request.service.name) != OFF:
-            self._step(
-                schema.MEMO,
-                connection=request.session.number,
-                client=request.session.number,
-                service=request.service.name,
-                number=request.number,
-                outcome=how,
-            )
+            self._step(schema.MEMO, outcome=how, **event_fields.of_request(request))
 
     def keyed(self, request: Request, how: str, key: bytes, run: int) -> None:
         self.inner.keyed(request, how, key, run)
         if self.levels.of(request.service.name) != OFF:
-            self._step(
-                schema.KEYED,
-                connection=request.session.number,
-                client=request.session.number,
-                service=request.service.name,
-                number=request.number,
-                outcome=how,
-                key=key.decode("utf-8", "backslashreplace"),
-                reason=f"request #{run} runs",
-            )
+            text = key.decode("utf-8", "backslashreplace")
+            fields = event_fields.of_request(request)
+            self._step(schema.KEYED, outcome=how, key=text, reason=f"request #{run} runs", **fields)
 
     def violated(self, session: Session, what: str) -> None:
         self.inner.violated(session, what)
@@ -566,15 +451,7 @@ class JournalRecorder(Recorder):
 
     def log_record(self, session: Session, record: LogRecord) -> None:
         self.inner.log_record(session, record)
-        self._step(
-            schema.LOG,
-            connection=session.number,
-            number=record.request,
-            service=record.service.encode("utf-8", "backslashreplace"),
-            size=record.size,
-            outcome=record.level,
-            reason=record.message,
-        )
+        self._step(schema.LOG, **event_fields.of_log(session, record))
 
     def _about(
         self,

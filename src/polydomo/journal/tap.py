@@ -87,7 +87,7 @@ class Watcher(JournalRecorder):
             self._accepted.pop(number, None)
         self._just_ended.clear()
         self.skipped = 0
-        self.forget(self.take_closed())
+        self.peers.forget(self.peers.take_closed())
         self._open()
         self._begun = self._seq
         return rows
@@ -112,9 +112,9 @@ class Watcher(JournalRecorder):
         known = super().who(connection)
         if known is not NO_PEER:
             return known
-        for session in self._broker.sessions:  # it was there before the tap
+        for session in self._broker.sessions:  # it connected before the tap started
             if session.number == connection:
-                self._peers[connection] = session
+                self.peers.add(session)
                 return super().who(connection)
         return NO_PEER
 

@@ -92,7 +92,7 @@ class Writer(threading.Thread):
         self._merger.begin(self.earlier if self.bounds.merge else ())
         while True:
             leave = self._leave
-            if not self.recorder.line and not leave:
+            if not self.recorder.queue.chunks and not leave:
                 if self._merger.pending:
                     self._merger.merge_next(self._between_parts)
                 else:
@@ -134,7 +134,7 @@ class Writer(threading.Thread):
         return max(0.0, self._batch.since + self.bounds.roll_seconds - time.monotonic())
 
     def _work(self) -> None:
-        line = self.recorder.line
+        line = self.recorder.queue.chunks
         while line:
             try:
                 chunk = line.popleft()
@@ -144,12 +144,12 @@ class Writer(threading.Thread):
                 made = self._parquet.tables(self.recorder.run, chunk, self.recorder.who)
             except Exception as error:
                 self.given_up.append((chunk.first, chunk.last, f"{type(error).__name__}: {error}"))
-                self.recorder.again.extend(
+                self.recorder.queue.restate.extend(
                     (s.covers_run, s.covers_first, s.covers_last) for s in chunk.steps if s.covers_run
                 )
                 raise
             while self._forget and self._forget[0][0] <= chunk.last:
-                self.recorder.forget(self._forget.popleft()[1])
+                self.recorder.peers.forget(self._forget.popleft()[1])
             for part, first, last in self._parquet.by_hour(made, chunk.first, chunk.last):
                 if self._batch is not None and (
                     self._batch.hour != self._parquet.hour_of(part) or first != self._batch.last + 1
@@ -179,7 +179,7 @@ class Writer(threading.Thread):
                 if not self.trouble:
                     say(LOG, logging.ERROR, "cannot write the journal", why=why, directory=str(self.directory))
                 self.trouble = why
-                if self._leave or len(self.recorder.line) * 2 > limits.JOURNAL_CHUNKS:
+                if self._leave or len(self.recorder.queue.chunks) * 2 > limits.JOURNAL_CHUNKS:
                     self._give_up(why)
                     return
                 time.sleep(limits.JOURNAL_RETRY)
@@ -232,10 +232,10 @@ class Writer(threading.Thread):
         batch, self._batch = self._batch, None
         if batch is not None:
             self.given_up.append((batch.first, batch.last, why))
-            self.recorder.again.extend(batch.accounts())
+            self.recorder.queue.restate.extend(batch.accounts())
 
     def _between_parts(self) -> bool:
         """Writes new rows during a merge. Returns False if the merge must be aborted, because the broker is shutting down."""
-        if self.recorder.line or self._patience() <= 0.0:
+        if self.recorder.queue.chunks or self._patience() <= 0.0:
             self._safely(self._work)
         return not self._leave
