@@ -122,6 +122,28 @@ def test_a_lease_that_ends_gives_the_request_to_another_worker(broker: testing.B
     assert calling.result() == ["saved"]
 
 
+@pytest.mark.parametrize("how", ["", "?next", "?heartbeat", "?partial", "?failure=no"])
+def test_a_worker_hears_of_a_cancelled_request_when_it_says_something(
+    broker: testing.Broker, http: httpx.Client, how: str
+) -> None:
+    with polydomo.Client(broker.url, timeout=WAIT) as client:
+        call = client.submit("s", "x")
+        job = http.post("/v1/work/s")
+        assert job.text == "x" and 0 < float(job.headers["polydomo-timeout"]) <= WAIT
+        assert call.cancel()
+        broker.wait_until(lambda server: not server.broker.open_requests)
+        token = {"polydomo-token": job.headers["polydomo-token"]}
+        answer = http.post(f"/v1/reply{how}", headers=token, content="late")
+        assert (answer.status_code, answer.json()["type"]) == (410, "urn:polydomo:cancelled")
+        assert "cancelled by the client" in answer.json()["detail"]
+        assert http.post("/v1/reply", headers=token, content="later").status_code == 409
+        again = client.submit("s", "y")  # the same worker is free
+        job = http.post("/v1/work/s", headers={"polydomo-worker": job.headers["polydomo-worker"]})
+        assert job.text == "y"
+        assert http.post("/v1/reply", headers={"polydomo-token": job.headers["polydomo-token"]}).status_code == 204
+        assert again.result().text == ""
+
+
 def test_a_poll_whose_connection_breaks_gets_nothing(broker: testing.Broker, http: httpx.Client) -> None:
     with contextlib.suppress(httpx.ReadTimeout), httpx.Client(base_url=http.base_url, timeout=0.2) as other:
         other.post("/v1/work/s")
@@ -240,6 +262,27 @@ def test_a_worker_over_a_websocket(broker: testing.Broker, http: httpx.Client) -
             assert fourth.result() == ["saved"]
         socket.say(op="reply", token="x", frames=[])
         assert socket.hear()["op"] == "error"
+
+
+def test_a_websocket_worker_that_asks_for_it_is_told_of_a_cancellation(broker: testing.Broker) -> None:
+    with opened(broker) as told, opened(broker) as untold, polydomo.Client(broker.url, timeout=WAIT) as client:
+        told.say(op="work", service="told", cancel=True)
+        untold.say(op="work", service="untold")
+        broker.wait_for("told")
+        broker.wait_for("untold")
+        calls = {service: client.submit(service, "x") for service in ("told", "untold")}
+        jobs = {"told": told.hear(), "untold": untold.hear()}
+        assert 0 < jobs["told"]["timeout"] <= WAIT
+        for call in calls.values():
+            assert call.cancel()
+        assert told.hear() == {"op": "cancel", "token": jobs["told"]["token"]}
+        for name, socket in (("told", told), ("untold", untold)):
+            socket.say(op="fail", token=jobs[name]["token"], code="stopped")  # dropped, and the worker is free
+            again = client.submit(name, "again")
+            job = socket.hear()
+            assert (job["op"], job["frames"]) == ("job", ["again"])
+            socket.say(op="reply", token=job["token"], frames=["done"])
+            assert again.result().text == "done"
 
 
 def test_subscriptions_get_last_values_first(broker: testing.Broker) -> None:

@@ -38,6 +38,13 @@ async () => {
   });
   found.own = (await broker.call("reverse", "abc", { wait: 5 })).text;
   try { await broker.call("reverse", "", { wait: 5 }); } catch (error) { found.failure = [error.outcome, error.code]; }
+  const stopping = new AbortController();
+  const told = new Promise((resolve) => broker.work("forever", (call) => new Promise((end) => {
+    call.signal.addEventListener("abort", () => { resolve(call.timeout > 100); end(); });
+    stopping.abort(); // it runs, and its caller does not wait any more
+  })));
+  const left = broker.call("forever", "x", { wait: 5, timeout: 200, signal: stopping.signal }).catch((error) => error.name);
+  found.told = [await left, await told];
   const response = await fetch("/v1/call/upper", { method: "POST", body: "by fetch" });
   found.fetched = [response.status, await response.text()];
   broker.close();
@@ -82,5 +89,6 @@ def test_the_module_in_a_browser(broker: testing.Broker) -> None:
         "weather": ["weather.oslo", "-3"],
         "own": "cba",
         "failure": ["failed", "empty"],
+        "told": ["AbortError", True],
         "fetched": [200, "BY FETCH"],
     }, json.dumps(found)

@@ -1,6 +1,7 @@
 """Workers that hold several calls on one connection, and calls that nobody waits for, over real sockets."""
 
 import asyncio
+import math
 import threading
 import time
 
@@ -268,8 +269,12 @@ def test_cancel_returns_false_if_the_client_cannot_cancel(
         assert running.result().text == "x"
 
 
-def test_a_running_function_sees_that_its_call_was_cancelled(broker: testing.Broker) -> None:
-    worker = Worker(broker.url)
+TOLD = ("mdx", "dcp", "emqp")  # protocols whose workers can be told of a cancellation
+
+
+@pytest.mark.parametrize("protocol", TOLD)
+def test_a_running_function_sees_that_its_call_was_cancelled(broker: testing.Broker, protocol: str) -> None:
+    worker = Worker(broker.url, protocol)
     started, seen = threading.Event(), threading.Event()
 
     @worker.service("long")
@@ -290,10 +295,11 @@ def test_a_running_function_sees_that_its_call_was_cancelled(broker: testing.Bro
         broker.wait_until(lambda server: not any(worker.held for worker in server.broker.workers))
 
 
+@pytest.mark.parametrize("protocol", TOLD)
 @pytest.mark.parametrize("kind", ["coroutine", "async generator"])
-def test_an_async_function_is_cancelled(broker: testing.Broker, kind: str) -> None:
+def test_an_async_function_is_cancelled(broker: testing.Broker, kind: str, protocol: str) -> None:
     async def main() -> None:
-        worker = AsyncWorker(broker.url)
+        worker = AsyncWorker(broker.url, protocol, concurrency=2)
         started, stopped = asyncio.Event(), asyncio.Event()
 
         async def wait_for_ever() -> None:
@@ -330,6 +336,65 @@ def test_an_async_function_is_cancelled(broker: testing.Broker, kind: str) -> No
             assert (await client.call("echo", "still here")).text == "still here"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("protocol", ["dcp", "emqp"])
+def test_a_prefetched_call_that_was_cancelled_is_not_started(broker: testing.Broker, protocol: str) -> None:
+    worker = Worker(broker.url, protocol, concurrency=1, prefetch=3)
+    go_on = threading.Event()
+    ran = []
+
+    @worker.service("slow")
+    def slow(call: Call) -> str:
+        ran.append(call.text)
+        assert go_on.wait(WAIT)
+        return call.text
+
+    with worker, Client(broker.url, timeout=WAIT) as client:
+        calls = [client.submit("slow", str(n)) for n in range(3)]
+        broker.wait_until(lambda server: sum(len(worker.held) for worker in server.broker.workers) == 3)
+        assert calls[1].cancel()
+        broker.wait_until(lambda server: sum(len(worker.held) for worker in server.broker.workers) == 2)
+        go_on.set()
+        assert [calls[n].result().text for n in (0, 2)] == ["0", "2"]
+        assert ran == ["0", "2"]
+
+
+@every_protocol
+def test_a_function_knows_how_long_its_caller_waits(broker: testing.Broker, protocol: str) -> None:
+    worker = Worker(broker.url, protocol, concurrency=2)
+
+    @worker.service("left")
+    def left(call: Call) -> str:
+        before = call.remaining
+        time.sleep(0.01)
+        assert call.remaining <= before and (not math.isfinite(before) or before - call.remaining > 0.005)
+        return f"{call.timeout} {before}"
+
+    with worker, Client(broker.url) as client:
+        timeout, remaining = map(float, client.call("left", timeout=20.5).text.split())
+        if protocol in ("mdp1", "mdp2"):  # a deadline does not fit in their messages
+            assert (timeout, remaining) == (0.0, math.inf)
+        else:
+            assert 10 < remaining <= timeout <= 20.5  # also over eMQP, whose own timeouts are whole seconds
+
+
+def test_a_deadline_counts_from_when_the_call_arrived(broker: testing.Broker) -> None:
+    worker = Worker(broker.url, concurrency=1, prefetch=1)
+    arrived = threading.Event()
+
+    @worker.service("left")
+    def left(call: Call) -> str:
+        assert arrived.wait(WAIT)
+        return str(call.timeout - call.remaining)
+
+    with worker, Client(broker.url, timeout=WAIT) as client:
+        first, second = client.submit("left"), client.submit("left")
+        broker.wait_until(lambda server: sum(len(worker.held) for worker in server.broker.workers) == 2)
+        time.sleep(0.2)
+        arrived.set()
+        first.result()
+        assert float(second.result().text) > 0.1  # it waited in the worker
 
 
 def test_leaving_a_stream_early_cancels_it(broker: testing.Broker) -> None:

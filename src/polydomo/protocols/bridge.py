@@ -342,9 +342,7 @@ class BridgeSession(Session):
     def deliver(self, worker: Worker, request: Request) -> None:
         broker = self.broker
         journey = request.ref
-        left = request.deadline - broker.now if request.deadline else request.max_run
-        if request.deadline and request.max_run:
-            left = min(left, request.max_run)
+        left = request.time_left(broker.now)
         milliseconds = max(1, round(left * 1000)) if left else 0
         size = len(request.body)
         self._away[request.token] = size

@@ -5,6 +5,7 @@ answers in the size that the connection used last. Peers that announced it (``wi
 single ones. The other end is in ``dcp_ends.py``; docs/protocols/dcp.md describes the dialog.
 """
 
+from math import ceil
 from typing import Final
 
 from polydomo.limits import MAX_SERVICE_NAME
@@ -22,7 +23,8 @@ REQUEST: Final = 4
 REPLY: Final = 5
 RECONNECT: Final = 6
 GIVE_BACK: Final = 7  # extension, of a worker: it failed, and the request is to be tried again
-CANCEL: Final = 8  # extension, of a client: the request with this metadata is not wanted any more
+CANCEL: Final = 8  # extension: a client cancels the request with this metadata; to a worker: the one with this address is cancelled
+WITHIN: Final = 9  # extension, to a worker: a request, and the milliseconds that are left for it
 EXPIRED = b"timeout"  # last frame of a CANCEL whose deadline passed
 NAMES = ("", "registration", "ping", "pong", "request", "reply", "reconnect")
 
@@ -41,6 +43,8 @@ class Words:
         self.size = size
         self.register = header + frame(REGISTER.to_bytes(size, "little"), True)
         self.request = header + frame(REQUEST.to_bytes(size, "little"), True)
+        self.cancel = header + frame(CANCEL.to_bytes(size, "little"), True)
+        self.within = header + frame(WITHIN.to_bytes(size, "little"), True)
         self.reply = header + frame(REPLY.to_bytes(size, "little"), True)
         self.ping = header + frame(PING.to_bytes(size, "little"), False)  # "header-only"
         self.pong = header + frame(PONG.to_bytes(size, "little"), False)
@@ -271,6 +275,11 @@ class DcpSession(Session):
 
     # --- to a worker
 
+    def cancel_request(self, worker: Worker, request: Request) -> bool:
+        if self.link.extensions.cancel_jobs:
+            self.link.send(self.words.cancel + frame(request.token, False))
+        return False  # it holds the request until it answers or gives it back
+
     def deliver(self, worker: Worker, request: Request) -> None:
         metadata = b""  # a client of another protocol has none; an attempt of a durable job has its mark
         if isinstance(request.session, DcpSession):
@@ -281,7 +290,12 @@ class DcpSession(Session):
             metadata = SHORT[len(mark)] + mark if mark else request.session.headers_for(request, self.protocol)
         service = request.service.name
         token = request.token
-        envelope = self.words.request + SHORT[len(service)] + service + SHORT[len(token)] + token + DELIMITER + metadata
+        words = self.words.request
+        if request.time_limits is not None and self.link.extensions.deadline_jobs:
+            left = request.time_left(self.broker.now)
+            if left:
+                words = self.words.within + frame(b"%d" % ceil(left * 1000 - 0.01), True)
+        envelope = words + SHORT[len(service)] + service + SHORT[len(token)] + token + DELIMITER + metadata
         body = request.body
         if body:
             self.link.send_pieces((envelope, DELIMITER, body), len(body))

@@ -17,9 +17,11 @@ from polydomo.protocols.dcp import (
     REPLY,
     REQUEST,
     TYPE_SIZES,
+    WITHIN,
 )
-from polydomo.protocols.ends import Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
+from polydomo.protocols.ends import Cancelled, Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
 from polydomo.protocols.job_facts import read_mark
+from polydomo.wire.extensions import MAX_DIGITS
 
 
 def kind_of(message: Frames) -> int:
@@ -141,10 +143,18 @@ class DcpWorkerEnd(WorkerEnd):
             return []
         if kind == REGISTER and len(message) == 4 and message[3] in self.services:
             return []  # confirmed
+        if kind == CANCEL and len(message) == 4:
+            unwanted = self.held.get(message[3])
+            return [Cancelled(unwanted)] if unwanted is not None else []  # otherwise its reply is on the way
+        timeout = 0.0
+        if kind == WITHIN and len(message) > 3 and message[3].isdigit():
+            timeout = int(message[3][:MAX_DIGITS]) / 1000
+            kind = REQUEST
+            del message[3]
         if kind != REQUEST or len(message) < 4:
             raise ProtocolViolation(f"type {kind} with {len(message)} parts from a broker to a worker")
         metadata, data = parts_of(message, 4)
-        job = Job(message[3], data, Held(message[4], metadata), attempt=message[4])
+        job = Job(message[3], data, Held(message[4], metadata), timeout, attempt=message[4])
         if metadata:
             job.job, job.key = read_mark(metadata[0])
         self.held[message[4]] = job

@@ -38,6 +38,7 @@ ACK = PREFIX + b"\x01\x03ACK"
 HEARTBEAT = PREFIX + b"\x01\x09HEARTBEAT"
 DISCONNECT = PREFIX + b"\x01\x0aDISCONNECT"
 KBYE = PREFIX + b"\x01\x04KBYE"
+CANCEL = PREFIX + b"\x01\x06CANCEL"  # extension
 
 EXPIRED = b"timeout"  # last frame of a CANCEL whose deadline passed
 
@@ -252,11 +253,18 @@ class EmqpSession(Session):
         if not body or body[0] & MORE:
             body = _one_frame(body)
         # Two clients may use the same id: the worker gets ours, new for each attempt, and printable, since EventMQ reads ids as text.
-        left = request.deadline - self.broker.now if request.deadline else request.max_run
-        if left:
+        left = request.time_left(self.broker.now)
+        if left and self.link.extensions.deadline_jobs:
+            self.link.send(JOB + request.token + route.framed_within(left), body)
+        elif left:
             self.link.send(JOB + request.token + route.framed_with(max(1, round(left))), body)
         else:
             self.link.send_pieces((JOB, request.token, route.framed, body), len(body))
+
+    def cancel_request(self, worker: Worker, request: Request) -> bool:
+        if self.link.extensions.cancel_jobs and not self.ended:
+            self.link.send(CANCEL + self._new_id() + frames.frame(request.token, False))
+        return False  # it holds the request until it answers or returns it
 
     def _reply(self, data: bytes, at: int, end: int) -> None:
         body = at + 2 + data[at + 1] if data[at] == 1 else _next(data, at)

@@ -9,7 +9,7 @@ import json
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import EMQP_BEAT, EMQP_MAX_SLOTS, EMQP_PATIENCE, EMQP_WEIGHT
 from polydomo.protocols import emqp_headers
-from polydomo.protocols.ends import Dismissed, Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
+from polydomo.protocols.ends import Cancelled, Dismissed, Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
 
 HEADER = b"eMQP/1.0"
 EXPIRED = b"timeout"
@@ -123,6 +123,9 @@ class EmqpWorkerEnd(WorkerEnd):
             return [job]
         if command == b"HEARTBEAT" or command == b"ACK":
             return []
+        if command == b"CANCEL" and len(message) == 5:
+            unwanted = self.jobs.get(message[4])
+            return [Cancelled(unwanted)] if unwanted is not None else []  # otherwise its reply is on the way
         if command == b"DISCONNECT" or command == b"KBYE":
             self.left = True
             return [Dismissed(command.decode())]

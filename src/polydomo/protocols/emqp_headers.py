@@ -80,9 +80,9 @@ class Headers:
         self.before = ",".join([*before, "timeout:"]).encode()
         self.after = ("," + ",".join(after) if after else "").encode()
 
-    def framed_with(self, seconds: int) -> bytes:
+    def framed_with(self, seconds: bytes) -> bytes:
         """The headers for a worker as a frame, with the remaining time."""
-        content = self.before + b"%d" % seconds + self.after
+        content = self.before + seconds + self.after
         return frames.head(len(content), True) + content
 
 
@@ -119,8 +119,12 @@ class Route:
         """Both frames for a worker, with the remaining time. The result is the same for most requests that do not wait, so it is cached."""
         if seconds != self._seconds:
             self._seconds = seconds
-            self._framed = frames.frame(self.queue, True) + self.headers.framed_with(seconds)
+            self._framed = frames.frame(self.queue, True) + self.headers.framed_with(b"%d" % seconds)
         return self._framed
+
+    def framed_within(self, seconds: float) -> bytes:
+        """The same in milliseconds, for workers that accept fractions."""
+        return frames.frame(self.queue, True) + self.headers.framed_with(b"%.3f" % seconds)
 
 
 _routes: dict[bytes, Route] = {}

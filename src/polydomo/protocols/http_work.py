@@ -33,7 +33,7 @@ from polydomo.protocols.http_content import (
 )
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, Poll
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import Request
+from polydomo.protocols.request import DONE, Request
 from polydomo.protocols.session import Session
 from polydomo.protocols.shared_run import first_ref
 from polydomo.wire.closing import CloseCause, CloseReason
@@ -202,8 +202,9 @@ class HttpWorker(Session):
             f"Polydomo-Service: {service}",
             f"Polydomo-Request: {self.broker.request_name(request)}",
         ]
-        if request.deadline:
-            headers.append(f"Polydomo-Timeout: {max(0.0, request.deadline - self.broker.now):.3f}")
+        left = request.time_left(self.broker.now)
+        if left:
+            headers.append(f"Polydomo-Timeout: {left:.3f}")
         job = request.session.job_of(request)
         if job is not None:
             headers.append(f"Polydomo-Job: {job.id}")
@@ -217,7 +218,7 @@ class HttpWorker(Session):
         poll.session.reply(200, content_type, content, NO_STORE + "".join(f"{line}\r\n" for line in headers).encode())
 
     def cancel_request(self, worker: Worker, request: Request) -> bool:
-        return False  # it learns that when it answers: 409
+        return False  # the response to its next message says so: 410
 
     def dismiss(self, worker: Worker) -> None:
         self._end_poll()
@@ -296,6 +297,8 @@ class ReplyEndpoint(Endpoint):
         attempt = token.removeprefix(f"{holder.name}-").encode("latin-1")
         request = worker.held.get(attempt)
         service = request.service.name if request is not None else b""
+        if request is not None and request.state == DONE:
+            self._ended(holder, worker, attempt, request)
         if "heartbeat" in parameters:
             holder.heard()
             session.http.respond(204, b"")
@@ -318,3 +321,12 @@ class ReplyEndpoint(Endpoint):
             start_poll(session, head, holder, service)
         else:
             session.http.respond(204, b"")
+
+    def _ended(self, holder: HttpWorker, worker: Worker, attempt: bytes, request: Request) -> None:
+        """The request ended while the worker had it: the worker is free, whatever it says. Raises HttpError."""
+        holder.release()
+        holder.set_alarm(IDLE_OVER, HTTP_WORKER_IDLE)
+        holder.broker.release(worker, attempt)
+        reason = request.history.reason or request.outcome
+        detail = f"the request has ended ({request.outcome}: {reason}); stop working on it and ask for the next one"
+        raise HttpError(410, detail, close=False, type_=request.outcome)

@@ -6,6 +6,7 @@ credit. The other end is in ``mdx_ends.py``; docs/protocols/mdx.md describes the
 """
 
 from functools import lru_cache
+from math import ceil
 
 from polydomo.limits import MAX_FAILURE_CODE, MAX_FAILURE_TEXT
 from polydomo.protocols.broker_api import BrokerApi
@@ -28,7 +29,7 @@ PING = b"PING"
 PONG = b"PONG"
 LEAVE = b"\x06"  # DISCONNECT
 # Frame 1, of the extensions.
-WITHIN = b"WITHIN"  # client: a REQUEST with a deadline
+WITHIN = b"WITHIN"  # client: a REQUEST with a deadline; to a worker: the same
 KEYED = b"KEYED"  # client: a REQUEST with an idempotency key, and a deadline or 0
 CANCEL = b"CANCEL"  # client: a request is not wanted any more; to a worker: the same
 CREDIT = b"CREDIT"  # worker: how many requests it may hold, and how many it runs at once
@@ -60,6 +61,7 @@ class Words:
         self.partial = more([client, PARTIAL])
         self.final = more([client, FINAL])
         self.work = more([worker, WORK])
+        self.work_within = more([worker, WITHIN])
         self.worker_partial = more([worker, WORKER_PARTIAL])
         self.worker_final = more([worker, WORKER_FINAL])
         self.ping = join([worker, PING])
@@ -107,6 +109,8 @@ class MdxSession(SingleWorkerSession):
         self._service = b""
         self._due = b""  # expected envelope of the FINAL for the last dispatched request
         self._token = b""  # of that attempt
+        self._milliseconds = 0  # of the last request that was delivered with a deadline, and its first frames
+        self._within_work = b""
 
     # --- from the peer
 
@@ -480,11 +484,26 @@ class MdxSession(SingleWorkerSession):
             identity = _job_identity(request, address)
         else:
             identity = address  # a client of another protocol has no MDX id, so the token is used
+        work = self.words.work
+        if request.time_limits is not None and self.extended.deadline_jobs:
+            work = self._work_within(request)
         body = request.body
         if body:
             address += DELIMITER + identity
             self._due = self.words.worker_final + address
             self._token = token
-            self.link.send_pieces((self.words.work, address, body), len(body))
+            self.link.send_pieces((work, address, body), len(body))
         else:
-            self.link.send(self.words.work + address + DELIMITER + b"\x00" + identity[1:])
+            self.link.send(work + address + DELIMITER + b"\x00" + identity[1:])
+
+    def _work_within(self, request: Request) -> bytes:
+        """The first frames of a request to a worker, with the time that is left. Most requests that did not wait have the same, so the
+        last one is kept."""
+        left = request.time_left(self.broker.now)
+        if not left:
+            return self.words.work
+        milliseconds = ceil(left * 1000 - 0.01)  # without the error of the subtraction
+        if milliseconds != self._milliseconds:
+            self._milliseconds = milliseconds
+            self._within_work = self.words.work_within + frame(b"%d" % milliseconds, True)
+        return self._within_work

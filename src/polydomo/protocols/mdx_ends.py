@@ -26,6 +26,7 @@ from polydomo.protocols.mdx import (
     KEPT,
     KEYED,
     LEAVE,
+    MAX_WITHIN,
     PARTIAL,
     PING,
     PONG,
@@ -149,6 +150,10 @@ class MdxWorkerEnd(WorkerEnd):
             if held is None:
                 return []  # its reply is on the way
             return [Cancelled(held) if message[1] == CANCEL else Revoked(held)]
+        timeout = 0.0
+        if message[1] == WITHIN and len(message) > 2 and message[2].isdigit():
+            timeout = int(message[2][:MAX_WITHIN]) / 1000
+            message = [self.header, WORK, *message[3:]]
         if message[1] != WORK:
             raise ProtocolViolation(f"command {message[1]!r} from a broker to a worker")
         if len(message) < 5 or message[3]:
@@ -156,7 +161,7 @@ class MdxWorkerEnd(WorkerEnd):
         if len(self.jobs) >= self.window or message[2] in self.jobs:
             raise ProtocolViolation(f"a REQUEST to a worker that holds {len(self.jobs)} and asked for {self.window}")
         # the envelope is returned unchanged
-        job = self.jobs[message[2]] = Job(self.service, message[5:], message[2:5], attempt=message[2])
+        job = self.jobs[message[2]] = Job(self.service, message[5:], message[2:5], timeout, attempt=message[2])
         job.job, job.key = read_mark(message[4])
         return [job]
 

@@ -100,6 +100,16 @@ class Request:
     def deadline(self) -> float:
         return self.time_limits.deadline if self.time_limits is not None else 0.0
 
+    def time_left(self, now: float) -> float:
+        """Seconds until the deadline or the limit of this attempt, whichever comes first; 0: it has neither."""
+        limits = self.time_limits
+        if limits is None:
+            return 0.0
+        if not limits.deadline:
+            return limits.max_run
+        left = max(0.001, limits.deadline - now)  # the deadline may have passed a moment ago, and its timer not be due yet
+        return min(left, limits.max_run) if limits.max_run else left
+
     @property
     def max_run(self) -> float:
         return self.time_limits.max_run if self.time_limits is not None else 0.0

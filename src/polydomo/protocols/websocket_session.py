@@ -96,6 +96,7 @@ class WebSocketSession(Session):
         self.socket = WebSocket(link.reader.max_body)
         self.calls: dict[Key, Request | None] = {}
         self.worker: Worker | None = None
+        self.told_of_cancelled = False  # the worker asked to get cancellations
         self.subscriptions: dict[bytes, None] = {}
         self.backlog: deque[bytes] = deque()  # messages queued for a slow client
         self.backlog_bytes = 0
@@ -231,6 +232,8 @@ class WebSocketSession(Session):
         if not service or isinstance(credit, bool) or not isinstance(credit, int) or not 1 <= credit <= MAX_CREDIT:
             raise MessageError(f"work needs a service and a credit from 1 to {MAX_CREDIT}")
         broker = self.broker
+        if message.get("cancel") is True:
+            self.told_of_cancelled = True
         if self.worker is None:
             silence = WEBSOCKET_BEAT * WEBSOCKET_BEATS_MISSED
             self.worker = broker.register_worker(self, [service], None, 0, 0, WEBSOCKET_BEAT, silence)
@@ -249,8 +252,9 @@ class WebSocketSession(Session):
             "frames": frames_to_json(request.body),
             "request": self.broker.request_name(request),
         }
-        if request.deadline:
-            message["timeout"] = round(max(0.0, request.deadline - self.broker.now), 3)
+        left = request.time_left(self.broker.now)
+        if left:
+            message["timeout"] = round(left, 3)
         job = request.session.job_of(request)
         if job is not None:
             message["job"] = job.id
@@ -262,6 +266,11 @@ class WebSocketSession(Session):
         if trace:
             message["traceparent"] = trace
         self.say(message)
+
+    def cancel_request(self, worker: Worker, request: Request) -> bool:
+        if self.told_of_cancelled:
+            self.say({"op": "cancel", "token": request.token.decode("latin-1")})
+        return False  # it holds the request until it answers
 
     def _reply(self, message: Message, failed: bool) -> None:
         worker = self.worker

@@ -76,6 +76,8 @@ class BrokerServer:
             deadline=True,
             give_back=True,
             key=True,
+            cancel_jobs=True,
+            deadline_jobs=True,
             max_message=min(bounds.max_frame, bounds.max_message),
         )
         self.bounds = Bounds(

@@ -16,7 +16,7 @@ MAX_DIGITS: Final = 15  # of a number; a longer one is ignored
 class Extensions:
     """The extensions of one side. docs/protocols/extensions.md describes each word."""
 
-    __slots__ = ("cancel", "credit", "deadline", "give_back", "key", "max_message")
+    __slots__ = ("cancel", "cancel_jobs", "credit", "deadline", "deadline_jobs", "give_back", "key", "max_message")
 
     def __init__(
         self,
@@ -26,11 +26,15 @@ class Extensions:
         give_back: bool = False,
         max_message: int = 0,
         key: bool = False,
+        cancel_jobs: bool = False,
+        deadline_jobs: bool = False,
     ) -> None:
         self.credit = credit  # MDX workers may hold several requests; a broker names the largest number, a worker 1
         self.cancel = cancel  # requests can be cancelled
         self.deadline = deadline  # MDX requests can carry a deadline
         self.give_back = give_back  # an eMQP or DCP worker can return one request without disconnecting
+        self.cancel_jobs = cancel_jobs  # DCP and eMQP workers understand that a request was cancelled
+        self.deadline_jobs = deadline_jobs  # MDX, DCP and eMQP workers understand how much time a request has left
         self.key = key  # MDX requests can carry an idempotency key
         self.max_message = max_message  # bytes of one message that this side accepts; 0: it does not say
 
@@ -50,6 +54,10 @@ class Extensions:
             words.append(b"return")
         if self.key:
             words.append(b"key")
+        if self.cancel_jobs:
+            words.append(b"cancel-jobs")
+        if self.deadline_jobs:
+            words.append(b"deadline-jobs")
         if self.max_message:
             words.append(b"max-message=%d" % self.max_message)
         return b" ".join(words)
@@ -77,6 +85,10 @@ def parse(value: bytes) -> Extensions:
             found.give_back = True
         elif name == b"key":
             found.key = True
+        elif name == b"cancel-jobs":
+            found.cancel_jobs = True
+        elif name == b"deadline-jobs":
+            found.deadline_jobs = True
         elif name == b"max-message":
             found.max_message = _number(number)
     return found

@@ -1,5 +1,8 @@
 """The argument and the return values of a service function."""
 
+import math
+import time
+
 from polydomo.client.message import Message, encode
 from polydomo.protocols.ends import Job
 
@@ -12,9 +15,9 @@ class Call(Message):
     ('echo', b'onetwo', 'onetwo', b'two')
     """
 
-    __slots__ = ("attempt", "cancelled", "headers", "job", "key", "request", "service", "timeout")
+    __slots__ = ("_until", "attempt", "cancelled", "headers", "job", "key", "request", "service", "timeout")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, arrived: float | None = None) -> None:
         super().__init__(job.body)
         self.service = job.service.decode(errors="replace")
         self.request = job.attempt.decode(errors="replace")  # the broker's token of this attempt
@@ -25,7 +28,14 @@ class Call(Message):
         self.key = job.key  # its idempotency key, or ""
         self.headers = job.headers  # headers, if the protocol has them (eMQP); a header without a value is ""
         self.cancelled = False  # its caller does not wait any more: the result is not sent
-        self.timeout = job.timeout  # seconds the broker will wait, if the protocol says; otherwise 0
+        self.timeout = job.timeout  # seconds the broker waits, from when the worker got the request; 0: no limit is known
+        since = time.monotonic() if arrived is None else arrived
+        self._until = since + job.timeout if job.timeout else math.inf
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the caller stops waiting, at least 0; ``math.inf`` if there is no limit or the protocol does not say."""
+        return max(0.0, self._until - time.monotonic())
 
 
 def attempt_number(token: bytes) -> int:

@@ -6,6 +6,7 @@ first connection opens as many more as needed (``siblings``).
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from math import ceil
 from typing import Any
@@ -31,11 +32,12 @@ CALL_FAILED = "a call of %s failed: %s"
 class Work:
     """One job of the worker."""
 
-    __slots__ = ("call", "job", "registration", "released", "stoppable", "task")
+    __slots__ = ("arrived", "call", "job", "registration", "released", "stoppable", "task")
 
     def __init__(self, registration: Registration, job: Job) -> None:
         self.registration = registration
         self.job = job
+        self.arrived = time.monotonic()
         self.call: Call | None = None  # set once it runs
         self.stoppable = False  # it runs on the event loop, where it can be cancelled
         self.released = False  # it was returned to the broker, so the outcome is ignored
@@ -245,7 +247,7 @@ class ServiceConnection:
                 raise Abandoned
             registration.partial(job, body)
 
-        call = work.call = Call(job)
+        call = work.call = Call(job, work.arrived)
         mark = RUNNING.set(Running(name, job.attempt.decode(errors="replace")))
         try:
             # An eMQP broker gives requests for a queue that no worker serves to a worker of "default".

@@ -16,6 +16,10 @@ export class Message {
 export interface Call extends Message {
   readonly service: string;
   readonly request: string;
+  /** Seconds until the caller stops waiting, from when the request arrived; undefined if there is no limit. */
+  readonly timeout?: number;
+  /** Aborted when the caller does not wait any more, or the connection to the broker is lost. */
+  readonly signal: AbortSignal;
 }
 
 export interface Problem {
@@ -45,6 +49,8 @@ export interface CallOptions {
   timeout?: number;
   /** Seconds to wait for a worker where none offers the service. */
   wait?: number;
+  /** An idempotency key: while a call with the same key is open, this one joins it. */
+  key?: string;
   /** Aborting it cancels the call. */
   signal?: AbortSignal;
 }

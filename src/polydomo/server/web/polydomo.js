@@ -80,6 +80,7 @@ export class Broker {
   #calls = new Map(); // id -> { part, resolve, reject, frames }
   #listeners = new Map(); // topic prefix -> Set of functions
   #workers = new Map(); // service -> { run, credit }
+  #jobs = new Map(); // token -> AbortController of a request that this worker runs
   #closed = false;
   #wait = 100; // milliseconds before the next attempt to connect
 
@@ -159,7 +160,7 @@ export class Broker {
   /** Offers a service. `run(message)` returns the reply, or a promise or an (async) iterator of partial replies. */
   work(service, run, { credit = 1 } = {}) {
     this.#workers.set(service, { run, credit });
-    this.#send({ op: "work", service, credit });
+    this.#send({ op: "work", service, credit, cancel: true });
   }
 
   /** Stops working; requests that are held go to other workers. */
@@ -184,7 +185,7 @@ export class Broker {
         this.client = message.client;
         this.#wait = 100;
         for (const topic of this.#listeners.keys()) this.#send({ op: "subscribe", topic });
-        for (const [service, { credit }] of this.#workers) this.#send({ op: "work", service, credit });
+        for (const [service, { credit }] of this.#workers) this.#send({ op: "work", service, credit, cancel: true });
         this.#options.onopen?.(this);
         resolve?.(this);
         resolve = reject = undefined;
@@ -193,6 +194,8 @@ export class Broker {
       }
     };
     socket.onclose = (event) => {
+      for (const abort of this.#jobs.values()) abort.abort();
+      this.#jobs.clear();
       const problem = { type: "urn:polydomo:connection-lost", detail: event.reason || "the connection to the broker was lost" };
       for (const call of this.#calls.values()) call.reject(new CallError(problem));
       this.#calls.clear();
@@ -214,7 +217,7 @@ export class Broker {
     if (this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(message));
   }
 
-  #start(service, body, { timeout, wait, signal } = {}, part) {
+  #start(service, body, { timeout, wait, key, signal } = {}, part) {
     return new Promise((resolve, reject) => {
       if (signal?.aborted) return reject(signal.reason);
       if (this.#socket?.readyState !== 1) {
@@ -232,7 +235,7 @@ export class Broker {
       };
       signal?.addEventListener("abort", abort, { once: true });
       this.#calls.set(id, { part, resolve: end(resolve), reject: end(reject) });
-      this.#send({ op: "call", id, service, frames: toFrames(body), timeout, wait });
+      this.#send({ op: "call", id, service, frames: toFrames(body), timeout, wait, key });
     });
   }
 
@@ -260,6 +263,9 @@ export class Broker {
       case "job":
         this.#serve(message);
         break;
+      case "cancel":
+        this.#jobs.get(message.token)?.abort();
+        break;
       case "error":
         if (call) {
           this.#calls.delete(message.id);
@@ -273,21 +279,30 @@ export class Broker {
 
   async #serve(job) {
     const { token } = job;
+    const abort = new AbortController();
+    this.#jobs.set(token, abort);
     try {
       const worker = this.#workers.get(job.service);
       if (!worker) throw new Failure("not-offered", "the worker no longer offers this service");
       const call = new Message(job.frames);
       call.service = job.service;
       call.request = job.request;
+      call.timeout = job.timeout;
+      call.signal = abort.signal;
       const outcome = await worker.run(call);
       if (outcome && typeof outcome === "object" && !isBody(outcome) && (outcome[Symbol.asyncIterator] || outcome[Symbol.iterator])) {
-        for await (const part of outcome) this.#send({ op: "reply", token, frames: toFrames(part), final: false });
+        for await (const part of outcome) {
+          if (abort.signal.aborted) break;
+          this.#send({ op: "reply", token, frames: toFrames(part), final: false });
+        }
         this.#send({ op: "reply", token, frames: [], final: true });
       } else {
         this.#send({ op: "reply", token, frames: toFrames(outcome ?? []), final: true });
       }
     } catch (error) {
       this.#send({ op: "fail", token, code: error.code ? String(error.code) : "failed", text: String(error.message || error) });
+    } finally {
+      this.#jobs.delete(token); // a cancelled request is answered too: the broker drops the answer and counts the worker as free
     }
   }
 }
