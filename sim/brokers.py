@@ -43,7 +43,15 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 1 << 20  # a simulated broker's bound on one message
 MAX_CREDIT = 16
-EXTENSIONS = Extensions(MAX_CREDIT, cancel=True, deadline=True, give_back=True, max_message=MAX_MESSAGE).encode()
+EXTENSIONS = Extensions(
+    MAX_CREDIT,
+    cancel=True,
+    deadline=True,
+    give_back=True,
+    cancel_jobs=True,
+    deadline_jobs=True,
+    max_message=MAX_MESSAGE,
+).encode()
 SYNC = 1.5  # seconds between two times that the journal reaches the disk
 GRACE = 2.0  # seconds that a broker which leaves gives to requests in flight
 

@@ -7,6 +7,7 @@ knows nothing of the broker's insides, and reports what a document does not allo
 from typing import TYPE_CHECKING
 
 from polydomo.limits import BEAT_CROSSES, MEMO_ANSWER_TIME
+from polydomo.protocols.request import HELD
 from polydomo.wire.link import Link
 from sim.record import TAG
 
@@ -107,6 +108,19 @@ class Dialog:
         if self.asked < 0:
             self.breach("unasked-job", f"was given {address!r} and had not asked for it; it holds {list(self.jobs)}")
         self.jobs[address] = self.watcher.node.clock
+
+    def check_time(self, address: bytes, told: float) -> None:
+        """ "A worker that understands it knows how long its request may take": ``told`` seconds, 0 if it was told nothing."""
+        for worker in self.watcher.node.broker.workers:
+            request = worker.held.get(address)
+            if request is not None and request.state == HELD:
+                left = request.time_left(request.dispatched)
+                if abs(left - told) > 0.002:
+                    self.breach("time-left", f"was told {told:.3f} s for {address!r}, which has {left:.3f} s")
+
+    def check_held(self, address: bytes, what: str) -> None:
+        if address not in self.jobs:
+            self.breach("unasked", f"{what} of {address!r}, which it does not hold")
 
     def answered(self, address: bytes) -> None:
         if self.jobs.pop(address, None) is not None and not self.jobs:
@@ -242,6 +256,7 @@ class MdxDialog(Dialog):
         self.ready = False
         self.pings = 0
         self.window = 1  # requests that the worker may hold
+        self.extended = False  # it announced the extensions, as far as its messages show
 
     def answered(self, address: bytes) -> None:
         if self.jobs.pop(address, None) is not None:
@@ -268,6 +283,7 @@ class MdxDialog(Dialog):
                     self.watcher.released_tokens.add(frames[2])
                 self.answered(frames[2])
             elif frames[1] == b"CREDIT":
+                self.extended = True
                 self.window = min(int(frames[2]), self.watcher.node.broker.tuning.mdx_max_credit)
                 self.asked = max(0, self.window - len(self.jobs))
             elif frames[1] == b"PING":
@@ -290,8 +306,13 @@ class MdxDialog(Dialog):
             self.pings -= 1
         elif frames[1] == b"\x02":
             self.give(frames[2])
-        elif frames[1] in (b"CANCEL", b"REVOKE") and frames[2] not in self.jobs:
-            self.breach("unasked", f"{frames[1].decode()} of {frames[2]!r}, which it does not hold")
+            if self.extended:
+                self.check_time(frames[2], 0.0)
+        elif frames[1] == b"WITHIN":
+            self.give(frames[3])
+            self.check_time(frames[3], int(frames[2]) / 1000)
+        elif frames[1] in (b"CANCEL", b"REVOKE"):
+            self.check_held(frames[2], frames[1].decode())
 
     def settled(self) -> None:
         if self.pings > 0 and not self.parted:
@@ -352,10 +373,18 @@ class DcpDialog(Dialog):
             self.jobs.clear()
             self.asked = 0
             self.beat_busy = False
-        elif kind == b"\x04":
+        elif kind in (b"\x04", b"\x09"):
+            told = 0.0
+            if kind == b"\x09":
+                told = int(frames[3]) / 1000
+                frames = frames[:3] + frames[4:]
             if frames[3] not in self.services:
                 self.breach("unasked-job", f"was given a job of {frames[3]!r} and offers {sorted(self.services)}")
             self.give(frames[4])
+            if told:
+                self.check_time(frames[4], told)
+        elif kind == b"\x08":
+            self.check_held(frames[3], "CANCEL")
         elif kind == b"\x05":
             metadata = b"|".join(frames[5 : frames.index(b"", 5)])
             if self.open.get(metadata, 0) < 1:
@@ -419,6 +448,8 @@ class EmqpDialog(Dialog):
             if self.expects_beat:
                 self.breach("first-beat", "a REQUEST before the first HEARTBEAT")
             self.give(frames[3])
+        elif command == b"CANCEL":
+            self.check_held(frames[4], "CANCEL")
         elif command == b"REPLY":
             msgid = frames[5] if len(frames) == 6 else frames[3]
             if msgid not in self.open:

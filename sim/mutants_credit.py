@@ -5,13 +5,17 @@ from typing import Any
 
 from polydomo.broker import credit, dispatch, outcomes, workers
 from polydomo.broker.broker import Broker
+from polydomo.protocols.dcp import DcpSession
+from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.model import Departure, Service, Worker
 from polydomo.protocols.request import DONE, Request
+from polydomo.protocols.session import Session
 from sim.breaking import both, mutant, swap
 
 CREDIT = (*both("mdx,mdx,mdx"), "services=1", "extended=1", "credit=2", "prefetch=3", "pace=0.2", "burst=6", "slow=0.2")
 CANCELLING = (*CREDIT, "cancelling=0.5")
+TOLD = ("services=1", "extended=1", "slots=2", "pace=0.2", "burst=6", "slow=0.5", "cancelling=0.5")
 
 
 @mutant("a reply of a worker with credit does not make room for the next request", *CREDIT)
@@ -70,16 +74,56 @@ def cancel_answered(stack: ExitStack) -> None:
     swap(stack, outcomes, "cancel", make)
 
 
+def free_at_once(cancel: Any) -> Any:
+    """The session counts a worker that it told of a cancellation as free."""
+
+    def mutated(self: Session, worker: Worker, request: Request) -> bool:
+        cancel(self, worker, request)
+        return True
+
+    return mutated
+
+
 @mutant("a worker whose request was cancelled counts as free while it works on it", *CANCELLING)
 def cancelled_is_free(stack: ExitStack) -> None:
+    swap(stack, MdxSession, "cancel_request", free_at_once)
+
+
+@mutant("the same for a DCP worker", *both("dcp,dcp"), *TOLD)
+def cancelled_is_free_dcp(stack: ExitStack) -> None:
+    swap(stack, DcpSession, "cancel_request", free_at_once)
+
+
+@mutant("a cancellation names another attempt to its eMQP worker", *both("emqp,emqp"), *TOLD)
+def cancelled_another(stack: ExitStack) -> None:
     def make(cancel: Any) -> Any:
-        def mutated(self: MdxSession, worker: Worker, request: Request) -> bool:
+        def mutated(self: EmqpSession, worker: Worker, request: Request) -> bool:
+            token, request.token = request.token, b"ffffffffffff"
             cancel(self, worker, request)
-            return True
+            request.token = token
+            return False
 
         return mutated
 
-    swap(stack, MdxSession, "cancel_request", make)
+    swap(stack, EmqpSession, "cancel_request", make)
+
+
+@mutant("workers are told that a request has five seconds more than are left", *both("mdx,dcp"), *TOLD)
+def time_left_longer(stack: ExitStack) -> None:
+    def make(deliver: Any) -> Any:
+        def mutated(self: DcpSession, worker: Worker, request: Request) -> None:
+            limits = request.time_limits
+            before = limits.deadline if limits is not None else 0.0
+            if limits is not None and before:
+                limits.deadline = before + 5.0
+            deliver(self, worker, request)
+            if limits is not None:
+                limits.deadline = before
+
+        return mutated
+
+    swap(stack, DcpSession, "deliver", make)
+    swap(stack, MdxSession, "deliver", make)
 
 
 @mutant("a worker that only prefetches comes before one that could start the request", *CREDIT)

@@ -35,7 +35,9 @@ EXTENDED_SIDES: frozenset[str] = (
 )  # "client", "worker": whose ZMTP connections announce polydomo's extensions
 CREDIT = 1  # jobs that a worker with extensions holds
 EXTENDED = Bounds(extensions=ANNOUNCED)
-BROKER_EXTENSIONS = Extensions(100, cancel=True, deadline=True, give_back=True, key=True)
+BROKER_EXTENSIONS = Extensions(
+    100, cancel=True, deadline=True, give_back=True, key=True, cancel_jobs=True, deadline_jobs=True
+)
 PIECE = 65536  # bytes that arrive at once, as from a socket
 
 

@@ -11,7 +11,9 @@ from polydomo.wire.zmtp import Bounds, ZmtpLink
 from tests.fuzz.fast_paths import TOKENS, WITH_FAST_PATH, compare
 from tests.fuzz.targets import GREETING, Messages, Room, target
 
-OURS = Extensions(4, cancel=True, deadline=True, give_back=True, key=True, max_message=8192).encode()
+OURS = Extensions(
+    4, cancel=True, deadline=True, give_back=True, key=True, cancel_jobs=True, deadline_jobs=True, max_message=8192
+).encode()
 BOUNDS = Bounds(max_frame=4096, max_frames=64, max_message=8192, max_handshake=1024, extensions=OURS)
 DCP = [b"", b"DGBX\x01"]
 EMQP = [b"", b"eMQP/1.0"]
@@ -43,6 +45,21 @@ def extension_list(data: bytes) -> None:
     content = b"\x05READY" + properties([(b"Socket-Type", b"DEALER"), (PROPERTY, data[:150])])
     link.receive(GREETING + b"\x04" + bytes((len(content),)) + content)
     assert link.open and link.extensions.encode() == parse(data[:150]).encode()
+
+
+def to_workers() -> list[bytes]:
+    """What a broker says to workers with extensions."""
+    token = TOKENS[0]
+    said = [
+        [b"MDXW01", b"WITHIN", b"1500", token, b"", b"id", b"body"],
+        [b"MDXW01", b"CANCEL", token],
+        [b"MDXW01", b"REVOKE", token],
+        [*DCP, b"\x09", b"1500", b"echo", token, b"", b"id", b"", b"body"],
+        [*DCP, b"\x08", token],
+        [*EMQP, b"REQUEST", token, b"echo", b"reply-requested,timeout:1.500", b"body"],
+        [*EMQP, b"CANCEL", b"1.1", token],
+    ]
+    return [frames.join(message) for message in said]
 
 
 def honest() -> dict[str, list[bytes]]:

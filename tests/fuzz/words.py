@@ -98,7 +98,7 @@ def corpus() -> dict[str, list[bytes]]:
         + [b"\x05\x00\x05topic", b"\x03\x00\x06\x01topic"],
         "broker_sp": nng + fast_paths.honest_memo(),
         "client_ends": single,
-        "worker_ends": single,
+        "worker_ends": single + extensions.to_workers(),
         "dbp_end": [frames.join([b"", b"o_O", bytes(4), b"{}"]), frames.join([b"", b"OwO", bytes(4), b""])],
         "body_frames": single[:4],
         "cbor_header": headers,

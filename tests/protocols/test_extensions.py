@@ -17,7 +17,16 @@ from polydomo.wire.zmtp import Bounds, ZmtpLink
 from tests.protocols.mdx_dcp_rig import Peer, Rig
 from tests.protocols.mdx_peers import C, W
 
-BROKER = Extensions(credit=100, cancel=True, deadline=True, give_back=True, key=True, max_message=5_000_000)
+BROKER = Extensions(
+    credit=100,
+    cancel=True,
+    deadline=True,
+    give_back=True,
+    key=True,
+    cancel_jobs=True,
+    deadline_jobs=True,
+    max_message=5_000_000,
+)
 SESSIONS: dict[str, type[Session]] = {"mdx": MdxSession, "dcp": DcpSession, "emqp": EmqpSession}
 CLIENTS: dict[str, type[ClientEnd]] = {"mdx": MdxClientEnd, "dcp": DcpClientEnd, "emqp": EmqpClientEnd}
 WORKERS: dict[str, type[WorkerEnd]] = {"mdx": MdxWorkerEnd, "dcp": DcpWorkerEnd, "emqp": EmqpWorkerEnd}
@@ -258,9 +267,10 @@ def test_a_cancel_that_crosses_the_reply_is_nothing(rig: Rig, protocol: str) -> 
     assert rig.notes.outcomes == ["ok"] and not rig.notes.violations
 
 
-def test_a_worker_gets_the_cancellation_and_answers_when_it_has_stopped(rig: Rig) -> None:
+@each
+def test_a_worker_gets_the_cancellation_and_answers_when_it_has_stopped(rig: Rig, protocol: str) -> None:
     client, asker = client_of(rig, "mdx")
-    worker, peer = worker_of(rig, "mdx")
+    worker, peer = worker_of(rig, protocol)
     client.request(1, b"echo", [b"1"])
     client.request(2, b"echo", [b"2"])
     asker.exchange(client)
@@ -274,6 +284,66 @@ def test_a_worker_gets_the_cancellation_and_answers_when_it_has_stopped(rig: Rig
     (following,) = jobs_of(worker, peer)
     assert following.body == [b"2"]
     rig.broker.check_invariants()
+
+
+@each
+def test_a_worker_that_answers_a_cancelled_request_is_free(rig: Rig, protocol: str) -> None:
+    client, asker = client_of(rig, "mdx")
+    worker, peer = worker_of(rig, protocol)
+    client.request(1, b"echo", [b"1"])
+    client.request(2, b"echo", [b"2"])
+    asker.exchange(client)
+    (job,) = jobs_of(worker, peer)
+    client.cancel(1, expired=False)
+    asker.exchange(client)
+    worker.final(job, [b"late"])  # it crosses the cancellation
+    (following,) = jobs_of(worker, peer)
+    assert following.body == [b"2"] and asker.exchange(client) == []
+    rig.broker.check_invariants()
+
+
+@pytest.mark.parametrize("protocol", ["dcp", "emqp"])
+def test_a_worker_that_does_not_understand_it_is_not_told(rig: Rig, protocol: str) -> None:
+    """One that announced the extensions of an earlier version."""
+    client, asker = client_of(rig, "mdx")
+    peer = peer_of(rig, SESSIONS[protocol], Extensions(1, cancel=True, deadline=True, give_back=True))
+    worker = WORKERS[protocol]()
+    worker.open([b"echo"])
+    client.request(1, b"echo", [b"1"], timeout=7.3)
+    asker.exchange(client)
+    (job,) = jobs_of(worker, peer)
+    assert job.timeout == (7.0 if protocol == "emqp" else 0.0)
+    client.cancel(1, expired=False)
+    asker.exchange(client)
+    assert peer.exchange(worker) == []
+    worker.final(job, [b"late"])
+    assert jobs_of(worker, peer) == [] and not rig.notes.violations
+    rig.broker.check_invariants()
+
+
+@each
+def test_a_worker_gets_the_time_that_is_left(rig: Rig, protocol: str) -> None:
+    client, asker = client_of(rig, "mdx")
+    client.request(1, b"echo", [b"1"], timeout=7.3)
+    client.request(2, b"echo", [])
+    asker.exchange(client)
+    rig.wait(2.0)
+    worker, peer = worker_of(rig, protocol, slots=2)
+    with_deadline, without = jobs_of(worker, peer)
+    assert with_deadline.timeout == pytest.approx(5.3, abs=0.002) and b"".join(with_deadline.body) == b"1"
+    assert without.timeout == 0.0 and b"".join(without.body) == b""
+    worker.final(with_deadline, [b"done"])
+    peer.exchange(worker)
+    assert Reply(1, [b"done"]) in asker.exchange(client)
+    rig.broker.check_invariants()
+
+
+def test_a_request_without_a_body_comes_with_its_deadline(rig: Rig) -> None:
+    peer, asker = peer_of(rig, MdxSession), peer_of(rig, DcpSession)
+    peer.say(W, b"\x01", b"echo")
+    rig.broker.request(asker.session, b"echo", b"", b"", rig.broker.now + 1.5)
+    (told,) = peer.heard()
+    assert told[:3] == [W, b"WITHIN", b"1500"] and told[4] == b"" and len(told) == 6
 
 
 def test_a_worker_gets_a_cancellation_when_the_deadline_passes(rig: Rig) -> None:

@@ -23,7 +23,9 @@ REQUEST: Final = 4
 REPLY: Final = 5
 RECONNECT: Final = 6
 GIVE_BACK: Final = 7  # extension, of a worker: it failed, and the request is to be tried again
-CANCEL: Final = 8  # extension: a client cancels the request with this metadata; to a worker: the one with this address is cancelled
+CANCEL: Final = (
+    8  # extension: a client cancels the request with this metadata; to a worker: the one with this address is cancelled
+)
 WITHIN: Final = 9  # extension, to a worker: a request, and the milliseconds that are left for it
 EXPIRED = b"timeout"  # last frame of a CANCEL whose deadline passed
 NAMES = ("", "registration", "ping", "pong", "request", "reply", "reconnect")

@@ -9,7 +9,17 @@ import json
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import EMQP_BEAT, EMQP_MAX_SLOTS, EMQP_PATIENCE, EMQP_WEIGHT
 from polydomo.protocols import emqp_headers
-from polydomo.protocols.ends import Cancelled, Dismissed, Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
+from polydomo.protocols.ends import (
+    Cancelled,
+    Dismissed,
+    Event,
+    Frames,
+    HeldParts,
+    Job,
+    NumberedClientEnd,
+    Reply,
+    WorkerEnd,
+)
 
 HEADER = b"eMQP/1.0"
 EXPIRED = b"timeout"

@@ -28,7 +28,9 @@ class Call(Message):
         self.key = job.key  # its idempotency key, or ""
         self.headers = job.headers  # headers, if the protocol has them (eMQP); a header without a value is ""
         self.cancelled = False  # its caller does not wait any more: the result is not sent
-        self.timeout = job.timeout  # seconds the broker waits, from when the worker got the request; 0: no limit is known
+        self.timeout = (
+            job.timeout
+        )  # seconds the broker waits, from when the worker got the request; 0: no limit is known
         since = time.monotonic() if arrived is None else arrived
         self._until = since + job.timeout if job.timeout else math.inf
 
