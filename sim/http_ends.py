@@ -7,7 +7,7 @@ from typing import Any
 import httptools
 
 from polydomo.protocols import registry
-from polydomo.protocols.ends import ClientEnd, Event, Failure, Frames, Job, Reply, WorkerEnd
+from polydomo.protocols.ends import Cancelled, ClientEnd, Event, Failure, Frames, Job, Reply, WorkerEnd
 from polydomo.protocols.http_content import FRAMES_JSON, frame_from_json, frame_to_json
 from polydomo.wire.http import quote
 from polydomo.wire.link import Handler, Hub, Link
@@ -145,6 +145,7 @@ class HttpWorkerEnd(WorkerEnd):
         super().__init__()
         self.service = b""
         self.held: Job | None = None
+        self.unwanted: Job | None = None  # the broker does not wait for the answer to this one
         self.body = b""
 
     def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
@@ -167,6 +168,11 @@ class HttpWorkerEnd(WorkerEnd):
             return [self.held]
         if status == b"204" and "polydomo-worker" in headers:
             self.poll()
+        if status == b"410" and self.held is not None and self.unwanted is not self.held:
+            self.unwanted = self.held
+            return [Cancelled(self.held)]
+        if status == b"409" and self.held is None:
+            self.poll()  # the request had ended before the reply that asked for the next one
         return []
 
     def say(self, job: Job, what: str, body: bytes, kind: str = FRAMES_JSON) -> None:
@@ -174,17 +180,30 @@ class HttpWorkerEnd(WorkerEnd):
         self.out.append([request(f"/v1/reply?{what}", headers, body)])
 
     def beat(self) -> None:
-        if self.held is not None:
+        if self.held is not None and self.held is not self.unwanted:
             self.say(self.held, "heartbeat", b"")
 
     def partial(self, job: Job, body: Frames) -> None:
-        self.say(job, "partial", frames_body(body))
+        if job is not self.unwanted:
+            self.say(job, "partial", frames_body(body))
+
+    def release(self, job: Job) -> bool:
+        if job is self.unwanted:
+            self.held = None
+            self.poll()
+        return True
 
     def final(self, job: Job, body: Frames) -> None:
+        if job is self.unwanted:
+            self.release(job)
+            return
         self.held = None
         self.say(job, "next&wait=300&bound", frames_body(body))
 
     def fail(self, job: Job, code: str, text: str) -> bool:
+        if job is self.unwanted:
+            self.release(job)
+            return False
         self.held = None
         self.say(job, f"failure={quote(code)}&next&wait=300&bound", text.encode(), "text/plain")
         return False

@@ -122,7 +122,7 @@ def test_a_lease_that_ends_gives_the_request_to_another_worker(broker: testing.B
     assert calling.result() == ["saved"]
 
 
-@pytest.mark.parametrize("how", ["", "?next", "?heartbeat", "?partial", "?failure=no"])
+@pytest.mark.parametrize("how", ["", "?heartbeat", "?partial", "?failure=no"])
 def test_a_worker_hears_of_a_cancelled_request_when_it_says_something(
     broker: testing.Broker, http: httpx.Client, how: str
 ) -> None:
@@ -142,6 +142,19 @@ def test_a_worker_hears_of_a_cancelled_request_when_it_says_something(
         assert job.text == "y"
         assert http.post("/v1/reply", headers={"polydomo-token": job.headers["polydomo-token"]}).status_code == 204
         assert again.result().text == ""
+
+
+def test_a_late_reply_that_asks_for_the_next_request_gets_it(broker: testing.Broker, http: httpx.Client) -> None:
+    with polydomo.Client(broker.url, timeout=WAIT) as client:
+        call = client.submit("s", "x")
+        job = http.post("/v1/work/s")
+        assert call.cancel()
+        broker.wait_until(lambda server: not server.broker.open_requests)
+        again = client.submit("s", "y")
+        job = http.post("/v1/reply?next", headers={"polydomo-token": job.headers["polydomo-token"]}, content="late")
+        assert job.text == "y"
+        http.post("/v1/reply", headers={"polydomo-token": job.headers["polydomo-token"]}, content="Y")
+        assert again.result().text == "Y"
 
 
 def test_a_poll_whose_connection_breaks_gets_nothing(broker: testing.Broker, http: httpx.Client) -> None:

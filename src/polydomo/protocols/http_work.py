@@ -297,7 +297,7 @@ class ReplyEndpoint(Endpoint):
         attempt = token.removeprefix(f"{holder.name}-").encode("latin-1")
         request = worker.held.get(attempt)
         service = request.service.name if request is not None else b""
-        if request is not None and request.state == DONE:
+        if request is not None and request.state == DONE and "next" not in parameters:
             self._ended(holder, worker, attempt, request)
         if "heartbeat" in parameters:
             holder.heard()
