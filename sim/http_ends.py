@@ -146,6 +146,7 @@ class HttpWorkerEnd(WorkerEnd):
         self.service = b""
         self.held: Job | None = None
         self.unwanted: Job | None = None  # the broker does not wait for the answer to this one
+        self.asked: deque[bool] = deque()  # requests without a response, and whether each also asks for the next job
         self.body = b""
 
     def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
@@ -154,6 +155,7 @@ class HttpWorkerEnd(WorkerEnd):
 
     def poll(self) -> None:
         path = f"/v1/work/{quote(self.service.decode())}?wait=300&lease={LEASE}&bound"
+        self.asked.append(False)
         self.out.append([request(path, {"Accept": "application/json"}, b"")])
 
     def receive(self, message: Frames) -> list[Event]:
@@ -163,6 +165,7 @@ class HttpWorkerEnd(WorkerEnd):
         if not last:
             return []
         body, self.body = self.body, b""
+        asks_next = self.asked.popleft()
         if status == b"200":
             self.held = Job(self.service, read_frames(json.loads(body)), headers["polydomo-token"])
             return [self.held]
@@ -171,12 +174,13 @@ class HttpWorkerEnd(WorkerEnd):
         if status == b"410" and self.held is not None and self.unwanted is not self.held:
             self.unwanted = self.held
             return [Cancelled(self.held)]
-        if status == b"409" and self.held is None:
+        if status == b"409" and asks_next:
             self.poll()  # the request had ended before the reply that asked for the next one
         return []
 
     def say(self, job: Job, what: str, body: bytes, kind: str = FRAMES_JSON) -> None:
         headers = {"Polydomo-Token": str(job.ref), "Content-Type": kind, "Accept": "application/json"}
+        self.asked.append("next" in what)
         self.out.append([request(f"/v1/reply?{what}", headers, body)])
 
     def beat(self) -> None:
