@@ -1,1 +1,1 @@
-"""One self-contained page that shows what a journal holds: ``page.render`` from ``data.Report``. No Spark, no network, no scripts."""
+"""The report: one self-contained HTML page. ``page.render`` renders a ``data.Report``, without Spark, network or scripts."""

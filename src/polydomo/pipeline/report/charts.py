@@ -1,4 +1,4 @@
-"""The charts of the report: each a function from plain numbers to an SVG picture, or to HTML where text must stay readable on a phone."""
+"""The charts of the report. Each is a function from numbers to SVG, or to HTML if its text must stay readable on a phone."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ Series = Sequence[float]
 
 
 def stacked(times: Series, step: float, series: Mapping[str, Series], label: str, width: float = WIDTH) -> str:
-    """Columns over time, one part for each series: requests by outcome. A series' name is its CSS class."""
+    """Stacked columns over time, such as requests by outcome. The name of a series is its CSS class."""
     if not times:
         return nothing(label)
     across = TimeScale(times, step, LEFT, width - RIGHT)
@@ -69,7 +69,7 @@ def lines(times: Series, step: float, series: Mapping[str, Series], label: str) 
         stretch: list[tuple[float, float]] = []
         before = times[0]
         for moment, value in [*zip(times, row, strict=True), (math.inf, 0.0)]:
-            follows = moment - before < step * 1.5  # not over a cut
+            follows = moment - before < step * 1.5  # not across a cut
             before = moment
             if value > 0 and (follows or not stretch):
                 stretch.append((across(moment + step / 2), up(value)))
@@ -120,7 +120,7 @@ def _strength(number: float, most: float) -> float:
 
 
 def _shades(most: float) -> str:
-    """What the shades of a heat map mean."""
+    """The legend of a heat map."""
     numbers = [10.0**n for n in range(math.ceil(math.log10(max(most, 1)))) if 10**n < most * 0.7]
     shown = "".join(
         f'<span><i class="shade" style="opacity:{_strength(number, most):.2f}"></i>{full(number)}</span>'
@@ -130,7 +130,7 @@ def _shades(most: float) -> str:
 
 
 def bars(rows: Sequence[tuple[str, float, str, bool]]) -> str:
-    """Horizontal bars: (name, part of 1, words beside it, whether it is marked)."""
+    """Horizontal bars: (name, share from 0 to 1, label, whether it is highlighted)."""
     out = []
     for name, part, words, marked in rows:
         kind, wide = "marked" if marked else "bar", 100 * min(max(part, 0.0), 1.0)
@@ -152,7 +152,7 @@ def waterfall_axis(longest: float) -> str:
 
 
 def waterfall(parts: Sequence[tuple[str, float, float, str]], longest: float, label: str) -> str:
-    """One request's life: (kind, from, to, words), in microseconds from its acceptance; the kind is a CSS class."""
+    """The waterfall of one request: (kind, from, to, label), in microseconds from its acceptance. The kind is a CSS class."""
     across = Scale(0, max(longest, 1), 0, 100)
     drawn = ""
     for kind, start, end, words in parts:
@@ -162,7 +162,7 @@ def waterfall(parts: Sequence[tuple[str, float, float, str]], longest: float, la
 
 
 def graph(edges: Sequence[tuple[str, str, str, float, str]], label: str) -> str:
-    """Who calls what: (kind, source, target, how often, words): clients, services, workers; edges as wide as their traffic.
+    """A flow diagram of clients, services and workers: (kind, source, target, count, label). The width of an edge shows its traffic.
 
     ``asks`` leads from a client to a service, ``serves`` from a service to a worker, ``passes`` from a service to a service.
     """
@@ -211,7 +211,7 @@ def _places(
     ends: Mapping[str, tuple[int, int]],
     height: float,
 ) -> list[dict[str, float]]:
-    """How high each node is: clients by their traffic, what is to the right of them near what leads there, so that few edges cross."""
+    """The vertical position of each node: clients by traffic, other nodes near their sources, so that few edges cross."""
     place: list[dict[str, float]] = []
     for i, column in enumerate(columns):
         pull: dict[str, list[float]] = {name: [0.0, 0.0] for name in column}

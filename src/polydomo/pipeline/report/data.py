@@ -1,4 +1,4 @@
-"""What the report shows, as plain records: ``load`` (see ``load.py``) fills them from the tables, ``page`` draws them."""
+"""The content of the report as plain records. ``load.py`` fills them from the tables, ``page.py`` renders them."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ class Breach:
     rule: str
     says: str
     count: int
-    example: str  # the first place where it was, in words
+    example: str  # the first breach, as text
 
 
 @dataclass
@@ -28,11 +28,11 @@ class ServiceView:
     times: list[float]  # seconds since the epoch, the beginning of each window
     step: float
     outcomes: dict[str, list[float]]
-    latency: dict[str, list[float]]  # "p50" ... -> microseconds; 0 where nothing was answered
+    latency: dict[str, list[float]]  # "p50" ... -> microseconds; 0 without replies
     waits: dict[str, list[float]]
-    heat: dict[tuple[int, int], float]  # (index of the time, bucket) -> how many
+    heat: dict[tuple[int, int], float]  # (index of the time, bucket) -> count
     requests: int = 0
-    failed: int = 0  # for another reason than that the client went away
+    failed: int = 0  # without requests that clients cancelled
     retries: int = 0
     p50: float = 0.0
     p99: float = 0.0
@@ -48,17 +48,17 @@ class WorkerView:
     service: str
     protocol: str
     answered: int
-    utilisation: float  # part of the time it was there
+    utilisation: float  # share of the time it was present
     p50: float
     fellows_p50: float
     lost: int
     stale: int
-    outlier: str  # why it is one; empty if it is not
+    outlier: str  # the reason; empty if it is not an outlier
 
 
 @dataclass
 class Edge:
-    """Who calls what: a client ``asks`` a service, which a worker ``serves`` or ``passes`` on; ``bridges`` join brokers."""
+    """An edge of the topology: a client ``asks`` a service; a worker ``serves`` it or ``passes`` requests on; ``bridges`` join brokers."""
 
     kind: str
     source: str
@@ -75,12 +75,12 @@ class FailureView:
     service: str
     count: int
     example: str  # a request's id
-    story: list[str]  # its life, a line a step
+    story: list[str]  # one line per step
 
 
 @dataclass
 class Slow:
-    """One slow request as a waterfall: (kind, from, to, words), microseconds from acceptance; kinds wait, run, lost."""
+    """One slow request as a waterfall: (kind, from, to, label), in microseconds from acceptance. Kinds: wait, run, lost."""
 
     request: str
     service: str
@@ -106,7 +106,7 @@ class JobView:
 
     @property
     def open(self) -> int:
-        """Without an outcome at the end of the journal."""
+        """Jobs without an outcome at the end of the journal."""
         return max(0, self.accepted + self.reopened - self.done - self.dead - self.cancelled)
 
 
@@ -151,6 +151,8 @@ class Report:
     failures: list[FailureView]
     slowest: list[Slow]
     jobs: JobsView = field(default_factory=JobsView)
-    notes: list[str] = field(default_factory=list)  # what the reader should know: torn segments, holes, a low level
-    service_count: int = 0  # all of them, shown one by one or not
+    notes: list[str] = field(
+        default_factory=list
+    )  # problems with the data: unreadable segments, holes, a low journal level
+    service_count: int = 0  # all services, shown or not
     worker_count: int = 0

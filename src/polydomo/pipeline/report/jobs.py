@@ -59,7 +59,7 @@ def _add_outcomes(tables: Tables, services: dict[str, JobView]) -> None:
 
 
 def _dead(tables: Tables) -> list[DeadView]:
-    """Why jobs died, the most frequent reasons first; reasons that differ only in their numbers are one."""
+    """The reasons of dead jobs, most frequent first. Reasons that differ only in numbers are merged."""
     counts: Counter[tuple[str, str, str]] = Counter()
     examples: dict[tuple[str, str, str], tuple[str, str, int]] = {}
     columns = ["job", "service", "outcome", "reason", "attempts"]

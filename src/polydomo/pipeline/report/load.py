@@ -26,8 +26,8 @@ from polydomo.pipeline.report.tables import Row, Tables, seconds
 FAILURES = 20
 SLOWEST = 10
 WORKERS = 200
-NODES = 14  # of each column of the drawing of who calls what
-REASONS = 10_000  # kept while counting
+NODES = 14  # in each column of the flow diagram
+REASONS = 10_000  # counted at a time
 
 
 def load(tables: Tables, journal: Path | None = None) -> Report:
@@ -54,11 +54,11 @@ def load(tables: Tables, journal: Path | None = None) -> Report:
     )
 
 
-# --- the whole ----------------------------------------------------------------------------------------------------------
+# --- totals ----------------------------------------------------------------------------------------------------------
 
 
 def spans(tables: Tables) -> tuple[float, float, Counter[str]]:
-    """From when to when the requests are, and how many there are of each outcome."""
+    """The time of the first and the last request, and the number of requests by outcome."""
     first: datetime | None = None
     last: datetime | None = None
     outcomes: Counter[str] = Counter()
@@ -99,7 +99,7 @@ def audit(tables: Tables) -> Audit:
 
 
 def _where(row: Row) -> str:
-    """Where a breach was, in words."""
+    """The place of a breach, as text."""
     parts = [
         f"{row['time']:%Y-%m-%d %H:%M:%S}",
         f"broker {row['broker'] or '-'}, run {ids.run_name(row['run'])}, row {row['seq']}",
@@ -114,11 +114,11 @@ def _where(row: Row) -> str:
     return ", ".join(parts)
 
 
-# --- workers and who calls what -------------------------------------------------------------------------------------------
+# --- workers and topology -------------------------------------------------------------------------------------------
 
 
 def worker_views(tables: Tables) -> tuple[list[WorkerView], int]:
-    """The busiest, outliers first; and how many workers there are."""
+    """The busiest workers, outliers first; and the number of all workers."""
     summed: dict[tuple[str, int, int, str], Row] = {}
     everyone: set[tuple[int, int]] = set()
     for row in tables.rows("workers"):
@@ -166,7 +166,7 @@ _SUMMED = ("finals", "run_us", "present_us", "lost", "stale")
 
 
 def edges(tables: Tables) -> list[Edge]:
-    """The most used; of each kind of end, those beyond the most used are one."""
+    """The edges between the most used clients, services and workers. The others are merged."""
     summed: dict[tuple[str, str, str], list[float]] = {}
     for batch in tables.batches("topology", ["kind", "source", "target", "requests", "failed", "p50_us"]):
         for row in batch.to_pylist():
@@ -175,7 +175,7 @@ def edges(tables: Tables) -> list[Edge]:
             cell[1] += row["failed"]
             cell[2] += (
                 row["requests"] * row["p50_us"]
-            )  # medians of hours are weighed: the hours' histograms are not kept
+            )  # a weighted mean of the hourly medians: the table has no histograms
     summed = _named(summed)
     clients, services, workers = Counter[str](), Counter[str](), Counter[str]()
     for (kind, source, target), (number, *_) in summed.items():
@@ -213,7 +213,7 @@ _UNNAMED = {
 
 
 def _named(edges: dict[tuple[str, str, str], list[float]]) -> dict[tuple[str, str, str], list[float]]:
-    """Ends without a name get one: a client that never said its protocol, a broker whose journal is not in the tables."""
+    """Names the unnamed ends: a client that disconnected before its protocol was known, a broker whose journal is not in the tables."""
     made: dict[tuple[str, str, str], list[float]] = {}
     for (kind, source, target), cell in edges.items():
         unnamed = _UNNAMED.get(kind, ("unknown", "unknown"))
@@ -225,7 +225,7 @@ def _named(edges: dict[tuple[str, str, str], list[float]]) -> dict[tuple[str, st
 
 
 def _short(names: Counter[str], what: str) -> dict[str, str]:
-    """What each name is called in the drawing: its own, or that of all the rest."""
+    """The label of each name in the diagram: its own, or that of the merged rest."""
     if len(names) <= NODES:
         return {name: name for name in names}
     kept = [name for name, _ in names.most_common(NODES - 1)]
@@ -239,7 +239,7 @@ _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 def failures(tables: Tables, reader: Reader | None = None) -> list[FailureView]:
-    """By outcome, service and reason, the most frequent first; reasons that differ only in their numbers are one."""
+    """Failures by outcome, service and reason, most frequent first. Reasons that differ only in numbers are merged."""
     counts: Counter[tuple[str, str, str]] = Counter()
     examples: dict[tuple[str, str, str], tuple[str, str]] = {}
     keys = ["outcome", "service", "reason"]

@@ -52,7 +52,7 @@ def verdict(found: Audit) -> str:
 
 
 def result_of(found: Audit) -> tuple[str, str, str]:
-    """The audit's result in words: its kind (``broken``, ``thin`` or ``kept``), the result, and the details."""
+    """The audit's result as text: its kind (``broken``, ``thin`` or ``kept``), the result, and the details."""
     if found.breaches:
         broken = len(found.breaches)
         head = "Rule broken:" if broken == 1 else f"{broken} rules broken:"
@@ -114,7 +114,7 @@ def traffic(views: Sequence[ServiceView]) -> str:
 
 
 def _either(wide: str, narrow: str) -> str:
-    """One for wide screens and paper, one for phones."""
+    """A version for wide screens and paper, and one for phones."""
     return f'<div class="only-wide">{wide}</div><div class="only-narrow">{narrow}</div>'
 
 
@@ -229,7 +229,7 @@ def workers(views: Sequence[WorkerView]) -> str:
 
 
 def jobs(view: JobsView) -> str:
-    """Jobs by service, why some are dead, and schedules."""
+    """Jobs by service, dead jobs by reason, and schedules."""
     services = table(
         ("service", "#accepted", "#done", "#dead", "#cancelled", "#open", "#retries", "#mean backoff", "#p50", "#p99"),
         (
@@ -306,7 +306,7 @@ def audit(found: Audit) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A head that begins with ``#`` is a column of numbers. On a phone every row is a block, with the heads in front of the cells."""
+    """A table. A heading that begins with ``#`` marks a column of numbers. On a phone every row is a block."""
     numeric = [head.startswith("#") for head in heads]
     top = "".join(
         f"<th{' class=n' if n else ''}>{escape(head.lstrip('#'))}</th>" for head, n in zip(heads, numeric, strict=True)

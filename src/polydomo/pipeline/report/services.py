@@ -1,4 +1,4 @@
-"""The report's figures of each service over time, from the table ``services``; of a short time, from the requests themselves."""
+"""The report's figures of each service over time, from the table ``services``; for short times, from ``requests``."""
 
 import math
 from bisect import bisect_right
@@ -15,15 +15,15 @@ from polydomo.pipeline.report.svg import duration, full, percent
 from polydomo.pipeline.report.tables import Row, Tables, seconds
 
 SERVICES = 12  # shown one by one; the others are summed up
-BINS = 120  # columns of a chart: more than that are finer than the eye
-SHORT = 300  # seconds, of which windows of 10 s would make too few columns
+BINS = 120  # columns of a chart, at most
+SHORT = 300  # seconds: below, windows of 10 s would give too few columns
 WINDOWS = (10, 60, 3600)  # seconds, as in the table `services`
 MEMO = {"hit": "memo_hits", "miss": "memo_misses", "joined": "memo_joined"}  # columns of `services`
-IDLE = 0.2  # of the whole time: a longer time without requests is cut out of the charts
+IDLE = 0.2  # share of the whole time: longer idle times are cut out of the charts
 
 
 class _Cell:
-    """What a service did in one column of the charts."""
+    """The requests of a service in one column of the charts."""
 
     __slots__ = ("latency", "memo", "outcomes", "retried", "waits")
 
@@ -35,7 +35,7 @@ class _Cell:
         self.latency: Counter[int] = Counter()
 
     def count(self, row: Row) -> None:
-        """One request."""
+        """Adds one request."""
         self.outcomes[row["outcome"]] += 1
         self.retried += row["dispatches"] > row["hops"] + 1
         if row["memo"]:
@@ -44,7 +44,7 @@ class _Cell:
         self.latency[row["total_bucket"]] += 1
 
     def add(self, row: Row) -> None:
-        """A window of `services`."""
+        """Adds a window of `services`."""
         self.outcomes.update(dict(row["outcomes"]))
         self.retried += row["retried"]
         for how, name in MEMO.items():
@@ -54,7 +54,7 @@ class _Cell:
 
 
 def service_views(tables: Tables, span: tuple[float, float]) -> tuple[list[ServiceView], int]:
-    """The most used services and, as one more, all others together; and how many there are."""
+    """The most used services, all others merged into one, and the number of services."""
     asked: Counter[str] = Counter()
     begin, end = 0.0, 0.0
     for batch in tables.batches("services", ["service", "requests", "window"], ds.field("seconds") == WINDOWS[0]):
@@ -95,7 +95,7 @@ def service_views(tables: Tables, span: tuple[float, float]) -> tuple[list[Servi
 
 
 def active(tables: Tables, begin: float, end: float) -> list[tuple[float, float]]:
-    """The stretches of time in which there were requests. Idle time between them is long, so that the charts cut it out."""
+    """The spans of time with requests. The charts cut out the long idle times between them."""
     unit = WINDOWS[1] if end - begin <= 3 * 86_400 else WINDOWS[2]
     busy: set[float] = set()
     for batch in tables.batches("services", ["window"], ds.field("seconds") == unit):
@@ -113,7 +113,7 @@ def active(tables: Tables, begin: float, end: float) -> list[tuple[float, float]
 
 
 def _columns(stretches: Sequence[tuple[float, float]], step: float) -> list[float]:
-    """When each column of the charts begins."""
+    """The beginning of each column of the charts."""
     times: list[float] = []
     for first, last in stretches:
         base = first - first % step
@@ -123,7 +123,7 @@ def _columns(stretches: Sequence[tuple[float, float]], step: float) -> list[floa
 
 
 def _step(span: float) -> tuple[int, float]:
-    """Which of the table's windows to read, and how long a column of the charts is: at most ``BINS`` of them.
+    """The windows of the table to read, and the length of a column of the charts, so that there are at most ``BINS``.
 
     Window 0 is none: a time so short is counted anew from its requests.
     """
@@ -168,7 +168,7 @@ def _view(name: str, times: list[float], step: float, cells: dict[int, _Cell], c
 
 
 def capacities(tables: Tables) -> dict[str, str]:
-    """Capacity and objective of each service, in words, from the newest hour that has a capacity."""
+    """Capacity and objective of each service, as text, from the newest hour that has a capacity."""
     newest: dict[str, Row] = {}
     columns = ["window", "service", "requests", "workers", "capacity", "headroom", "objective_us", "target", "within"]
     for row in tables.rows("capacity", columns):

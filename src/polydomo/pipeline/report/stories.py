@@ -1,4 +1,4 @@
-"""One request, from its row in `requests` and its rows in `hops`: as a story in words, and as the parts of a waterfall."""
+"""One request, from its row in `requests` and its rows in `hops`: as a story, and as the parts of a waterfall."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 def story(row: Row, hops: list[Row], reader: Reader | None = None) -> list[str]:
-    """One line per step; with all that the journal has, if there is one."""
+    """One line per step; with all details of the journal, if there is one."""
     told: Story | None = None
     if reader is not None:
         told = story_of(reader, row["run"], row["number"])
@@ -26,7 +26,7 @@ def story(row: Row, hops: list[Row], reader: Reader | None = None) -> list[str]:
 
 
 def messages(row: Row, hops: list[Row]) -> list[Row]:
-    """The journal's rows that the tables imply, as far as a story needs them."""
+    """Reconstructs the journal's rows from the tables, as far as a story needs them."""
     made: list[Row] = []
 
     def add(time: datetime | None, event: str, **values: Any) -> None:
@@ -50,7 +50,7 @@ def messages(row: Row, hops: list[Row]) -> list[Row]:
 
 
 def parts(row: Row, hops: list[Row]) -> list[tuple[str, float, float, str]]:
-    """(kind, from, to, words) in microseconds from acceptance; the request waits between two turns."""
+    """(kind, from, to, label) in microseconds from acceptance; the request waits between two turns."""
     begin = _aware(row["accepted"])
     made: list[tuple[str, float, float, str]] = []
     at = 0.0

@@ -1,4 +1,4 @@
-"""What the charts are drawn with: SVG elements, scales, axes, and numbers as people write them.
+"""Building blocks of the charts: SVG elements, scales, axes and number formats.
 
 Colours are CSS variables of the page, so a chart follows light mode, dark mode and print by itself.
 """
@@ -25,7 +25,7 @@ def text(x: float, y: float, words: str, **attributes: object) -> str:
 
 
 def title(words: str) -> str:
-    """What shows when the pointer rests on an element."""
+    """The tooltip of an element."""
     return tag("title", escape(words))
 
 
@@ -37,7 +37,7 @@ def _number(value: object) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
-# --- numbers for people -------------------------------------------------------------------------------------------------
+# --- number formats -------------------------------------------------------------------------------------------------
 
 
 def duration(us: float) -> str:
@@ -63,7 +63,7 @@ def full(number: float) -> str:
 
 
 def percent(share: float) -> str:
-    r"""A share of one; only all of them are 100 %.
+    r"""A share from 0 to 1 as a percentage; only exactly 1 is shown as 100 %.
 
     >>> percent(1.0), percent(0.99999), percent(0.968), percent(0.0)
     ('100\xa0%', '99.9\xa0%', '96.8\xa0%', '0\xa0%')
@@ -84,7 +84,7 @@ def count(number: float) -> str:
 
 
 def clock(seconds: float, step: float, span: float) -> str:
-    """A moment as an axis names it, by the distance of two ticks and the time that the axis covers."""
+    """The label of a time on an axis, depending on the distance of ticks and the length of the axis."""
     moment = datetime.fromtimestamp(seconds, UTC)
     if step >= 86_400:
         return moment.strftime("%d %b")
@@ -96,7 +96,7 @@ def clock(seconds: float, step: float, span: float) -> str:
 
 
 class Scale:
-    """Values to positions, linear or logarithmic."""
+    """Maps values to positions, linear or logarithmic."""
 
     def __init__(self, low: float, high: float, start: float, end: float, log: bool = False) -> None:
         if log:
@@ -131,7 +131,7 @@ class Scale:
 
 
 class TimeScale:
-    """Moments to positions. Where two windows are far apart, the idle time between them is cut out, and a strip shows the cut."""
+    """Maps times to positions. Long idle times between windows are cut out; a strip marks the cut."""
 
     CUT = 16.0  # width of the strip
 
@@ -145,7 +145,7 @@ class TimeScale:
         self.pieces = [(first, last + step) for first, last in pieces]
         drawn = sum(last - first for first, last in self.pieces)
         self.per_second = (end - start - self.CUT * (len(pieces) - 1)) / drawn
-        self.places: list[float] = []  # where each piece begins
+        self.places: list[float] = []  # the beginning of each piece
         at = start
         for first, last in self.pieces:
             self.places.append(at)
@@ -153,12 +153,12 @@ class TimeScale:
 
     @property
     def span(self) -> float:
-        """The time from the first to the last moment, with what was cut out."""
+        """The time from the first to the last moment, including cuts."""
         return self.pieces[-1][1] - self.pieces[0][0]
 
     @property
     def width(self) -> float:
-        """Of one window."""
+        """The width of one window."""
         return self.step * self.per_second
 
     def __call__(self, moment: float) -> float:
@@ -168,7 +168,7 @@ class TimeScale:
         return self.start
 
     def cuts(self) -> list[tuple[float, float]]:
-        """Where idle time was cut out, and how many seconds."""
+        """The positions of the cuts, and their lengths in seconds."""
         found = []
         for i in range(1, len(self.pieces)):
             found.append((self.places[i] - self.CUT, self.pieces[i][0] - self.pieces[i - 1][1]))
@@ -179,7 +179,7 @@ STEPS = (1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 7 * 86
 
 
 def time_axis(scale: TimeScale, height: float = HEIGHT) -> str:
-    room = 84 if scale.span >= 86_400 * 2 else 66  # a name of a moment and the space beside it
+    room = 84 if scale.span >= 86_400 * 2 else 66  # for a label and the space beside it
     step = next((s for s in STEPS if s * scale.per_second >= room), STEPS[-1])
     out: list[str] = []
     named = -float(room)

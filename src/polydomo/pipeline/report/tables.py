@@ -1,4 +1,4 @@
-"""The tables of a local directory, as the report reads them: with pyarrow, in batches, without Spark."""
+"""Reads the tables of a local directory for the report: with pyarrow, in batches, without Spark."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -56,5 +56,5 @@ class Tables:
 
 
 def seconds(moment: datetime) -> float:
-    """Since the epoch; a time without a zone is in UTC."""
+    """Seconds since the epoch. A time without a zone is in UTC."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
