@@ -8,7 +8,7 @@ from polydomo.broker.recorder import Recorder
 MESSAGES = ("accepted", "dispatched", "partial", "reply_ignored", "credit_added", "window_set", "published")
 RARE = (
     "opened closed registered late left requeued released forwarded stale refused denied access job violated slow_subscriber "
-    "routed log_record memoised keyed"
+    "routed log_record memoised keyed internal joined"
 ).split()
 
 
@@ -24,6 +24,9 @@ class Tee(Recorder):
 
     def request_id(self, number: int, accepted: float) -> str:
         return self.first.request_id(number, accepted)
+
+    def memory(self) -> int:
+        return self.first.memory() + self.second.memory()
 
     def figures(self) -> dict[str, float]:
         return self.first.figures()

@@ -8,7 +8,8 @@ from polydomo.journal.audit import kind_of
 from polydomo.journal.histogram import bucket
 from tests.pipeline.reference.basics import Row, hour_of, us
 
-STEPS = (schema.DISPATCHED, schema.REQUEUED, schema.FORWARDED, schema.MEMO)
+SHARING = (schema.MEMO, schema.KEYED)
+STEPS = (schema.DISPATCHED, schema.REQUEUED, schema.FORWARDED, *SHARING)
 
 
 class Journal:
@@ -40,18 +41,24 @@ class Journal:
             key = (row["run"], row["number"], hour_of(row["time"]))
             if key not in seen:
                 seen.add(key)
-                found.append({**row, "memo": self._memo(row)})
+                found.append({**row, **self._shared(row)})
         return found
 
-    def _memo(self, part: Row) -> str:
-        """How a request for a memoised service was answered: its first event says it."""
-        return next((str(row["outcome"]) for row in self._steps_of(part) if row["event"] == schema.MEMO), "")
+    def _shared(self, part: Row) -> Row:
+        """How the request shared a run, by its first events: memoised services and idempotency keys."""
+        found: Row = {"memo": "", "keyed": "", "key": ""}
+        for row in reversed(self._steps_of(part)):
+            if row["event"] == schema.MEMO:
+                found["memo"] = row["outcome"]
+            elif row["event"] == schema.KEYED:
+                found |= {"keyed": row["outcome"], "key": row["key"]}
+        return found
 
     def _turns(self, part: Row) -> list[Row]:
         """The dispatches of a request, in the order in which they began."""
         if not part["dispatches"]:
             return []
-        steps = [row for row in self._steps_of(part) if row["event"] != schema.MEMO]
+        steps = [row for row in self._steps_of(part) if row["event"] not in SHARING]
         ends = [row for row in steps if row["event"] != schema.DISPATCHED]
         starts: dict[tuple[int, int], Row] = {}
         for row in steps:

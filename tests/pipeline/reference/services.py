@@ -38,6 +38,7 @@ def services(journal: Journal) -> list[Row]:
             "run_us2": float(sum(part["run_us"] ** 2 for part in run)), "worked": sum(part["dispatches"] > 0 for part in run),
             "busy": sum(part["run_us"] for part in run) / (seconds * 1e6), "queued": len(waiting),
             **{f"memo_{name}": memo[how] for name, how in (("hits", "hit"), ("misses", "miss"), ("joined", "joined"))},
+            "key_joined": sum(part["keyed"] == "joined" for part in parts),
             "queue_max": max((row["queue"] for row in waiting), default=0),
             "workers_max": max((row["workers"] for row in waiting), default=0),
             "wait_histogram": waits, "total_histogram": totals,

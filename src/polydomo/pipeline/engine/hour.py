@@ -36,15 +36,16 @@ CREATE TEMP VIEW parts AS SELECT * FROM records WHERE number NOT IN (FROM double
 # share; the run is a request of its own. So they count neither as workers of the service nor as work.
 BROKERS_OWN = "('memoised', 'keyed')"
 
-# Requests of which this hour needs messages of earlier hours: they may have been requeued or forwarded then, or are memoised.
+# Requests of which this hour needs messages of earlier hours: they may have been requeued or forwarded then, or share a run.
 BACK = f"""accepted < getvariable('begins') AND (dispatches > 1 OR hops > 0 OR (outcome != 'ok' AND dispatches > 0)
     OR worker_protocol IN {BROKERS_OWN})"""
 
-# How requests for memoised services were answered. The event comes when the request does, which may be in an earlier hour.
-MEMO = """
-CREATE TEMP TABLE memoised AS SELECT number, arg_min(outcome, seq) AS memo
-    FROM (SELECT number, seq, event, outcome FROM messages UNION ALL SELECT number, seq, event, outcome FROM earlier)
-    WHERE event = 'memo' GROUP BY number;
+# How requests share runs: those for memoised services, and those with a key. The event comes with the request, perhaps in an earlier hour.
+SHARED = """
+CREATE TEMP TABLE shared AS SELECT number, arg_min(outcome, seq) FILTER (event = 'memo') AS memo,
+    arg_min(outcome, seq) FILTER (event = 'keyed') AS keyed, arg_min(key, seq) FILTER (event = 'keyed') AS key
+    FROM (SELECT number, seq, event, outcome, key FROM messages UNION ALL SELECT number, seq, event, outcome, key FROM earlier)
+    WHERE event IN ('memo', 'keyed') GROUP BY number;
 """
 
 _STEP = "number, hop, attempt, seq, event, time, service, worker, peer, protocol, principal"
@@ -133,8 +134,8 @@ CREATE TEMP VIEW done AS SELECT p.* EXCLUDE (worker, worker_peer, worker_protoco
         )
     )
 }
-, coalesce(m.memo, '') AS memo
-FROM parts p LEFT JOIN fixed f USING (number) LEFT JOIN memoised m USING (number);
+, coalesce(s.memo, '') AS memo, coalesce(s.keyed, '') AS keyed, coalesce(s.key, '') AS key
+FROM parts p LEFT JOIN fixed f USING (number) LEFT JOIN shared s USING (number);
 CREATE TEMP VIEW single AS SELECT * FROM parts WHERE dispatches > 0 AND number NOT IN (SELECT number FROM several);
 CREATE TEMP VIEW all_turns AS SELECT broker, run, worker, worker_peer, worker_protocol, worker_principal, service, dispatched AS began,
     time AS ended, run_us, wait_us,
@@ -195,7 +196,7 @@ SELECT {TEN} AS ten, broker, service, outcome, count(*) AS requests, count(*) FI
     coalesce(sum(CAST(run_us AS DOUBLE) * run_us) FILTER (worker_protocol NOT IN {BROKERS_OWN}), 0) AS run_us2,
     CAST(sum(total_us) AS BIGINT) AS total_us, count(*) FILTER (dispatches > 0 AND worker_protocol NOT IN {BROKERS_OWN}) AS worked,
     count(*) FILTER (memo = 'hit') AS memo_hits, count(*) FILTER (memo = 'miss') AS memo_misses,
-    count(*) FILTER (memo = 'joined') AS memo_joined
+    count(*) FILTER (memo = 'joined') AS memo_joined, count(*) FILTER (keyed = 'joined') AS key_joined
 FROM done GROUP BY ALL
 """
 HISTOGRAMS = f"""
@@ -281,7 +282,7 @@ def hour(plan: Plan, item: HourItem) -> Iterator[Message]:
         duck.journal("records", schema.REQUESTS, paths[schema.REQUESTS], f"{mine} AND {_wanted(item, 'records')}")
         duck.run(DOUBLES)
         back = _look_back(duck, item, mine, problems)
-        for statements in (STEPS, TURNS, MEMO, FIXED):
+        for statements in (STEPS, TURNS, SHARED, FIXED):
             duck.run(statements)
         yield from _candidates(duck, item)
         if item.peek:
@@ -343,7 +344,7 @@ def _look_back(duck: Duck, item: HourItem, mine: str, problems: list[str]) -> st
         for unit in between(first, shifted(item.unit, -1)):
             paths += [segment.path for segment in of_hour(duck.plan.roots, schema.MESSAGES, unit, item.run)]
     known = f"number IN (SELECT number FROM parts WHERE {BACK})"
-    steps = "event IN ('requeued', 'forwarded', 'dispatched', 'memo')"
+    steps = "event IN ('requeued', 'forwarded', 'dispatched', 'memo', 'keyed')"
     duck.journal("earlier", schema.MESSAGES, duck.readable(paths, problems), f"{mine} AND {steps} AND {known}")
     return first
 

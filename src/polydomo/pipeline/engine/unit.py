@@ -22,7 +22,7 @@ _LONGS = pa.int64()
 SHAPES: dict[str, Any] = {
     "counts": [("ten", _LONGS), *_KEY, ("outcome", pa.string()), *((name, _LONGS) for name in (
         "requests", "retried", "passed_on", "request_bytes", "reply_bytes", "wait_us", "run_us")), ("run_us2", pa.float64()),
-        *((name, _LONGS) for name in ("total_us", "worked", "memo_hits", "memo_misses", "memo_joined"))],
+        *((name, _LONGS) for name in ("total_us", "worked", "memo_hits", "memo_misses", "memo_joined", "key_joined"))],
     "histograms": [("ten", _LONGS), *_KEY, ("bucket", _LONGS), ("n", _LONGS)],
     "queues": [("ten", _LONGS), *_KEY, ("queued", _LONGS), ("queue_max", _LONGS), ("workers_max", _LONGS)],
     "turns": [("hour", _LONGS), ("broker", pa.string()), ("run", _LONGS), ("worker", _LONGS), ("service", pa.string()), ("bucket", _LONGS),
@@ -49,7 +49,8 @@ def percentile(share: float, upto: str = "upto", total: str = "total", where: st
 
 
 _SUMS = (
-    "requests retried passed_on request_bytes reply_bytes wait_us run_us run_us2 total_us worked memo_hits memo_misses memo_joined"
+    "requests retried passed_on request_bytes reply_bytes wait_us run_us run_us2 total_us worked memo_hits memo_misses memo_joined "
+    "key_joined"
 ).split()
 _LENGTHS = f"(VALUES {', '.join(f'({seconds})' for seconds in services.WINDOWS)}) AS lengths(seconds)"
 _MOVED = "seconds * (ten // seconds)"

@@ -61,6 +61,10 @@ TABLE = Table(
             "for a memoised service: `hit` (answered with a stored reply), `miss` (a worker ran it) or `joined` "
             "(answered with the reply to an identical request that was running); else empty",
         ),
+        Column(
+            "keyed", "STRING", "with an idempotency key: `first` (it ran) or `joined` (an open request had the key)"
+        ),
+        Column("key", "STRING", "that idempotency key"),
         *UNIT,
     ),
 )

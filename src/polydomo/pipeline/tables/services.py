@@ -19,7 +19,7 @@ TABLE = Table(
         Column(
             "requests",
             "BIGINT",
-            "requests that ended in the window, with those that the broker sent itself: attempts of jobs, runs of memoised services",
+            "requests that ended in the window, with those that the broker sent itself: attempts of jobs, runs that requests share",
         ),
         Column("ok", "BIGINT", "... with a final reply"),
         Column("outcomes", "MAP<STRING, BIGINT>", "... by outcome"),
@@ -43,6 +43,7 @@ TABLE = Table(
         Column(
             "memo_joined", "BIGINT", "... that were answered with the reply to an identical request that was running"
         ),
+        Column("key_joined", "BIGINT", "requests that joined an open request with the same idempotency key"),
         Column("queue_max", "INT", "the longest queue recorded then"),
         Column("workers_max", "INT", "the most workers recorded then"),
         Column("wait_histogram", "MAP<INT, BIGINT>", "waits by logarithmic bucket"),
