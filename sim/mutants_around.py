@@ -59,7 +59,7 @@ def bridge_without_turns(stack: ExitStack) -> None:
         queues.remove(service, request)
         return request
 
-    swap(stack, bridging, "queues", lambda module: SimpleNamespace(first=module.first, pop=pop))
+    swap(stack, bridging, "queues", lambda module: SimpleNamespace(first=module.first, remove=module.remove, pop=pop))
 
 
 @mutant(

@@ -192,7 +192,7 @@ class Bridging:
                 self.blocked[service] = None
                 return
             elif request.session.is_bridge:
-                queues.pop(service)
+                queues.remove(service, request)  # not popped: what is returned does not use its client's turn
                 outcomes.fail(broker, request, NO_WORKER, "no other broker offers the service")
             else:
                 return
