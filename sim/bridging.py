@@ -1,4 +1,4 @@
-"""A bridge between two brokers: one of them dials the other, again and again, as ``server.outgoing`` does."""
+"""A bridge between two brokers: one of them connects to the other, and reconnects, as ``server.outgoing`` does."""
 
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ class HandshakeHandler(Handler):
 
 
 class Bridge:
-    """Kept by one broker for as long as its process lives."""
+    """Belongs to one run of a broker."""
 
     def __init__(self, node: "BrokerNode", other: "BrokerNode") -> None:
         self.node = node
@@ -56,7 +56,7 @@ class BridgeConnection(ServerConnection):
         self.bridge = bridge
         self.ended = False
         super().__init__(node, Endpoint(node, self, ""))
-        self.endpoint.open = False  # until it is made
+        self.endpoint.open = False  # until it is connected
         self._timer = node.later(CONNECT_TIME, self._too_late)
         self._dialing = node.world.network.dial(node, bridge.other, self, self._made, lambda why: self._over())
 

@@ -1,7 +1,7 @@
-"""A broker process: the real ``Broker`` behind real server-side links, with simulated connections under them.
+"""A broker process: the real ``Broker`` and its links, over simulated connections.
 
-It does what ``server.connection`` and ``server.server`` do with sockets: looks at the first bytes, gathers what a turn of the loop brings,
-flushes once per turn, keeps one timer, obeys the links' flags, and closes what does not shake hands.
+It does what ``server.connection`` and ``server.server`` do with sockets: detects the wire protocol, handles the input of a turn of the
+loop, flushes once per turn, keeps one timer, applies the flags of the links, and closes connections without a handshake.
 """
 
 import traceback
@@ -41,7 +41,7 @@ from sim.wiretap import Tap, TappedDetector
 if TYPE_CHECKING:
     from sim.world import World
 
-MAX_MESSAGE = 1 << 20  # a simulated broker's bound on one message
+MAX_MESSAGE = 1 << 20  # limit of one message in bytes
 MAX_CREDIT = 16
 EXTENSIONS = Extensions(
     MAX_CREDIT,
@@ -52,8 +52,8 @@ EXTENSIONS = Extensions(
     deadline_jobs=True,
     max_message=MAX_MESSAGE,
 ).encode()
-SYNC = 1.5  # seconds between two times that the journal reaches the disk
-GRACE = 2.0  # seconds that a broker which leaves gives to requests in flight
+SYNC = 1.5  # seconds between two writes of the journal
+GRACE = 2.0  # seconds that a broker waits for open requests at shutdown
 
 
 class Dice(Entropy):
@@ -190,11 +190,11 @@ class ServerConnection(Owner):
         self._drain()
 
     def _drain(self) -> None:
-        """What the link has gathered so far goes on its way; the tap sees it in the order in which it was said."""
+        """Takes the output that the link has collected. The tap sees messages in the order in which they were sent."""
         link = self.link
         assert link is not None
         if link.out:
-            if self.tap is not None:  # what HTTP peers are told is judged by those who get it
+            if self.tap is not None:  # HTTP peers check what they receive
                 self.tap.went(b"".join(link.out))
             data = b"".join(link.take())
             link.needs_full_flush = False
@@ -225,7 +225,7 @@ class ServerConnection(Owner):
 
 
 class BrokerNode(Listener):
-    """One broker process, over all its runs."""
+    """A broker process. It keeps its name, clock and disk when it restarts."""
 
     broker: Broker
     hub: Hub
@@ -243,7 +243,7 @@ class BrokerNode(Listener):
         self.skew = rng.uniform(0.0, 10_000.0)
         self.wall = 1_700_000_000.0
         self.runs = 0
-        self.bridged: list[BrokerNode] = []  # brokers that this one dials
+        self.bridged: list[BrokerNode] = []  # brokers that this one connects to
         self.bridges: list[object] = []
         self.bounds = Bounds(MAX_MESSAGE, 1024, MAX_MESSAGE, extensions=EXTENSIONS)
         self.connections: dict[ServerConnection, None] = {}
@@ -252,7 +252,7 @@ class BrokerNode(Listener):
         self.stopping = False
         self.disk_full = False
         self.disk = new_disk()  # of durable jobs
-        self._owed: list[tuple[int, int, int]] = []  # rows that no safe row accounts for: run, first, last
+        self._owed: list[tuple[int, int, int]] = []  # lost rows that no stored row reports: run, first, last
         self._awake = False
         self._timer: Event | None = None
         self._start()
@@ -265,7 +265,7 @@ class BrokerNode(Listener):
     def clock(self) -> float:
         return self.scheduler.now + self.skew
 
-    # --- living
+    # --- start and end
 
     def _start(self) -> None:
         self.up = True
@@ -310,7 +310,7 @@ class BrokerNode(Listener):
         self.world.record.add(self.now, self.run_name, "started")
 
     def bridge_to(self, other: "BrokerNode") -> None:
-        """From now on, and in every run."""
+        """Bridges this broker to another one, in this run and in all later runs."""
         self.bridged.append(other)
         self.bridges.append(self.make_bridge(self, other))
 
@@ -322,7 +322,7 @@ class BrokerNode(Listener):
         self.wake()
 
     def answered(self, ops: list[Op]) -> None:
-        """The job store has finished these."""
+        """The job store has finished these operations."""
         self.broker.now = self.hub.now = self.clock
         for op in ops:
             self._guard("the job store", op.finish)
@@ -334,17 +334,17 @@ class BrokerNode(Listener):
         self.later(SYNC, self._sync)
 
     def finish(self) -> None:
-        """The journal of a run that ends in order is on the disk as a whole."""
+        """Writes the whole journal, at the end of a run that is shut down."""
         recorder = self.recorder
         recorder.disk_full = False
         recorder.sync()
-        recorder.sync()  # and what had to be said about rows that were dropped
+        recorder.sync()  # also the rows about dropped rows
         recorder.end("the broker is shutting down")
         recorder.sync()
         self._keep()
 
     def _keep(self) -> None:
-        """What the disk has of this run, and what the next run will say of the rest."""
+        """Keeps the stored rows of this run, and which rows the next run must report as lost."""
         recorder = self.recorder
         self.world.record.journal += recorder.safe
         told = {
@@ -371,7 +371,7 @@ class BrokerNode(Listener):
             self._start()
 
     def stop(self, restart_after: float) -> None:
-        """Leaves in order."""
+        """Shuts the broker down, as after SIGTERM."""
         if not self.up or self.stopping:
             return
         self.stopping = True
@@ -399,7 +399,7 @@ class BrokerNode(Listener):
         self.world.network.wake()
 
     def jump(self, seconds: float, wall: float) -> None:
-        """The clock jumps forward; the wall clock goes where it wants."""
+        """The clock jumps forward; the wall clock jumps by ``wall``."""
         self.skew += seconds
         self.wall += wall
         if self.up:
@@ -481,7 +481,7 @@ class BrokerNode(Listener):
         self._set_timer()
 
     def _advance(self) -> bool:
-        """Does what is due, if anything is; like the server, only when what has come was read."""
+        """Runs due timers. Like the server, it does so after pending input has been read."""
         broker = self.broker
         when = broker.next_deadline()
         if when is None or when > broker.now:
@@ -493,7 +493,7 @@ class BrokerNode(Listener):
         return True
 
     def _guard(self, during: str, action: Callable[[], None]) -> None:
-        """Bad bytes end at the connection that sent them, and nothing else raises anything."""
+        """Runs an action. An exception is a breach: invalid input must end in a closed connection."""
         try:
             action()
         except Exception as error:

@@ -1,11 +1,11 @@
-"""Simulated time: a line of events in order, and processes that live by it."""
+"""Simulated time: a queue of events, and processes that run by it."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
 
 
 class Event:
-    """Something that will happen, unless it is called off."""
+    """A scheduled event, which can be cancelled."""
 
     __slots__ = ("action", "cancelled", "when")
 
@@ -20,11 +20,11 @@ class Event:
 
 
 class Scheduler:
-    """The only clock there is. Events at the same moment happen in the order in which they were asked for."""
+    """The clock of the world. Events at the same time run in the order in which they were scheduled."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.done = 0  # events that have happened
+        self.done = 0  # number of events that have run
         self._line: list[tuple[float, int, Event]] = []  # tuples are compared without a call into Python
         self._order = 0
 
@@ -35,7 +35,7 @@ class Scheduler:
         return event
 
     def step(self, until: float) -> bool:
-        """Lets the next event happen, if it is due by ``until``. Otherwise it is ``until`` now."""
+        """Runs the next event if it is due by ``until``, and returns True. Otherwise sets the time to ``until``."""
         line = self._line
         while line:
             if line[0][0] > until:
@@ -51,14 +51,14 @@ class Scheduler:
 
 
 class Process:
-    """A program that may be frozen (what should have happened meanwhile happens when it thaws) and may crash (nothing of it is left)."""
+    """A program that can freeze (its events run when it thaws) and crash (its events are dropped)."""
 
     def __init__(self, scheduler: Scheduler, name: str) -> None:
         self.scheduler = scheduler
         self.name = name
         self.up = True
         self.frozen = False
-        self.life = 0  # counts up with every crash, so that what belonged to an earlier life does not happen
+        self.life = 0  # incremented by every crash, so that events of an earlier run are dropped
         self.deferred: list[Callable[[], None]] = []
 
     @property
@@ -89,7 +89,7 @@ class Process:
                 self.scheduler.at(self.scheduler.now, action)
 
     def die(self) -> None:
-        """Everything the process had planned is forgotten."""
+        """Ends the process and drops its events."""
         self.up = False
         self.frozen = False
         self.life += 1

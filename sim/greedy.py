@@ -1,4 +1,4 @@
-"""A peer that sends valid messages without end, or makes the broker hold as much as it can: it may not hurt any other peer."""
+"""A greedy peer: it floods the broker with valid messages, or makes it hold as much as possible. Other peers must not be affected."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sim.brokers import BrokerNode
     from sim.world import World
 
-UNFINISHED = 900_000  # bytes of a message that never ends
+UNFINISHED = 900_000  # bytes of a message that is never completed
 
 
 class Greedy(Peer, Owner):
@@ -50,7 +50,7 @@ class Greedy(Peer, Owner):
         return b"".join(command(b"SUBSCRIBE", b"greed.%d" % number) for number in range(500))
 
     def on_data(self, data: bytes) -> None:
-        """It does not read its answers."""
+        """It ignores what it receives."""
 
     def on_lost(self, reason: str) -> None:
-        """It has been cut off."""
+        """It was disconnected, and does not reconnect."""

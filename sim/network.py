@@ -1,7 +1,7 @@
-"""The network: connections of bytes that arrive late, in pieces, after a wait, in part, or not at all, and datagrams that get lost.
+"""The simulated network. Bytes of a connection arrive late, in pieces, in part or not at all; datagrams can be lost or repeated.
 
-A connection behaves as TCP's do: each direction is in order and without holes until it ends, and may end at any byte. What is written while
-the way is blocked arrives when it is open again.
+A connection behaves like TCP: each direction delivers bytes in order and without gaps until it ends, and can end at any byte. Bytes that
+are written while the route is blocked arrive when it is open again.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ READ = 256_000  # bytes that one read of an event loop returns at most
 
 
 class Owner:
-    """Whoever has one side of a connection."""
+    """The owner of one side of a connection."""
 
     reads_in_turns = False  # it calls ``Endpoint.read_more`` in its next turn, after a read that returned READ bytes
 
@@ -23,11 +23,11 @@ class Owner:
         raise NotImplementedError
 
     def on_lost(self, reason: str) -> None:
-        """The connection is gone; called once, and not after ``close`` from this side."""
+        """The connection is lost. Called once, and not after this side has closed it."""
         raise NotImplementedError
 
     def on_pressure(self, choked: bool) -> None:
-        """The other side does not read what was written here."""
+        """``choked``: the other side does not read, so written bytes pile up."""
 
 
 class Pipe:
@@ -37,8 +37,8 @@ class Pipe:
         self.network = network
         self.source = source
         self.target = target
-        self.segments: deque[tuple[float, bytes | None]] = deque()  # when each arrives; None is the end
-        self.size = 0  # bytes written and not read
+        self.segments: deque[tuple[float, bytes | None]] = deque()  # arrival time and bytes; None marks the end
+        self.size = 0  # bytes written and not yet read
         self.last = 0.0
         self.clogged = 0.0
         self.ended = False
@@ -70,7 +70,7 @@ class Pipe:
             self.ended = True
             self._send(None, wait)
             if len(self.segments) > 1 and not self.target.reading:
-                self.network.scheduler.at(self.last, self.pump)  # who does not read still sees the end
+                self.network.scheduler.at(self.last, self.pump)  # an owner that does not read still sees the end
 
     def _send(self, data: bytes | None, wait: float = 0.0) -> None:
         network = self.network
@@ -82,9 +82,9 @@ class Pipe:
             network.scheduler.at(at, self.pump)
 
     def lose_suffix(self) -> None:
-        """What was under way is lost from some byte on."""
+        """Bytes in transit are lost, from a random byte on."""
         rng = self.network.rng
-        self.ended = False  # an end that was under way is lost, too
+        self.ended = False  # an end in transit is lost, too
         keep = rng.randint(0, len(self.segments)) if rng.random() < 0.8 else 0
         kept = list(self.segments)[:keep]
         if keep < len(self.segments) and rng.random() < 0.5:
@@ -96,7 +96,7 @@ class Pipe:
         self.size = sum(len(data) for _, data in self.segments if data is not None)
 
     def pump(self) -> None:
-        """Delivers what has arrived, if the other side takes it."""
+        """Delivers the bytes that have arrived, if the other side reads."""
         segments = self.segments
         target = self.target
         network = self.network
@@ -107,12 +107,12 @@ class Pipe:
             or target.process.frozen
             or (self.source.name, target.process.name) in network.blocked
         ):
-            return  # tried again when that changes
+            return  # called again when that changes
         if now < self.clogged:
             network.scheduler.at(self.clogged, self.pump)
             return
         if not target.reading and target.open:
-            # Nobody reads, but the end of the connection is seen all the same, and then nobody will read the rest.
+            # The owner does not read, but it sees the end of the connection, and drops the rest.
             if segments[-1][1] is None and segments[-1][0] <= now:
                 segments.clear()
                 target.lost("closed by the other side")
@@ -161,7 +161,7 @@ class Endpoint:
         self.full = False  # the last read returned as much as it can; the next one comes in another turn
 
     def read_more(self) -> None:
-        """In a turn of the owner's loop: what was read is handled."""
+        """Called in the owner's turn, after it has handled what was read before."""
         if self.full:
             self.full = False
             self.into.network.scheduler.at(self.into.network.scheduler.now, self.into.pump)
@@ -176,13 +176,13 @@ class Endpoint:
             self.into.network.scheduler.at(self.into.network.scheduler.now, self.into.pump)
 
     def close(self) -> None:
-        """Closes after what was written has been sent."""
+        """Closes the connection after all written bytes have been sent."""
         if self.open:
             self.open = False
             self.out.end()
 
     def abort(self) -> None:
-        """Closes at once: what was written may be lost from some byte on."""
+        """Closes the connection at once. Bytes in transit may be lost."""
         if self.open:
             self.open = False
             self.out.lose_suffix()
@@ -196,7 +196,7 @@ class Endpoint:
 
 
 class Connection:
-    """Both sides."""
+    """A connection: both endpoints and both directions."""
 
     def __init__(self, network: "Network", near: Endpoint, far: Endpoint) -> None:
         self.near = near
@@ -211,7 +211,7 @@ class Connection:
         return not self.near.open and not self.far.open
 
     def cut(self, rng: Random, half_open: float) -> None:
-        """The connection breaks; one side may learn of it much later."""
+        """Breaks the connection. With probability ``half_open``, one side notices it much later."""
         for pipe in (self.near.out, self.far.out):
             pipe.lose_suffix()
         waits = [0.0, 0.0]
@@ -222,7 +222,7 @@ class Connection:
 
 
 class Dialing:
-    """A connection that is being made."""
+    """An attempt to connect."""
 
     cancelled = False
 
@@ -231,7 +231,7 @@ class Dialing:
 
 
 class Listener(Process):
-    """A process that others can connect to."""
+    """A process that accepts connections."""
 
     def accept(self, endpoint: Endpoint) -> Owner:
         raise NotImplementedError
@@ -245,7 +245,7 @@ class Network:
         self.scheduler = scheduler
         self.options = options
         self.rng = rng
-        self.blocked: dict[tuple[str, str], int] = {}  # (from, to) -> how many faults block this way
+        self.blocked: dict[tuple[str, str], int] = {}  # (from, to) -> number of faults that block this route
         self.connections: list[Connection] = []
         self.made = 0
 
@@ -257,7 +257,8 @@ class Network:
         made: Callable[[Endpoint], None],
         refused: Callable[[str], None],
     ) -> Dialing:
-        """Calls ``made`` or ``refused``, unless the dialing is cancelled before, which it should be: a blocked way answers nothing."""
+        """Connects, and calls ``made`` or ``refused`` unless the attempt is cancelled first. On a blocked route neither is called, so
+        the caller needs a timeout."""
         dialing = Dialing()
         life = process.life
 
@@ -266,7 +267,7 @@ class Network:
                 return
             ways = ((process.name, listener.name), (listener.name, process.name))
             if any(way in self.blocked for way in ways):
-                self.scheduler.at(self.scheduler.now + 1.0, knock)  # as TCP does: again after a second
+                self.scheduler.at(self.scheduler.now + 1.0, knock)  # like TCP, it tries again after a second
             elif not listener.up:
                 process.later(
                     self.options.latency, lambda: None if dialing.cancelled else refused("connection refused")
@@ -301,7 +302,7 @@ class Network:
         self.scheduler.at(self.scheduler.now + seconds, unblock)
 
     def wake(self) -> None:
-        """Something that held bytes back is over: every pipe looks again."""
+        """A process or a route works again: delivers what can be delivered."""
         self.connections = [
             connection for connection in self.connections if not connection.over or self._busy(connection)
         ]
@@ -313,7 +314,7 @@ class Network:
         return bool(connection.near.out.segments or connection.far.out.segments)
 
     def heal(self) -> None:
-        """Every way is open, and whoever has not heard that its connection is gone hears it now."""
+        """Opens all routes. Endpoints that have not noticed the loss of their connection notice it now."""
         self.blocked.clear()
         now = self.scheduler.now
         for connection in self.connections:
@@ -324,7 +325,7 @@ class Network:
         self.wake()
 
     def send_datagram(self, source: Process, target: Listener, data: bytes) -> None:
-        """Lost, repeated or late, as the options say of cuts and jitter."""
+        """Sends a datagram, which may be lost, repeated or delayed according to the options ``cut`` and ``jitter``."""
         copies = 1
         if self.options.cut and self.rng.random() < 0.3:
             copies = self.rng.choice((0, 2))

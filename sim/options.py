@@ -1,7 +1,7 @@
-"""Everything a seed decides: who is there, how the network and the processes misbehave, and which bounds the broker has.
+"""The options of a world, which its seed draws: peers, faults of the network and of processes, and settings of the broker.
 
-All faults stand in one object. Each seed draws which of them exist at all (a swarm): a world with every fault at once
-seldom gets far enough for the rare ones to matter, and a world with one fault shows what that fault alone can do.
+Each seed draws which faults exist at all (swarm testing). A world with all faults at once seldom gets far enough for the rare ones to
+matter, and a world with one fault shows what that fault alone can do.
 """
 
 from dataclasses import dataclass, field, fields
@@ -16,31 +16,33 @@ PROTOCOLS = ("mdp1", "mdp2", "mdx", "dcp", "emqp", "memo")
 class Options:
     seed: int = 0
 
-    # the cast
+    # the peers
     brokers: int = 1
-    bridged: bool = False  # each broker dials the next, and every service is at one of them alone
-    siblings: bool = False  # ... they are the processes of one broker: all are joined, and a service is at any of them
+    bridged: bool = False  # each broker connects to the next, and each service is offered at one of them only
+    siblings: bool = (
+        False  # ... they are processes of one broker: all are connected, and workers of a service can be at any of them
+    )
     services: int = 2
-    clients: list[str] = field(default_factory=lambda: ["mdx"])  # one protocol for each
+    clients: list[str] = field(default_factory=lambda: ["mdx"])  # one protocol per client
     workers: list[str] = field(default_factory=lambda: ["mdx"])
-    nng: bool = False  # memo01 peers behave as NNG does: they resend, and outlive their connections
-    catalog: int = 0  # DBP services, and as many clients that ask for them
-    topics: int = 0  # publishers, and as many subscribers
+    nng: bool = False  # memo01 peers behave like NNG: they resend requests and reconnect
+    catalog: int = 0  # number of DBP services, and of clients that look them up
+    topics: int = 0  # number of publishers, and of subscribers
     trouble: float = 30.0  # simulated seconds before everything heals
     pace: float = 1.0  # seconds between two bursts of one client
-    burst: int = 3  # calls of one burst, at most
-    big: float = 0.0  # part of the bodies that is too large to be copied
-    retries: int = 0  # of calls that are safe to repeat
+    burst: int = 3  # maximum number of calls in a burst
+    big: float = 0.0  # fraction of bodies that are too large to be copied
+    retries: int = 0  # retries of calls that are safe to repeat
 
     # the network
     latency: float = 0.002
     jitter: float = 0.002
-    split: float = 0.0  # part of the writes that arrives in pieces
-    clog: float = 0.0  # rates: how often in a simulated second
-    partition: float = 0.0  # both ways
+    split: float = 0.0  # fraction of writes that arrive in pieces
+    clog: float = 0.0  # this and the following are rates per simulated second
+    partition: float = 0.0  # in both directions
     one_way: float = 0.0
-    cut: float = 0.0  # a connection breaks, and what was under way is lost from some byte on, in each direction
-    half_open: float = 0.0  # part of the cuts that one side learns of much later
+    cut: float = 0.0  # a connection breaks, and bytes in transit are lost from some byte on, in each direction
+    half_open: float = 0.0  # fraction of cuts that one side notices much later
 
     # the processes
     worker_crash: float = 0.0
@@ -49,36 +51,36 @@ class Options:
     client_freeze: float = 0.0
     broker_crash: float = 0.0
     broker_freeze: float = 0.0
-    broker_stop: float = 0.0  # leaves in order, as on SIGTERM
-    clock_jump: float = 0.0  # of a broker's clock, forward, as after a machine was suspended; its wall clock either way
-    durable: float = 0.0  # seconds that a commit of the job store takes: the first service is durable
-    disk_full: float = (
-        0.0  # a broker's journal cannot be written for a while; what a crash finds unwritten is lost anyway
+    broker_stop: float = 0.0  # shuts down, as after SIGTERM
+    clock_jump: float = 0.0  # a broker's clock jumps forward, as after the machine was suspended; its wall clock jumps in either direction
+    durable: float = (
+        0.0  # if not 0, the first service is durable, and a commit of the job store takes this many seconds
     )
-    slow_turn: float = 0.0  # longest turn of a broker's loop, in seconds
+    disk_full: float = 0.0  # a broker cannot write its journal for a while; a crash always loses unwritten rows
+    slow_turn: float = 0.0  # longest turn of a broker's event loop, in seconds
 
     # the peers' behaviour
-    partials: float = 0.0  # part of the jobs that give some
-    failing: float = 0.0  # part of the jobs that fail
-    leaving: float = 0.0  # part of the jobs after which the worker leaves and comes back
-    repeating: float = 0.0  # part of the replies that are sent twice
-    forwarding: float = 0.0  # part of a DCP worker's jobs that it passes on
-    quiet: float = 0.0  # part of the workers that do not beat while they work
-    slow: float = 0.0  # part of the jobs that take long
-    mute_reader: float = 0.0  # a client stops reading for a while; a rate
-    garbage: float = 0.0  # a peer connects and talks nonsense; a rate
-    greed: float = 0.0  # a peer sends or holds as much as it can; a rate
-    give_up: float = 0.0  # part of the calls whose caller waits for a moment only
-    curve: float = 0.0  # part of the ZMTP peers that use CURVE, and are known to the broker by their key
-    intruder: float = 0.0  # a peer tries what it may not: an unknown key, a stolen public key, no right; a rate
-    rights: float = 0.0  # a right is given or taken away by a reload; a rate
-    unknown: float = 0.0  # part of the calls for a service that nobody offers
-    slots: int = 1  # jobs one worker connection asks for, where its protocol lets it
-    extended: float = 0.0  # part of the ZMTP peers that announce polydomo's extensions
-    credit: int = 1  # jobs that an MDX worker with extensions runs at once
-    prefetch: int = 0  # ... and that it holds beyond those
-    cancelling: float = 0.0  # part of the calls that their caller cancels
-    resend: float = 3.0  # seconds after which NNG repeats a request that has no answer
+    partials: float = 0.0  # fraction of jobs with partial replies
+    failing: float = 0.0  # fraction of jobs that fail
+    leaving: float = 0.0  # fraction of jobs after which the worker disconnects and reconnects
+    repeating: float = 0.0  # fraction of replies that are sent twice
+    forwarding: float = 0.0  # fraction of a DCP worker's jobs that it forwards
+    quiet: float = 0.0  # fraction of workers that send no heartbeats while busy
+    slow: float = 0.0  # fraction of jobs that take long
+    mute_reader: float = 0.0  # rate: a client stops reading for a while
+    garbage: float = 0.0  # rate: a peer connects and sends invalid bytes
+    greed: float = 0.0  # rate: a peer sends, or makes the broker hold, as much as it can
+    give_up: float = 0.0  # fraction of calls with a very short timeout
+    curve: float = 0.0  # fraction of ZMTP peers that authenticate with CURVE
+    intruder: float = 0.0  # rate: a peer tries an unknown key, a stolen public key, or something it has no right to
+    rights: float = 0.0  # rate: a reload grants or revokes a right
+    unknown: float = 0.0  # fraction of calls to a service without workers
+    slots: int = 1  # jobs that a worker connection asks for, if its protocol allows it
+    extended: float = 0.0  # fraction of ZMTP peers that announce polydomo's extensions
+    credit: int = 1  # jobs that an MDX worker with extensions runs concurrently
+    prefetch: int = 0  # jobs that it prefetches beyond those
+    cancelling: float = 0.0  # fraction of calls that the client cancels
+    resend: float = 3.0  # seconds after which NNG resends a request
 
     # the broker's settings
     attempts: int = 3
@@ -100,11 +102,11 @@ class Options:
     choke: int = 1 << 16
 
     def faults(self) -> list[str]:
-        """The faults that exist in this world."""
+        """The faults of this world."""
         return [name for name in (*FAULTS, "greed") if getattr(self, name)]
 
 
-# How much of each fault a world has, if it has it: the least and the most.
+# The range from which the amount of each fault is drawn, if the world has it.
 FAULTS: dict[str, tuple[float, float]] = {
     "split": (0.05, 0.9),
     "clog": (0.02, 0.5),
@@ -136,11 +138,11 @@ FAULTS: dict[str, tuple[float, float]] = {
     "big": (0.02, 0.2),
 }
 
-FORWARD_TO = b"last"  # the service that finishes what DCP workers pass on
+FORWARD_TO = b"last"  # the service to which DCP workers forward
 
 
 def draw(seed: int) -> Options:
-    """The options of one seed."""
+    """Draws the options of a seed. New options are drawn last, so that the older ones stay the same for each seed."""
     rng = Random(f"options {seed}")
     options = Options(seed=seed)
     options.brokers = 2 if rng.random() < 0.1 else 1
@@ -178,16 +180,15 @@ def draw(seed: int) -> Options:
     if rng.random() < 0.3:
         options.choke = 2_000
         options.max_unsent = rng.choice((20_000, 200_000))
-    if rng.random() < 0.12:  # drawn last, so that what a seed drew before there were bridges stays the same
+    if rng.random() < 0.12:
         options.bridged = True
         options.brokers = rng.choice((2, 2, 3))
-        # At a bound a bridge cannot be slowed, since it carries a worker: its window bounds it, which is to be less than what a client may
-        # have open.
+        # A bridge cannot be paused at a limit, because it carries a worker. Its window limits it, and must be smaller than max_outstanding.
         options.max_outstanding = 256
         options.bridge_window = rng.choice((2, 8, 200))
         options.max_queue = rng.choice((3, 256))
         options.bridge_bytes = rng.choice((1, 300, 1 << 24))
-    if rng.random() < 0.25:  # drawn last, likewise
+    if rng.random() < 0.25:
         options.curve = rng.choice((0.3, 1.0))
         options.intruder = rng.choice((0.0, 0.3, 1.0))
         options.rights = rng.choice((0.0, 0.2, 1.0))
@@ -199,7 +200,7 @@ def draw(seed: int) -> Options:
             options.max_memory = 4 << 20
     if options.bridged and rng.random() < 0.5:
         options.siblings = True
-    if rng.random() < 0.5:  # drawn last, likewise
+    if rng.random() < 0.5:
         options.extended = rng.choice((0.5, 1.0))
         options.credit = rng.choice((1, 2, 4, 16))
         options.prefetch = rng.choice((0, 1, 4))
@@ -217,7 +218,7 @@ def draw(seed: int) -> Options:
 
 
 def override(options: Options, text: str) -> None:
-    """Sets ``name=value``; lists are separated by commas. Raises ValueError."""
+    """Sets an option from ``name=value``; the elements of lists are separated by commas. Raises ValueError."""
     name, _, value = text.partition("=")
     known = {each.name: getattr(options, each.name) for each in fields(options)}
     if name not in known:

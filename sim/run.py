@@ -1,6 +1,6 @@
-"""``python -m sim.run --seeds 100 --first 1``: runs seeds and says what they found.
+"""``python -m sim.run --seeds 100 --first 1``: runs seeds and reports broken rules.
 
-A seed that fails prints the command that runs it again and the story of the request that broke.
+For a seed that fails, it prints the command that runs it again and the history of the request concerned.
 """
 
 import argparse
@@ -16,9 +16,9 @@ from itertools import repeat
 from sim.options import Options, draw, override
 from sim.world import World
 
-STORY = 60  # rows of a story that are printed
-CHUNK = 10  # seeds that one process takes at a time
-YOUNG = 50_000  # objects between two collections of garbage: a world makes little, and looking for it took a tenth of the time
+STORY = 60  # rows of a history that are printed
+CHUNK = 10  # seeds per chunk of work
+YOUNG = 50_000  # objects between two garbage collections: worlds make little garbage, and collections took a tenth of the time
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Totals:
     faults: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     failed: list[int] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)  # what is to be printed
+    output: list[str] = field(default_factory=list)  # lines to print
 
     def add(self, world: World) -> None:
         self.seeds += 1
@@ -75,8 +75,8 @@ def run_seed(seed: int, changes: "list[str] | None" = None) -> World:
     return world
 
 
-def tell(world: World, changes: list[str]) -> str:
-    """What broke, how to see it again, and the story of the request."""
+def describe(world: World, changes: list[str]) -> str:
+    """The broken rules, the command that runs the seed again, and the history of the request."""
     options: Options = world.options
     again = " ".join(
         ["python -m sim.run --seeds 1 --first", str(options.seed), *(f"--option {change}" for change in changes)]
@@ -103,15 +103,15 @@ def main(arguments: "list[str] | None" = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m sim.run", description=__doc__.partition("\n")[0] if __doc__ else ""
     )
-    parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
-    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--seeds", type=int, default=100, help="number of seeds to run")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="set an option over what the seed draws"
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="override an option that the seed draws"
     )
     parser.add_argument("--stop", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--digest", action="store_true", help="print the digest of each seed's record")
     parser.add_argument("--progress", type=int, default=0, metavar="N", help="print a line every N seeds")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to share the seeds among")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of processes")
     given = parser.parse_args(arguments)
     totals = Totals()
     began = time.monotonic()
@@ -119,7 +119,7 @@ def main(arguments: "list[str] | None" = None) -> int:
     chunks = [range(first, min(first + CHUNK, last)) for first in range(given.first, last, CHUNK)]
     for done in _run_all(chunks, given):
         totals.merge(done)
-        for text in done.told:
+        for text in done.output:
             print(text, flush=True)
         if given.progress and totals.seeds % given.progress == 0:
             print(f"{totals.seeds} of {given.seeds} seeds, {len(totals.failed)} failed", flush=True)
@@ -130,7 +130,7 @@ def main(arguments: "list[str] | None" = None) -> int:
 
 
 def _run_all(chunks: list[range], given: argparse.Namespace) -> Iterator[Totals]:
-    """The chunks in order, each as soon as it is done. One process needs no others."""
+    """Yields the results of the chunks in order."""
     if given.jobs < 2:
         for chunk in chunks:
             yield _run_chunk(chunk, given.option, given.digest, given.stop)
@@ -146,9 +146,9 @@ def _run_chunk(seeds: range, changes: list[str], digest: bool, stop: bool) -> To
         world = run_seed(seed, changes)
         totals.add(world)
         if digest:
-            totals.told.append(f"{seed} {world.record.digest()}")
+            totals.output.append(f"{seed} {world.record.digest()}")
         if world.breaches:
-            totals.told.append(tell(world, changes))
+            totals.output.append(describe(world, changes))
             if stop:
                 break
     return totals

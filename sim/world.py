@@ -1,4 +1,4 @@
-"""One world: brokers, clients and workers, a time of trouble, then everything heals, and the world must come to rest."""
+"""A world: brokers, clients and workers. After a period of faults everything heals, and the world must become healthy, then empty."""
 
 import zlib
 from collections.abc import Callable
@@ -22,13 +22,13 @@ from sim.security import Intruder, Keys
 from sim.workers import SEVERAL, Worker
 
 CALLS_END = (
-    20.0  # simulated seconds after healing within which every call has its outcome: the longest timeout, and a margin
+    20.0  # simulated seconds after healing within which every call has its outcome: the longest timeout plus a margin
 )
-SETTLE = 6.0  # ... and after which, and some beats, every worker is registered again
-PROBE = 20.0  # a call to a healthy world is answered within this
-LEAVE = 20.0  # nothing is left of a world whose peers have gone after this
-LEAVE_JOBS = 150.0  # the same with durable jobs: attempts go on, and each may be lost with its worker or wait for one
-MOST_EVENTS = 400_000  # a world that has not come to rest by then never will
+SETTLE = 6.0  # simulated seconds after that, plus some heartbeats, within which every worker is registered again
+PROBE = 20.0  # seconds within which a call in a healthy world is answered
+LEAVE = 20.0  # seconds after which nothing is left of a world whose peers have disconnected
+LEAVE_JOBS = 150.0  # the same with durable jobs, whose attempts go on without clients
+MOST_EVENTS = 400_000  # a world that is not empty by then never will be
 
 
 class World:
@@ -58,7 +58,7 @@ class World:
                 one.bridge_to(other)
         self.clients: list[Client] = []
         self.workers: list[Worker] = []
-        self.keepers: list[Keeper] = []  # of the catalog, and of topics
+        self.keepers: list[Keeper] = []  # peers of the catalog and of topics
         self.catalog_names = [f"n{i}" for i in range(options.catalog)]
         self.answers: list[Call] = []  # calls that got a reply
         self.probes: list[Call] = []
@@ -71,7 +71,7 @@ class World:
             self.clients.append(Client(self, f"c{i}", rng.choice(self.nodes), protocol))
         number = 0
         for node in self.nodes:
-            # Every service has a worker at every broker, or, where they are bridged, at one of them.
+            # Every service has a worker at every broker, or, if brokers are bridged, at one of them.
             offered = [*self.services, *([FORWARD_TO] if options.forwarding else [])]
             crew = max(len(offered), len(options.workers))
             for i in range(crew):
@@ -93,7 +93,7 @@ class World:
             self.keepers += [CatalogService(self, name, node), CatalogClient(self, f"q{i}", node)]
         for i in range(options.topics):
             publisher = Publisher(self, f"p{i}", node)
-            # Where brokers are bridged, what is published at one end of the chain is wanted at the other.
+            # In bridged worlds, the subscriber is at the other end of the chain.
             self.keepers += [
                 publisher,
                 Subscriber(self, f"u{i}", self.nodes[-1] if options.bridged else node, publisher),
@@ -108,7 +108,7 @@ class World:
             return b"nobody"
         return self.rng.choice(self.services)
 
-    # --- what is counted and found
+    # --- counters and breaches
 
     def count(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1
@@ -125,7 +125,7 @@ class World:
     # --- the phases
 
     def run(self) -> None:
-        """Runs until the end or the first breach; then the record is checked as a whole."""
+        """Runs all phases, until the first breach; then checks the record as a whole."""
         for phase in (self._trouble, self._recovery, self._health, self._rest):
             phase()
             if self.breaches:
@@ -151,7 +151,7 @@ class World:
 
     def _health(self) -> None:
         for client in self.clients:
-            client.hang_up()  # behind what its callers gave up long ago a client may wait for ever: it makes a fresh start
+            client.hang_up()  # requests that were given up may be queued before its new ones, so it reconnects
         self._until(self.scheduler.now + 1.0)
         for client in self.clients:
             for service in self.services:
@@ -173,13 +173,13 @@ class World:
                 self.breach("liveness", f"{keeper.name} has heard nothing new in a healthy world")
         for call in self.probes:
             if self.options.durable and call.service == self.services[0]:
-                continue  # jobs that their clients have given up come first
+                continue  # jobs of clients that have given up run first
             if call.outcome != "reply":
                 text = f"{call.tag} to {call.service!r} in a healthy world ended as {call.outcome or 'nothing'}"
                 self.breach("liveness", text, call.tag)
 
     def _probed(self, before: "dict[Publisher, int]") -> bool:
-        """Everybody has what it was waiting for."""
+        """Whether all probes have an outcome, and all subscribers a new message."""
         if any(not call.outcome for call in self.probes):
             return False
         return all(keeper.last > before[keeper.publisher] for keeper in self.keepers if isinstance(keeper, Subscriber))
@@ -205,7 +205,7 @@ class World:
             node.watcher.emptied(connections=True)
 
     def _until(self, when: float, enough: Callable[[], bool] | None = None) -> bool:
-        """Lets time pass, until ``when`` or until it is ``enough``. False: something broke meanwhile."""
+        """Runs the world until ``when``, or until ``enough`` returns True. Returns False if a rule was broken."""
         scheduler = self.scheduler
         while not self.breaches and scheduler.step(when):
             if enough is not None and scheduler.done % 16 == 0 and enough():
@@ -214,7 +214,7 @@ class World:
                 self.breach("rest", f"no rest after {MOST_EVENTS} events")
         return not self.breaches
 
-    # --- trouble
+    # --- faults
 
     def _start_trouble(self) -> None:
         rng = self.rng
@@ -258,7 +258,7 @@ class World:
                 self.scheduler.at(self.scheduler.now + rng.expovariate(1.0 / mean), process.thaw)
 
         def forge() -> None:
-            """A goodbye in the name of a service, from elsewhere: it must end nothing."""
+            """Sends a DISCONNECT in the name of a service from another address: it must have no effect."""
             for name in self.catalog_names:
                 data = dbp_udp.write(dbp.DISCONNECT, name, self.scheduler.now)
                 self.network.send_datagram(Process(self.scheduler, "forger"), self.nodes[0], data)
@@ -312,7 +312,7 @@ class World:
             guard.flip()
 
     def _rate(self, name: str, rate: float, action: Callable[[], None]) -> None:
-        """Lets ``action`` happen ``rate`` times a simulated second, until everything heals."""
+        """Runs ``action`` at ``rate`` per simulated second, until everything heals."""
         if not rate:
             return
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.run import run_seed, tell
+from sim.run import describe, run_seed
 
 CHUNK = 10
 SEEDS = 300
@@ -12,7 +12,7 @@ LONG_SEEDS = 3_000
 def check(seeds: range) -> None:
     for seed in seeds:
         world = run_seed(seed)
-        assert not world.breaches, tell(world, [])
+        assert not world.breaches, describe(world, [])
         assert world.submitted > 0
 
 
