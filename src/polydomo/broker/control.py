@@ -5,7 +5,7 @@ service rejects new requests and finishes the others. A drained worker gets no m
 """
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from polydomo.broker import deadlines, dispatch, open_requests, outcomes, queues, service_table
 from polydomo.broker.durable_order import ACCEPT
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 
-NAMES = frozenset((b"polydomo.pause", b"polydomo.resume", b"polydomo.drain", b"polydomo.withdraw"))
+NAMES: Final[frozenset[bytes]] = frozenset(
+    (b"polydomo.pause", b"polydomo.resume", b"polydomo.drain", b"polydomo.withdraw")
+)
 
 
 class Control:

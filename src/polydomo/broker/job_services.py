@@ -18,7 +18,7 @@
 Those of ZeroMQ RFC 9 are in ``titanic``.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from polydomo.broker import titanic
 from polydomo.broker.access_rules import CALL
@@ -49,14 +49,14 @@ from polydomo.wire.frames import Body, split
 if TYPE_CHECKING:
     from polydomo.broker.durable import Durable, Wait
 
-NAMES = frozenset(
+NAMES: Final[frozenset[bytes]] = frozenset(
     b"polydomo." + name
     for name in b"submit job result cancel jobs retry drop schedule schedules unschedule fire".split()
 )
-FOR_CLIENTS = frozenset(
+FOR_CLIENTS: Final[frozenset[bytes]] = frozenset(
     (b"polydomo.submit", b"polydomo.job", b"polydomo.result", b"polydomo.cancel")
 )  # the right is CALL
-ONLY_FIRST = NAMES | titanic.NAMES | {ACCEPT, b"polydomo.catalog", b"polydomo.memo"}
+ONLY_FIRST: Final[frozenset[bytes]] = NAMES | titanic.NAMES | {ACCEPT, b"polydomo.catalog", b"polydomo.memo"}
 # What only process 0 of a broker answers; it offers these as services to the other processes (``siblings``).
 
 NOT_FOUND = "not-found"

@@ -130,7 +130,7 @@ class Siblings:
         session.send_to_sibling(b"PROCESS", [b"%d" % self.index])
         if self.index == 0:
             for name in sorted(job_services.ONLY_FIRST):
-                if self._broker.durable is not None or name not in (*titanic.NAMES, ACCEPT):
+                if self._broker.durable is not None or (name not in titanic.NAMES and name != ACCEPT):
                     session.offer_service(name, (self._broker.identity(),))
 
     def lost(self, worker: Worker) -> None:

@@ -1,6 +1,6 @@
 """Titanic (ZeroMQ RFC 9): ``titanic.request``, ``titanic.reply`` and ``titanic.close``, served from the job store."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from polydomo.broker.access_rules import CALL
 from polydomo.broker.jobs import job as states
@@ -15,7 +15,7 @@ from polydomo.wire.frames import Body, bounds, frame, join, split
 if TYPE_CHECKING:
     from polydomo.broker.durable import Durable
 
-NAMES = frozenset((b"titanic.request", b"titanic.reply", b"titanic.close"))
+NAMES: Final[frozenset[bytes]] = frozenset((b"titanic.request", b"titanic.reply", b"titanic.close"))
 
 
 def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None:
