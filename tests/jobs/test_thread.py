@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 
 from polydomo.broker.jobs.job import DONE, Job
-from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Finish, Get, Insert, Loaded, Op, StoreError
+from polydomo.broker.jobs.ops import (
+    FULL,
+    NOT_LEADER,
+    UNAVAILABLE,
+    Collected,
+    Finish,
+    Get,
+    Insert,
+    Loaded,
+    Op,
+    StoreError,
+)
 from polydomo.stores.backend import Backend
 from polydomo.stores.sqlite import SqliteBackend
 from polydomo.stores.thread import Owner, StoreThread
@@ -164,6 +175,23 @@ def test_stopping_writes_what_is_there(tmp_path: Path) -> None:
     assert again.loaded is not None and len(again.loaded.jobs) == 100
     assert again.epochs[0] > loop.epochs[0]
     again.store.stop()
+
+
+def test_what_can_wait_goes_with_the_next_group(disk: Loop) -> None:
+    first = Insert(job("A"))
+    first.job.digest = b"d"
+    disk.until_finished(disk.put(first))
+    groups = disk.store.groups
+    waiting = disk.put(Collected("A"))
+    disk.until_finished(disk.put(Insert(job("B"))), waiting)
+    assert disk.store.groups == groups + 1
+    alone = disk.put(Collected("B"))
+    disk.store.tick()
+    disk.until_finished(alone)
+    assert disk.store.groups == groups + 2
+    disk.put(Collected("A"))
+    disk.store.stop()
+    assert disk.store.groups == groups + 3
 
 
 class Away(SqliteBackend):

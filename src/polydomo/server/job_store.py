@@ -137,8 +137,9 @@ class JobStore(Owner):
         self.thread.abandon()
 
     def tick(self) -> None:
-        """Called once a second: due times of jobs follow the wall clock, which may have been changed."""
+        """Called once a second. Due times of jobs follow the wall clock, which may have been changed."""
         broker = self.server.broker
+        self.thread.tick()
         self.durable.wall_shift = time.time() - (time.monotonic() + broker.wall)
 
     @property

@@ -7,7 +7,8 @@ handled all its input: that takes less time than to wake it at the end of the tu
 
 Clients that keep a number of submissions outstanding would fall into two halves, one on its way to the disk while the other waits for it,
 and every submission would take two syncs. So a group that follows another one waits for a fraction of a sync (``STORE_GATHER``) until
-as many new operations have come as were just finished. It waits on a condition, not by polling: on a busy machine, each sleep ends with a
+as many new operations have come as were just finished. An operation that no caller waits for (``Op.can_wait``) does not start a group: it
+is written with the next one, or by ``tick``. The thread waits on a condition, not by polling: on a busy machine, each sleep ends with a
 wait for the CPU.
 
 While the store cannot be written to, new jobs are rejected, and all other writes are kept in memory and retried.
@@ -83,9 +84,11 @@ class StoreThread(Store):
         self._asleep = False  # the thread waits for ``_condition`` until this many operations are pending
         self._wanted = 1
         self._pending: deque[Op] = deque()  # not yet taken by the thread
+        self._later: deque[Op] = deque()  # those that can wait for the next group
         self._put_bytes = 0  # of all operations: written by the owner's thread only ...
         self._taken_bytes = 0  # ... and by the store's only
         self._expected = 0  # operations that are there once everyone who was just answered has come again
+        self._urgent = 0  # operations of the group that callers wait for
         self._commit_time = 0.0  # seconds of the last commit
         self._committed = 0.0  # when it ended
         self._kept: list[Op] = []  # taken by the thread, to be retried; used only by the thread
@@ -121,6 +124,7 @@ class StoreThread(Store):
         with self._condition:
             self._stopping = True
             self._pending.clear()
+            self._later.clear()
             self._leads = False  # the lease is not released either
             self._condition.notify()
         self._thread.join()
@@ -130,6 +134,9 @@ class StoreThread(Store):
         return self._thread.is_alive()
 
     def put(self, op: Op) -> None:
+        if op.can_wait:
+            self._later.append(op)
+            return
         self._put_bytes += op.size()
         self._pending.append(op)
         # The thread sets ``_asleep`` before it looks at ``_pending`` for the last time, so it misses nothing.
@@ -137,6 +144,21 @@ class StoreThread(Store):
             with self._condition:
                 self._asleep = False
                 self._condition.notify()
+
+    def tick(self) -> None:
+        """Called about once a second: writes what waits for a group."""
+        if self._later and not self._pending:
+            with self._condition:
+                self._move(self._pending)
+                self._condition.notify()
+
+    def _move(self, to: "deque[Op] | list[Op]") -> None:
+        """Moves the operations that can wait into a group. Either thread may do this."""
+        while True:
+            try:
+                to.append(self._later.popleft())
+            except IndexError:
+                return
 
     def refusal(self) -> StoreError | None:
         trouble = self._trouble
@@ -196,7 +218,9 @@ class StoreThread(Store):
             return False
         with self._condition:
             if self._stopping and not self._pending:
-                return True
+                if not self._later:
+                    return True
+                self._move(self._pending)
             self._sleep(1, self._patience())
         return False
 
@@ -235,6 +259,9 @@ class StoreThread(Store):
             op = pending.popleft()
             self._taken_bytes += op.size()
             (writes if op.writes else reads).append(op)
+        self._urgent = len(writes)
+        if writes:
+            self._move(writes)
         return reads, writes
 
     def _read(self, op: Op) -> None:
@@ -270,7 +297,7 @@ class StoreThread(Store):
             raise
         self._committed = time.monotonic()
         self._commit_time = self._committed - began
-        self._expected = len(self._pending) + len(writes)
+        self._expected = len(self._pending) + self._urgent
         self.groups += 1
         self.written += len(writes)
         if self._trouble is not None:

@@ -30,6 +30,7 @@ class Op:
 
     writes = True
     retained = True  # retried while the store cannot be written to; otherwise it fails
+    can_wait = False  # no caller waits for it: it needs no sync of its own, and is written with the next group, or a second later
 
     def __init__(self) -> None:
         self.in_doubt = False  # it was attempted and may have been written, so it is retried until the result is known
@@ -122,6 +123,8 @@ class Remove(Op):
 
 class Collected(Op):
     """Marks the result of an ordinary request as sent, so that a repetition is a new request. No client waits for this write."""
+
+    can_wait = True
 
     def __init__(self, id: str) -> None:
         super().__init__()
