@@ -6,8 +6,8 @@ from polydomo.limits import CONNECT_TIME
 from polydomo.protocols.bridge import BridgeSession
 from polydomo.wire.link import Handler, Link
 from polydomo.wire.zmtp import ZmtpLink
-from sim.brokers import ServerConnection
 from sim.network import Endpoint
+from sim.server_connection import ServerConnection
 from sim.wiretap import Tap
 
 if TYPE_CHECKING:

@@ -1,33 +1,15 @@
-"""The sentences of each document that can be seen from outside, one dialog per connection.
-
-A dialog hears what the peer said (``heard``) and what the broker said (``said``), both as frames, at the broker. It
-knows nothing of the broker's insides, and reports what a document does not allow.
-"""
+"""The rules of each protocol's document that can be checked from outside (see ``sim.dialog``)."""
 
 from typing import TYPE_CHECKING
 
-from polydomo.limits import BEAT_CROSSES, MEMO_ANSWER_TIME
-from polydomo.protocols.request import HELD
+from polydomo.limits import MEMO_ANSWER_TIME
 from polydomo.wire.link import Link
-from sim.record import TAG
+from sim.dialog import EMQP, Dialog, Message, is_goodbye
 
 if TYPE_CHECKING:
     from sim.watch import Watcher
 
-Message = list[bytes]
-
-EMQP = b"eMQP/1.0"
 DCP = b"DGBX\x01"
-GOODBYES = (
-    [b"", b"MDPW01", b"\x05"],
-    [b"MDPW02", b"\x06"],
-    [b"MDXW01", b"\x06"],
-)
-
-
-def is_goodbye(frames: Message) -> bool:
-    """DISCONNECT, in any protocol that has it for a whole connection."""
-    return frames in GOODBYES or (len(frames) > 2 and frames[1] == EMQP and frames[2] in (b"DISCONNECT", b"KBYE"))
 
 
 def recognise(first: Message, watcher: "Watcher", link: Link, name: str) -> "Dialog":
@@ -48,88 +30,6 @@ def recognise(first: Message, watcher: "Watcher", link: Link, name: str) -> "Dia
         if first[: len(beginning)] == beginning:
             return kind(watcher, name)
     return Dialog(watcher, name)
-
-
-class Dialog:
-    """What holds in every protocol: nothing after DISCONNECT."""
-
-    protocol = ""
-    beats = False  # the broker beats when it has said nothing for an interval
-
-    def __init__(self, watcher: "Watcher", name: str) -> None:
-        self.watcher = watcher
-        self.name = name
-        self.parted = ""  # who said DISCONNECT
-        self.garbled = name.startswith("g")  # a peer that talks nonsense: what it is told is not judged
-        self.last_heard = watcher.node.clock
-        self.last_said = watcher.node.clock
-        self.asked = 0  # requests a worker may still be given
-        self.jobs: dict[bytes, float] = {}  # by client address: given, and not answered, and since when
-        self.beat_busy = False  # the worker has beaten while it had a job
-        self.tags: dict[bytes, bytes] = {}  # request id -> what the simulator calls the call
-
-    def asks(self, identity: bytes, body: Message) -> None:
-        found = TAG.search(b"".join(body)[:256])
-        if found is not None:
-            self.tags[identity] = found[1]
-
-    def cancelled(self, identity: bytes, is_open: bool) -> None:
-        """The client does not want it any more, and it had not been answered."""
-        if is_open and identity in self.tags and not self.garbled:
-            self.watcher.cancelled.add(self.tags[identity].decode())
-
-    def breach(self, rule: str, text: str) -> None:
-        if not self.garbled:
-            self.watcher.breach(rule, f"{self.protocol} {self.name}: {text}")
-
-    def heard(self, frames: Message) -> None:
-        if is_goodbye(frames):
-            self.parted = self.parted or "the peer"
-
-    def said(self, frames: Message) -> None:
-        if self.parted:
-            self.breach("after-disconnect", f"told {_show(frames)} after DISCONNECT from {self.parted}")
-        if is_goodbye(frames):
-            self.parted = "the broker"
-
-    def settled(self) -> None:
-        """The turn is over: whatever had to be answered at once has been."""
-
-    # workers
-
-    def give(self, address: bytes) -> None:
-        """ "A worker gets no more than it asked for." """
-        if address in self.jobs:
-            self.breach("token", f"was given two jobs under {address!r}")
-        if address in self.watcher.tokens:
-            self.breach("token", f"was given a job under {address!r}, which another attempt had")
-        self.watcher.tokens.add(address)
-        self.asked -= 1
-        if self.asked < 0:
-            self.breach("unasked-job", f"was given {address!r} and had not asked for it; it holds {list(self.jobs)}")
-        self.jobs[address] = self.watcher.node.clock
-
-    def check_time(self, address: bytes, told: float) -> None:
-        """ "A worker that understands it knows how long its request may take": ``told`` seconds, 0 if it was told nothing."""
-        for worker in self.watcher.node.broker.workers:
-            request = worker.held.get(address)
-            if request is not None and request.state == HELD:
-                left = request.time_left(request.dispatched)
-                if abs(left - told) > 0.002:
-                    self.breach("time-left", f"was told {told:.3f} s for {address!r}, which has {left:.3f} s")
-
-    def check_held(self, address: bytes, what: str) -> None:
-        if address not in self.jobs:
-            self.breach("unasked", f"{what} of {address!r}, which it does not hold")
-
-    def answered(self, address: bytes) -> None:
-        if self.jobs.pop(address, None) is not None and not self.jobs:
-            self.asked = max(self.asked, 1)
-
-    def beaten(self) -> None:
-        """A heartbeat. One that crossed the job on its way says nothing of how the worker behaves while it has one."""
-        if self.jobs and self.watcher.node.clock - min(self.jobs.values()) >= self.watcher.silence(self) * BEAT_CROSSES:
-            self.beat_busy = True
 
 
 BRIDGE_REQUESTS = (b"REQUEST", b"CALL")  # the second one between the processes of one broker
@@ -511,7 +411,3 @@ def _worker_id(body: bytes) -> bytes:
         return b""
     size = body[9] & 0x1F
     return body[10 : 10 + size] if size < 24 else body[11 : 11 + body[10]]
-
-
-def _show(frames: Message) -> str:
-    return repr([frame[:24] for frame in frames[:6]])

@@ -18,30 +18,17 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, tzinfo
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from polydomo.broker.broker import Broker, Entropy
-from polydomo.broker.durable import Durable
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs.events import JobEvent
-from polydomo.broker.jobs.policy import JobPolicy, Listener
-from polydomo.protocols.backoff import Backoff
-from polydomo.protocols.detached import DetachedLink
 from polydomo.protocols.job_messages import make_id, read_answer, write_message
-from polydomo.protocols.model import Worker
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
 from polydomo.stores.memory import Tables
-from polydomo.wire.closing import CloseCause, CloseReason
-from polydomo.wire.frames import Body, frame, join, split
-from polydomo.wire.link import Handler, Hub
-from sim.durable_store import Breach, Database, DiskStore
+from polydomo.wire.frames import frame, join
+from sim.durable_hosts import START, Host
+from sim.durable_store import Breach, Database
 
-START = 1_700_000_000.0  # the wall clock when a world begins
-SERVICES = ("work", "kept.work")  # the second is durable for plain requests
 CALM = 180.0  # seconds without faults at the end
 
 
@@ -81,179 +68,6 @@ def draw(seed: int) -> Plan:
     plan.lost_answers = dice.choice([0.0, 0.1, 0.4])
     plan.disk = dice.choice([0.001, 0.02, 0.3])
     return plan
-
-
-class Dice(Entropy):
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-
-    def take(self, size: int) -> bytes:
-        return self.random.randbytes(size)
-
-
-class Peer(Session):
-    """A connection of a simulated client or worker."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.protocol = "sim"
-        super().__init__(broker, DetachedLink(Hub(), Handler(), "sim"))
-
-    def send_final(self, request: Request, body: Body) -> None:
-        if callable(request.ref):
-            request.ref(split(body) if body else [], "", "")
-
-    def send_failure(self, request: Request, code: str, text: str) -> None:
-        if callable(request.ref):
-            request.ref([], code, text)
-
-    def deliver(self, worker: Worker, request: Request) -> None:
-        raise NotImplementedError
-
-
-class Journal(Listener):
-    """What the journals of all brokers have in common: nothing that must happen once is recorded twice (rules ``job-one-outcome`` and
-    ``schedule-fires-once``)."""
-
-    def __init__(self, once: set[tuple[bool, str]]) -> None:
-        self.once = once
-
-    def job_event(self, event: JobEvent) -> None:
-        if event.once:
-            seen = (event.what in states.ENDED, event.once)
-            if seen in self.once:
-                raise Breach(f"{event.what} of {event.once} was recorded twice")
-            self.once.add(seen)
-
-
-class Hands(Peer):
-    """A worker: answers, fails, or is lost with what it has."""
-
-    def __init__(self, host: "Host") -> None:
-        super().__init__(host.broker)
-        self.host = host
-        self.worker: Worker | None = None
-
-    def deliver(self, worker: Worker, request: Request) -> None:
-        world = self.host.world
-        token, body = request.token, b"".join(split(request.body)) if request.body else b""
-        world.runs[body] += 1
-        fails = world.faulty and world.dice.random() < world.plan.fails
-
-        def end() -> None:
-            if worker.alive:
-                if fails:
-                    self.host.broker.fail(worker, token, "failed", "no luck")
-                else:
-                    self.host.broker.final(worker, token, frame(body.upper(), False))
-
-        world.later(world.dice.choice([0.001, 0.05, 1.0, 5.0]), self.host.guarded(lambda: self.host.turn(end)))
-
-
-class Host:
-    """A machine with one broker at a time."""
-
-    def __init__(self, world: "World", name: str) -> None:
-        self.world = world
-        self.name = name
-        self.life = 0  # counts the starts: what belongs to an earlier one does not happen any more
-        self.up = False
-        self.frozen_until = 0.0
-        self.put_off: list[Callable[[], None]] = []
-        self.start()
-
-    def start(self) -> None:
-        world = self.world
-        self.life += 1
-        self.up = True
-        self.broker = Broker(world.now, Dice(world.dice.randrange(2**32)), wall=START)
-        self.store = DiskStore(self)
-        policy = JobPolicy()
-        policy.backoff = Backoff(attempts=4, first=0.5, most=5.0)
-        policy.keep = policy.keep_dead = 1e6
-        policy.repeat = 600.0
-        self.durable = Durable(self.broker, self.store, policy, [b"kept.*"], zone, Journal(world.once))
-        self.broker.use_jobs(self.durable)
-        self.timer_at = 0.0
-        self.hands: list[Hands] = []
-        self.client = Peer(self.broker)
-        self.turn(lambda: self.broker.session_opened(self.client))
-        for _ in range(2):
-            self.hire()
-        self.store.tick()
-
-    def hire(self) -> None:
-        hands = Hands(self)
-
-        def register() -> None:
-            self.broker.session_opened(hands)
-            hands.worker = self.broker.register_worker(
-                hands, [name.encode() for name in SERVICES], None, 1, True, 0.0, 0.0
-            )
-
-        self.hands.append(hands)
-        self.turn(register)
-
-    def lose(self) -> None:
-        """A worker's connection breaks; another one comes."""
-        if self.hands:
-            hands = self.hands.pop(self.world.dice.randrange(len(self.hands)))
-            self.turn(lambda: self.broker.session_closed(hands, CloseReason(CloseCause.CONNECTION_LOST)))
-            self.world.later(1.0, self.guarded(self.hire))
-
-    def crash(self) -> None:
-        """What is not in the store is gone. A commit under way happened, or it did not."""
-        if not self.up:
-            return
-        self.world.faults["crashes"] += 1
-        self.up = False
-        self.life += 1
-        self.put_off = []
-        self.world.later(self.world.dice.choice([0.1, 2.0, 15.0]), self.start)
-
-    def freeze(self, seconds: float) -> None:
-        self.world.faults["freezes"] += 1
-        self.frozen_until = max(self.frozen_until, self.world.now + seconds)
-        self.world.later(seconds, self.thaw)
-
-    def thaw(self) -> None:
-        if self.world.now >= self.frozen_until:
-            waiting, self.put_off = self.put_off, []
-            for function in waiting:
-                function()
-
-    def guarded(self, function: Callable[[], None]) -> Callable[[], None]:
-        """To be called later, if the same broker is still there; put off while it is frozen."""
-        life = self.life
-
-        def run() -> None:
-            if self.life != life:
-                return
-            if self.world.now < self.frozen_until:
-                self.put_off.append(run)
-            else:
-                function()
-
-        return run
-
-    def turn(self, function: Callable[[], object]) -> None:
-        """One turn of the broker's loop."""
-        broker = self.broker
-        broker.now = self.world.now
-        function()
-        broker.end_turn()
-        when = broker.next_deadline()
-        if when is not None and (not self.timer_at or when < self.timer_at or self.timer_at <= self.world.now):
-            self.timer_at = when
-            self.world.later(max(0.0, when - self.world.now), self.guarded(self.timer))
-
-    def timer(self) -> None:
-        self.timer_at = 0.0
-        self.turn(self.broker.run_timers)
-        self.broker.check_invariants()
-
-
-def zone(name: str) -> tzinfo:
-    return UTC
 
 
 @dataclass

@@ -7,7 +7,7 @@ from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Finish, Fire
 from polydomo.stores.memory import MemoryBackend, Tables
 
 if TYPE_CHECKING:
-    from sim.durable import Host
+    from sim.durable_hosts import Host
 
 LEASE = 6.0  # seconds
 RENEW = 1.5

@@ -11,7 +11,7 @@ from polydomo.protocols.session import Session
 from polydomo.wire.link import PAUSE_SHARE_USED, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
-from sim.dialogs import Dialog
+from sim.dialog import Dialog
 
 if TYPE_CHECKING:
     from sim.brokers import BrokerNode

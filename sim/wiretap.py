@@ -16,6 +16,7 @@ from polydomo.protocols.session import Session
 from polydomo.wire.closing import CloseReason
 from polydomo.wire.link import Handler, Link
 from sim import dialogs
+from sim.dialog import Dialog
 
 if TYPE_CHECKING:
     from sim.watch import Watcher
@@ -125,7 +126,7 @@ class Tap:
         self.name = name
         self.drain = drain  # passes on what the link has collected so far
         self.outgoing = Stream(link.wire)
-        self.dialog: dialogs.Dialog | None = None
+        self.dialog: Dialog | None = None
         self.session: Session | None = None  # None until the protocol is known
 
     def in_front_of(self, session: Session) -> "TappedSession":
