@@ -57,7 +57,7 @@ class HttpPeerLink(Link):
     def open(self) -> bool:
         return not self.closed
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> int:
         while data:
             try:
                 self._parser.feed_data(data)
@@ -68,6 +68,7 @@ class HttpPeerLink(Link):
             joined = json.dumps([part.decode("latin-1") for part in message]).encode()
             self.handler.on_message(joined, 0, len(joined))
         self.messages.clear()
+        return self.pauses
 
     def on_message_begin(self) -> None:
         self._headers = {}

@@ -232,6 +232,7 @@ RESUME_FRACTION: Final = (
 # Work is counted in units of about a microsecond on a machine of 2023.
 TURN_WORK: Final = 20_000  # Work of all connections in one turn of the loop: at most 20 ms.
 TURN_SHARE: Final = 2_000  # Work of one connection before it waits for the next turn.
+SMALL_READ: Final = 512  # Input of fewer bytes is handled even if the turn is used up: to put it aside costs as much.
 LEAST_SHARE: Final = 200  # The same if many connections wait: 1,000 connections all get a turn within 200 ms.
 WORK_MESSAGE: Final = 2  # To split off and dispatch a message.
 WORK_FRAMES: Final = 4  # Plus one unit for this many frames (as a power of two: 16).

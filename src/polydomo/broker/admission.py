@@ -150,7 +150,8 @@ def admitted(broker: "Broker", request: Request, queued: bool, queue_length: int
 def accept_batch(broker: "Broker", session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
     """Accepts several requests. If all of them will be queued, the limits are checked only once."""
     target = broker.services.get(service)
-    size = sum(map(len, bodies))
+    sizes = list(map(len, bodies))
+    size = sum(sizes)
     if (
         bodies
         and target is not None
@@ -182,7 +183,7 @@ def accept_batch(broker: "Broker", session: Session, service: bytes, bodies: "li
         broker.newest_request = number
         broker.held_bytes += size
         if size > SMALL_BODY:
-            session.held_bytes += sum(map(outcomes.large, bodies))
+            session.held_bytes += sum([each for each in sizes if each > SMALL_BODY])
         target.accepted += len(bodies)
         target.queue_length += len(bodies)
         if target.remote:

@@ -335,26 +335,33 @@ class Broker(BrokerApi):
         worker.busy_time += took
         if took > worker.slowest:
             worker.slowest = took
-        if request.state == DONE:
-            if self.records_messages:
-                self.recorder.reply_ignored(request, worker)
-        elif request.history is not NO_HISTORY and request.history.held_partials is not None:
-            replies.final_after_partials(self, request, request.history.held_partials, body)
+        if request.state == DONE or request.history is not NO_HISTORY:
+            replies.final_with_history(self, request, worker, body)
         else:
-            request.reply_size += len(body)
+            request.reply_size = len(body)
             if self.records_bodies:
                 self.recorder.reply_body(request, body)
             outcomes.end(self, request, OK, "")
             request.session.send_final(request, body)
         link = worker.session.link
-        link.work_left -= WORK_REQUEST
-        if link.work_left < 0:
+        link.work_left = left = link.work_left - WORK_REQUEST
+        if left < 0:
             link.use_up()
         only = worker.only_service
-        if only is not None and only.queue_length and worker.auto_credit == 1 and not worker.held and not worker.credit:
-            dispatch.dispatch(self, queues.pop(only), worker)  # inlines the common case of ``request_answered``
-        else:
+        if only is None or not only.queue_length or worker.auto_credit != 1 or worker.held or worker.credit:
             dispatch.request_answered(self, worker)
+        elif only.retries:
+            dispatch.dispatch(self, queues.pop(only), worker)
+        else:  # inlines the common case of ``request_answered`` and ``queues.pop``
+            only.queue_length -= 1
+            turns = only.round_robin
+            queue = turns.popleft()
+            request = queue.popleft()
+            if queue:
+                turns.append(queue)
+            else:
+                del only.client_queues[request.session]
+            dispatch.dispatch(self, request, worker)
         return True
 
     def fail(self, worker: Worker, token: bytes, code: str, text: str) -> bool:

@@ -50,6 +50,22 @@ def partial(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
     return True
 
 
+def final_with_history(broker: "Broker", request: Request, worker: Worker, body: Body) -> None:
+    """A final reply to a request that has ended, was dispatched before, or had partial replies."""
+    parts = request.history.held_partials
+    if request.state == DONE:
+        if broker.records_messages:
+            broker.recorder.reply_ignored(request, worker)
+    elif parts is not None:
+        final_after_partials(broker, request, parts, body)
+    else:
+        request.reply_size += len(body)
+        if broker.records_bodies:
+            broker.recorder.reply_body(request, body)
+        outcomes.end(broker, request, OK, "")
+        request.session.send_final(request, body)
+
+
 def final_after_partials(broker: "Broker", request: Request, parts: HeldPartials, body: Body) -> None:
     """The final reply of a request whose partials were held for its client: they are sent as one."""
     if not fits(broker, parts, body):

@@ -135,7 +135,7 @@ class Mdp1Session(SingleWorkerSession):
         # "The REPLY command SHALL contain precisely one client address frame ... followed by an empty (zero sized) frame."
         if len(rest) < 2 or rest[1]:
             self.dialect = GUIDE_PHP
-            self._due = b""
+            self.has_fast_path = False
         self.slow_reply(rest[0], join(rest[1:] if self.dialect else rest[2:]), True)
 
     def _invalid(self, what: str) -> None:
@@ -150,7 +150,7 @@ class Mdp1Session(SingleWorkerSession):
 
     def deliver(self, worker: Worker, request: Request) -> None:
         self._token = token = request.token
-        self._due = b"" if self.dialect else b"".join((REPLY, token, DELIMITER))
+        self._due = b"".join((REPLY, token, DELIMITER))
         body = request.body or EMPTY_FRAME
         self.link.send_pieces((REQUEST, token, DELIMITER, body), len(body))
 

@@ -71,8 +71,8 @@ class Connection(asyncio.Protocol):
         self.local = local  # its listener cannot be reached from other machines
         self.since = 0.0  # when it was accepted
         self.role = role  # role of the listener
-        self._take: Callable[[bytes], None] = self._shake  # receives the incoming bytes
-        self._take_inside: Callable[[bytes], None] = self._shake  # receives the bytes decrypted from TLS
+        self._take: Callable[[bytes], int] = self._shake  # receives the incoming bytes; returns the link's pauses
+        self._take_inside: Callable[[bytes], int] = self._shake  # receives the bytes decrypted from TLS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -105,16 +105,12 @@ class Connection(asyncio.Protocol):
             server.wake()
         take = self._take
         try:
-            take(data)
+            if take(data) and self.reading:
+                self._set_reading(False)  # immediately, or the loop would keep reading from it in this turn
         except Exception:
             self.fail()
-        link = self.link
-        if (
-            link is not None and link.pauses and self.reading
-        ):  # immediately, or the loop would keep reading from it in this turn
-            self._set_reading(False)
 
-    def _shake(self, data: bytes) -> None:
+    def _shake(self, data: bytes) -> int:
         """Receives bytes until the handshake is complete."""
         if self._early is not None:
             self._early += data
@@ -124,7 +120,7 @@ class Connection(asyncio.Protocol):
             self.link.receive(data)
         if self.link is not None and self.link.open:
             if self._early is not None and isinstance(self.link.handler, Detector):
-                return  # its first message may show that it belongs to another process
+                return self.link.pauses  # its first message may show that it belongs to another process
             self._early = None
             if self.tls is None:
                 self._take = self.link.receive
@@ -133,6 +129,7 @@ class Connection(asyncio.Protocol):
             self.server.shaking.pop(self, None)
             if self.link.principal:
                 self.known_as(self.link.principal)
+        return self.link.pauses if self.link is not None else 0
 
     def known_as(self, principal: str) -> None:
         """The peer authenticated as this principal: the connection counts against the principal's quota, and the principal replaces its
@@ -145,7 +142,7 @@ class Connection(asyncio.Protocol):
                 if self.link is not None:
                     self.link.set_source(self.source)
 
-    def _decrypt(self, data: bytes) -> None:
+    def _decrypt(self, data: bytes) -> int:
         """Receives bytes from the socket and decrypts TLS."""
         tls = self.tls
         assert tls is not None
@@ -155,7 +152,7 @@ class Connection(asyncio.Protocol):
         except ProtocolViolation as error:
             self._write_tls(tls)  # the alert
             self._turn_away(str(error), b"")
-            return
+            return 0
         if tls.shaken and not shaken and self.identity is not None:
             self.identity.by_tls(tls)
         self._write_tls(tls)
@@ -163,6 +160,7 @@ class Connection(asyncio.Protocol):
             self._take_inside(inside)
         if tls.ended:
             self.eof_received()
+        return self.link.pauses if self.link is not None else 0
 
     def _write_tls(self, tls: TlsBytes) -> None:
         data = tls.take()

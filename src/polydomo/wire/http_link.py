@@ -78,7 +78,7 @@ class HttpLink(Link):
 
     # --- from the peer
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> int:
         hub = self.hub
         hub.received += len(data)
         if hub.work_left < 0:
@@ -98,6 +98,7 @@ class HttpLink(Link):
             if self.work_left < 0:
                 self.use_up()
         hub.work_left -= before - self.work_left
+        return self.pauses
 
     def _pass_on(self, tunnel: TunnelHandler, data: bytes) -> None:
         """Passes on the input of an upgraded connection; what exceeds the connection's share of the turn waits."""

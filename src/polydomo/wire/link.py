@@ -106,6 +106,7 @@ class Hub:
         turns = self.turns
         if turns is not None:
             self.work_left = turns.work
+            turns.number += 1
             if turns.waiting:
                 for link in turns.next_turn():
                     link.resume(PAUSE_SHARE_USED)
@@ -128,6 +129,7 @@ class Link:
     peer_is_broker = False  # the peer said so
     extensions: Extensions = NO_EXTENSIONS  # that the peer understands
     source = ""  # the source for fairness: the peer's address, or its principal
+    renewed = 0  # the turn in which its share was renewed
 
     def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:
         self.hub = hub
@@ -137,6 +139,7 @@ class Link:
         self.pauses = 0
         self.out: list[Body] = []  # while not empty, the link is in ``hub.dirty``, or its owner keeps it
         self.needs_full_flush = False  # the owner must look at ``state`` and ``pauses``, or must not join ``out``
+        self._fast = False  # the next input may take the handler's fast path; never set while paused or closing
         self.fast_path_size = 0  # see ``Handler.fast_path``
         self.work_left = NO_LIMIT if hub.turns is None else hub.turns.share  # until it must wait for the next turn
         self.input_bytes = 0  # unfinished input, and what came while paused
@@ -157,8 +160,9 @@ class Link:
         """Why the connection is being closed or was closed by this side, for people; None if it is not."""
         return str(self.close_reason) if self.close_reason is not None else None
 
-    def receive(self, data: bytes) -> None:
-        """Takes bytes in any split. Raises nothing: invalid input ends in ``violation``."""
+    def receive(self, data: bytes) -> int:
+        """Takes bytes in any split. Raises nothing: invalid input ends in ``violation``. Returns ``pauses``: while it is not 0, the owner
+        must not read from the connection."""
         raise NotImplementedError
 
     def send(self, envelope: bytes, body: Body = b"") -> None:
@@ -191,6 +195,7 @@ class Link:
 
     def close(self, cause: CloseCause, detail: str = "", abort: bool = False) -> None:
         """Asks the owner to close the connection after ``out`` has been written, or at once."""
+        self._fast = False
         if self.state == OPEN:
             self.state = CLOSING
             self.close_reason = CloseReason(cause, detail)
@@ -207,6 +212,7 @@ class Link:
     def pause(self, why: int) -> None:
         """``why`` is one of the PAUSE constants; each has its own ``resume``."""
         if not self.pauses & why:
+            self._fast = False
             self.pauses |= why
             self.notify_owner()
 
@@ -228,10 +234,22 @@ class Link:
             self.use_up()
 
     def use_up(self) -> None:
-        """The share is used up, or the whole turn is: the link waits."""
+        """The share is used up, or the whole turn is: the link waits. A share that lasted for several turns is renewed by half of it
+        instead, once per turn, unless other links wait or the turn is nearly used up: a busy peer with little work in each turn never
+        waits."""
         turns = self.hub.turns
         if turns is None:
             self.work_left = NO_LIMIT
+        elif (
+            self.work_left < 0
+            and self.renewed != turns.number
+            and not turns.waiting
+            and self.hub.work_left >= turns.share
+        ):
+            self.renewed = turns.number
+            self.work_left += turns.share >> 1
+            if self.work_left < 0:
+                self.use_up()
         elif not self.pauses & PAUSE_SHARE_USED and not self.state:
             turns.wait(self)
             self.pause(PAUSE_SHARE_USED)
@@ -284,6 +302,7 @@ class Link:
         """The owner reports that the connection is gone. May be called twice."""
         if self.state != CLOSED:
             self.state = CLOSED
+            self._fast = False
             self.needs_full_flush = True
             self.out.clear()
             self.drop_input()

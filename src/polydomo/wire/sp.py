@@ -98,7 +98,7 @@ class SpLink(Link):
         self._rest = b""
         self._gather = None
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> int:
         hub = self.hub
         hub.received += len(data)
         if hub.work_left < 0:
@@ -115,17 +115,18 @@ class SpLink(Link):
                 position = self._at
             self._rest = b""
         if self.state:
-            return
+            return self.pauses
         try:
             if not self._open:
                 if not self._hello(data):
-                    return
+                    return self.pauses
                 position = HELLO_SIZE
             self._traffic(data, position)
         except ProtocolViolation as error:
             self._gather = None
             self.violation(error)
         hub.work_left -= before - self.work_left
+        return self.pauses
 
     def _hello(self, data: bytes) -> bool:
         if data[:4] != MAGIC[: len(data)] or data[6:8] != b"\x00\x00"[: max(0, len(data) - 6)]:

@@ -1,8 +1,9 @@
 """Turns: distributes the work of one turn of the event loop among connections.
 
 Work is counted in units of about a microsecond. Each connection has a share, and each operation for it is charged to the share
-(``Link.charge``). A connection that has used its share is not read and waits here until the next turn. The whole turn also has a limit;
-input that arrives after it is reached waits for the next turn.
+(``Link.charge``). A connection that uses up its share in one turn is not read and waits here until the next turn; if it took several
+turns and no connection waits, half of the share is renewed at once (``Link.use_up``), so it gets at most one and a half shares in a turn.
+The whole turn also has a limit; input that arrives after it is reached waits for the next turn, except for small reads (``SMALL_READ``).
 
 Scheduling is round robin over sources (the peer's address or principal), and over the connections of each source. If many wait, each gets a
 smaller share, so that one round stays short.
@@ -22,6 +23,7 @@ class Turns:
         self.share = share  # of it, for one connection ...
         self.least = least  # ... and where many wait
         self.waiting = 0  # connections
+        self.number = 0  # of the turn
         self.chosen: list[Link] = []  # those that went on in this turn
         self._by_source: dict[str, dict[Link, None]] = {}  # the source and the connection that waited longest are first
 
@@ -59,6 +61,7 @@ class Turns:
             if links:
                 by_source[source] = links  # its next connection comes after those of all other sources
             link.work_left = share
+            link.renewed = self.number
             chosen.append(link)
         self.waiting -= len(chosen)
         self.chosen = chosen

@@ -10,7 +10,7 @@ from typing import Final
 
 from polydomo import limits
 from polydomo.errors import AccessDenied, ProtocolViolation
-from polydomo.limits import HELD_INPUT, WORK_BYTES, WORK_FRAMES, WORK_MESSAGE, WORK_SEALED
+from polydomo.limits import HELD_INPUT, SMALL_READ, WORK_BYTES, WORK_FRAMES, WORK_MESSAGE, WORK_SEALED
 from polydomo.wire import extensions
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
@@ -83,7 +83,6 @@ class ZmtpLink(Link):
     ) -> None:
         super().__init__(hub, handler, peer)
         self._state = SIGNING
-        self._fast = False  # the handler has a fast path, and no unfinished message is kept
         self._rest = b""  # an incomplete message, or input that arrived while paused
         self._gather: BytesIO | None = None  # the same, for a long one
         if not listener:
@@ -106,18 +105,19 @@ class ZmtpLink(Link):
     def open(self) -> bool:
         return self._state == TRAFFIC and not self.closed
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> int:
         size = len(data)
         hub = self.hub
         hub.received += size
         before = self.work_left
         start = 0
         try:
-            if self._fast and not self.pauses and hub.work_left >= 0 and not self.state:
+            if self._fast and (size < SMALL_READ or hub.work_left >= 0):
                 start = self.handler.fast_path(data, 0, size)
                 if start == size:
-                    hub.work_left -= before - self.work_left
-                    return
+                    if size >= SMALL_READ:
+                        hub.work_left -= before - self.work_left
+                    return self.pauses
             elif hub.work_left < 0 and self._state == TRAFFIC:
                 self.use_up()
             if self.seals:
@@ -134,10 +134,13 @@ class ZmtpLink(Link):
         self._fast = (
             self._state == TRAFFIC
             and self.handler.has_fast_path
-            and not self._rest
+            and not self._rest  # no incomplete message is kept
             and self._gather is None
             and not self.seals
+            and not self.pauses
+            and not self.state
         )
+        return self.pauses
 
     def drop_input(self) -> None:
         self._rest = b""
