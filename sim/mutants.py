@@ -28,7 +28,7 @@ BUSY = ["pace=0.2", "burst=4"]
 
 
 @mutant(
-    "a late reply counts for whoever has the request now",
+    "a late reply is accepted although another worker holds the request now",
     *both("mdx,mdx,mdx"),
     *("services=1", "worker_freeze=1", "quiet=0", "slow=0.8", "beat=0.5", "pace=0.5"),
 )
@@ -47,7 +47,7 @@ def no_fencing(stack: ExitStack) -> None:
     swap(stack, Broker, "final", make)
 
 
-@mutant("an attempt is named like the one before it", *both("dcp,dcp,dcp"), *LOSSES, "slow=0.3")
+@mutant("an attempt reuses the token of the previous one", *both("dcp,dcp,dcp"), *LOSSES, "slow=0.3")
 def token_reused(stack: ExitStack) -> None:
     def make(token: Any) -> Any:
         def mutated(self: Tokens, number: int, attempt: int) -> Any:
@@ -108,7 +108,7 @@ def nng_repeats_run(stack: ExitStack) -> None:
 
 
 @mutant(
-    "a RESULT that NNG repeats on a new connection is taken for the next job's",
+    "a RESULT that NNG repeats on a new connection counts as the result of the next job",
     *both("memo,memo"),
     "nng=1",
     "cut=2",
@@ -125,7 +125,7 @@ def repeated_result(stack: ExitStack) -> None:
     swap(stack, MemoSession, "deliver", make)
 
 
-@mutant("memo01 workers are all called the same", *both("memo,memo"))
+@mutant("all memo01 workers get the same id", *both("memo,memo"))
 def same_worker_id(stack: ExitStack) -> None:
     swap(stack, Broker, "random_bytes", lambda nonce: lambda self, size: b"n" * size)
 
@@ -133,12 +133,12 @@ def same_worker_id(stack: ExitStack) -> None:
 # --- what is lost with a worker --------------------------------------------------------------------------------------------
 
 
-@mutant("what a lost worker gives back goes to the end of the line", *LOSSES, *BUSY)
+@mutant("requests of a lost worker are requeued at the tail", *LOSSES, *BUSY)
 def requeue_to_the_tail(stack: ExitStack) -> None:
     swap(stack, queues, "push_front", lambda push_front: queues.push)
 
 
-@mutant("a request is tried for ever", "failing=0.9", "attempts=2", *both("mdp2,mdp2"))
+@mutant("the number of attempts is not limited", "failing=0.9", "attempts=2", *both("mdp2,mdp2"))
 def attempts_unbounded(stack: ExitStack) -> None:
     def make(give_back: Any) -> Any:
         def mutated(self: Broker, request: Request, worker: Worker, why: str) -> None:
@@ -199,12 +199,12 @@ def lost_connection_ignored(stack: ExitStack) -> None:
     swap(stack, Broker, "session_closed", make)
 
 
-@mutant("a client that has gone leaves its requests behind", "client_crash=0.5", "slow=0.3", *BUSY)
+@mutant("the requests of a disconnected client are not removed", "client_crash=0.5", "slow=0.3", *BUSY)
 def client_not_cleaned(stack: ExitStack) -> None:
     swap(stack, outcomes, "cancel", lambda abandon: lambda self, request, why, outcome="": None)
 
 
-@mutant("a request that was taken back stays in the line", *both("mdp2,mdp2"), "give_up=0.5", "slow=0.5", *BUSY)
+@mutant("a cancelled request stays in the queue", *both("mdp2,mdp2"), "give_up=0.5", "slow=0.5", *BUSY)
 def cancelled_still_queued(stack: ExitStack) -> None:
     def make(abandon: Any) -> Any:
         def mutated(self: Broker, request: Request, why: str, outcome: str = "cancelled") -> None:
@@ -218,7 +218,7 @@ def cancelled_still_queued(stack: ExitStack) -> None:
     swap(stack, outcomes, "cancel", make)
 
 
-@mutant("memo01's lost workers are never given up", *both("memo,memo"), *LOSSES)
+@mutant("lost memo01 workers are never removed", *both("memo,memo"), *LOSSES)
 def orphans_kept(stack: ExitStack) -> None:
     def make(orphan: Any) -> Any:
         def mutated(self: Broker, worker: Worker, seconds: float) -> None:
@@ -232,7 +232,7 @@ def orphans_kept(stack: ExitStack) -> None:
 # --- who gets what -----------------------------------------------------------------------------------------------------------
 
 
-@mutant("the most recently used worker comes first", *both("mdp2,mdp2,mdp2,mdp2"), "services=1")
+@mutant("the most recently used worker is chosen first", *both("mdp2,mdp2,mdp2,mdp2"), "services=1")
 def wrong_end_of_the_lru(stack: ExitStack) -> None:
     def make(pick: Any) -> Any:
         def mutated(service: Service, request: Request) -> Worker:
@@ -244,7 +244,12 @@ def wrong_end_of_the_lru(stack: ExitStack) -> None:
 
 
 @mutant(
-    "a client that is served keeps its turn", *both("mdx,mdx,mdx"), "services=1", "slow=0.2", "pace=0.2", "burst=10"
+    "a client that was served is served again before the others",
+    *both("mdx,mdx,mdx"),
+    "services=1",
+    "slow=0.2",
+    "pace=0.2",
+    "burst=10",
 )
 def no_turns(stack: ExitStack) -> None:
     def make(pop: Any) -> Any:
@@ -261,7 +266,7 @@ def no_turns(stack: ExitStack) -> None:
     swap(stack, queues, "pop", make)
 
 
-@mutant("a worker that has answered gets nothing more", *both("mdp2,mdp2"))
+@mutant("a worker that has answered gets no further request", *both("mdp2,mdp2"))
 def credit_not_returned(stack: ExitStack) -> None:
     def make(final: Any) -> Any:
         def mutated(self: Broker, worker: Worker, token: bytes, body: Any) -> bool:
@@ -273,7 +278,7 @@ def credit_not_returned(stack: ExitStack) -> None:
     swap(stack, Broker, "final", make)
 
 
-@mutant("a worker that passed its request on is never free", *both("dcp,dcp"), "forwarding=0.8", "slots=1")
+@mutant("a worker that forwarded its request is never free", *both("dcp,dcp"), "forwarding=0.8", "slots=1")
 def forward_keeps_busy(stack: ExitStack) -> None:
     def make(forward: Any) -> Any:
         def mutated(self: Broker, worker: Worker, token: bytes, service: bytes, body: Any, ref: object) -> bool:
@@ -287,7 +292,7 @@ def forward_keeps_busy(stack: ExitStack) -> None:
     swap(stack, Broker, "forward", make)
 
 
-@mutant("a DCP ping asks for two", *both("dcp,dcp"), "slots=4", "slow=0.3", *BUSY)
+@mutant("a DCP ping gives credit for two requests", *both("dcp,dcp"), "slots=4", "slow=0.3", *BUSY)
 def ping_asks_for_two(stack: ExitStack) -> None:
     def make(ping: Any) -> Any:
         def mutated(self: DcpSession) -> None:
@@ -300,7 +305,7 @@ def ping_asks_for_two(stack: ExitStack) -> None:
     swap(stack, DcpSession, "_ping", make)
 
 
-@mutant("an eMQP READY asks for two", *both("emqp,emqp"), *BUSY)
+@mutant("an eMQP READY gives credit for two requests", *both("emqp,emqp"), *BUSY)
 def ready_asks_for_two(stack: ExitStack) -> None:
     def make(ready: Any) -> Any:
         def mutated(self: EmqpSession) -> None:
@@ -315,18 +320,18 @@ def ready_asks_for_two(stack: ExitStack) -> None:
 # --- goodbyes and heartbeats ---------------------------------------------------------------------------------------------------
 
 
-@mutant("DISCONNECT from a worker is not heard", *both("mdp2,mdp2"), "leaving=0.5", "latency=0.05")
+@mutant("DISCONNECT from a worker is ignored", *both("mdp2,mdp2"), "leaving=0.5", "latency=0.05")
 def disconnect_ignored(stack: ExitStack) -> None:
     swap(stack, SingleWorkerSession, "end_worker", lambda part: lambda self, why: None)
 
 
-@mutant("silence is never judged", "worker_freeze=0.5", *both("mdx,mdp2,emqp"))
+@mutant("a silent worker is never lost", "worker_freeze=0.5", *both("mdx,mdp2,emqp"))
 def silence_not_judged(stack: ExitStack) -> None:
     swap(stack, liveness, "_allowed_silence", lambda allowed: lambda broker, worker: 0.0)
 
 
 @mutant(
-    "a busy worker must beat from the first moment",
+    "a busy worker that sends no heartbeats is lost without the busy timeout",
     *both("mdp1,mdp2"),
     "quiet=1",
     "slow=0.5",
@@ -342,7 +347,7 @@ def busy_timeout_ignored(stack: ExitStack) -> None:
     )
 
 
-@mutant("the broker does not beat", *both("mdp1,mdp1"))
+@mutant("the broker sends no heartbeats", *both("mdp1,mdp1"))
 def no_beats(stack: ExitStack) -> None:
     swap(stack, Mdp1Session, "send_heartbeat", lambda beat: lambda self, worker: None)
 
@@ -362,7 +367,7 @@ def no_pongs(stack: ExitStack) -> None:
 # --- time ------------------------------------------------------------------------------------------------------------------
 
 
-@mutant("a request for a service that nobody offers waits for ever", "unknown=0.5", "queue_expiry=3", *both("mdx,mdx"))
+@mutant("a request for a service without workers never expires", "unknown=0.5", "queue_expiry=3", *both("mdx,mdx"))
 def expiry_skipped(stack: ExitStack) -> None:
     def make(due: Any) -> Any:
         def mutated(self: Broker, service: Service) -> None:
@@ -375,7 +380,7 @@ def expiry_skipped(stack: ExitStack) -> None:
     swap(stack, deadlines, "service_due", make)
 
 
-@mutant("a request's own deadline is not kept", *both("emqp,memo"), "slow=0.8", "give_up=0.5")
+@mutant("the deadline of a request is ignored", *both("emqp,memo"), "slow=0.8", "give_up=0.5")
 def deadline_skipped(stack: ExitStack) -> None:
     def make(due: Any) -> Any:
         def mutated(self: Broker, request: Request, terms: TimeLimits) -> None:
@@ -401,12 +406,12 @@ def held_bytes_kept(stack: ExitStack) -> None:
     swap(stack, outcomes, "end", make)
 
 
-@mutant("a client at a bound is still read", *both("mdx,mdx"), "max_outstanding=4", "slow=0.3", "burst=10", "pace=0.2")
+@mutant("a client at a limit is not paused", *both("mdx,mdx"), "max_outstanding=4", "slow=0.3", "burst=10", "pace=0.2")
 def bounds_ignored(stack: ExitStack) -> None:
     swap(stack, Backpressure, "pause", lambda pause: lambda self, session, service: None)
 
 
-@mutant("a client that was paused is never read again", *both("mdx,mdx"), "max_outstanding=2", "burst=10", "pace=0.2")
+@mutant("a paused client is never resumed", *both("mdx,mdx"), "max_outstanding=2", "burst=10", "pace=0.2")
 def never_resumed(stack: ExitStack) -> None:
     swap(stack, Broker, "end_turn", lambda turn: lambda self: None)
 
@@ -414,7 +419,7 @@ def never_resumed(stack: ExitStack) -> None:
 # --- bytes -----------------------------------------------------------------------------------------------------------------
 
 
-@mutant("the second half of a message that came in two pieces is read a byte too far", "split=0.9", *both("mdp2,mdx"))
+@mutant("the second half of a split message is read one byte too far", "split=0.9", *both("mdp2,mdx"))
 def split_loses_a_byte(stack: ExitStack) -> None:
     def make(aside: Any) -> Any:
         def mutated(self: ZmtpLink, data: bytes, start: int, *more: int) -> None:
@@ -439,7 +444,7 @@ def partial_dropped(stack: ExitStack) -> None:
     swap(stack, Broker, "partial", make)
 
 
-@mutant("an eMQP client gets a reply that it did not ask for", "clients=emqp,emqp", "workers=mdx,mdp2")
+@mutant("an eMQP client gets a reply with the id of another request", "clients=emqp,emqp", "workers=mdx,mdp2")
 def wrong_message_id(stack: ExitStack) -> None:
     def make(send: Any) -> Any:
         def mutated(self: EmqpSession, request: Request, body: Any) -> None:

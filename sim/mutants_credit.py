@@ -31,7 +31,7 @@ def credit_leaked(stack: ExitStack) -> None:
     swap(stack, dispatch, "request_answered", make)
 
 
-@mutant("a worker with credit gets one more than it asked for", *CREDIT)
+@mutant("a worker with credit gets one request more than it asked for", *CREDIT)
 def credit_exceeded(stack: ExitStack) -> None:
     def make(set_window: Any) -> Any:
         def mutated(broker: Broker, worker: Worker, window: int, runs: int) -> None:
@@ -61,7 +61,7 @@ def cancel_ignored(stack: ExitStack) -> None:
     swap(stack, MdxSession, "_cancel", lambda cancel: lambda self, identity, expired: None)
 
 
-@mutant("a client hears of a request that it has cancelled", *CANCELLING)
+@mutant("a client gets an answer to a request that it cancelled", *CANCELLING)
 def cancel_answered(stack: ExitStack) -> None:
     def make(cancel: Any) -> Any:
         def mutated(broker: Broker, request: Request, why: str, outcome: str = "cancelled") -> None:
@@ -84,7 +84,7 @@ def free_at_once(cancel: Any) -> Any:
     return mutated
 
 
-@mutant("a worker whose request was cancelled counts as free while it works on it", *CANCELLING)
+@mutant("a worker counts as free while it still runs a cancelled request", *CANCELLING)
 def cancelled_is_free(stack: ExitStack) -> None:
     swap(stack, MdxSession, "cancel_request", free_at_once)
 
@@ -126,7 +126,7 @@ def time_left_longer(stack: ExitStack) -> None:
     swap(stack, MdxSession, "deliver", make)
 
 
-@mutant("a worker that only prefetches comes before one that could start the request", *CREDIT)
+@mutant("a worker that only prefetches is chosen before one that could start the request", *CREDIT)
 def prefetch_first(stack: ExitStack) -> None:
     def make(pick: Any) -> Any:
         def mutated(service: Service, request: Request) -> Worker:
@@ -137,12 +137,12 @@ def prefetch_first(stack: ExitStack) -> None:
     swap(stack, dispatch, "pick_worker", make)
 
 
-@mutant("a request that waits at a worker does not move to an idle one", *CREDIT)
+@mutant("a prefetched request does not move to an idle worker", *CREDIT)
 def nothing_moves(stack: ExitStack) -> None:
     swap(stack, dispatch, "rebalance", lambda rebalance: lambda broker, service: None)
 
 
-@mutant("a request is taken from its worker without waiting for the release", *CREDIT)
+@mutant("a request moves to another worker before it was released", *CREDIT)
 def taken_unasked(stack: ExitStack) -> None:
     def make(revoke: Any) -> Any:
         def mutated(self: MdxSession, worker: Worker, request: Request) -> None:
@@ -184,9 +184,7 @@ def release_forgets(stack: ExitStack) -> None:
     swap(stack, credit, "released", make)
 
 
-@mutant(
-    "a request that a failed job gives back goes to nobody", *both("emqp,dcp"), "extended=1", "failing=0.5", "slots=2"
-)
+@mutant("a returned request is not requeued", *both("emqp,dcp"), "extended=1", "failing=0.5", "slots=2")
 def given_back_lost(stack: ExitStack) -> None:
     def make(given_back: Any) -> Any:
         def mutated(broker: Broker, worker: Worker, token: bytes, why: str) -> bool:

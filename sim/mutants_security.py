@@ -29,12 +29,12 @@ def nonce_reused(stack: ExitStack) -> None:
     swap(stack, CurveTraffic, "seal", make)
 
 
-@mutant("the vouch of INITIATE is not looked at: a public key is enough", *INTRUDED)
+@mutant("the vouch of INITIATE is not checked, so a public key is enough", *INTRUDED)
 def vouch_unchecked(stack: ExitStack) -> None:
     swap(stack, CurveServer, "_check_vouch", lambda check: lambda self, vouch, permanent, client, transient: None)
 
 
-@mutant("a key that no principal has is taken for the first one's", *INTRUDED)
+@mutant("an unknown key is accepted as that of the first principal", *INTRUDED)
 def key_unchecked(stack: ExitStack) -> None:
     def make(by_curve: Any) -> Any:
         return lambda self, key: self.curve.get(key) or next(iter(self.curve.values()))
@@ -42,7 +42,7 @@ def key_unchecked(stack: ExitStack) -> None:
     swap(stack, Credentials, "by_curve", make)
 
 
-@mutant("a right to call is remembered after it was revoked", *INTRUDED, "rights=1")
+@mutant("a revoked right to call is still cached", *INTRUDED, "rights=1")
 def permission_cached(stack: ExitStack) -> None:
     def make(replace: Any) -> Any:
         def mutated(self: Access, rules: Any) -> None:
@@ -55,17 +55,17 @@ def permission_cached(stack: ExitStack) -> None:
     swap(stack, Access, "replace", make)
 
 
-@mutant("calls are not checked", *INTRUDED, "rights=1")
+@mutant("the right to call is not checked", *INTRUDED, "rights=1")
 def call_unchecked(stack: ExitStack) -> None:
     swap(stack, Access, "may", _lenient(CALL))
 
 
-@mutant("workers are not checked", *INTRUDED)
+@mutant("the right to offer is not checked", *INTRUDED)
 def offer_unchecked(stack: ExitStack) -> None:
     swap(stack, Access, "may", _lenient(OFFER))
 
 
-@mutant("now and then one is turned away that has the right", *SECURED)
+@mutant("a peer that has the right is sometimes refused", *SECURED)
 def turned_away(stack: ExitStack) -> None:
     def make(may: Any) -> Any:
         def mutated(self: Access, session: Session, right: str, name: "bytes | str") -> bool:

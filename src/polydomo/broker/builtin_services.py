@@ -57,7 +57,7 @@ Row = dict[str, object]
 STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # states of listed requests
 
 OWN = b"polydomo."
-NAMES = {
+NAMES: set[bytes] = {
     OWN + name
     for name in (
         b"status services workers requests clients gone figures logs journal window abandon schema topics catalog memo login"
