@@ -1,12 +1,12 @@
-"""What a request costs the broker in CPU time, ours beside its peers and protocol beside protocol, in one run.
+"""Compares the broker's CPU time per request with that of other brokers, and protocol with protocol, in one run.
 
-    python bench/compare.py                          ours, a pyzmq ROUTER loop and, where installed, gearmand and nats-server
-    python bench/compare.py --protocols              ours with each protocol, beside MDP/0.1
+    python bench/compare.py                          polydomo, a pyzmq ROUTER loop and, if installed, gearmand and nats-server
+    python bench/compare.py --protocols              polydomo with each protocol, relative to MDP/0.1
     python bench/compare.py --load 32x8x64x4096      WORKERSxCLIENTSxOUTSTANDINGxBYTES
 
-The figure is the CPU time of the broker's process, with its children and threads, over the requests it served; a busy
-machine disturbs it little, and requests/s much. Rounds alternate between the brokers and the median counts. Results are
-kept in bench/results/.
+The figure is the CPU time of the broker's process, with its children and threads, divided by the requests it served. Other load on the
+machine affects it little, but it affects requests/s. Rounds alternate between the brokers, and the median counts. Results are
+written to bench/results/.
 """
 
 import argparse

@@ -179,7 +179,7 @@ def nats(seconds: float, sync: str, program: str) -> Figures | None:
         interval = f", sync_interval: {sync}" if sync else ""
         config.write_text(f'port: {port}\njetstream {{ store_dir: "{Path(data).resolve()}/js"{interval} }}\n')
         if subprocess.run([program, "-c", str(config), "-t"], capture_output=True, check=False).returncode:
-            return None  # this version cannot be told when to sync
+            return None  # this version has no setting for syncing
         pid = stack.enter_context(running(program, "-c", str(config)))
         sock = connect(port)
         sock.sendall(b'CONNECT {"verbose":false}\r\nSUB _INBOX.> 1\r\nPING\r\n')

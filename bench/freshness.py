@@ -40,7 +40,7 @@ BOUNDS = {"requests": 15.0, "services": 15.0, "rest": 60.0}
 
 @dataclass
 class Seen:
-    """One segment of requests: when it was closed, and what it takes for each table to have it."""
+    """One segment of requests: when it was closed, and what each table needs to contain it."""
 
     name: str
     closed: float

@@ -230,7 +230,7 @@ def record_table(life: Life, made: Made, number: Array, seq: Array, parents: Arr
 
 
 def write(directory: Path, life: Life, made: Made, parents: Array | None, segment_rows: int) -> int:
-    """Segments by hour, of at most so many rows. Returns how many rows of ``messages`` there are."""
+    """Segments by hour, of at most this many rows. Returns the number of rows of ``messages``."""
     rows, seq = made.messages, made.seq
     hour = rows["t"] // parquet.HOUR
     edges = [0, *(np.flatnonzero(np.diff(hour)) + 1).tolist(), seq.size]
@@ -267,8 +267,8 @@ ROWS_PER_REQUEST = 3.6  # of messages, as these lives are
 def generate(
     directory: Path, rows: int, seed: int = 1, breaches: int = 1, seconds: float = 5400.0, segment_rows: int = 400_000
 ) -> dict[str, Any]:
-    """About so many rows of ``messages``, of four brokers: one has a bridge to the next, one has lost rows and says so, one was killed and
-    started again, at level ``requests``."""
+    """Writes about this many rows of ``messages`` of four brokers: one has a bridge to the next, one has lost rows and states it, one was
+    killed and restarted, at level ``requests``."""
     dice = np.random.default_rng(seed)
     total = max(200, int(rows / ROWS_PER_REQUEST))
     runs = [int(run) for run in dice.integers(1 << 30, 1 << 39, 5)]

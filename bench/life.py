@@ -21,7 +21,7 @@ FAR, ABSENT, FRAGILE, LONG, BILLING, LINT = (
 SERVED = FAR  # services below this one have workers of their own
 PROTOCOLS = ["", "mdp1", "mdp2", "dcp", "emqp", "memo", BridgeSession.protocol, "memoised", "job"]
 PRINCIPALS = ["", "anna", "bert", "carl"]
-SILENCE, INFO = "silence", "info"  # the outcome of a worker that was lost without a word; the level of a log record
+SILENCE, INFO = "silence", "info"  # the outcome of a worker that was lost without a message; the level of a log record
 OUTCOMES = [
     "", OK, FAILED, NO_WORKER, SILENCE, INTERRUPTED, INFO, CANCELLED,
     "hit", "miss", "joined", "accepted", "retry", "done", "dead", "cancelled", "fired", "skipped",
@@ -99,8 +99,8 @@ class Life:
     seconds: float
     breaches: int  # of each rule
     bridge: bool = False  # its ``far`` is another broker
-    loses: bool = False  # some of its rows are lost, and it says so
-    killed: bool = False  # it ends without a word, in the middle
+    loses: bool = False  # some of its rows are lost, and a row states it
+    killed: bool = False  # it ends in the middle, without a last row
     begins: float = 0.0  # seconds after START
     level: str = schema.MESSAGES
     covers: tuple[int, int, int] = (0, 0, 0)  # the run before it, and the first and last of the rows that one lost
@@ -111,7 +111,7 @@ class Life:
 
 @dataclass
 class Changes:
-    """What is changed once all rows are there. A number below zero is that of a worker."""
+    """A change that is made after all rows are there. A negative number is that of a worker."""
 
     drop: list[tuple[int, int]] = field(default_factory=list)  # number, event
     set: list[tuple[int, int, str, int]] = field(default_factory=list)  # number, event, column, value

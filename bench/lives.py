@@ -50,7 +50,7 @@ def make(life: Life, dice: np.random.Generator, plant: "Plant") -> Made:
 
 
 class _Making:
-    """One life: drawn, then told step by step."""
+    """One life: its events are drawn at random and then written step by step."""
 
     def __init__(self, life: Life, dice: np.random.Generator) -> None:
         self.life = life
@@ -90,7 +90,7 @@ class _Making:
         return finish(self.life, self.rows.done(), self.records.done(), self.jobs.done(), changes, planted, leaving)
 
     def _draw(self) -> None:
-        """What is asked for, when, by which client, and what will happen to it."""
+        """Draws the requests: service, time, client and fate."""
         n, dice, life = self.life.requests, self.dice, self.life
         kinds = dice.random(n)
         self.service = dice.integers(0, SERVED, n)
@@ -113,7 +113,7 @@ class _Making:
         self.got = self.service != ABSENT
 
     def _lanes(self) -> None:
-        """Which worker has a request, and when: each lane is a queue of its own, and gets a new worker each time it loses one."""
+        """Assigns workers and times to requests: each lane is a queue, and gets a new worker each time it loses one."""
         n = self.life.requests
         lane = self.service * LANES + self.dice.integers(0, LANES, n)
         self.began = self.arrive.copy()
@@ -238,7 +238,7 @@ class _Making:
         rows.add(**self._of(chained, schema.FINAL, size=self.size // 2, outcome=1, **ended, **target))
 
     def _losses(self) -> None:
-        """The lane's worker is gone, its request goes to the spare at once, and a new worker takes the lane."""
+        """The lane's worker is lost, its request goes to the spare worker at once, and a new worker takes over the lane."""
         rows, lost = self.rows, self.lost
         self.again = self.stopped + self.takes // 2 + 10
         gone, worker, service, connection = (

@@ -130,8 +130,8 @@ def by_spark(journals: list[str], tables: str, heap: str) -> dict[str, Any]:
     }
 
 
-def by_duckdb(journals: list[str], tables: str, planted: list[Any], told: Any) -> None:
-    """In a process of its own, for its own peak of memory."""
+def by_duckdb(journals: list[str], tables: str, planted: list[Any], pipe: Any) -> None:
+    """Runs in a separate process, so that its peak memory can be measured."""
     from bench.duckdb_tables import compute, write
 
     cpu, began = time.process_time(), time.monotonic()
@@ -148,7 +148,7 @@ def by_duckdb(journals: list[str], tables: str, planted: list[Any], told: Any) -
     found["rows"] = {name: con.execute(f'SELECT count(*) FROM "{name}"').fetchall()[0][0] for name in COMPARED}
     got = sorted(con.execute("SELECT rule, run FROM audit").fetchall())
     found["planted"] = got == sorted((rule, run) for rule, run, _ in planted)
-    told.send(found)
+    pipe.send(found)
 
 
 def compare(con: Any, tables: str) -> dict[str, int]:
@@ -192,7 +192,7 @@ def measure(million: float, seed: int, heap: str, scratch: Path) -> dict[str, An
         facts = generate(journal, int(million * 1e6), seed, breaches=3)
     journals = [str(journal / name) for name in facts["brokers"]]
     context = multiprocessing.get_context("spawn")
-    # a process of its own for Spark too: what the generator took is not Spark's
+    # a separate process for Spark too, so that the memory of the generator does not count
     with context.Pool(1) as pool:
         spark = pool.apply(by_spark, (journals, str(tables), heap))
     ear, mouth = context.Pipe()
@@ -217,8 +217,8 @@ def measure(million: float, seed: int, heap: str, scratch: Path) -> dict[str, An
 def show(found: dict[str, Any]) -> None:
     spark, duck = found["spark"], found["duckdb"]
     print(f"{found['rows'] / 1e6:.2f} million rows of messages (load of the machine {found['load']:.1f})")
-    for name, told in (("Spark", spark), ("DuckDB", duck)):
-        print(f"  {name:7s} {told['seconds']:7.1f} s {told['cpu']:7.1f} CPU s {told['memory'] / 2**20:7.0f} MiB")
+    for name, result in (("Spark", spark), ("DuckDB", duck)):
+        print(f"  {name:7s} {result['seconds']:7.1f} s {result['cpu']:7.1f} CPU s {result['memory'] / 2**20:7.0f} MiB")
     print(f"  (DuckDB {duck['computed']:.1f} s until all is in memory, the rest to write it)")
     print(
         f"  Spark takes {spark['seconds'] / duck['seconds']:.1f} times DuckDB's time, {spark['cpu'] / duck['cpu']:.1f} times its CPU"
@@ -236,7 +236,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--heap", default="1g", help="of Spark's driver")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="of journals, which are generated once")
-    parser.add_argument("--out", type=Path, help="write what was measured as JSON")
+    parser.add_argument("--out", type=Path, help="write the measurements as JSON")
     given = parser.parse_args()
     measured = []
     with tempfile.TemporaryDirectory(prefix="polydomo-bench-") as scratch:

@@ -53,7 +53,7 @@ class Bench:
         print(f"| {title} | {cpu:.1f} | {seconds:.1f} |", flush=True)
 
     def one_new_row(self) -> tuple[float, float]:
-        """The last segment of a long run comes after all others are taken in."""
+        """The last segment of a long run, after all others have been loaded."""
         self.journal("22k", 22_000, 2_000)
         path = self.scratch / "growing"
         shutil.rmtree(path, ignore_errors=True)

@@ -36,7 +36,7 @@ def message(topic: bytes, value: bytes) -> bytes:
 
 
 class Peer(asyncio.Protocol):
-    """A socket that has shaken hands. Counts what it reads, and keeps the latency of every tick."""
+    """A socket after its handshake. Counts messages, and keeps the latency of every tick."""
 
     transport: asyncio.Transport
 

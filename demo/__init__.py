@@ -1,1 +1,1 @@
-"""``make demo``: one broker, peers of every protocol, and what becomes of their requests."""
+"""``make demo``: one broker, peers of every protocol, and the outcomes of their requests."""

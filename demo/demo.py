@@ -1,6 +1,6 @@
-"""``make demo``: one broker, clients and workers of every protocol, and what becomes of their requests.
+"""``make demo``: one broker, clients and workers of every protocol, and the outcomes of their requests.
 
-Ends by itself, with status 0 if everything came out as promised.
+Exits with status 0 if every check holds.
 """
 
 import signal
@@ -15,7 +15,7 @@ def main() -> int:
     from demo.stage import Stage
     from demo.steps import STEPS
 
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that all processes are stopped
     show = Show()
     show.title("polydomo: one broker for the whole Majordomo family")
     stage = Stage(show)

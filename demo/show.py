@@ -1,4 +1,4 @@
-"""What the audience sees: plain text anywhere, colours on a terminal."""
+"""The output of the demo: plain text, with colours on a terminal."""
 
 import shutil
 import sys
@@ -19,7 +19,7 @@ WIDEST = 100  # longer lines are hard to read
 
 @dataclass
 class Promise:
-    """One thing that had to come out, and whether it did."""
+    """One check, and whether it holds."""
 
     step: int
     text: str
@@ -57,16 +57,16 @@ class Show:
         self.line("-" * len(heading), "cyan")
 
     def say(self, text: str) -> None:
-        """A paragraph in plain words."""
+        """Prints a paragraph of explanation."""
         width = min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns)
         self.line(textwrap.fill(" ".join(text.split()), width))
 
     def event(self, text: str) -> None:
-        """Something that happened just now."""
+        """Prints an event with its time."""
         self.line(f"{INDENT}{time.monotonic() - self.began:5.1f} s  {text}")
 
     def output(self, command: str, text: str) -> None:
-        """A command as typed, and what it printed."""
+        """Prints a command and its output."""
         self.line(f"{INDENT}$ {command}", "bold")
         for line in text.splitlines():
             self.line(INDENT + line, "dim")
@@ -81,13 +81,13 @@ class Show:
     # --- promises --------------------------------------------------------------------------------------------------------
 
     def check(self, text: str, kept: bool, seen: str = "") -> None:
-        """Notes whether a promise was kept, and says so."""
+        """Records and prints whether a check holds."""
         self.promises.append(Promise(self.step, text, kept, seen))
         mark = self.tick if kept else self.cross
         self.line(f"{INDENT}{mark} {text}{f' ({seen})' if seen else ''}", "green" if kept else "bold red")
 
     def summary(self) -> bool:
-        """The table of what happened; True if everything came out as promised."""
+        """Prints the table of checks; returns True if all hold."""
         self.line()
         self.line("What happened", "bold cyan")
         self.line("-------------", "cyan")

@@ -1,4 +1,4 @@
-"""What the steps play with: a broker and workers in processes of their own, and the command line. All of it is gone at the end."""
+"""The stage of the demo: a broker and workers as separate processes, and the command line. Nothing is left at the end."""
 
 import contextlib
 import json
@@ -18,15 +18,15 @@ import polydomo
 from demo.show import Show
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 20.0  # seconds for anything that should happen at once, on a machine that is busy
-POLITE = 3.0  # seconds that a process has to leave after SIGTERM
+PATIENCE = 20.0  # seconds for anything that should happen immediately, on a busy machine
+POLITE = 3.0  # seconds for a process to exit after SIGTERM
 
-# MDP workers are missed after three of these beats, instead of three times 2.5 s; every message is kept for the last steps.
+# MDP workers are lost after three of these intervals, instead of three times 2.5 s. The journal keeps every message for the last steps.
 SETTINGS = ["--mdp-beat", "500ms", "--journal", "messages"]
 
 
 class Process:
-    """A child: its standard output line by line, its standard error as JSON log entries where they are that."""
+    """A child process: its standard output as lines, its standard error as JSON log entries."""
 
     def __init__(self, *words: str) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("POLYDOMO_")}
@@ -43,8 +43,8 @@ class Process:
         )
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.log: list[dict[str, Any]] = []
-        self.said: list[str] = []  # standard error that is no log entry
-        self._over = False  # it has closed its standard error: it is gone
+        self.said: list[str] = []  # lines of standard error that are not log entries
+        self._over = False  # it has closed its standard error, so it has exited
         self._news = threading.Condition()
         self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read_lines, self._read_log)]
         for reader in self._readers:
@@ -73,10 +73,10 @@ class Process:
         try:
             return self.lines.get(timeout=PATIENCE)
         except queue.Empty:
-            raise TimeoutError(f"the process said nothing within {PATIENCE:g} s") from None
+            raise TimeoutError(f"the process printed nothing within {PATIENCE:g} s") from None
 
     def logged(self, message: str, since: int = 0, **fields: object) -> dict[str, Any]:
-        """Waits for a log entry, not looking at the first ``since`` ones."""
+        """Waits for a log entry after the first ``since`` ones."""
 
         def found() -> dict[str, Any] | None:
             for entry in self.log[since:]:
@@ -93,7 +93,7 @@ class Process:
         return entry
 
     def go(self) -> None:
-        """Lets a worker that holds go on."""
+        """Lets a worker that holds a request continue."""
         assert self.popen.stdin is not None
         self.popen.stdin.write("go\n")
         self.popen.stdin.flush()
@@ -102,9 +102,9 @@ class Process:
         self.popen.send_signal(number)
 
     def end(self) -> int:
-        """Leaves politely, or is made to; the exit status."""
+        """Stops the process gracefully or by force; returns the exit status."""
         if self.popen.poll() is None:
-            self.popen.send_signal(signal.SIGCONT)  # one that was stopped would not hear the other
+            self.popen.send_signal(signal.SIGCONT)  # a stopped process (SIGSTOP) would not handle another signal
             self.popen.terminate()
             try:
                 self.popen.wait(POLITE)
@@ -121,7 +121,7 @@ class Process:
 
 
 def polydomo_run(*words: str, patience: float = PATIENCE) -> subprocess.CompletedProcess[str]:
-    """``polydomo ...``, to its end."""
+    """Runs ``polydomo ...`` until it exits."""
     return subprocess.run(
         [sys.executable, "-m", "polydomo", *words],
         stdin=subprocess.DEVNULL,
@@ -134,7 +134,7 @@ def polydomo_run(*words: str, patience: float = PATIENCE) -> subprocess.Complete
 
 
 class Stage:
-    """One broker for the whole demo, and whatever the steps put beside it."""
+    """One broker for the whole demo, and the processes that the steps add."""
 
     broker: Process
     url = ""
@@ -164,17 +164,17 @@ class Stage:
         self.url = self.broker.logged("listening")["address"]
 
     def ask(self, what: str) -> Any:
-        """What the broker says of itself: ``services``, ``workers``, ``requests``, ..."""
+        """An answer of the broker: ``services``, ``workers``, ``requests``, ..."""
         with polydomo.Client(self.url, "mdp1", timeout=PATIENCE) as client:
             return client.call(f"polydomo.{what}").json()
 
     def wait_until(self, what: str, condition: Callable[[Any], bool]) -> Any:
-        """Asks until the answer fulfils the condition."""
+        """Asks until the answer meets the condition."""
         end = time.monotonic() + PATIENCE
         with polydomo.Client(self.url, "mdp1", timeout=PATIENCE) as client:
             while not condition(answer := client.call(f"polydomo.{what}").json()):
                 if time.monotonic() > end:
-                    raise TimeoutError(f"the broker's {what} did not become as expected: {answer}")
+                    raise TimeoutError(f"the broker's {what} did not reach the expected state: {answer}")
                 time.sleep(0.02)
         return answer
 
@@ -182,7 +182,7 @@ class Stage:
 
     @contextlib.contextmanager
     def worker(self, protocol: str, service: str, job: str, name: str, hold: int = 0) -> Iterator[Process]:
-        """A worker in a process of its own; once inside, the broker knows it."""
+        """A worker as a separate process; inside the ``with`` block it is registered."""
         known = self.known()
         process = self.start_worker(protocol, service, job, name, hold)
         try:
@@ -192,11 +192,11 @@ class Stage:
             process.end()
 
     def known(self) -> set[str]:
-        """The workers that the broker has now."""
+        """The registered workers."""
         return {row["worker"] for row in self.ask("workers")}
 
     def registered(self, service: str, known: set[str]) -> None:
-        """Waits for one more worker than the known ones. The log would not do: of many alike in a second it only tells how many."""
+        """Waits for one worker more than the known ones. The log is no substitute, because it summarises many equal lines of one second."""
         self.wait_until(
             "workers", lambda rows: any(row["worker"] not in known and service in row["services"] for row in rows)
         )
@@ -212,7 +212,7 @@ class Stage:
     # --- the command line ------------------------------------------------------------------------------------------------
 
     def command(self, *words: str) -> int:
-        """Runs ``polydomo ...`` against the broker, shows what was typed and printed; the exit status."""
+        """Runs ``polydomo ...`` against the broker and prints the command and its output; returns the exit status."""
         run = polydomo_run(*words, "--to", self.url)
         self.show.output(f"polydomo {' '.join(words)}", run.stdout + run.stderr)
         return run.returncode
@@ -220,11 +220,11 @@ class Stage:
     # --- the end ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends every process, the broker last, and removes what was written."""
+        """Stops every process, the broker last, and removes all files."""
         for process in reversed(self.processes):
             process.end()
         self._directory.cleanup()
 
     def left_over(self) -> list[int]:
-        """Processes that still run."""
+        """Processes that are still running."""
         return [process.popen.pid for process in self.processes if process.popen.poll() is None]

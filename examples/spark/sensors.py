@@ -1,6 +1,7 @@
 """Sensor topics, enriched by a service, as a table that grows. Needs ``pip install 'polydomo[spark]'`` and a broker.
 
-The stream begins with the last value of every topic. After a restart it goes on where it was; what may be missing is a row with ``gap``.
+The stream begins with the last value of every topic. After a restart it continues where it stopped. A row with ``gap`` says
+that values may be missing.
 
 Prints:
 

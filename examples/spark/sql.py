@@ -42,7 +42,7 @@ def main() -> None:
             rows = [row for part in parts for row in pa.ipc.open_stream(part.body).read_all().to_pylist()]
             print("Python:", ", ".join(f"{row['name']} {row['people']}" for row in rows))
             while client.call("polydomo.schema", "spark.sql").json() is None:
-                time.sleep(0.1)  # the broker is told right after the start that the service may be called with GET
+                time.sleep(0.1)  # the schema that allows GET reaches the broker right after the start
             call = [sys.executable, "-m", "polydomo", "call", "spark.sql", SQL, "--to", BROKER, "--timeout", "120s"]
             print("shell:", subprocess.run(call, capture_output=True, text=True, check=True).stdout, sep="\n", end="")
             url = BROKER.replace("tcp://", "http://") + "/v1/call/spark.sql"
