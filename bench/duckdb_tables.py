@@ -1,4 +1,4 @@
-"""The pipeline's tables computed independently, to be compared with the pipeline's by ``bench/pipeline.py``.
+"""Computes the pipeline's tables independently; ``bench/pipeline.py`` compares both.
 
 Each table is one statement over the whole journal, the views ``messages`` and ``rows``, written from
 docs/pipeline.md. Nothing is shared with the pipeline but the journal's schema.
@@ -105,7 +105,7 @@ FROM turns LEFT JOIN links ON links.part = turns.request;
 
 
 def services_table() -> str:
-    """Cells of 10 seconds first; longer windows are added up from them."""
+    """Sums over windows of 10 seconds first; longer windows are added up from them."""
     longer = f"(VALUES {', '.join(f'({seconds})' for seconds in WINDOWS)}) AS w(seconds)"
     moved = "to_timestamp(seconds * (epoch_us(ten) // (CAST(1000000 AS BIGINT) * seconds)))"
     sums = "requests retried passed_on request_bytes reply_bytes wait_us run_us run_us2 total_us worked ok".split()
@@ -308,7 +308,7 @@ TABLES = (
 
 
 def compute(journals: Sequence[Path], memory: str = "3GB", threads: int = 2) -> duckdb.DuckDBPyConnection:
-    """All tables, in memory."""
+    """Computes all tables in memory."""
     con = duckdb.connect()
     con.execute(
         f"SET memory_limit = '{memory}'; SET threads = {threads}; SET TimeZone = 'UTC'; SET preserve_insertion_order = false"
@@ -338,7 +338,7 @@ def compute(journals: Sequence[Path], memory: str = "3GB", threads: int = 2) -> 
 
 
 def write(con: duckdb.DuckDBPyConnection, directory: Path) -> None:
-    """The tables as Parquet, as the pipeline leaves them."""
+    """Writes the tables as Parquet, like the pipeline."""
     directory.mkdir(parents=True, exist_ok=True)
     for name in TABLES:
         con.execute(f"""COPY "{name}" TO '{directory / name}.parquet' (FORMAT parquet, COMPRESSION zstd)""")

@@ -1,14 +1,15 @@
-"""What small runs of the pipeline cost, as a user starts them: CPU seconds of the command with its children, and seconds.
+"""Measures small runs of the pipeline as a user starts them: CPU seconds of the command with its children, and seconds on the clock.
 
     python -m bench.pipeline_small --keep DIR
 
-The cases are those of the table in docs/pipeline.md. CPU seconds vary little with other work on the machine; times on the clock do.
+The cases are those of the table in docs/pipeline.md. Other work on the machine changes the CPU seconds little, and the seconds a lot.
 """
 
 import argparse
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ COMMAND = (sys.executable, "-m", "polydomo", "pipeline", "run")
 
 
 def measured(*words: str) -> tuple[float, float]:
-    """CPU seconds and seconds on the clock of a command."""
+    """CPU seconds and seconds on the clock that a command takes."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
@@ -37,7 +38,7 @@ class Bench:
         self.scratch = scratch
 
     def journal(self, name: str, rows: int, segment_rows: int) -> list[str]:
-        """The flags that name a generated journal without breaches."""
+        """The options that name a generated journal without breaches."""
         path = self.scratch / name
         if not path.exists():
             generate(path, rows, seed=1, breaches=0, segment_rows=segment_rows)
@@ -53,7 +54,7 @@ class Bench:
         print(f"| {title} | {cpu:.1f} | {seconds:.1f} |", flush=True)
 
     def one_new_row(self) -> tuple[float, float]:
-        """The last segment of a long run, after all others have been loaded."""
+        """Loads the last segment of a long run after all others."""
         self.journal("22k", 22_000, 2_000)
         path = self.scratch / "growing"
         shutil.rmtree(path, ignore_errors=True)
@@ -66,7 +67,7 @@ class Bench:
         last.write_bytes(kept)
         return measured(*COMMAND, "-j", str(path), *tables)
 
-    def run(self, most: float) -> None:
+    def run(self, most: float, seconds: float) -> None:
         print("| | CPU s | s |\n|---|---|---|")
         small = self.journal("2k", 2_400, 400_000)
         tables = self.tables()
@@ -85,18 +86,61 @@ class Bench:
             files = len(list((self.scratch / name).rglob("*.parquet")))
             self.case(f"{title} ({files} files)", partial(self.first_run, flags))
 
+        tables = ["-t", str(self.scratch / "tables")]  # of the last case
+        count = ("query", "SELECT count(*) FROM requests")
+        self.case("query of a count", lambda: measured(sys.executable, "-m", "polydomo", *count, *tables))
+        if seconds:
+            cpu, took = self.stream(seconds)
+            print(f"| stream at 60 requests/s, {took:.0f} s | {cpu:.1f} ({cpu / took:.2f} cores) | |", flush=True)
+
+    def stream(self, seconds: float) -> tuple[float, float]:
+        """CPU seconds and seconds of a stream that gets a new segment every 5 s, each with the requests of 5 s."""
+        source, path = self.scratch / "minutes", self.scratch / "streamed"
+        if not source.exists():
+            generate(source, 40_000, seed=1, breaches=0, seconds=600.0, segment_rows=1_030)
+        shutil.rmtree(path, ignore_errors=True)
+        files = sorted((source / "north").rglob("*.parquet"), key=lambda file: (file.name, str(file)))
+        names = sorted({file.name for file in files})
+        _publish(files, names[0], source / "north", path)
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        command = (sys.executable, "-m", "polydomo", "pipeline", "stream", "-j", str(path), *self.tables())
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            for name in names[1:]:
+                if time.monotonic() - began > seconds:
+                    break
+                time.sleep(5.0)
+                _publish(files, name, source / "north", path)
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, ended - began
+
     def first_run(self, flags: list[str]) -> tuple[float, float]:
         return measured(*COMMAND, *flags, *self.tables())
+
+
+def _publish(files: list[Path], name: str, source: Path, target: Path) -> None:
+    """Copies the segments of this name, of both kinds, as a broker would publish them."""
+    for file in files:
+        if file.name == name:
+            place = target / file.relative_to(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            fresh = place.with_name(f".{place.name}")
+            fresh.write_bytes(file.read_bytes())
+            fresh.rename(place)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--keep", type=Path, metavar="DIR", help="of journals, which are generated once")
     parser.add_argument("--most", type=float, default=1.0, help="million rows of the largest case")
+    parser.add_argument(
+        "--stream", type=float, default=60.0, metavar="S", help="seconds to run the stream; 0 leaves it out"
+    )
     given = parser.parse_args()
     print(f"load of the machine: {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(prefix="polydomo-bench-") as scratch:
-        Bench(given.keep or Path(scratch)).run(given.most)
+        Bench(given.keep or Path(scratch)).run(given.most, given.stream)
 
 
 if __name__ == "__main__":
