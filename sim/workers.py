@@ -6,7 +6,7 @@ from zlib import crc32
 from polydomo.protocols.dcp_ends import DcpWorkerEnd
 from polydomo.protocols.ends import Cancelled, Dismissed, Event, Job, Revoked, WorkerEnd
 from polydomo.protocols.mdp_ends import Mdp1WorkerEnd
-from sim.http_ends import worker_end
+from sim.http_ends import HttpWorkerEnd, worker_end
 from sim.options import FORWARD_TO
 from sim.peers import Line, NngSocket, Peer
 from sim.record import TAG
@@ -242,6 +242,8 @@ class Worker(Peer):
             self.world.count("repeated reply")
             replies = [message for message in end.out if any(execution.part("end") in frame for frame in message)]
             end.out += replies
+            if isinstance(end, HttpWorkerEnd):
+                end.asked.extend(False for _ in replies)  # each has a response of its own
         line.flush()
         if trouble and rng.random() < options.leaving:
             self.world.count("worker left")
