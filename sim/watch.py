@@ -1,4 +1,4 @@
-"""Looks at one run of one broker at every step: what must hold all the time, and cannot be seen in the record afterwards."""
+"""Checks one run of a broker at every step: rules that must hold all the time, and that the record does not show afterwards."""
 
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -17,44 +17,38 @@ if TYPE_CHECKING:
     from sim.brokers import BrokerNode
 
 MANY_SUBSCRIPTIONS = 300  # each such number of subscriptions makes checks of all invariants rarer: they take longer
-EVERY = 8  # steps between two looks at everything; the cheap looks are taken every time
-LATE = (
-    0.05  # seconds a deadline may be late, besides the hundredth of the wait that the broker's timers allow themselves
-)
+EVERY = 8  # steps between two checks of limits and invariants; cheap rules are checked at every step
+LATE = 0.05  # seconds that a deadline may be late, besides the tolerance of the broker's timers
 
 
-ONE_MESSAGE = 200  # units of work: the dearest message of a simulated peer
-SPARE_TURNS = 3  # turns that a peer may wait beside one for each other peer that waits
-MEMORY_SLACK = 6 << 20  # bytes that may arrive between two measurements, and in one turn
+ONE_MESSAGE = 200  # units of work of the most expensive message of a simulated peer
+SPARE_TURNS = 3  # turns that a peer may wait, besides one for each other waiting peer
+MEMORY_SLACK = 6 << 20  # bytes that may arrive between two measurements
 
 
 class Watcher:
     def __init__(self, node: "BrokerNode") -> None:
         self.node = node
         self.dialogs: dict[str, Dialog] = {}  # by connection
-        self.tokens: set[bytes] = set()  # every client address that was given to a worker
+        self.tokens: set[bytes] = set()  # every token that was sent to a worker
         self.memo_ids: set[bytes] = set()
         self.released_tokens: set[bytes] = set()  # attempts that workers released
         self.cancelled: set[str] = set()  # calls that were open when their clients cancelled them
         self.steps = 0
-        self.fresh = (
-            False  # the clock has just jumped, or the process was frozen: what is late is looked at after this turn
-        )
-        self._idle: dict[Worker, int] = {}  # since which step it has been idle
-        self._seats: dict[
-            Worker, Session
-        ] = {}  # ... and on which connection: whoever comes from another one takes its place at the end
-        self._served: dict[tuple[Service, Session], int] = {}  # the last dispatch from the line, by its number
+        self.fresh = False  # the clock has just jumped, or the process was frozen: lateness is checked after this turn
+        self._idle: dict[Worker, int] = {}  # the step since which it has been idle
+        self._seats: dict[Worker, Session] = {}  # its connection: a worker on a new connection is last in the order
+        self._served: dict[tuple[Service, Session], int] = {}  # number of the client's last dispatch from its queue
         self._dispatches = 0
-        self._waiting: dict[Link, int] = {}  # links that wait, and for how many turns
-        self._came: dict[Request, int] = {}  # dispatches there had been when it was accepted, of what waits
-        self._late: WeakKeyDictionary[Request, float] = WeakKeyDictionary()  # since when it has been overdue
-        self._empty: dict[Service, float] = {}  # since when it has no worker, of services that have requests waiting
+        self._waiting: dict[Link, int] = {}  # number of turns that a link has waited
+        self._came: dict[Request, int] = {}  # queued requests: number of dispatches when it was queued
+        self._late: WeakKeyDictionary[Request, float] = WeakKeyDictionary()  # time since when it is overdue
+        self._empty: dict[Service, float] = {}  # time since when it has no worker
 
     def breach(self, rule: str, text: str, tag: str = "") -> None:
         self.node.world.breach(rule, f"{self.node.run_name}: {text}", tag)
 
-    # --- choices, at the moment they are made -----------------------------------------------------------------------------
+    # --- dispatch, when it happens -----------------------------------------------------------------------------
 
     def accepted(self, request: Request) -> None:
         self._came[request] = self._dispatches
@@ -62,15 +56,15 @@ class Watcher:
     def ended(self, request: Request) -> None:
         if request.outcome == GAVE_UP and request.token in self.released_tokens:
             tag = self.node.recorder.tags.get(request.number, "")
-            self.breach("release", f"request {request.number} was given up although it had not been started", tag)
+            self.breach("release", f"request {request.number} was given up, although it had not been started", tag)
         self._came.pop(request, None)
 
     def forwarded(self, request: Request) -> None:
-        """It joins its client's queue at another service."""
+        """The request joins its client's queue at another service."""
         self._came[request] = self._dispatches
 
     def registered(self, worker: Worker) -> None:
-        """For the first time, or for one more service: it takes its place at the end of the line."""
+        """The worker registered, for the first time or for another service: it is last in the order."""
         self._idle.pop(worker, None)
 
     def dispatched(self, request: Request, worker: Worker) -> None:
@@ -84,7 +78,7 @@ class Watcher:
         if in_turn:
             if service.retries:
                 first = service.retries[0].number
-                self.breach("head", f"request {request.number} went before {first}, which had been given back", tag)
+                self.breach("head", f"request {request.number} went before {first}, which had been requeued", tag)
             self._in_turn(request, tag)
         if worker.session.is_bridge:
             return  # a bridge is chosen by its route
@@ -104,7 +98,7 @@ class Watcher:
                     )
 
     def released(self, request: Request, worker: Worker) -> None:
-        """A request is taken from a worker only after that has said that it will not run it."""
+        """A request is taken from a worker only after the worker has released it."""
         dialog = self.dialogs.get(worker.session.link.peer)
         if dialog is not None and request.token in dialog.jobs:
             tag = self.node.recorder.tags.get(request.number, "")
@@ -159,7 +153,7 @@ class Watcher:
                 self._invariants()
 
     def turned(self, timers: bool) -> None:
-        """A turn of the loop is over; ``timers``: the broker has done what was due."""
+        """A turn of the loop has ended. ``timers``: due timers have run."""
         for dialog in self.dialogs.values():
             dialog.settled()
         self._stalled()
@@ -171,7 +165,7 @@ class Watcher:
             self._requests_in_time()
 
     def _unmoved(self) -> None:
-        """A request that a worker has not started moves to one that can start it."""
+        """A request that its worker has not started moves to a worker that can start it."""
         broker = self.node.broker
         for service in broker.services.values():
             if broker.draining or service.paused or not service.backlogged:
@@ -194,16 +188,18 @@ class Watcher:
                 self.breach("unmoved", f"request {waiting[0].number} waits at a worker, and another one could start it")
 
     def worked(self, before: int, received: int) -> None:
-        """What arrived in this turn has been handled: it must not have taken more than a turn may. ``before``: what was left of it."""
+        """The input of this turn has been handled: it must not exceed the work budget. ``before``: the budget that was left."""
         turns = self.node.hub.turns
         assert turns is not None
-        arrived = (self.node.hub.received - received) >> limits.WORK_BYTES  # bytes cannot be refused once they are here
+        arrived = (
+            self.node.hub.received - received
+        ) >> limits.WORK_BYTES  # bytes that have been read cannot be refused
         done = before - self.node.hub.work_left - arrived
         if done > turns.work + turns.share + ONE_MESSAGE:
             self.breach("greedy", f"{done} units of work in a turn of {turns.work}")
 
     def _in_turn_again(self) -> None:
-        """Who waits for a turn gets it, however many wait, and whatever the others do."""
+        """A connection that waits for a turn gets one, however many others wait."""
         waiting: dict[Link, int] = {}
         had = self.node.hub.turns.chosen if self.node.hub.turns is not None else []
         links = [session.link for session in self.node.broker.sessions if session.link.pauses & PAUSE_SHARE_USED]
@@ -226,8 +222,8 @@ class Watcher:
         clients = len(broker.sessions)
         held = sum(len(worker.held) for worker in broker.workers)
         for service in broker.services.values():
-            # Each client may find the line full once before it is paused; what is given back is not refused, and what is passed on only
-            # slows the client that asked: as many as it may have open can still come. So can what a bridge may have open by its window.
+            # Each client may exceed the limit by one request before it is paused. Requeued requests are never refused. Forwarded requests
+            # throttle their client only, so its open requests can still be forwarded. A bridge is limited by its window instead.
             passed_on = sum(
                 request.history.forwards > 0 or request.session.windowed for request in queues.waiting(service)
             )
@@ -249,12 +245,12 @@ class Watcher:
             self.breach("bound", f"{broker.held_bytes} bytes are held, the limit is {policy.max_held_bytes}")
 
     def _memory_bound(self) -> None:
-        """Memory stays near its limit. Sources that hold little are never cut, so what they hold comes on top."""
+        """Memory stays near its limit. Sources that hold little are never disconnected, so what they hold is added."""
         memory = self.node.broker.memory
         if not memory.limit:
             return
         unfinished = sum(_unfinished(connection.link) for connection in self.node.connections)
-        held = memory.measure() - self.node.hub.input_bytes + unfinished  # by our own count
+        held = memory.measure() - self.node.hub.input_bytes + unfinished  # counts input independently
         if held <= memory.limit + MEMORY_SLACK:
             return
         sources: dict[str, int] = {}
@@ -267,7 +263,7 @@ class Watcher:
             self.breach("bound", f"{held} bytes are held, allowed are {memory.limit}")
 
     def _stalled(self) -> None:
-        """Who is not read because of a bound is read again when there is room."""
+        """A client that was paused at a limit is read again when there is room."""
         broker = self.node.broker
         for session, service in broker.backpressure.paused.items():
             if not session.requests and not service.queue_length and not broker.held_bytes:
@@ -276,7 +272,7 @@ class Watcher:
     # --- time ---------------------------------------------------------------------------------------------------------------
 
     def _workers_heard(self) -> None:
-        """A silent worker is given up, and a worker that is not silent hears from us."""
+        """A silent worker is declared lost, and the others get heartbeats."""
         broker = self.node.broker
         now = broker.now
         for worker in broker.workers:
@@ -302,27 +298,27 @@ class Watcher:
                 self.breach("beat", f"worker {worker.number} has heard nothing for {now - dialog.last_said:.2f} s")
 
     def overslept(self, late: float) -> None:
-        """The broker comes late to its timers: what its workers said meanwhile is not read yet, so that time is not their silence."""
+        """The broker's timers are late. Input of that time is not read yet, so it does not count as silence."""
         if late > limits.OVERSLEPT:
             for dialog in self.dialogs.values():
                 dialog.last_heard = min(self.node.clock, dialog.last_heard + late)
 
     def services_lost(self, registered: "list[str]") -> None:
-        """Services of the catalog may have been given up just now: none of them for what it has said and was not read."""
+        """Timers of the catalog have run: no service may be declared lost while its input waits to be read."""
         for name in registered:
             entry = self.node.broker.catalog.entries[name]
             if entry.state == LOST and entry.session is not None and self._unread(entry.session.link.peer):
                 self.breach(
                     "unread-input",
-                    f"{name} was taken from the catalog for its silence, and what it has said is not read",
+                    f"{name} was removed from the catalog for its silence, while its input was not read",
                 )
 
     def _unread(self, connection: str) -> bool:
-        """Whether something from there waits to be read."""
+        """Whether input of the connection waits to be read."""
         return any(data and one.endpoint.name == connection for one, data in self.node.inbox)
 
     def _services_heard(self) -> None:
-        """A registered service that is silent is given up."""
+        """A service of the catalog that is silent is declared lost."""
         broker = self.node.broker
         for name in broker.catalog.active_entries():
             entry = broker.catalog.entries[name]
@@ -331,17 +327,17 @@ class Watcher:
                 self.breach("silence", f"{name} has not beaten for {silent:.2f} s and is still in the catalog")
 
     def allowed(self, dialog: Dialog) -> float:
-        """The silence a worker is allowed, by what the wire has shown of it."""
+        """The silence allowed to a worker, by what it has sent so far."""
         silence = self.silence(dialog)
         return silence if dialog.beat_busy or not dialog.jobs else max(silence, self.node.options.busy_timeout)
 
     def silence(self, dialog: Dialog) -> float:
-        """The silence an idle worker is allowed."""
+        """The silence allowed to an idle worker."""
         tuning = self.node.broker.tuning
         return self.node.options.beat * (tuning.emqp_beats_missed if dialog.protocol == "emqp" else tuning.beats_missed)
 
     def _last_job(self, worker: Worker, now: float) -> float:
-        """How long ago it was given its last job, if it has one."""
+        """Seconds since it got the last of the requests that it holds."""
         return now - max((request.dispatched for request in worker.held.values()), default=0.0)
 
     def _poll_answered(self, worker: Worker, now: float) -> None:
@@ -367,7 +363,7 @@ class Watcher:
                 elif (
                     request.state == QUEUED and since is not None and now > max(since, request.accepted) + _late(expiry)
                 ):
-                    late = "waits for a service that nobody offers"
+                    late = "waits for a service without workers"
                 elif (
                     request.state == QUEUED
                     and session.protocol == "memo"
@@ -377,32 +373,33 @@ class Watcher:
                     late = "waits too long for a worker"
                 elif request.state == HELD and request.max_run and now > request.dispatched + _late(request.max_run):
                     late = "runs for longer than its timeout"
-                # What is found late while the broker does what is due has a timer that is due next.
+                # Its timer may be due next, so it must stay overdue for a while.
                 if late and now - self._late.setdefault(request, now) > LATE:
                     tag = self.node.recorder.tags.get(request.number, "")
                     self.breach("overdue", f"request {request.number} {late}", tag)
 
     def lost_too_soon(self, worker: Worker) -> None:
-        """A worker was given up for its silence: it must have been silent for as long as it may be."""
+        """A worker was declared lost for its silence: it must have been silent for as long as is allowed."""
         dialog = self.dialogs.get(worker.session.link.peer)
         if dialog is None or dialog.garbled or dialog.protocol in ("memo", "bridge"):
             return
         name = worker.session.link.peer
         if self._unread(name):
             self.breach(
-                "unread-input", f"worker {worker.number} was given up for its silence, and what it has said is not read"
+                "unread-input",
+                f"worker {worker.number} was declared lost for its silence, while its input was not read",
             )
         silent = self.node.broker.now - dialog.last_heard
         if silent < self.allowed(dialog) - 0.001:
             self.breach(
                 "lost-too-soon",
-                f"worker {worker.number} was given up after {silent:.2f} s; {self.allowed(dialog):g} are allowed",
+                f"worker {worker.number} was declared lost after {silent:.2f} s; {self.allowed(dialog):g} are allowed",
             )
 
     # --- the end --------------------------------------------------------------------------------------------------------------
 
     def emptied(self, connections: bool = False) -> None:
-        """Nothing is left of what has ended."""
+        """Nothing may be left after all requests have ended, or, with ``connections``, after all peers have left."""
         broker = self.node.broker
         left = {
             "open requests": broker.open_requests,
@@ -428,7 +425,7 @@ class Watcher:
 
 
 def _unfinished(link: Link | None) -> int:
-    """Bytes of input that the link holds."""
+    """Bytes of unfinished input that the link holds."""
     if not isinstance(link, ZmtpLink | SpLink):
         return 0
     return len(link._rest) + (link._gather.tell() if link._gather is not None else 0)
@@ -439,17 +436,17 @@ def _starts_now(worker: Worker) -> bool:
 
 
 def _fits(service: Service, other: Worker, chosen: Worker, request: Request) -> bool:
-    """Whether ``other`` is not avoided, and of no lesser weight."""
+    """Whether ``other`` is not avoided and has at least the same weight."""
     return other.session is not request.history.lost_by and service.workers[other] >= service.workers.get(chosen, 0)
 
 
 def _could(service: Service, other: Worker, chosen: Worker, request: Request) -> bool:
-    """Whether ``other`` could have been chosen instead: it is free now, not avoided, and of no lesser weight."""
+    """Whether ``other`` could have been chosen instead: it is idle, not avoided, and has at least the same weight."""
     if other.credit <= 0 or other.held or other.session is request.history.lost_by:
         return False
     return service.workers[other] >= service.workers.get(chosen, 0)
 
 
 def _late(seconds: float) -> float:
-    """The longest that a wait of ``seconds`` may take: timers share buckets of a tenth to a hundredth of the wait."""
+    """The longest time that a wait of ``seconds`` may take, with the tolerance of timers."""
     return seconds * 1.02 + limits.TIMER_TICK / 1000 * 2 + LATE
