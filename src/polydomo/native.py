@@ -1,7 +1,7 @@
-"""The compiled form: whether this is it, and what its classes must say for it.
+"""Whether the core is compiled, and decorators for compiled classes.
 
 ``wire``, ``protocols``, ``broker`` and the hot modules of other layers are compiled with mypyc where a C compiler is present, and run
-interpreted otherwise; ``packaging/compiled_core.py`` says how. This module is never compiled.
+interpreted otherwise; see ``packaging/compiled_core.py``. This module is never compiled.
 """
 
 import sys

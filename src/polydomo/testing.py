@@ -94,7 +94,7 @@ class Broker:
 
     def wait_for(self, service: str | bytes, workers: int = 1, timeout: float = 10.0) -> None:
         """Waits until exactly ``workers`` workers (0: none) are registered for ``service``. One with ``concurrency=4`` counts for four;
-        over DCP, whose workers do not tell the broker, for one. Raises TimeoutError."""
+        over DCP, which has no message for it, for one. Raises TimeoutError."""
         name = service.encode() if isinstance(service, str) else service
         try:
             self._background.run(self._until(lambda server: _workers(server, name) == workers, timeout))

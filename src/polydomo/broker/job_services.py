@@ -6,7 +6,7 @@
 ``polydomo.result``      the result of ``job``, after at most ``wait_us``; the body is the worker's reply
 ``polydomo.cancel``      cancels ``job``, or the open request ``request``
 ``polydomo.jobs``        a list of jobs, the newest first, of a ``state`` and a ``service``, at most ``limit``; with ``after``, jobs
-                         that have ended, in that order, from a position on: "" is the beginning, ``next`` of an answer goes on
+                         that have ended, in that order, from a position on: "" is the beginning, ``next`` of an answer continues
 ``polydomo.retry``       retries dead jobs: ``job``, all of a ``service``, or ``all``
 ``polydomo.drop``        removes dead jobs, with the same fields
 ``polydomo.schedule``    a new schedule: ``name``, ``service``, ``when``, and optionally ``zone``, ``missed``, ``priority``, ``retries`` and

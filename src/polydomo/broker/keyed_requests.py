@@ -2,7 +2,7 @@
 
 A key belongs to a principal and a service. Every request under the key gets the partial replies, the final reply or the failure of the one
 run. When the last of its clients cancels or its deadline passes, the run is cancelled. If the last client lost its connection, a run that a
-worker has begun goes on for ``KEYED_LINGER`` seconds, so that a client that connects again and repeats its request finds it.
+worker has begun continues for ``KEYED_LINGER`` seconds, so that a client that connects again and repeats its request finds it.
 
 After the run has ended, the key is free again: replies are not stored. Durable and memoised services store them, and ``Idempotency-Key``
 over HTTP does so for a while (``protocols/idempotency.py``).

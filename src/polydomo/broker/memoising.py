@@ -90,7 +90,7 @@ class Memoiser(RunOwner):
             self.faults += 1
 
     def keeps_running(self, run: SharedRun, disconnected: bool) -> float:
-        """A run that a worker has begun goes on: its reply is stored, and a client that repeats the request gets it."""
+        """A run that a worker has begun continues: its reply is stored, and a client that repeats the request gets it."""
         return -1.0
 
     # --- polydomo.memo

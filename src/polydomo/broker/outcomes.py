@@ -97,7 +97,7 @@ def deny(broker: "Broker", request: Request) -> None:
 
 
 def cancel(broker: "Broker", request: Request, why: str, outcome: str = CANCELLED) -> None:
-    """The client does not wait any more. A worker that holds the request is told, if its protocol can do that; it may finish the request
+    """The client no longer waits. The worker that holds the request gets a cancellation, if its protocol has one; it may finish the request
     otherwise, and its reply is dropped."""
     worker = request.worker
     if request.state == QUEUED:
@@ -114,7 +114,7 @@ def cancel(broker: "Broker", request: Request, why: str, outcome: str = CANCELLE
 
 
 def taken_back(worker: Worker, request: Request) -> bool:
-    """Tells the worker that nobody waits for the request. True if it does not hold the request any more."""
+    """Cancels the request at its worker. Returns True if the worker does not hold it any more."""
     if worker.orphaned_until or worker.session.disconnected:
         return False
     return worker.session.cancel_request(worker, request)

@@ -67,7 +67,7 @@ class Schemas:
         return found
 
     def rows(self) -> "list[bytes]":
-        """What workers said, as they said it."""
+        """The schemas as the workers sent them."""
         self._forget_unused()
         return list(self._said.values())
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RunOwner:
-    """What the owner of shared runs decides."""
+    """Decisions of the owner of shared runs."""
 
     def on_reply(self, run: SharedRun, body: bytes) -> None:
         """The run was answered; its clients are answered next."""

@@ -4,7 +4,7 @@ Every process is a whole broker with its own connections. Each is joined to each
 offered to the others, and all topics cross. Three things are different between siblings, and use messages of their own:
 
     PROCESS  index                      sent after HELLO: which process the sender is
-    SHORT    service                    requests wait here and all local workers are busy: tell me when you have room
+    SHORT    service                    requests wait here and all local workers are busy: answer when you have room
     ROOM     service count              that many workers of the service are free here
     ASK      id name principal body     answer a reserved service for your own process
     ANSWER   id content
@@ -111,7 +111,7 @@ class Siblings:
         self._newest = 0  # number of the last question
 
     def become(self, index: int, count: int, pid: int = 0) -> None:
-        """Before the broker listens: it is process ``index`` of ``count``. Numbers of requests and workers tell the process."""
+        """Before the broker listens: it is process ``index`` of ``count``. The numbers of requests and workers show the process."""
         self.index = index
         self.count = count
         self.pid = pid
@@ -365,7 +365,7 @@ class Siblings:
             self._check(number, question)
 
     def expired(self, number: int) -> None:
-        """Whoever has not answered by now is left out."""
+        """Leaves out processes that have not answered yet."""
         question = self.questions.get(number)
         if question is not None:
             question.timer = 0

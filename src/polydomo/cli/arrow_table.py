@@ -21,7 +21,7 @@ class ArrowTable:
         self._widths: list[int] = []
 
     def write(self, frame: bytes) -> bool:
-        """False if the frame is no Arrow IPC stream, or pyarrow is not installed."""
+        """False if the frame is not an Arrow IPC stream, or pyarrow is not installed."""
         if not frame.startswith(MARK):
             return False
         try:

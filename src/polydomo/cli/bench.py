@@ -55,9 +55,7 @@ def bench(
     outstanding: Annotated[int, typer.Option(metavar="N", min=1, help="Calls that each client keeps open.")] = 16,
     rate: Annotated[
         float,
-        typer.Option(
-            metavar="N", min=0.0, help="Send N calls per second, whatever the broker does, instead of --outstanding."
-        ),
+        typer.Option(metavar="N", min=0.0, help="Send N calls per second at fixed times, instead of --outstanding."),
     ] = 0.0,
     processes: Annotated[
         str | None, typer.Option(metavar="N|auto", help="Processes of the broker that it starts.  [default: 1]")

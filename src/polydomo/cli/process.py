@@ -54,7 +54,7 @@ def _exactly(file: object, size: int) -> bytes:
     while len(found) < size:
         piece = file.read(size - len(found))  # type: ignore[attr-defined]
         if not piece:
-            raise SystemExit(1)  # the supervisor has gone
+            raise SystemExit(1)  # the supervisor has exited
         found += piece
     return found
 
@@ -103,14 +103,14 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", control: socket.s
             stop.set_result(grace)
 
     async def obey() -> None:
-        """What the supervisor says; without one the process stops."""
+        """Reads messages of the supervisor; the process stops when the supervisor exits."""
         while line := await reader.readline():
             message = json.loads(line)
             if "stop" in message:
                 ask_to_stop(message["stop"])
             if "finish" in message:
                 others.all_finished.set()
-        logs.say(LOG, logging.WARNING, "the supervisor has gone, stopping")
+        logs.say(LOG, logging.WARNING, "the supervisor has exited, stopping")
         stop_alone()
 
     def stop_alone() -> None:

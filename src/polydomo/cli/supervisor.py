@@ -2,8 +2,8 @@
 
 The supervisor serves no peers. It checks the settings, reserves the ports, makes the directory of the sockets that join the processes, and
 starts each process (``cli/process.py``) with a socket pair for control. Over it each process reports that it is ready and, while the broker
-stops, whether its requests have finished; the supervisor tells them when all have. If the supervisor dies, the processes read the end of
-that socket and stop by themselves.
+stops, whether its requests have finished; the supervisor reports when all have. If the supervisor dies, the processes read the end of
+that socket and stop.
 """
 
 import asyncio
@@ -169,7 +169,7 @@ class Supervisor:
         self.settings.listen = urls
 
     async def _started(self) -> bool:
-        """Waits until every process is ready, and says so."""
+        """Waits until every process is ready, and logs it."""
         end = time.monotonic() + limits.PROCESS_START
         while not all(child.ready.is_set() for child in self.children) and time.monotonic() < end:
             if self._failed.is_set() or self._stop.is_set():

@@ -121,10 +121,10 @@ class Client:
         headers: Headers | None = None,
         key: str = "",
     ) -> "Future[Result]":
-        """Like ``call``, without waiting: ``.result()`` of what it returns waits.
+        """Like ``call``, but returns a future at once; its ``.result()`` waits.
 
-        Its ``cancel()`` returns True if the call is cancelled: the broker drops the request if it is queued, and tells the worker if it
-        runs. It returns False if the call is over, or if the broker cannot be told; then the call goes on.
+        Its ``cancel()`` returns True if the call is cancelled: the broker drops the request if it is queued, and cancels it at the worker
+        if it runs. It returns False if the call has ended, or if it cannot be cancelled at the broker; then the call continues.
         """
         call = self._client.call(
             service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key

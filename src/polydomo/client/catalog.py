@@ -111,8 +111,8 @@ class AsyncCatalog:
         return self._connection.local_host if self._connection is not None else ""
 
     async def beats_by_udp(self, name: str, interval: float, at: Address) -> UdpBeats | None:
-        """Heartbeats by UDP besides this connection; the broker's are heard ``at``. None where there can be none: on a local socket, over
-        IPv6, or where another program has the port for itself."""
+        """Heartbeats by UDP besides this connection; the broker's broadcasts arrive ``at``. None if UDP is not possible: on a local
+        socket, over IPv6, or if another program uses the port exclusively."""
         host, port = self._connection.remote if self._connection is not None else ("", 0)
         if not interval or not host or ":" in host:
             return None
@@ -186,9 +186,9 @@ class RegistrationObserver:
 async def stay_registered(
     catalog: AsyncCatalog, information: Registration, tell: RegistrationObserver, udp: Address | None = None
 ) -> None:
-    """Registers and beats at the agreed interval until cancelled; where the broker is lost, it registers anew.
+    """Registers and beats at the agreed interval until cancelled; registers again after the broker was lost.
 
-    With ``udp``, the address where the broker's broadcasts are heard, it beats by UDP as long as they are, else over the connection. A
+    With ``udp``, the address at which the broker's broadcasts arrive, it beats by UDP while they arrive, otherwise over the connection. A
     registration that is denied is not tried again: raises CallFailed.
     """
     backoff = Backoff()

@@ -61,12 +61,12 @@ class EndDetails(NamedTuple):
     partials: int = 0
     outcome: str = OK
     reason: str = ""
-    asked: bytes = b""  # the first service, if it was passed on
+    asked: bytes = b""  # the first service, if it was forwarded
     trace: str = ""
     parent: str = ""
     job: str = ""  # the durable job that the request belongs to
     principal: str = ""  # empty: that of the client's connection
-    body: bytes = b""  # of the final, where it is wanted
+    body: bytes = b""  # of the final reply, if payloads are recorded
 
 
 USUAL_END = EndDetails()
@@ -159,7 +159,9 @@ class Chunk:
         self.dispatched: list[Any] = []
         self.ended: list[Any] = []
         self.steps: list[RareEvent] = []
-        self.bodies: dict[int, bytes] = {}  # sequence number of an ``accepted`` row -> payload, where it is wanted
+        self.bodies: dict[
+            int, bytes
+        ] = {}  # sequence number of an ``accepted`` row -> payload, if payloads are recorded
         self.allowed: dict[int, int] = {}  # by the sequence number of an ACCEPTED or DISPATCHED, with access control
         self.more: dict[int, EndDetails] = {}  # by the sequence number of the ENDED
 

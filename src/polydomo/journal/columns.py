@@ -214,7 +214,7 @@ class _EndDetails:
         return pa.array([getattr(one, name) for one in self.all], pa.string()).dictionary_encode()
 
     def given(self, name: str) -> list[str] | None:
-        """Texts that stand for those of the connection; None if there are none."""
+        """Texts that replace those of the connection; None if there are none."""
         found = [getattr(one, name) for one in self.all]
         return found if any(found) else None
 
@@ -418,7 +418,7 @@ _MOST_SAME = 1_000  # values of which a column is kept; names and reasons come a
 
 
 def _same(word: str, value: Any, size: int) -> Any:
-    """A column with one value in all rows: a slice of one that was made before, where there is one."""
+    """A column with one value in all rows: a slice of a cached one, if there is one."""
     known = _SAME.get((word, value))
     if known is None or len(known) < size:
         length = max(size, JOURNAL_CHUNK)
@@ -438,7 +438,7 @@ _STORED: dict[str, Any] = {}
 
 
 def _stored(kind: str) -> Any:
-    """The schema as it is kept until it is written: texts, the id aside, by a dictionary."""
+    """The schema in memory before writing: texts, except the id, are dictionary-encoded."""
     if kind not in _STORED:
         fields = [
             pa.field(field.name, pa.dictionary(pa.int32(), pa.string()), nullable=False)

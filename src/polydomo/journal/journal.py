@@ -120,9 +120,7 @@ class Journal:
             self._handed = now
             closed = recorder.peers.take_closed()
             recorder.hand_over()
-            writer.forget_after(
-                recorder.seq + 1, closed
-            )  # once the next chunk is taken in, nothing is said of them any more
+            writer.forget_after(recorder.seq + 1, closed)  # no row after the next chunk refers to them
         if recorder.queue.chunks:
             writer.wake()
 

@@ -103,7 +103,7 @@ class Core:
         self.workers: dict[int, Worker] = {}
         self.requests: dict[int, Request] = {}
         self.numbers: dict[int, int] = {}  # ours -> the journal's
-        self.unlike: list[str] = []  # where the broker did not do what it did
+        self.unlike: list[str] = []  # differences from the recorded outcomes
 
     def run(self) -> None:
         """From the first row to the last."""
@@ -215,7 +215,7 @@ class Core:
 
 
 def _filling(size: int) -> bytes:
-    """A body of one frame that takes so many bytes as framed, where the recorded one is not there."""
+    """A body of one frame with this framed size, if the recorded body is missing."""
     if size < 2:
         return b""
     if size < 258:

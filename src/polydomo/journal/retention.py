@@ -52,7 +52,7 @@ class AgeClock:
         if abs(wall - monotonic - self._offset) > limits.JOURNAL_CLOCK_STEP:
             self.doubted = True
             self._since = monotonic
-        self._offset = wall - monotonic  # a clock that is brought in line slowly is no jump
+        self._offset = wall - monotonic  # a clock that is adjusted slowly does not jump
         self._time += monotonic - self._last
         self._last = monotonic
         if not self.doubted or monotonic - self._since >= limits.JOURNAL_CLOCK_TRUST:

@@ -1,7 +1,7 @@
-"""Every column of the journal: its type, since which version it is there, and what it says.
+"""Every column of the journal: its type, the version that added it, and its meaning.
 
 The journal has two kinds of rows. ``messages`` has one row per event: at level ``requests`` only the rare ones (a
-worker registered, a peer disconnected, a request was given back), at level ``messages`` every message too. ``requests``
+worker registered, a peer disconnected, a request was requeued), at level ``messages`` every message too. ``requests``
 has one row per finished request, so that the common questions need no shuffle. Both share one sequence: within a
 ``run`` (one life of one broker process) ``seq`` counts up by one over both kinds.
 
@@ -35,7 +35,7 @@ LEVELS = (OFF, REQUESTS, MESSAGES)  # of the writer, from least to most
 
 # --- types: the words used below, in Arrow's and in SQL's -------------------------------------------------------------
 
-TIME = "time"  # microseconds since the epoch, UTC; null where it never came
+TIME = "time"  # microseconds since the epoch, UTC; null if it never happened
 LONG = "long"
 INT = "int"
 SHORT = "short"
@@ -70,7 +70,7 @@ MISSING = "missing"  # rows of this run were dropped (a full or slow disk): ``co
 # connections
 CONNECTED = "connected"
 DISCONNECTED = "disconnected"
-REFUSED = "refused"  # a request or a peer was told no
+REFUSED = "refused"  # a request or a peer was refused
 VIOLATED = "violated"  # a peer sent what its protocol does not allow
 
 ACCESS = "access"  # whether a principal has a right: on the first use, and when a reload of the access file changes it
@@ -79,7 +79,7 @@ ACCESS = "access"  # whether a principal has a right: on the first use, and when
 REGISTERED = "registered"  # a worker offers its services; once per further service too
 GRANTED = "granted"  # a worker asked for ``credit`` more requests
 LATE = "late"  # a beat was missed
-LEFT = "left"  # a worker went in order
+LEFT = "left"  # a worker left normally
 LOST = "lost"  # a worker is taken for dead
 
 # requests
@@ -89,9 +89,9 @@ DISPATCHED = "dispatched"
 PARTIAL = "partial"
 FINAL = "final"  # the one final reply
 FAILED = "failed"  # it ended otherwise: ``outcome`` and ``reason``
-REQUEUED = "requeued"  # its worker is no more: back to the head of the queue
+REQUEUED = "requeued"  # its worker was lost: back to the head of the queue
 FORWARDED = "forwarded"  # its worker passed it on; ``service`` is where to
-UNHEARD = "unheard"  # its worker ended it after its outcome was settled: nobody hears it, the worker is free
+UNHEARD = "unheard"  # its worker answered after its outcome: the reply is dropped, and the worker is free
 STALE = "stale"  # a reply from a worker that does not hold that attempt: dropped
 
 # durable jobs

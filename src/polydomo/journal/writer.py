@@ -49,13 +49,13 @@ class Writer(threading.Thread):
         self._wake = threading.Event()
         self._flush = False
         self._leave = False
-        self._doubted = False  # the clock jumped, and a line says so
+        self._doubted = False  # the clock jumped, and that was logged
         self._kept = StoredSegments(directory)
         self._clock = AgeClock(self._kept.newest, time.time(), time.monotonic())
         self._merger = Merger(directory, self._kept)
         self._forget: deque[tuple[int, list[int]]] = (
             deque()
-        )  # connections to forget once all rows up to a number are taken in
+        )  # connections to forget once all rows up to a number have been read
 
     # --- for the loop ------------------------------------------------------------------------------------------------------
 

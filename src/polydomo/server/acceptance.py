@@ -1,4 +1,4 @@
-"""Where a broker accepts peers of a kind: ``server.anonymous`` and ``server.plain`` of the access file."""
+"""At which listeners a broker accepts anonymous peers and PLAIN: ``server.anonymous`` and ``server.plain`` of the access file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -55,7 +55,7 @@ def parse_url(text: str, connect: bool = False) -> Address:
             f"an address must be a string such as tcp://127.0.0.1:5246, not {type(text).__name__}: {text!r}"
         )
     if "," in text and not text.startswith(f"{IPC}://"):
-        what = "connect to one broker" if connect else "give each address by itself"
+        what = "connect to one broker" if connect else "list the addresses separately"
         raise _wrong(text, f"these are several addresses; {what}, such as {text.partition(',')[0].strip()}")
     scheme, separator, rest = text.partition("://")
     if not separator:

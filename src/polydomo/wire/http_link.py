@@ -30,7 +30,7 @@ class HttpHandler(Protocol):
         """A whole request: answer it, now or later. Raising HttpError rejects it."""
 
     def on_bad_request(self, head: RequestHead | None, error: HttpError) -> None:
-        """Answer a request that was rejected; ``head`` is None where it could not be read."""
+        """Answer a request that was rejected; ``head`` is None if it could not be read."""
 
     def on_linger(self) -> None:
         """The response has been sent, and the rest of the request is not read: close the link soon."""

@@ -60,7 +60,7 @@ class SpLink(Link):
 
     wire = "sp"
     dropped = 0  # messages with more words in their stack than any network of devices has use for
-    _at = 0  # where in ``_rest`` to go on
+    _at = 0  # where in ``_rest`` to continue
     _missing = 0  # bytes it still needs
 
     def __init__(

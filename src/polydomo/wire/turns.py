@@ -24,7 +24,7 @@ class Turns:
         self.least = least  # ... and where many wait
         self.waiting = 0  # connections
         self.number = 0  # of the turn
-        self.chosen: list[Link] = []  # those that went on in this turn
+        self.chosen: list[Link] = []  # those that continued in this turn
         self._by_source: dict[str, dict[Link, None]] = {}  # the source and the connection that waited longest are first
 
     def wait(self, link: "Link") -> None:

@@ -152,7 +152,7 @@ class ServiceConnection:
             self._registration = None
             for work in list(self._work.values()):
                 if work.call is None and work.task is not None:
-                    work.task.cancel()  # the broker gives what was not started to another worker
+                    work.task.cancel()  # the broker dispatches requests that were not started to another worker
             if registration.worked or loop.time() - registration.since > SETTLED:
                 backoff.reset()
             if not registration.failed and not self.stopping:
@@ -196,7 +196,7 @@ class ServiceConnection:
     def _on_job(self, registration: Registration, job: Job) -> None:
         if self.stopping:
             registration.release(job)
-            return  # where that cannot be said, the connection is closed next, which requeues the job
+            return  # without such a message, the connection is closed next, which requeues the job
         work = Work(registration, job)
         self._work[id(job)] = work
         work.task = asyncio.get_running_loop().create_task(self._take(work))

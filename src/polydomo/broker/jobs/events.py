@@ -1,4 +1,4 @@
-"""What the recorder is told about durable jobs, schedules and leadership: one object per event, with facts and no text to parse."""
+"""Events of durable jobs, schedules and leadership, for the recorder: one object per event, with facts and no text to parse."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the state machine of jobs is given: its settings, the interface to the broker, its counters, and a listener for events."""
+"""The inputs of the state machine of jobs: its settings, the interface to the broker, its counters, and a listener for events."""
 
 from typing import Protocol
 

@@ -47,7 +47,7 @@ export class Failure extends Error {
 export interface CallOptions {
   /** Seconds after which the call ends with the outcome "timeout". */
   timeout?: number;
-  /** Seconds to wait for a worker where none offers the service. */
+  /** Seconds to wait for a worker if none offers the service. */
   wait?: number;
   /** An idempotency key: while a call with the same key is open, this one joins it. */
   key?: string;
@@ -58,7 +58,7 @@ export interface CallOptions {
 export interface ConnectOptions {
   /** false: do not connect again after the connection was lost. */
   reconnect?: boolean;
-  /** true: keep trying where the first attempt fails. */
+  /** true: keep trying if the first attempt fails. */
   retry?: boolean;
   protocols?: string[];
   onopen?(broker: Broker): void;

@@ -34,7 +34,7 @@ export class Message {
     return joined;
   }
 
-  /** All frames joined, as text. Throws where they are not UTF-8. */
+  /** All frames joined, as text. Throws if they are not UTF-8. */
   get text() {
     return this.#frames.every((frame) => typeof frame === "string") ? this.#frames.join("") : decoder.decode(this.bytes);
   }

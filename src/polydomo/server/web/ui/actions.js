@@ -4,7 +4,7 @@
 import { h, put } from "./dom.js";
 import { call, text } from "./feed.js";
 
-/** Asks before `act` runs, then shows how it ended. */
+/** Asks for confirmation, runs `act`, then shows the result. */
 function confirmed(title, text, button, act) {
   const dialog = document.getElementById("dialog");
   const cancelButton = h("button", { type: "button", onclick: () => dialog.close() }, "Keep");
@@ -32,7 +32,7 @@ async function ask(service, body) {
   return answer;
 }
 
-/** Runs at once, and says so if it failed. */
+/** Runs at once, and shows an error if it failed. */
 async function atOnce(title, act) {
   try {
     await act();
@@ -45,7 +45,7 @@ async function atOnce(title, act) {
 
 export const cancelRequest = (request) => confirmed("Cancel the request", `Cancel ${request}? Its client gets the failure "cancelled".`, "Cancel it", () => ask("polydomo.withdraw", { request }));
 export const cancelJob = (job) => confirmed("Cancel the job", `Cancel ${job}? It does not run again.`, "Cancel it", () => ask("polydomo.cancel", { job }));
-export const drain = (worker) => confirmed("Drain", `Drain ${worker}? It finishes what it holds and gets nothing more.`, "Drain", () => ask("polydomo.drain", { worker }));
+export const drain = (worker) => confirmed("Drain", `Drain ${worker}? It finishes its requests and gets no new ones.`, "Drain", () => ask("polydomo.drain", { worker }));
 export const pause = (service) => confirmed("Pause", `Pause ${service}? Its requests queue until it is resumed.`, "Pause", () => ask("polydomo.pause", { service }));
 export const resume = (service) => atOnce("Resume", () => ask("polydomo.resume", { service }));
 export const retryDead = (job) => atOnce("Retry", () => ask("polydomo.retry", { job }));

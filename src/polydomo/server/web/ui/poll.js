@@ -1,4 +1,4 @@
-// Views that are not pushed are asked for again every few seconds, while the page is visible.
+// Data that is not pushed is fetched every few seconds while the page is visible.
 
 import { empty, put } from "./dom.js";
 import { get } from "./feed.js";

@@ -1,4 +1,4 @@
-// Logging in, where access control is on: `polydomo open` puts a one-time code behind the address, and the page exchanges it for a
+// Log in, if access control is on: `polydomo open` adds a one-time code to the address, and the page exchanges it for a
 // cookie that scripts cannot read.
 
 /** Takes the code out of the address and logs in with it. */

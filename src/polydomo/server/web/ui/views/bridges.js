@@ -1,4 +1,4 @@
-// Bridges to other brokers, and what has connected and gone lately.
+// Bridges to other brokers, and peers that connected or disconnected recently.
 
 import { h, put, state } from "../dom.js";
 import { data, watch } from "../feed.js";

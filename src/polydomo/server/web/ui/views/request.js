@@ -1,4 +1,4 @@
-// The story of one request as a waterfall: how long it waited, who had it, how it ended.
+// The history of one request as a waterfall: its waits, its workers and its outcome.
 
 import { h, put, state, svg } from "../dom.js";
 import { get } from "../feed.js";

@@ -1,4 +1,4 @@
-// Workers: what each does, how it fares, and the action to drain it.
+// Workers: state, requests and latency of each, and the action to drain it.
 
 import { h, state } from "../dom.js";
 import { count, duration } from "../format.js";
