@@ -62,7 +62,9 @@ TABLE = Table(
             "(answered with the reply to an identical request that was running); else empty",
         ),
         Column(
-            "keyed", "STRING", "with an idempotency key: `first` (it ran) or `joined` (an open request had the key)"
+            "keyed",
+            "STRING",
+            "with an idempotency key: `joined` (an open request had the key) or, at level `messages`, `first` (it ran)",
         ),
         Column("key", "STRING", "that idempotency key"),
         *UNIT,
