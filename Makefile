@@ -12,7 +12,12 @@ FIRST ?= 1
 SECONDS ?= 180
 MINUTES ?= 10
 FUZZ_MINUTES ?= 5
-COMPILED_TESTS ?= tests/wire tests/broker $(addprefix tests/protocols/test_,bridge.py dcp.py detect.py dialogues.py emqp.py fast_paths.py mdp1.py mdp2.py mdx.py memo.py registry.py)
+# What runs with the compiled core in `make test`: the core's own tests, some seeds and mutants of the simulators, and some calls over sockets.
+COMPILED_TESTS ?= tests/wire tests/broker tests/jobs/test_jobs.py tests/server/test_faults.py tests/client/test_client.py tests/worker/test_worker.py \
+	$(addprefix tests/protocols/test_,bridge.py dcp.py detect.py dialogues.py emqp.py fast_paths.py mdp1.py mdp2.py mdx.py memo.py registry.py) \
+	$(addprefix tests/sim/test_,durable.py memoised.py simulator.py) tests/sim/test_seeds.py::test_seeds[1]
+# mypyc's frames have no line number, which pytest's own tracebacks need.
+COMPILED_PYTEST = -q -n $(TEST_JOBS) --dist loadgroup -p no:cacheprovider --tb=native -m "not long"
 
 .DEFAULT_GOAL := help
 .PHONY: help up demo compiled wheel test test-compiled test-long real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
@@ -49,23 +54,26 @@ test: lint real-peers  ## Check style, types and layers, and run the tests
 	@$(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" $(PYTEST_ARGS)
 	@$(MAKE) -s test-compiled
 
-# The same tests of the core, compiled but not optimised. It is built again only after
-# a change; without a C compiler this is left out.
-test-compiled: $(VENV)/.all  ## Run the tests of the core with the compiled core
+# The core compiled with seams, not optimised. It is built again only after a change; without a C compiler this is left out.
+test-compiled: $(VENV)/.all  ## Run the core's tests, seeds and mutants with the compiled core
 	@echo "==> mypyc: compiling the core for tests"
 	@if $(PY) packaging/compiled_core.py --has-compiler; then \
 		$(PY) packaging/compiled_core.py --check --to build/checked \
-		&& PYTHONPATH=build/checked $(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" -p no:cacheprovider \
-			-o "pythonpath=build/checked ." $(COMPILED_TESTS); \
+		&& PYTHONPATH=build/checked $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=build/checked ." $(COMPILED_TESTS); \
 	else echo "there is no C compiler here: only the interpreted form was tested"; fi
 
 test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an hour)
 	@echo "==> pytest: the long forms"
 	@$(PY) -m pytest -q -m long --timeout 3600 $(PYTEST_ARGS)
-	@echo "==> pytest: everything with the compiled core"
+	@echo "==> pytest: everything with the compiled core as it is released"
 	@$(PY) packaging/compiled_core.py
-	@PYTHONPATH=build/compiled $(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -p no:cacheprovider \
-		-m "not long" -o "pythonpath=build/compiled ." $(PYTEST_ARGS)
+	@PYTHONPATH=build/compiled $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=build/compiled ." $(PYTEST_ARGS)
+	@echo "==> pytest: mutants, and everything else that replaces parts of the core, with the compiled core"
+	@$(PY) packaging/compiled_core.py --check --to build/checked
+	@PYTHONPATH=build/checked $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=build/checked ." $(shell grep -rl --include='test_*.py' replaces_core tests)
+	@echo "==> simulator: $(SEEDS) seeds with the compiled core"
+	@PYTHONPATH=build/compiled $(PY) -m sim.run --seeds $(SEEDS) --first $(FIRST) --jobs $(TEST_JOBS) --progress 100
+	@PYTHONPATH=build/compiled $(PY) -m sim.durable --seeds $(SEEDS) --first $(FIRST)
 
 real-peers: $(VENV)/.all $(REAL)/done  ## Install the published programs that some tests run, apart from our own
 

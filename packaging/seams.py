@@ -85,14 +85,14 @@ def {function.name}({ast.unparse(arguments)}) -> {kind}:
 """
 
 
-def _find(tree: ast.Module, name: str, key: str) -> ast.FunctionDef:
+def _find(tree: ast.Module, name: str) -> ast.FunctionDef | None:
     owner, _, function = name.rpartition(".")
     for node in tree.body:
         body = node.body if isinstance(node, ast.ClassDef) and node.name == owner else [] if owner else [node]
         for inner in body:
             if isinstance(inner, ast.FunctionDef) and inner.name == function:
                 return inner
-    raise SeamError(f"{key}: the function is not defined there; swap it where it is defined")
+    return None
 
 
 def _add(path: Path, names: list[tuple[str, str]]) -> None:
@@ -103,7 +103,10 @@ def _add(path: Path, names: list[tuple[str, str]]) -> None:
     first = next(node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
     lines[first.lineno - 1] = f"from {PACKAGE}.seams import REPLACED; {lines[first.lineno - 1]}"
     for name, key in names:
-        function = _find(tree, name, key)
+        function = _find(tree, name)
+        if function is None:
+            print(f"seams: {key} is not a function that is defined there: it cannot be replaced in the compiled core")
+            continue
         line = lines[function.lineno - 1]
         stub = indent(_stub(function, key, name.rpartition(".")[0]), " " * function.col_offset)
         lines[function.lineno - 1] = stub + line.replace(f"def {function.name}", f"def {function.name}{SUFFIX}", 1)
@@ -114,7 +117,7 @@ def _unfix(path: Path, names: set[str]) -> None:
     """Makes constants of a module variables, which compiled code reads when it needs them."""
     text = path.read_text(encoding="utf-8")
     for name in names:
-        text, count = re.subn(rf"^{name}: Final = (?=[\d.]+(\s|$))", f"{name}: float = ", text, flags=re.MULTILINE)
+        text, count = re.subn(rf"^{name}: Final = (?=[\d(])", f"{name}: float = ", text, flags=re.MULTILINE)
         if count != 1:
             raise SeamError(f"{name} is not a plain number of limits.py")
     path.write_text(text, encoding="utf-8")

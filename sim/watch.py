@@ -1,7 +1,6 @@
 """Checks one run of a broker at every step: rules that must hold all the time, and that the record does not show afterwards."""
 
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from polydomo import limits
 from polydomo.broker import queues, service_table
@@ -42,7 +41,7 @@ class Watcher:
         self._dispatches = 0
         self._waiting: dict[Link, int] = {}  # number of turns that a link has waited
         self._came: dict[Request, int] = {}  # queued requests: number of dispatches when it was queued
-        self._late: WeakKeyDictionary[Request, float] = WeakKeyDictionary()  # time since when it is overdue
+        self._late: dict[Request, float] = {}  # time since when it is overdue
         self._empty: dict[Service, float] = {}  # time since when it has no worker
 
     def breach(self, rule: str, text: str, tag: str = "") -> None:

@@ -6,8 +6,8 @@ from polydomo.broker.jobs import invariants
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import NOT_LEADER, Loaded, Op, Store, StoreError
-from polydomo.broker.jobs.policy import JobPolicy, Runner
-from polydomo.broker.jobs.schedules import ScheduleContext, Schedules
+from polydomo.broker.jobs.policy import JobPolicy
+from polydomo.broker.jobs.schedules import Schedules
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.request import FAILED, OK
 from polydomo.stores.memory import MemoryBackend
@@ -47,8 +47,8 @@ class HeldStore(Store):
                 op.finish()
 
 
-class World(Runner, ScheduleContext):
-    """One broker, its clock and its workers."""
+class World:
+    """One broker, its clock and its workers: a ``Runner`` and a ``ScheduleContext``."""
 
     def __init__(self, backend: MemoryBackend | None = None) -> None:
         self.time = 1_000_000.0
@@ -74,7 +74,7 @@ class World(Runner, ScheduleContext):
         self.schedules.load(loaded.schedules)
         return loaded
 
-    # Runner and Clockwork
+    # Runner and ScheduleContext
     def now(self) -> float:
         return self.time
 

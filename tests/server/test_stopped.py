@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from polydomo import limits
 from polydomo.protocols import dbp, dbp_udp
 from polydomo.server.server import BrokerServer
+from sim.replacing import set_limit
+from tests.forms import replaces_core
 from tests.server.harness import Broker, wait_for
 from tests.server.nearby import settings
 from tests.server.raw import Raw, dealer
@@ -36,13 +39,14 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch, stack: ExitStack) -> Clock:
     made = Clock()
-    monkeypatch.setattr(limits, "OVERSLEPT", 1e9)  # whoever was stopped for long has a guard of its own
+    set_limit(stack, "OVERSLEPT", 1e9, limits)  # whoever was stopped for long has a guard of its own
     monkeypatch.setattr("polydomo.server.server.time", made)
     return made
 
 
+@replaces_core
 def test_pending_input_is_read_before_silence_is_judged(run: Callable[[Any], None], clock: Clock) -> None:
     """A worker's beat over TCP and a service's over UDP wait at the sockets when the timer comes, and the time of both is up."""
 

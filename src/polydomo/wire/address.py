@@ -44,7 +44,7 @@ class Address:
         return f"{TLS if self.tls else self.kind}://{host}:{self.port}"
 
 
-def parse_url(text: str, connect: bool = False) -> Address:
+def parse_url(text: object, connect: bool = False) -> Address:
     """Parses a URL; with ``connect``, only one that can be connected to. Raises SettingError with the expected form.
 
     >>> parse_url("tcp://[::1]:5246")
