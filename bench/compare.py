@@ -51,13 +51,21 @@ def cpu(pid: int) -> float:
     while todo:
         process = todo.pop()
         try:
-            fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
-            total += (int(fields[11]) + int(fields[12])) / TICK
             for task in os.listdir(f"/proc/{process}/task"):
+                total += _task_cpu(Path(f"/proc/{process}/task/{task}"))
                 todo += map(int, Path(f"/proc/{process}/task/{task}/children").read_text().split())
         except (FileNotFoundError, ProcessLookupError):
             continue
     return total
+
+
+def _task_cpu(task: Path) -> float:
+    """CPU seconds of one thread: in nanoseconds where the kernel counts them."""
+    try:
+        return int((task / "schedstat").read_text().split()[0]) / 1e9
+    except (FileNotFoundError, IndexError):
+        fields = (task / "stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICK
 
 
 def free_port() -> int:
@@ -92,7 +100,8 @@ def measure(command: str, protocol: str, load: tuple[int, ...], requests: int, c
             before = cpu(process.pid)
             numbers = [str(n) for n in (port, workers, clients, requests, window, size, credit)]
             out = subprocess.run(
-                [sys.executable, str(HERE / "load.py"), protocol, *numbers],
+                [sys.executable, "-m", "bench.load", protocol, *numbers],
+                cwd=HERE.parent,
                 capture_output=True,
                 text=True,
                 timeout=300,
