@@ -12,14 +12,12 @@ from polydomo.broker.jobs.job import DONE, Job
 from polydomo.broker.jobs.ops import (
     FULL,
     NOT_LEADER,
-    UNAVAILABLE,
     Collected,
     Finish,
     Get,
     Insert,
     Loaded,
     Op,
-    StoreError,
 )
 from polydomo.stores.backend import Backend
 from polydomo.stores.sqlite import SqliteBackend
@@ -192,26 +190,6 @@ def test_what_can_wait_goes_with_the_next_group(disk: Loop) -> None:
     disk.put(Collected("A"))
     disk.store.stop()
     assert disk.store.groups == groups + 3
-
-
-class Away(SqliteBackend):
-    """A database that cannot be reached."""
-
-    shared = True
-
-    def open(self) -> None:
-        raise StoreError(UNAVAILABLE, "it does not answer")
-
-
-def test_stopping_does_not_wait_for_a_store_that_is_away(tmp_path: Path) -> None:
-    loop = begin(Away(tmp_path / "jobs.db"))
-    loop.until(lambda: loop.store.refusal() is not None)
-    op = Insert(job("A"))
-    op.then = loop.finished.append
-    loop.store.put(op)
-    loop.store.stop()
-    loop.until_finished(op)
-    assert op.error is not None and op.error.code == UNAVAILABLE
 
 
 @pytest.mark.xdist_group("postgres")
