@@ -62,9 +62,11 @@ class Peer(Session):
         node.broker.session_opened(self)
 
     # a client
-    def ask(self, service: bytes, ref: object = None, body: bytes = b"hello", timeout: float = 0.0) -> Request | None:
+    def ask(
+        self, service: bytes, ref: object = None, body: bytes = b"hello", timeout: float = 0.0, key: bytes = b""
+    ) -> Request | None:
         deadline = self.broker.now + timeout if timeout else 0.0
-        return self.broker.request(self, service, join([body]), ref, deadline)
+        return self.broker.request(self, service, join([body]) if body else b"", ref, deadline, key=key)
 
     def send_partial(self, request: Request, body: Body) -> None:
         self.answers.append((request.ref, "partial", b"".join(split(body))))

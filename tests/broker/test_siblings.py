@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.broker import merging
+from polydomo.broker.keyed_requests import JOIN, name_of
 from polydomo.limits import PROCESS_NUMBERS, SIBLING_ANSWER, SPILL_DELAY
-from polydomo.wire.frames import join
+from polydomo.protocols.request import DONE
+from polydomo.wire.frames import join, split
 from tests.broker.net import Net, Peer
 
 
@@ -298,3 +300,82 @@ def test_no_message_of_a_sibling_breaks_a_process(messages: list[tuple[bytes, li
         a.broker.check_invariants()
     net.wait(SIBLING_ANSWER + 0.1)
     assert not a.broker.siblings.questions and b.broker.siblings.bridges
+
+
+# --- requests with an idempotency key
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("body", [b"hello", b""])
+def test_requests_of_all_processes_under_one_key_run_once(net: Net, place: int, body: bytes) -> None:
+    nodes = net.processes("a", "b", "c")
+    worker = nodes[place].worker(b"s", credit=9)
+    net.settle()
+    clients = [node.peer() for node in nodes for _ in range(2)]
+    for client in clients:
+        client.ask(b"s", 1, body, key=b"k")
+    net.settle()
+    assert len(worker.jobs) == 1 and b"".join(split(worker.jobs[0][1].body)) == body
+    worker.partial(b"part")
+    net.settle()
+    late = nodes[2].peer()
+    late.ask(b"s", 1, body, key=b"k")
+    net.settle()
+    worker.final(b"done")
+    net.settle()
+    for client in [*clients, late]:
+        assert client.answers == [(1, "partial", b"part"), (1, "ok", b"done")]
+    for node in nodes:
+        node.broker.check_invariants()
+        assert not node.broker.open_requests
+
+
+def test_a_key_in_use_in_another_process_with_another_body_is_refused(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    worker, near, far = a.worker(b"s", credit=9), a.peer(), b.peer()
+    net.settle()
+    near.ask(b"s", 1, b"x", key=b"k")
+    far.ask(b"s", 2, b"y", key=b"k")
+    net.settle()
+    assert len(worker.jobs) == 1 and [answer[:2] for answer in far.answers] == [(2, "key-reused")]
+
+
+def test_the_last_client_of_all_processes_cancels(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    worker, near, far = a.worker(b"s", credit=9), a.peer(), b.peer()
+    net.settle()
+    requests = [near.ask(b"s", 1, key=b"k"), far.ask(b"s", 2, key=b"k")]
+    net.settle()
+    for node, request in zip((a, b), requests, strict=True):
+        assert request is not None and worker.jobs[0][1].state != DONE
+        node.broker.cancel(request, "given up")
+        net.settle()
+    assert worker.jobs[0][1].state == DONE
+
+
+def test_keys_work_without_process_0_and_when_it_is_back(net: Net) -> None:
+    _, b = net.processes("a", "b")
+    worker, client = b.worker(b"s", credit=9), b.peer()
+    net.settle()
+    for bridge in list(b.broker.siblings.bridges):
+        bridge.session.link.lost()
+    net.settle()
+    client.ask(b"s", 1, key=b"k")
+    client.ask(b"s", 2, key=b"k")
+    net.settle()
+    assert len(worker.jobs) == 1
+    worker.final(b"done")
+    assert client.answers == [(1, "ok", b"done"), (2, "ok", b"done")]
+
+
+def test_a_client_cannot_use_the_service_of_processes(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    worker, other = a.worker(b"s", credit=9), a.peer()
+    net.settle()
+    other.ask(b"s", 1, key=b"k")
+    for node in (a, b):
+        client = node.peer()
+        name = name_of(other, b"s", b"k")
+        node.broker.request(client, JOIN, join([name, b"s", b"hello"]), 7)
+        net.settle()
+        assert [answer[2] for answer in client.answers] == [b"501"] and len(worker.jobs) == 1

@@ -56,7 +56,7 @@ def to_workers() -> list[bytes]:
         [b"MDXW01", b"REVOKE", token],
         [*DCP, b"\x09", b"1500", b"echo", token, b"", b"id", b"", b"body"],
         [*DCP, b"\x08", token],
-        [*EMQP, b"REQUEST", token, b"echo", b"reply-requested,timeout:1.500", b"body"],
+        [*EMQP, b"REQUEST", token, b"echo", b"reply-requested,timeout:2,timeout-ms:1500", b"body"],
         [*EMQP, b"CANCEL", b"1.1", token],
     ]
     return [frames.join(message) for message in said]

@@ -167,3 +167,17 @@ def test_of_level_requests_a_request_that_ended_in_the_queue_waited_there() -> N
     assert [step.what for step in story.steps] == ["accepted", "dispatched", "requeued", "failed"]
     assert "held the request for 400 ms" in texts(story)[2]
     assert "after waiting 20.0 s" in texts(story)[3]
+
+
+def test_a_request_that_joined_another_says_so() -> None:
+    world, recorder = journalled()
+    worker, one, two = world.worker(b"resize"), world.client(), world.client()
+    one.ask_with_key(b"photo-7", b"one", b"resize")
+    two.ask_with_key(b"photo-7", b"one", b"resize")
+    worker.answer()
+    assert "starts a run under the key `photo-7`: request #2 runs" in texts(story_from(recorder, 1))
+    joined = texts(story_from(recorder, 3))
+    assert "joins the run under the key `photo-7`: request #2 runs" in joined
+    run = texts(story_from(recorder, 2))
+    assert any(text.endswith("(keyed, scripted) called `resize`, 5 B") for text in run), run
+    assert any(text.startswith("w1 answered") for text in run)

@@ -59,7 +59,7 @@ def test_headers(content: bytes, reply: bool, timeout: float, attempts: int, exp
     headers = emqp_headers.read(content)
     assert (headers.wants_reply, headers.timeout, headers.attempts) == (reply, timeout, attempts)
     if expected is not None:
-        framed = headers.framed_with(b"9") if timeout else headers.framed
+        framed = headers.framed_with(9) if timeout else headers.framed
         assert framed == frames.frame(expected, True)
 
 

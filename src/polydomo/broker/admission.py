@@ -3,12 +3,23 @@
 ``Broker.request`` accepts a request for a known service itself. All other requests go to ``resolve``.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from polydomo import limits
-from polydomo.broker import builtin_services, control, deadlines, job_services, outcomes, queues, service_table, titanic
+from polydomo.broker import (
+    builtin_services,
+    control,
+    deadlines,
+    job_services,
+    keyed_requests,
+    outcomes,
+    queues,
+    service_table,
+    titanic,
+)
 from polydomo.broker.access import ADMIN, INSPECT
 from polydomo.broker.durable_order import ACCEPT
+from polydomo.broker.keyed_requests import JOIN
 from polydomo.broker.workers import SHUTTING_DOWN
 from polydomo.limits import SMALL_BODY
 from polydomo.protocols.model import Service
@@ -23,7 +34,9 @@ if TYPE_CHECKING:
 DRAINED = "the service is being drained and accepts no new requests"
 
 
-FOR_OPERATORS = control.NAMES | {b"polydomo." + name for name in b"retry drop schedule unschedule fire".split()}
+FOR_OPERATORS: Final[frozenset[bytes]] = control.NAMES | {
+    b"polydomo." + name for name in b"retry drop schedule unschedule fire".split()
+}
 
 
 def resolve(
@@ -52,7 +65,14 @@ def resolve(
             outcomes.deny(broker, new_request(number, session, Service(name), body, ref, broker.now))
             return None
         # Process 0 of this broker answers the others.
-        here = session.is_bridge or name not in broker.services or name == ACCEPT
+        if name == JOIN and session.is_sibling:
+            return keyed_requests.from_sibling(broker, session, body, ref)
+        here = (
+            session.is_bridge
+            or name not in broker.services
+            or name == ACCEPT
+            or (name == JOIN and not session.runs_shared)
+        )
         if here and not session.is_internal:
             builtin = broker.durable.builtin.get(name) if broker.durable is not None else None
             own = builtin if builtin is not None else Service(name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from polydomo.broker import deadlines, dispatch, open_requests, outcomes, queues, service_table
 from polydomo.broker.durable_order import ACCEPT
 from polydomo.broker.jobs import orders
+from polydomo.broker.keyed_requests import JOIN
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import PARKED, QUEUED, SHUTDOWN, Request
 
@@ -35,7 +36,7 @@ class Control:
         service.paused = service.name in self.paused
         service.drained = service.name in self.drained
         covered = durable is not None and durable.covers(service.name)
-        service.special = service.paused or service.drained or covered or service.name == ACCEPT
+        service.special = service.paused or service.drained or covered or service.name in (ACCEPT, JOIN)
 
     # --- services
 

@@ -56,7 +56,9 @@ NAMES: Final[frozenset[bytes]] = frozenset(
 FOR_CLIENTS: Final[frozenset[bytes]] = frozenset(
     (b"polydomo.submit", b"polydomo.job", b"polydomo.result", b"polydomo.cancel")
 )  # the right is CALL
-ONLY_FIRST: Final[frozenset[bytes]] = NAMES | titanic.NAMES | {ACCEPT, b"polydomo.catalog", b"polydomo.memo"}
+ONLY_FIRST: Final[frozenset[bytes]] = (
+    NAMES | titanic.NAMES | {ACCEPT, b"polydomo.catalog", b"polydomo.join", b"polydomo.memo"}
+)
 # What only process 0 of a broker answers; it offers these as services to the other processes (``siblings``).
 
 NOT_FOUND = "not-found"

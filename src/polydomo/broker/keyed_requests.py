@@ -6,6 +6,9 @@ worker has begun continues for ``KEYED_LINGER`` seconds, so that a client that c
 
 After the run has ended, the key is free again: replies are not stored. Durable and memoised services store them, and ``Idempotency-Key``
 over HTTP does so for a while (``protocols/idempotency.py``).
+
+**Processes.** If the broker has several processes, process 0 knows the keys of all of them. Another process sends its run of a key to the
+service JOIN of process 0, which joins it or runs the request at a worker of any process. Requests of one process are joined there before.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -16,12 +19,15 @@ from polydomo.limits import KEYED_LINGER, SHARED_PARTS
 from polydomo.protocols.request import KEY_REUSED, REFUSED, Request
 from polydomo.protocols.session import Session
 from polydomo.protocols.shared_run import SharedRun
+from polydomo.wire.frames import MORE, Body, bounds, join, more
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 OTHER_BODY: Final = "an open request with this key has another body; use a new key for another request"
 TOO_LATE: Final = f"the request with this key has sent more than {SHARED_PARTS} bytes of partial replies already; retry when it has ended"
+
+JOIN: Final = b"polydomo.join"  # only for the processes of one broker
 
 # How a request was handled, for the recorder.
 FIRST: Final = "first"
@@ -32,6 +38,17 @@ def name_of(session: Session, service: bytes, key: bytes) -> bytes:
     """The key with its owner and its service."""
     principal = session.principal.encode("utf-8", "replace")
     return b"%d,%d:%b%b%b" % (len(principal), len(service), principal, service, key)
+
+
+def from_sibling(broker: "Broker", session: Session, message: Body, ref: object) -> Request | None:
+    """In process 0: a run under a key of another process. The message is the key with its owner and service, the service, and the body."""
+    data = bytes(message)
+    start, after, _ = bounds(data, 0)
+    name = data[start:after]
+    start, after, flags = bounds(data, after)
+    return broker.request(
+        session, data[start:after], data[after:] if flags & MORE else b"", ref, needs_worker=True, key=name
+    )
 
 
 class KeyedRequests(RunOwner):
@@ -48,7 +65,8 @@ class KeyedRequests(RunOwner):
         """Handles an accepted request of a client."""
         broker = self.core
         runs = self.runs
-        name = name_of(request.session, request.service.name, key)
+        session = request.session
+        name = key if session.is_sibling else name_of(session, request.service.name, key)
         run = runs.open.get(name)
         if run is not None and run.body != request.body:
             self.reused += 1
@@ -67,7 +85,12 @@ class KeyedRequests(RunOwner):
             if broker.records_messages:
                 broker.recorder.keyed(request, FIRST, key, broker.newest_request + 1)
             runs.hold(request)
-            runs.start(name, request, needs_worker)
+            service, body = request.service, request.body
+            if broker.siblings.index and JOIN in broker.services and (service.workers or service.remote):
+                head = [name, service.name]
+                runs.start(name, request, needs_worker, JOIN, more(head) + body if body else join(head))
+            else:
+                runs.start(name, request, needs_worker, service.name, body)
 
     def keeps_running(self, run: SharedRun, disconnected: bool) -> float:
         return KEYED_LINGER if disconnected else 0.0

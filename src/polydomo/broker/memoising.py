@@ -79,7 +79,7 @@ class Memoiser(RunOwner):
         else:
             self.misses += 1
             broker.recorder.memoised(request, "miss")
-            runs.start(key, request, needs_worker)
+            runs.start(key, request, needs_worker, request.service.name, request.body)
 
     def on_reply(self, run: SharedRun, body: bytes) -> None:
         """Stores the reply. Failures are not stored, so the next request runs again."""

@@ -95,25 +95,24 @@ class SharedRuns(Session):
             broker.recorder.credit_added(self.worker, 1)  # it takes every request that comes
         dispatch.dispatch(broker, request, self.worker)
 
-    def start(self, key: bytes, request: Request, needs_worker: bool) -> SharedRun:
-        """Starts a run for a held request."""
+    def start(self, key: bytes, request: Request, needs_worker: bool, service: bytes, body: Body) -> SharedRun:
+        """Starts a run for a held request, as a request for ``service`` with ``body``."""
         broker = self.core
         run = self.open[key] = SharedRun(key, request)
         run.waiting[request.token] = request
         self._holds[request] = run
-        service = request.service
         own = broker.request(
             self._client(request.session),
-            service.name,
-            request.body,
+            service,
+            body,
             run,
             attempts=request.max_attempts,
             needs_worker=needs_worker,
         )
         if self.open.get(key) is run:
             run.request = own
-        if service.queue_length >= broker.max_queue:
-            broker.backpressure.pause(request.session, service)
+        if request.service.queue_length >= broker.max_queue:
+            broker.backpressure.pause(request.session, request.service)
         return run
 
     def join(self, run: SharedRun, request: Request) -> None:

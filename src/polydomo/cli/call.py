@@ -57,6 +57,14 @@ def call(
         list[str] | None,
         typer.Option("--header", metavar="NAME[:VALUE]", help="eMQP: a header of the request; repeatable."),
     ] = None,
+    idempotency_key: Annotated[
+        str,
+        typer.Option(
+            "--idempotency-key",
+            metavar="TEXT",
+            help="MDX, eMQP: join an open request with the same key instead of running again.",
+        ),
+    ] = "",
     raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the reply unchanged.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Write one JSON object per reply; binary frames are base64.")
@@ -100,7 +108,7 @@ def call(
         async with client:
             typed = await frames_of(client, name, body or [])
             async for part in replies(
-                client, name, typed or frames, headers, patience, ask, f" --to {to}" if to else ""
+                client, name, typed or frames, headers, patience, ask, f" --to {to}" if to else "", idempotency_key
             ):
                 write(part)
 
@@ -125,12 +133,13 @@ async def replies(
     wait: float,
     ask: bool,
     to: str = "",
+    key: str = "",
 ) -> "AsyncIterator[Result]":
     """Yields the replies as they arrive. If there is none after ``wait`` seconds, asks the broker whether a worker offers the service.
 
     So a call succeeds if the service's worker is just starting, and a misspelt name fails before the timeout.
     """
-    stream = client.stream(service, *frames, headers=headers)
+    stream = client.stream(service, *frames, headers=headers, key=key)
     try:
         first = asyncio.ensure_future(anext(stream))
         try:

@@ -20,6 +20,7 @@ from polydomo.protocols.ends import (
     Reply,
     WorkerEnd,
 )
+from polydomo.wire.extensions import MAX_DIGITS
 
 HEADER = b"eMQP/1.0"
 EXPIRED = b"timeout"
@@ -127,7 +128,11 @@ class EmqpWorkerEnd(WorkerEnd):
             if msgid in self.jobs:
                 raise ProtocolViolation("a second REQUEST under an id that is still held")
             headers = {name: value or "" for name, value in emqp_headers.items(message[5])}
-            job = Job(message[4], [message[6]], msgid, emqp_headers.read(message[5]).timeout, headers, msgid)
+            timeout = emqp_headers.read(message[5]).timeout
+            exact = headers.get(emqp_headers.TIMEOUT_MS, "")
+            if self.agreed.deadline_jobs and exact.isdigit():
+                timeout = int(headers.pop(emqp_headers.TIMEOUT_MS)[:MAX_DIGITS]) / 1000
+            job = Job(message[4], [message[6]], msgid, timeout, headers, msgid)
             job.job, job.key = headers.get(emqp_headers.JOB, ""), headers.get(emqp_headers.KEY, "")
             self.jobs[msgid] = job
             return [job]

@@ -8,6 +8,7 @@ We accept that and a JSON object, and send EventMQ's notation. Queues are "csv s
 import json
 import math
 from collections.abc import Mapping
+from math import ceil
 
 from polydomo.errors import ProtocolViolation, SettingError
 from polydomo.limits import (
@@ -32,6 +33,7 @@ IDEMPOTENCY_KEY = "idempotency-key"  # of a client's request
 REPLY_REQUESTED = "reply-requested"
 RETRY_COUNT = "retry-count"
 TIMEOUT = "timeout"
+TIMEOUT_MS = "timeout-ms"  # extension, to a worker: the rest of the deadline in milliseconds
 TRACE = "traceparent"
 
 DEFAULT_QUEUE = b"default"
@@ -80,9 +82,11 @@ class Headers:
         self.before = ",".join([*before, "timeout:"]).encode()
         self.after = ("," + ",".join(after) if after else "").encode()
 
-    def framed_with(self, seconds: bytes) -> bytes:
-        """The headers for a worker as a frame, with the remaining time."""
-        content = self.before + seconds + self.after
+    def framed_with(self, seconds: int, milliseconds: int = 0) -> bytes:
+        """The headers for a worker as a frame, with the remaining time; in ``milliseconds`` too, if the worker understands them."""
+        content = self.before + b"%d" % seconds + self.after
+        if milliseconds:
+            content += b",%b:%d" % (TIMEOUT_MS.encode(), milliseconds)
         return frames.head(len(content), True) + content
 
 
@@ -119,12 +123,13 @@ class Route:
         """Both frames for a worker, with the remaining time. The result is the same for most requests that do not wait, so it is cached."""
         if seconds != self._seconds:
             self._seconds = seconds
-            self._framed = frames.frame(self.queue, True) + self.headers.framed_with(b"%d" % seconds)
+            self._framed = frames.frame(self.queue, True) + self.headers.framed_with(seconds)
         return self._framed
 
     def framed_within(self, seconds: float) -> bytes:
-        """The same in milliseconds, for workers that accept fractions."""
-        return frames.frame(self.queue, True) + self.headers.framed_with(b"%.3f" % seconds)
+        """The same for workers that understand milliseconds."""
+        headers = self.headers.framed_with(max(1, round(seconds)), max(1, ceil(seconds * 1000 - 0.01)))
+        return frames.frame(self.queue, True) + headers
 
 
 _routes: dict[bytes, Route] = {}
