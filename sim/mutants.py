@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from typing import Any
 
-from polydomo.broker import deadlines, dispatch, liveness, outcomes, queues, workers
+from polydomo.broker import deadlines, dispatch, liveness, outcomes, queues, replies, workers
 from polydomo.broker.backpressure import Backpressure
 from polydomo.broker.broker import Broker
 from polydomo.broker.tokens import Tokens
@@ -454,3 +454,20 @@ def wrong_message_id(stack: ExitStack) -> None:
         return mutated
 
     swap(stack, EmqpSession, "send_final", make)
+
+
+@mutant(
+    "a forwarded attempt of a durable job is repeated as often as the job was tried",
+    *both("dcp,dcp,dcp"),
+    *("durable=0.001", "forwarding=0.5", "failing=0.5", "pace=0.3", "attempts=3"),
+)
+def forwarded_attempt_repeats(stack: ExitStack) -> None:
+    def make(move: Any) -> Any:
+        def mutated(broker: Broker, request: Request, name: bytes, body: Any, ref: object) -> None:
+            allowed = request.max_attempts
+            move(broker, request, name, body, ref)
+            request.max_attempts = allowed
+
+        return mutated
+
+    swap(stack, replies, "_move_to", make)
