@@ -25,7 +25,7 @@ from tests.cli.shell import PATIENCE, POLYDOMO, complaint, environment, run
         (
             ["up", "--listen", "tcp://127.0.0.1:1,tcp://127.0.0.1:2"],
             "listen (flag --listen): 'tcp://127.0.0.1:1,tcp://127.0.0.1:2' is not an address: these are several addresses; "
-            "give each address by itself, such as tcp://127.0.0.1:1",
+            "list the addresses separately, such as tcp://127.0.0.1:1",
         ),
         (["call", "echo", "-p", "amqp"], "--protocol: 'amqp' is not one of mdx, mdp1, mdp2, dcp, memo, emqp"),
     ],
