@@ -11,7 +11,7 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.policy import JobPolicy, Listener
 from polydomo.protocols.backoff import Backoff
-from polydomo.protocols.detached import DetachedLink
+from polydomo.protocols.detached_link import DetachedLink
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session

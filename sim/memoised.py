@@ -30,7 +30,7 @@ from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.limits import KEYED_LINGER
-from polydomo.protocols.detached import DetachedLink
+from polydomo.protocols.detached_link import DetachedLink
 from polydomo.protocols.memo_values import MemoValues, StoreFault
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import DONE, KEY_REUSED, Request

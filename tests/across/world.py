@@ -10,8 +10,8 @@ from polydomo.protocols.detect import Detector
 from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
 from polydomo.protocols.http_api import HttpApi
 from polydomo.protocols.http_session import HttpSession, Site
+from polydomo.protocols.listener_roles import SHARED, Role
 from polydomo.protocols.memo_values import MemoValues
-from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.tuning import Tuning
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire import frames, sp

@@ -12,7 +12,7 @@ import zmq
 import polydomo
 from polydomo import testing
 from polydomo.errors import SettingError
-from polydomo.protocols.roles import ROLES, SHARED
+from polydomo.protocols.listener_roles import ROLES, SHARED
 from polydomo.server.settings import Settings, load
 from polydomo.wire.address import parse_url
 from tests.server.patience import PATIENCE, patient

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from polydomo import limits
 from polydomo.errors import SettingError
-from polydomo.protocols.roles import ROLES
+from polydomo.protocols.listener_roles import ROLES
 from polydomo.protocols.tuning import Tuning
 from polydomo.server.setting_types import Count, Flag, Header, Seconds, Size, Table, TextList, Urls
 from polydomo.server.settings import KINDS, Settings, flag_of, load, variable_of

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from polydomo.errors import SettingError
-from polydomo.spark.bodies import BYTES, JSON, VALUE
+from polydomo.spark.row_bodies import BYTES, JSON, VALUE
 from polydomo.spark.typed_service import of
 from polydomo.worker.typed import Typed
 

@@ -29,7 +29,7 @@ from polydomo.broker.patterns import Patterns
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_RELEASED, MAX_JOB_DELAY, STORE_ANSWER
-from polydomo.protocols.detached import InternalLink
+from polydomo.protocols.detached_link import InternalLink
 from polydomo.protocols.job_facts import JobFacts
 from polydomo.protocols.job_messages import RETRY_CODE, make_id
 from polydomo.protocols.model import Service

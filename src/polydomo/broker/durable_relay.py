@@ -19,7 +19,7 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.patterns import Patterns
 from polydomo.errors import SettingError
 from polydomo.limits import RELAY_AGAIN
-from polydomo.protocols.detached import InternalLink
+from polydomo.protocols.detached_link import InternalLink
 from polydomo.protocols.job_messages import read_message
 from polydomo.protocols.model import Service
 from polydomo.protocols.request import (

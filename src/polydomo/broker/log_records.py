@@ -16,7 +16,7 @@ from datetime import datetime
 
 from polydomo.broker import request_ids
 from polydomo.limits import COST_RECORD, MAX_LISTED, MAX_LOG_BYTES, MAX_LOG_RECORD, MAX_LOG_RECORDS
-from polydomo.protocols import documents
+from polydomo.protocols import peer_json
 from polydomo.protocols.json_form import iso_time
 
 TOPIC = b"log."
@@ -80,7 +80,7 @@ def read(topic: bytes, content: bytes, now: float) -> LogRecord:
     """Parses a record. Raises ValueError with the reason."""
     if len(content) > MAX_LOG_RECORD:
         raise ValueError(f"{len(content)} bytes, the limit is {MAX_LOG_RECORD}")
-    found = documents.read(content, mend=True)
+    found = peer_json.read(content, mend=True)
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
     message = found.get("message")

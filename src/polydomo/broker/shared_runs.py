@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from polydomo.broker import dispatch, outcomes, replies
 from polydomo.limits import MEMO_PRUNE, SHARED_PARTS
 from polydomo.native import mypyc_attr
-from polydomo.protocols.detached import DetachedLink
+from polydomo.protocols.detached_link import DetachedLink
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import DONE, FAILED, HELD, OUTCOMES, Request
 from polydomo.protocols.session import Session

@@ -97,7 +97,7 @@ def check(
     - `polydomo access check --access access.toml alice call resize`
     """
     from polydomo.broker.access_rules import RIGHTS
-    from polydomo.cli.exits import FAILED, print_error
+    from polydomo.cli.exit_status import FAILED, print_error
     from polydomo.errors import SettingError
     from polydomo.server import access_file
 

@@ -83,7 +83,7 @@ def bench(
     - `polydomo bench --rate 5000 --plot latency.svg`: latencies count from the time at which each call was due
     """
     from polydomo.cli.bench_load import Load
-    from polydomo.cli.exits import FAILED, needs_broker
+    from polydomo.cli.exit_status import FAILED, needs_broker
     from polydomo.cli.up import fast_loop, raise_file_limit
     from polydomo.errors import SettingError
 
@@ -114,7 +114,7 @@ def bench(
 
 async def measure(url: str | None, loads: "list[Load]", processes: str | None = None) -> "list[Outcome]":
     from polydomo.cli import bench_load
-    from polydomo.cli.guard import Guard
+    from polydomo.cli.child_guard import Guard
 
     async with contextlib.AsyncExitStack() as stack:
         guard = stack.enter_context(contextlib.closing(Guard()))

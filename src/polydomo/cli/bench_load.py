@@ -22,7 +22,7 @@ from pathlib import Path
 
 from polydomo.cli import inspection
 from polydomo.cli.bench_pace import Pacer
-from polydomo.cli.guard import Guard
+from polydomo.cli.child_guard import Guard
 from polydomo.client.aio import AsyncClient
 from polydomo.errors import CallError, ConnectionLost, PolydomoError
 from polydomo.protocols.registry import worker_end

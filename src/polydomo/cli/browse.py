@@ -33,7 +33,7 @@ def open_dashboard(
     - `polydomo open`
     - `polydomo open --to tcp://127.0.0.1:6000 --print`
     """
-    from polydomo.cli.exits import needs_broker
+    from polydomo.cli.exit_status import needs_broker
     from polydomo.cli.inspection import ask
 
     url = options.address(to)

@@ -87,7 +87,7 @@ def call(
     - `polydomo call echo hello --protocol dcp --type-size 4 --no-ask --to tcp://127.0.0.1:6000`
     """
     from polydomo.cli.arguments import frames_of
-    from polydomo.cli.exits import needs_broker
+    from polydomo.cli.exit_status import needs_broker
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import SettingError
 

@@ -49,7 +49,7 @@ def catalog(
     - `polydomo catalog weather --json`
     - `polydomo catalog --to tcp://127.0.0.1:5246`
     """
-    from polydomo.cli.exits import needs_broker
+    from polydomo.cli.exit_status import needs_broker
     from polydomo.errors import NoSuchService
 
     url = options.address(to)
@@ -119,7 +119,7 @@ def register(
 
 
 async def stay(url: str, information: dict[str, object], timeout: float, udp_port: int = 0) -> None:
-    from polydomo.cli.exits import not_there, print_error
+    from polydomo.cli.exit_status import not_there, print_error
     from polydomo.client import catalog
     from polydomo.errors import NotConnected
     from polydomo.wire.address import DISCOVER, Address

@@ -229,7 +229,7 @@ def with_parts(count: int, parts: dict[str, int]) -> str:
 
 def ask(to: str | None, what: str, timeout: float, question: str = "") -> Any:
     """Calls the reserved service ``polydomo.<what>`` and returns the answer."""
-    from polydomo.cli.exits import needs_broker
+    from polydomo.cli.exit_status import needs_broker
 
     url = options.address(to)
     with needs_broker(url):

@@ -54,7 +54,7 @@ def add_to(app: typer.Typer) -> None:
 
 def with_client(to: str | None, timeout: float, ask: "Callable[[AsyncClient], Awaitable[Any]]") -> Any:
     """Runs one exchange with a broker; tries each of the given addresses."""
-    from polydomo.cli.exits import needs_broker
+    from polydomo.cli.exit_status import needs_broker
     from polydomo.client.aio import AsyncClient
 
     url = options.address(to)

@@ -266,7 +266,7 @@ def find(journal: Path | None, to: str | None) -> OpenedJournal:
     except NotConnected:
         if to is None and (DEFAULT_DATA / "journal").is_dir():
             return OpenedJournal(Reader([DEFAULT_DATA / "journal"]), DEFAULT_DATA / "journal")
-        from polydomo.cli.exits import not_there
+        from polydomo.cli.exit_status import not_there
 
         raise NotConnected(f"{not_there(url)}, or name the journal with --journal DIR") from None
     if "directory" not in status:
@@ -320,7 +320,7 @@ async def _flushed(url: str) -> Row:
 
 
 def print_problems(reader: "Reader") -> None:
-    from polydomo.cli.exits import print_error
+    from polydomo.cli.exit_status import print_error
 
     for problem in reader.problems:
         print_error(problem)

@@ -46,7 +46,7 @@ def logs(
     - `polydomo logs --service billing --level warning`
     - `polydomo logs --request 01M7F9Y9XBAXCJK5RP00000002 --json`
     """
-    from polydomo.cli.exits import needs_broker, through_restarts
+    from polydomo.cli.exit_status import needs_broker, through_restarts
     from polydomo.errors import SettingError
 
     if level is not None and level.lower() not in LEVELS:
@@ -122,7 +122,7 @@ async def show(url: str, wanted: RecordFilter, json: bool, timeout: float) -> No
 
 async def followed(url: str, wanted: RecordFilter, json: bool, timeout: float) -> None:
     """Prints records until the connection is lost. A restarted broker has no earlier records and numbers records from 1."""
-    from polydomo.cli.exits import following
+    from polydomo.cli.exit_status import following
     from polydomo.client.subscriber import AsyncSubscriber
 
     # Subscribe before asking for collected records. Records that arrive in between are received twice and printed once.

@@ -40,7 +40,7 @@ from polydomo.cli import (
     watch,
     work,
 )
-from polydomo.cli.exits import Commands
+from polydomo.cli.exit_status import Commands
 
 app = typer.Typer(
     name="polydomo",

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.exits import print_error
+from polydomo.cli.exit_status import print_error
 from polydomo.cli.pipeline import Tables, commands, parse_time
 from polydomo.errors import PolydomoError
 

@@ -17,7 +17,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from polydomo import limits
-from polydomo.cli.exits import USAGE
+from polydomo.cli.exit_status import USAGE
 from polydomo.errors import SettingError
 from polydomo.server import logs, resources
 from polydomo.server.processes import Others, Plan

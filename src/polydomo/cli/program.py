@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 
-from polydomo.cli.guard import Guard
+from polydomo.cli.child_guard import Guard
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_BODY, MAX_FAILURE_TEXT, MAX_LOG_RECORD
 from polydomo.protocols.request import FAILED, TOO_LARGE

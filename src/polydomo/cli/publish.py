@@ -45,7 +45,7 @@ def publish(
     - `polydomo publish camera.1 - <picture.png`
     - `tail -f access.log | polydomo publish web.access --lines`
     """
-    from polydomo.cli.exits import needs_broker
+    from polydomo.cli.exit_status import needs_broker
     from polydomo.errors import SettingError
 
     if lines and body:
@@ -117,7 +117,7 @@ def subscribe(
     - `polydomo subscribe weather.oslo --count 1 --raw`
     - `polydomo subscribe log. --json | jq -r .topic`
     """
-    from polydomo.cli.exits import needs_broker, through_restarts
+    from polydomo.cli.exit_status import needs_broker, through_restarts
     from polydomo.errors import SettingError
 
     if raw and json:
@@ -141,7 +141,7 @@ class Receiver:
         self.printed = 0
 
     async def follow(self) -> None:
-        from polydomo.cli.exits import following
+        from polydomo.cli.exit_status import following
         from polydomo.client.subscriber import AsyncSubscriber
 
         timeout = options.connect_time(self.url)

@@ -59,7 +59,7 @@ def replay(
     - `polydomo replay polydomo-data/journal --speed 10 --service resize`
     - `polydomo replay polydomo-data/journal --outcome failed --since 1h --speed max`
     """
-    from polydomo.cli.exits import needs_broker
+    from polydomo.cli.exit_status import needs_broker
 
     factor = pace(speed)
     found = journal_search.find(journal, None)  # first, because it reports missing packages

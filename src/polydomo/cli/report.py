@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.exits import print_error
+from polydomo.cli.exit_status import print_error
 from polydomo.errors import SettingError
 
 

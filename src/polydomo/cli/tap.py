@@ -49,7 +49,7 @@ def tap(
     - `polydomo tap --service resize --event failed --event requeued`
     - `polydomo tap --json | jq -c 'select(.size_bytes > 100000)'`
     """
-    from polydomo.cli.exits import needs_broker, through_restarts
+    from polydomo.cli.exit_status import needs_broker, through_restarts
     from polydomo.errors import SettingError
     from polydomo.journal import schema
     from polydomo.protocols import registry
@@ -90,7 +90,7 @@ class TapFollower:
         self.shown = 0
 
     async def __call__(self) -> None:
-        from polydomo.cli.exits import following
+        from polydomo.cli.exit_status import following
         from polydomo.client.subscriber import AsyncSubscriber
         from polydomo.journal.tap import SKIPPED, TOPIC
 

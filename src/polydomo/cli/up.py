@@ -271,7 +271,7 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> 
 
 def greet(urls: list[str]) -> None:
     """Prints the next steps, on a terminal only."""
-    from polydomo.cli.exits import typed
+    from polydomo.cli.exit_status import typed
     from polydomo.server.settings import Settings
 
     to = "" if urls[0] == Settings().listen[0] else f" --to {urls[0]}"

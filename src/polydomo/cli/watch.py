@@ -34,7 +34,7 @@ def watch(
     - `polydomo watch --once`
     - `polydomo watch --json | jq -c '{rate, p99, queued}'`
     """
-    from polydomo.cli.exits import needs_broker
+    from polydomo.cli.exit_status import needs_broker
 
     url = options.address(to)
     with needs_broker(url):
@@ -81,7 +81,7 @@ class BrokerPoller:
 
 async def follow(url: str, interval: float, json: bool) -> None:
     """Prints snapshots, for a pipe. The first must succeed; after that, it waits for the broker whenever it is gone."""
-    from polydomo.cli.exits import lost, print_error
+    from polydomo.cli.exit_status import lost, print_error
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import PolydomoError
 
@@ -117,7 +117,7 @@ async def live(url: str, interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from polydomo.cli.exits import lost
+    from polydomo.cli.exit_status import lost
     from polydomo.cli.watch_view import BARS, PLAIN, History, screen
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import PolydomoError

@@ -191,7 +191,7 @@ def stop_on_signals(worker: "AsyncWorker", command: "Program | None") -> None:
 
 async def warn_without_broker(worker: "AsyncWorker") -> None:
     """Reports that no broker answers and that the worker waits for one."""
-    from polydomo.cli.exits import not_there, print_error
+    from polydomo.cli.exit_status import not_there, print_error
 
     try:
         await asyncio.wait_for(worker.ready(), options.connect_time(worker.url))

@@ -27,9 +27,9 @@ from polydomo.limits import (
 )
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.job_facts import JobFacts
+from polydomo.protocols.listener_roles import SIBLING
 from polydomo.protocols.model import Path, Publication, Service, Worker
 from polydomo.protocols.request import DONE, Request
-from polydomo.protocols.roles import SIBLING
 from polydomo.protocols.session import Session
 from polydomo.protocols.sibling_messages import (
     CALL,

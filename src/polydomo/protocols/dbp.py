@@ -25,7 +25,7 @@ from polydomo.limits import (
     WORK_ROW,
     ZOMBIE_TIME,
 )
-from polydomo.protocols import documents
+from polydomo.protocols import peer_json
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.dbp_info import ERROR, VALUES, timing, values_to_json, wrong_name
 from polydomo.protocols.session import Session
@@ -319,7 +319,7 @@ def _read_object(body: "list[bytes]") -> "dict[str, object] | None":
     if len(content) > 4 * MAX_CATALOG_INFO:  # room for spaces and escapes; the catalog limits the content
         return None
     try:
-        document = documents.read(content)
+        document = peer_json.read(content)
     except ValueError:
         return None
     return document if isinstance(document, dict) else None

@@ -6,8 +6,8 @@ from polydomo.errors import ProtocolViolation
 from polydomo.native import mypyc_attr
 from polydomo.protocols import registry
 from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.listener_roles import SHARED, Role
 from polydomo.protocols.registry import Protocol
-from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import join, split
 from polydomo.wire.link import Handler, Link

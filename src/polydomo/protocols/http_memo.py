@@ -14,7 +14,7 @@ from polydomo.limits import (
 )
 from polydomo.protocols.alarm import Alarm
 from polydomo.protocols.broker_api import BrokerApi
-from polydomo.protocols.detached import DetachedLink
+from polydomo.protocols.detached_link import DetachedLink
 from polydomo.protocols.http_call import duration, preferences
 from polydomo.protocols.http_content import JSON, OCTETS, choose
 from polydomo.protocols.http_session import STATUS, Endpoint, HttpSession, Poll

@@ -19,7 +19,7 @@ from polydomo.limits import (
 )
 from polydomo.protocols.alarm import Alarm
 from polydomo.protocols.broker_api import BrokerApi
-from polydomo.protocols.detached import DetachedLink
+from polydomo.protocols.detached_link import DetachedLink
 from polydomo.protocols.http_call import NO_STORE, duration, service_name
 from polydomo.protocols.http_content import (
     FRAMES_JSON,

@@ -9,7 +9,7 @@ from typing import Final
 
 from polydomo.limits import MAX_EVALUATIONS, MAX_FAILED_EVALUATIONS
 from polydomo.protocols.broker_api import BrokerApi
-from polydomo.protocols.detached import DetachedLink
+from polydomo.protocols.detached_link import DetachedLink
 from polydomo.protocols.http_session import Poll
 from polydomo.protocols.memo_cid import Cid
 from polydomo.protocols.memo_json import to_json

@@ -8,9 +8,9 @@ from polydomo.limits import COST_CONNECTION, COST_REGISTRATION, COST_REQUEST
 from polydomo.native import mypyc_attr
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.job_facts import JobFacts
+from polydomo.protocols.listener_roles import SHARED, Role
 from polydomo.protocols.model import Path, Publication, Worker
 from polydomo.protocols.request import QUEUED, Request
-from polydomo.protocols.roles import SHARED, Role
 from polydomo.wire.closing import CloseReason
 from polydomo.wire.frames import Body, head
 from polydomo.wire.link import Handler, Link

@@ -11,8 +11,8 @@ from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import CLOSE_TIME, UNSENT_NOTICE
 from polydomo.protocols.detect import Detector, belongs_to_first
 from polydomo.protocols.http_session import HttpSession
+from polydomo.protocols.listener_roles import SHARED, SIBLING, Role
 from polydomo.protocols.registry import Protocol
-from polydomo.protocols.roles import SHARED, SIBLING, Role
 from polydomo.server import logs
 from polydomo.server.access import Identity, peer_uid
 from polydomo.server.access_file import ANONYMOUS

@@ -17,7 +17,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from polydomo import limits
-from polydomo.protocols.roles import ROLES, Role
+from polydomo.protocols.listener_roles import ROLES, Role
 from polydomo.server import logs
 from polydomo.server.connection import Connection
 from polydomo.server.logs import say, trouble

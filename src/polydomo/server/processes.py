@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.errors import SettingError
 from polydomo.protocols.bridge import BridgeSession
-from polydomo.protocols.roles import ROLES, SIBLING
+from polydomo.protocols.listener_roles import ROLES, SIBLING
 from polydomo.protocols.session import Session
 from polydomo.server import listening
 from polydomo.server.handover import Handover, Receiver

@@ -12,8 +12,8 @@ from polydomo.broker.broker import Broker, Entropy
 from polydomo.broker.memoising import Memoiser
 from polydomo.broker.recorder import Recorder
 from polydomo.errors import SettingError
+from polydomo.protocols.listener_roles import SHARED, Role
 from polydomo.protocols.memo_values import MemoValues
-from polydomo.protocols.roles import SHARED, Role
 from polydomo.protocols.session import Session
 from polydomo.server import beacon, listening, logs, starting
 from polydomo.server.access import AccessControl

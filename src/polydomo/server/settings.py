@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from polydomo import limits
 from polydomo.broker.policy import Policy
 from polydomo.errors import SettingError
-from polydomo.protocols.roles import ROLES, SHARED, Role
+from polydomo.protocols.listener_roles import ROLES, SHARED, Role
 from polydomo.protocols.tuning import Tuning
 from polydomo.server import machine
 from polydomo.server.setting_sections import (

@@ -17,9 +17,9 @@ from polydomo.client.message import Result
 from polydomo.client.publisher import Publisher
 from polydomo.errors import PolydomoError, SettingError
 from polydomo.limits import SPARK_CALL_TIME, SPARK_OUTSTANDING, SPARK_RETRIES
-from polydomo.spark.bodies import row_bodies
 from polydomo.spark.concurrent_calls import ConcurrentCalls, Target, caller
 from polydomo.spark.durable import submitter
+from polydomo.spark.row_bodies import row_bodies
 from polydomo.spark.through import ServiceFailed
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from polydomo.limits import SQL_BATCH_ROWS
-from polydomo.spark.bodies import arrow_body, to_json
+from polydomo.spark.row_bodies import arrow_body, to_json
 from polydomo.spark.sql_query import ARROW, CSV, HTML, JSONL
 
 STYLE = """

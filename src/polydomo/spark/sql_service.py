@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo.errors import CallFailed
 from polydomo.limits import SQL_BATCH_ROWS, SQL_LEAST_ROWS, SQL_LOOK
 from polydomo.spark import sql_formats
-from polydomo.spark.bodies import to_json
+from polydomo.spark.row_bodies import to_json
 from polydomo.spark.sql_query import HTML, MEDIA, Limits, Query
 from polydomo.worker.call import Call
 

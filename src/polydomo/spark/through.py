@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from polydomo.client.message import Result
 from polydomo.errors import CallError, PolydomoError, SettingError
 from polydomo.limits import SPARK_BATCH_ROWS, SPARK_CALL_TIME, SPARK_OUTSTANDING, SPARK_RETRIES
-from polydomo.spark import bodies
-from polydomo.spark.bodies import ARROW, BYTES, JSON, BadReply
+from polydomo.spark import row_bodies
 from polydomo.spark.concurrent_calls import ConcurrentCalls, Target, caller
 from polydomo.spark.durable import submitter
+from polydomo.spark.row_bodies import ARROW, BYTES, JSON, BadReply
 from polydomo.spark.typed_service import TypedService
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def through(
     if on_error == COLLECT:
         fields.append(StructField(INPUT, StructType([StructField(f.name, f.dataType, True) for f in df.schema]), True))
     kind = reply or (typed.reply if typed is not None else _kind_of_reply(columns, wanted))
-    if kind not in bodies.REPLIES and (typed is None or reply):
-        raise SettingError(f"reply: must be one of {', '.join(bodies.REPLIES)}, not {kind!r}")
+    if kind not in row_bodies.REPLIES and (typed is None or reply):
+        raise SettingError(f"reply: must be one of {', '.join(row_bodies.REPLIES)}, not {kind!r}")
     if kind == BYTES and len(wanted.fields) != 1:
         raise SettingError("reply='bytes' needs a schema of one column")
     output = StructType(fields)
@@ -190,12 +190,12 @@ def run_task(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _by_batches(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
-    for done in plan.calls().run((bodies.arrow_body(piece), piece) for piece in _pieces(batches, plan.batch_rows)):
+    for done in plan.calls().run((row_bodies.arrow_body(piece), piece) for piece in _pieces(batches, plan.batch_rows)):
         for piece, reply in done:
             reason, rows = _reason(plan, reply), None
             if isinstance(reply, Result):
                 try:
-                    rows = bodies.arrow_rows(reply, plan.schema)
+                    rows = row_bodies.arrow_rows(reply, plan.schema)
                     if plan.keep and rows.num_rows != piece.num_rows:
                         raise BadReply(f"the reply has {rows.num_rows} rows for {piece.num_rows}; keep= needs as many")
                 except BadReply as error:
@@ -240,7 +240,7 @@ def _by_rows(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
 
     def requests() -> "Iterator[tuple[bytes, tuple[Any, int]]]":
         for batch in batches:
-            for i, body in enumerate(bodies.row_bodies(batch, plan.body or (), plan.as_object)):
+            for i, body in enumerate(row_bodies.row_bodies(batch, plan.body or (), plan.as_object)):
                 yield body, (batch, i)
 
     at: Any = None  # the batch whose replies are gathered
@@ -288,8 +288,8 @@ def _rows(plan: Plan, piece: Any, replies: "Sequence[Result | CallError]") -> It
 
 def _row(plan: Plan, reply: Result) -> list[Any]:
     if plan.reply != ARROW:
-        return bodies.values_of(reply.body, plan.reply, plan.schema)
-    rows = bodies.arrow_rows(reply, plan.schema)
+        return row_bodies.values_of(reply.body, plan.reply, plan.schema)
+    rows = row_bodies.arrow_rows(reply, plan.schema)
     if rows.num_rows != 1:
         raise BadReply(f"the reply has {rows.num_rows} rows; one is expected for a request of one row")
     return [column[0].as_py() for column in rows.columns]
@@ -297,7 +297,7 @@ def _row(plan: Plan, reply: Result) -> list[Any]:
 
 def _columns(plan: Plan, values: "Sequence[list[Any] | None]") -> list[Any]:
     return [
-        bodies.column([row[i] if row is not None else None for row in values], field.type)
+        row_bodies.column([row[i] if row is not None else None for row in values], field.type)
         for i, field in enumerate(plan.schema)
     ]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from polydomo.protocols.ends import Dismissed, Failure
-from polydomo.protocols.roles import ROLES, SHARED
+from polydomo.protocols.listener_roles import ROLES, SHARED
 from tests.across.kinds import CLIENTS, WORKERS
 from tests.across.world import Line, World
 

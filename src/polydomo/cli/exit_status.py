@@ -40,7 +40,7 @@ VALUE_OPTIONAL = {"--beacon": "on"}  # options whose value is optional, and the 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the output device is full
 
 # What operating systems and asyncio report if no program listens. "no broker answers" says the same.
-NOBODY = ("refused", "No such file", "Connect call failed")
+NOT_LISTENING = ("refused", "No such file", "Connect call failed")
 
 
 def status_of(error: PolydomoError) -> int:
@@ -107,7 +107,7 @@ def no_answer(url: str, why: str = "") -> str:
     'no broker answers at tcp://far:1 (no route to host)'
     """
     reason = why.removeprefix(f"{url}: ")
-    if reason and not any(plain in reason for plain in NOBODY):
+    if reason and not any(plain in reason for plain in NOT_LISTENING):
         return f"no broker answers at {url} ({reason})"
     return f"no broker answers at {url}"
 
