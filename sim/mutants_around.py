@@ -35,7 +35,7 @@ TOPICS = ["topics=2", *both("mdx,mdx"), "pace=0.3"]
 # --- bridges ---------------------------------------------------------------------------------------------------------------
 
 
-@mutant("a final reply goes over the bridge twice", *BRIDGED)
+@mutant("a final reply is sent over the bridge twice", *BRIDGED)
 def bridge_answers_twice(stack: ExitStack) -> None:
     def make(send: Any) -> Any:
         def mutated(self: BridgeSession, request: Request, body: Any) -> None:
@@ -70,7 +70,10 @@ def bridge_without_turns(stack: ExitStack) -> None:
 
 
 @mutant(
-    "what a bridge was sent it may not be sent again: its window only shrinks", *BRIDGED, "pace=0.3", "bridge_window=4"
+    "answered requests do not return to the window of a bridge, so it only shrinks",
+    *BRIDGED,
+    "pace=0.3",
+    "bridge_window=4",
 )
 def window_not_returned(stack: ExitStack) -> None:
     def make(grant: Any) -> Any:
@@ -83,7 +86,7 @@ def window_not_returned(stack: ExitStack) -> None:
     swap(stack, dispatch, "add_credit", make)
 
 
-@mutant("a request that goes to another process stays in its queue too", *SIBLINGS)
+@mutant("a request that moves to another process also stays in its queue", *SIBLINGS)
 def crossing_stays_queued(stack: ExitStack) -> None:
     def make(pop: Any) -> Any:
         def mutated(service: Service) -> Request:
@@ -97,7 +100,7 @@ def crossing_stays_queued(stack: ExitStack) -> None:
     swap(stack, queues, "pop", make)
 
 
-@mutant("room of another process is used without regard to its window", *SIBLINGS, "bridge_window=2")
+@mutant("requests are sent to another process beyond its window", *SIBLINGS, "bridge_window=2")
 def room_past_window(stack: ExitStack) -> None:
     def make(on_room: Any) -> Any:
         def mutated(self: Siblings, worker: Worker, name: bytes, count: int) -> None:
@@ -109,18 +112,18 @@ def room_past_window(stack: ExitStack) -> None:
     swap(stack, Siblings, "_on_room", make)
 
 
-@mutant("a process that was lost is still asked for room", *SIBLINGS, "cut=0.5", "broker_crash=0.2")
+@mutant("a lost process is still asked for room", *SIBLINGS, "cut=0.5", "broker_crash=0.2")
 def lost_sibling_still_asked(stack: ExitStack) -> None:
     swap(stack, Siblings, "lost", lambda lost: lambda self, worker: self.bridges.pop(worker, None))
 
 
-@mutant("bytes that went over a bridge are counted there for ever", *BRIDGED, "pace=0.3", "bridge_bytes=300")
+@mutant("bytes sent over a bridge are never subtracted from its window", *BRIDGED, "pace=0.3", "bridge_bytes=300")
 def bytes_not_returned(stack: ExitStack) -> None:
     swap(stack, BridgeSession, "_back", lambda back: lambda self, key: None)
 
 
 @mutant(
-    "what a bridge may send is refused where a line is full",
+    "a request within the window of a bridge is refused by a full queue",
     *BRIDGED,
     "clients=mdx,mdx,mdx,mdx,mdx",
     "max_queue=1",
@@ -137,12 +140,12 @@ def window_not_kept(stack: ExitStack) -> None:
     swap(stack, Tap, "in_front_of", make)
 
 
-@mutant("what a bridge offered is still offered after it was lost", *BRIDGED, "cut=0.5", "broker_crash=0.1")
+@mutant("services of a lost bridge are still offered", *BRIDGED, "cut=0.5", "broker_crash=0.1")
 def lost_bridge_still_offers(stack: ExitStack) -> None:
     swap(stack, Bridging, "bridge_lost", lambda lost: lambda self, worker, held: None)
 
 
-@mutant("another broker's service is not forgotten when it is taken back", *BRIDGED, "worker_crash=0.6", "leaving=0.3")
+@mutant("a service that another broker retracted is still offered", *BRIDGED, "worker_crash=0.6", "leaving=0.3")
 def retract_ignored(stack: ExitStack) -> None:
     def make(learn: Any) -> Any:
         def mutated(self: Broker, worker: Worker, service: bytes, path: Path) -> None:
@@ -154,9 +157,7 @@ def retract_ignored(stack: ExitStack) -> None:
     swap(stack, Bridging, "bridge_offers", make)
 
 
-@mutant(
-    "a request comes back over the bridge and nobody watches it", *BRIDGED, "worker_crash=0.6", "cut=0.6", "slow=0.3"
-)
+@mutant("a request that comes back over a bridge has no timer", *BRIDGED, "worker_crash=0.6", "cut=0.6", "slow=0.3")
 def back_and_forgotten(stack: ExitStack) -> None:
     swap(
         stack,
@@ -167,7 +168,7 @@ def back_and_forgotten(stack: ExitStack) -> None:
 
 
 @mutant(
-    "a request goes back over the bridge that it came over", *BRIDGED, "worker_crash=0.6", "leaving=0.3", "brokers=3"
+    "a request is sent back over the bridge that it came from", *BRIDGED, "worker_crash=0.6", "leaving=0.3", "brokers=3"
 )
 def sent_back_and_forth(stack: ExitStack) -> None:
     def make(way: Any) -> Any:
@@ -179,7 +180,7 @@ def sent_back_and_forth(stack: ExitStack) -> None:
     swap(stack, Bridging, "_shortest_path", make)
 
 
-@mutant("what was published before a bridge was lost crosses it again", *BRIDGED, "topics=2", "cut=0.5", "pace=0.3")
+@mutant("messages published before a bridge was lost cross it again", *BRIDGED, "topics=2", "cut=0.5", "pace=0.3")
 def published_again(stack: ExitStack) -> None:
     swap(stack, Bridging, "first_seen", lambda first_seen: lambda self, origin, topic, number: True)
 
@@ -187,17 +188,17 @@ def published_again(stack: ExitStack) -> None:
 # --- the catalog -------------------------------------------------------------------------------------------------------------
 
 
-@mutant("a datagram counts wherever it comes from", *CATALOG, "garbage=1")
+@mutant("a datagram counts from any address", *CATALOG, "garbage=1")
 def forged_datagram_counts(stack: ExitStack) -> None:
     swap(stack, UdpHeartbeats, "_judge", lambda judge: lambda self, datagram, host: BEAT)
 
 
-@mutant("a service that beats is given up all the same", *CATALOG, "beat=0.5")
+@mutant("a catalog service is lost although it sends heartbeats", *CATALOG, "beat=0.5")
 def catalog_deaf(stack: ExitStack) -> None:
     swap(stack, Catalog, "_beat", lambda beat: lambda self, entry, now: None)
 
 
-@mutant("a service that is silent stays in the catalog", *CATALOG, "beat=0.5", "worker_freeze=1", "worker_crash=1")
+@mutant("a silent service stays in the catalog", *CATALOG, "beat=0.5", "worker_freeze=1", "worker_crash=1")
 def catalog_keeps_the_silent(stack: ExitStack) -> None:
     def make(lost_at: Any) -> Any:
         def mutated(self: Catalog, entry: Any) -> float:
@@ -208,7 +209,7 @@ def catalog_keeps_the_silent(stack: ExitStack) -> None:
     swap(stack, Catalog, "_lost_at", make)
 
 
-@mutant("who asks for one service is told of all", *CATALOG)
+@mutant("a look-up of one service returns all services", *CATALOG)
 def catalog_tells_all(stack: ExitStack) -> None:
     swap(stack, DbpSession, "_info", lambda info: lambda self, body: info(self, []))
 
@@ -216,12 +217,12 @@ def catalog_tells_all(stack: ExitStack) -> None:
 # --- topics -------------------------------------------------------------------------------------------------------------------
 
 
-@mutant("a subscriber gets what it did not ask for", *TOPICS)
+@mutant("a subscriber gets messages of every topic", *TOPICS)
 def every_topic(stack: ExitStack) -> None:
     swap(stack, Subscriptions, "match", lambda match: lambda self, topic: list(self._of))
 
 
-@mutant("a subscriber gets everything twice", *TOPICS)
+@mutant("a subscriber gets every message twice", *TOPICS)
 def published_twice(stack: ExitStack) -> None:
     def make(match: Any) -> Any:
         def mutated(self: Subscriptions, topic: bytes) -> list[Session]:
@@ -232,7 +233,7 @@ def published_twice(stack: ExitStack) -> None:
     swap(stack, Subscriptions, "match", make)
 
 
-@mutant("a subscriber that does not read gets the newest first", *TOPICS, "choke=60", "clog=2", "pace=0.1")
+@mutant("queued messages of a slow subscriber are sent newest first", *TOPICS, "choke=60", "clog=2", "pace=0.1")
 def backlog_overtaken(stack: ExitStack) -> None:
     def make(send: Any) -> Any:
         def mutated(self: SubscriberSession, publication: Publication) -> None:
@@ -255,7 +256,7 @@ def subscription_kept(stack: ExitStack) -> None:
 
 
 @mutant(
-    "a broker that was stopped takes its own sleep for its workers' silence",
+    "time while the broker was stopped counts as silence of its workers",
     *both("mdx,mdp2,emqp"),
     "broker_freeze=0.3",
     "beat=0.5",
@@ -265,7 +266,7 @@ def sleep_is_silence(stack: ExitStack) -> None:
 
 
 @mutant(
-    "what is due is done before what has come is read",
+    "timers run before pending input has been read",
     *both("mdx,mdp2,emqp"),
     "broker_freeze=0.3",
     "worker_freeze=0.3",
@@ -284,7 +285,7 @@ def deaf_at_first(stack: ExitStack) -> None:
     swap(stack, BrokerNode, "_turn", make)
 
 
-@mutant("an INFORM has no ACK", *both("emqp,emqp"))
+@mutant("an INFORM is not answered with ACK", *both("emqp,emqp"))
 def no_ack(stack: ExitStack) -> None:
     def make(inform: Any) -> Any:
         def mutated(self: EmqpSession, message: "list[bytes]") -> None:
@@ -296,7 +297,7 @@ def no_ack(stack: ExitStack) -> None:
     swap(stack, EmqpSession, "_inform", make)
 
 
-@mutant("a worker hears no HEARTBEAT after its INFORM", *both("emqp,emqp"), "pace=0.2")
+@mutant("no HEARTBEAT is sent after an INFORM", *both("emqp,emqp"), "pace=0.2")
 def no_first_beat(stack: ExitStack) -> None:
     def make(inform: Any) -> Any:
         def mutated(self: EmqpSession, message: "list[bytes]") -> None:
@@ -310,7 +311,7 @@ def no_first_beat(stack: ExitStack) -> None:
 
 
 @mutant(
-    "a DCP worker that was given up is not told to register again",
+    "a lost DCP worker gets no reconnect",
     *both("dcp,dcp"),
     "worker_freeze=0.6",
     "beat=0.5",
@@ -343,7 +344,7 @@ def metadata_lost(stack: ExitStack) -> None:
 
 
 @mutant(
-    "there are as many services as clients care to name",
+    "the number of services is not limited",
     *both("mdx,mdx,mdx"),
     "services=3",
     "max_services=3",
@@ -365,7 +366,12 @@ def services_unbounded(stack: ExitStack) -> None:
 
 
 @mutant(
-    "a broker that leaves forgets what waits", "broker_stop=0.3", "slow=0.5", "pace=0.2", "burst=8", *both("mdx,mdx")
+    "a broker that shuts down forgets queued requests",
+    "broker_stop=0.3",
+    "slow=0.5",
+    "pace=0.2",
+    "burst=8",
+    *both("mdx,mdx"),
 )
 def leaves_without_a_word(stack: ExitStack) -> None:
     def make(shutdown: Any) -> Any:
@@ -382,7 +388,7 @@ def leaves_without_a_word(stack: ExitStack) -> None:
 
 
 @mutant(
-    "rows that the disk could not take are gone without a word",
+    "dropped journal rows are not stated",
     "disk_full=0.5",
     "pace=0.2",
     "burst=8",
@@ -399,12 +405,12 @@ def rows_vanish(stack: ExitStack) -> None:
     swap(stack, JournalRecorder, "_drop", make)
 
 
-@mutant("a request that was given back is not in the journal", "worker_crash=0.6", "slow=0.3", *both("mdx,mdp2"))
+@mutant("a requeue is not recorded in the journal", "worker_crash=0.6", "slow=0.3", *both("mdx,mdp2"))
 def requeue_unwritten(stack: ExitStack) -> None:
     swap(stack, JournalRecorder, "requeued", lambda requeued: lambda self, *facts: None)
 
 
-@mutant("a failure is not in the journal", "unknown=0.5", "queue_expiry=3", *both("mdx,mdx"))
+@mutant("a failure is not recorded in the journal", "unknown=0.5", "queue_expiry=3", *both("mdx,mdx"))
 def failure_unwritten(stack: ExitStack) -> None:
     def make(ended: Any) -> Any:
         def mutated(self: JournalRecorder, request: Request) -> None:
@@ -421,12 +427,12 @@ def failure_unwritten(stack: ExitStack) -> None:
 GREED = ["greed=4", *both("mdx,mdx"), "turn_work=400", "turn_share=100", "least_share=20"]
 
 
-@mutant("work is not charged to the connection it is done for", *GREED)
+@mutant("work is not charged to its connection", *GREED)
 def budget_not_charged(stack: ExitStack) -> None:
     swap(stack, Link, "use_up", lambda use_up: lambda self: None)
 
 
-@mutant("the limit of a whole turn is not kept", *GREED, "slow_turn=0.05", "latency=0.0001", "jitter=0.0001")
+@mutant("the limit of work per turn is ignored", *GREED, "slow_turn=0.05", "latency=0.0001", "jitter=0.0001")
 def turn_without_end(stack: ExitStack) -> None:
     def make(begin: Any) -> Any:
         def mutated(self: Hub) -> None:
@@ -438,7 +444,7 @@ def turn_without_end(stack: ExitStack) -> None:
     swap(stack, Hub, "begin_turn", make)
 
 
-@mutant("a connection that has used up its share waits for ever", *GREED)
+@mutant("a connection that has used up its share is never read again", *GREED)
 def turn_never_comes(stack: ExitStack) -> None:
     swap(stack, Turns, "next_turn", lambda next_turn: lambda self: [])
 
@@ -460,7 +466,7 @@ def newest_first(stack: ExitStack) -> None:
     swap(stack, Turns, "next_turn", make)
 
 
-@mutant("unfinished input is not booked", *GREED, "max_memory=4194304")
+@mutant("unfinished input is not counted as memory", *GREED, "max_memory=4194304")
 def input_not_booked(stack: ExitStack) -> None:
     swap(stack, Link, "book_input", lambda book: lambda self, size: None)
 
@@ -481,6 +487,6 @@ def measured_too_late(stack: ExitStack) -> None:
     swap(stack, MemoryAccount, "attach", make)
 
 
-@mutant("nobody is cut off, however short of memory the broker is", *GREED, "max_memory=4194304")
+@mutant("no connection is closed when the broker is short of memory", *GREED, "max_memory=4194304")
 def never_cut(stack: ExitStack) -> None:
     swap(stack, MemoryAccount, "_save", lambda save: lambda self, total, now, receiving: None)
