@@ -14,7 +14,8 @@ GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\x00") + 
 class RawCurve:
     """One connection; ``sent`` is everything that was sent on it."""
 
-    def __init__(self, url: str, place: Place, name: str = "alice") -> None:
+    def __init__(self, url: str, place: Place, name: str = "alice", minor: int = 1) -> None:
+        self.greeting = GREETING[:11] + bytes((minor,)) + GREETING[12:]
         host, port = url.removeprefix("tcp://").split(":")
         self.socket = socket.create_connection((host, int(port)), PATIENCE)
         keys = read_pair(place.file(f"{name}.key_secret"), "key")
@@ -46,7 +47,7 @@ class RawCurve:
         return parse_command(self.read(size))
 
     def hello(self) -> None:
-        self.send(GREETING)
+        self.send(self.greeting)
         self.read(64)
         self.send(self.mechanism.begin())
 

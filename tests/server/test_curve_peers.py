@@ -3,6 +3,7 @@
 import json
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ import polydomo
 import polydomo.testing
 from polydomo.errors import AccessDenied, CallFailed, PolydomoError
 from polydomo.protocols.ends import Failure
+from polydomo.wire.frames import join
+from tests.server.nearby import LOOPBACK, free_port
+from tests.server.raw_curve import RawCurve
 from tests.server.secured import PATIENCE, ZMTP, Caller, Place, Server, refusal
 
 
@@ -154,6 +158,31 @@ def test_a_rejected_peer_gets_an_error(
     socket = place.socket(zmq.DEALER, "inproc://nowhere", name)
     assert refusal(socket, broker.url) == (event, value)
     socket.close()
+
+
+@pytest.mark.parametrize("minor", [0, 1])
+def test_both_minor_versions_of_zmtp_3(place: Place, broker: polydomo.testing.Broker, worker: None, minor: int) -> None:
+    with RawCurve(broker.url, place, minor=minor) as peer:
+        peer.shake()
+        request = join([b"", b"MDPC01", b"echo", b"hello"])
+        peer.send(b"".join(bytes(piece) for piece in peer.mechanism.encode([request])))
+        assert b"HELLO" in peer.mechanism.decode(peer.socket.recv(65536))
+
+
+def test_a_discovered_broker_with_another_key_is_not_used(place: Place, tmp_path: Path) -> None:
+    """Any program can send a beacon. Here, one broker has no keys, one has other keys, and the right one comes last."""
+    port = free_port()
+    beacon = {"dbp.beacon": f"{LOOPBACK}:{port}", "dbp.beacon_interval": "50ms"}
+    (tmp_path / "other").mkdir()
+    other = Place(tmp_path / "other")
+    with ExitStack() as stack:
+        stack.enter_context(polydomo.testing.broker(settings=beacon))
+        stack.enter_context(polydomo.testing.broker(settings={**beacon, "access": str(other.access)}))
+        discover = f"discover://{LOOPBACK}:{port}"
+        client = stack.enter_context(polydomo.Client(discover, **place.keys("alice"), timeout=PATIENCE))
+        answer = client.submit("polydomo.status")
+        honest = stack.enter_context(polydomo.testing.broker(settings={**beacon, "access": str(place.access)}))
+        assert answer.result(PATIENCE).json()["address"] == honest.url
 
 
 def test_the_wrong_server_key(place: Place, broker: polydomo.testing.Broker) -> None:
