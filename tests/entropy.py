@@ -4,7 +4,7 @@ from polydomo.broker.broker import Entropy
 
 
 class Counting(Entropy):
-    """Bytes that differ each time, and that anybody could guess."""
+    """Bytes that differ each time, and that can be predicted."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -31,7 +31,7 @@ def unprivileged() -> str | None:
 
 
 class Postgres:
-    """One server. ``kill`` ends it as a power cut would, ``start`` begins it anew on the same files."""
+    """One server. ``kill`` ends it like a power failure, ``start`` starts it again on the same files."""
 
     def __init__(self) -> None:
         place = programs()

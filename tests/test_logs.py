@@ -35,7 +35,7 @@ def log(broker: polydomo.testing.Broker) -> Iterator[logging.Logger]:
 
 
 def records(broker: polydomo.testing.Broker, count: int, **wanted: object) -> list[dict[str, object]]:
-    """Waits for so many records."""
+    """Waits for this many records."""
     broker.wait_until(lambda server: server.broker.publishing.log_records.taken >= count)
     with polydomo.Client(broker.url) as client:
         found = client.call("polydomo.logs", json.dumps(wanted)).json()

@@ -1,4 +1,4 @@
-"""The walk-through of docs/security.md does what it prints, but for the broker's address."""
+"""The commands of docs/security.md give the printed output, with another address."""
 
 import re
 import subprocess

@@ -31,7 +31,7 @@ def start(client: ClientKind, worker: WorkerKind) -> tuple[World, Client, Worker
 
 
 def works(world: World, client: ClientKind, hand: Worker) -> None:
-    """Whatever happened before: the next client is served."""
+    """The next client is served after any case."""
     after = Client(world, client.end)
     after.ask(SERVICE, [b"again"])
     job = hand.take()

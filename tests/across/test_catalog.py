@@ -65,7 +65,7 @@ def test_a_dbp_client_sees_the_services_of(name: str) -> None:
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_name_in_the_catalog_can_be_called_over_every_protocol(name: str) -> None:
-    """The name in the catalog is the name to call, whatever protocol the caller speaks."""
+    """The name in the catalog is the name to call, over any protocol."""
     world = World()
     hand = Worker(world, WORKERS["dcp"].end, "wörk".encode())
     (found,) = Asking(world).directory().services

@@ -112,7 +112,7 @@ def broker() -> Iterator[testing.Broker]:
 
 
 def converse(client: Zmq | Nng | Http, worker: Zmq | Nng | Http) -> Frames:
-    """Lets both speak until the client has its reply; the worker answers with what it was given, backwards."""
+    """Runs both peers until the client has its reply; the worker answers with the reversed request."""
     assert isinstance(worker.end, WorkerEnd)
     end = time.monotonic() + WAIT
     while time.monotonic() < end:

@@ -57,7 +57,7 @@ class World:
             self.broker.access.replace(AccessRules(["alice"], [rule]))
 
     def settle(self) -> None:
-        """Everything that was said is heard, and everything said to that, until nobody says anything."""
+        """Delivers all messages, and the answers to them, until there are no more."""
         while sum(line.pump() for line in self.lines) or self._stored():
             pass
         self.lines = [line for line in self.lines if line.open]
@@ -65,7 +65,7 @@ class World:
         self.broker.check_invariants()
 
     def _stored(self) -> bool:
-        """The store writes what has gathered; False if there is nothing."""
+        """Writes what the store has collected; False if there is nothing."""
         self.broker.end_turn()
         if self.store is None or not self.store.ops:
             return False
@@ -189,7 +189,7 @@ def carry(source: Link, target: Link) -> bool:
 
 
 class Client:
-    """A client's program: it asks, and keeps what it hears."""
+    """A client: it sends requests and records replies."""
 
     def __init__(self, world: World, make: Callable[[], ClientEnd]) -> None:
         self.world = world
@@ -223,7 +223,7 @@ class Client:
 
 
 class Worker:
-    """A worker's program: it registers, and opens a new connection when it is told to go or its protocol leaves it no other word."""
+    """A worker: it registers, and opens a new connection after DISCONNECT or if its protocol offers nothing else."""
 
     def __init__(self, world: World, make: Callable[[], WorkerEnd], service: bytes = b"work") -> None:
         self.world = world
@@ -243,7 +243,7 @@ class Worker:
             self.world.settle()
 
     def look(self) -> None:
-        """Takes what has arrived."""
+        """Reads what has arrived."""
         events, self.line.events = self.line.events, []
         for event in events:
             if isinstance(event, Job):

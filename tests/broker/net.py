@@ -1,4 +1,4 @@
-"""Several brokers without a wire: bridges between them carry messages when they are told to, and can be cut."""
+"""Several brokers without a wire. Bridges between them carry messages on request, and can be cut."""
 
 import itertools
 
@@ -226,7 +226,7 @@ class Net:
         return nodes
 
     def settle(self) -> int:
-        """Carries everything, until nobody has anything to say; returns how many messages that were."""
+        """Delivers all messages until there are no more; returns how many there were."""
         count = 0
         while any(bridge.waiting() for bridge in self.bridges):
             for bridge in self.bridges:

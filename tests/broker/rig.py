@@ -15,7 +15,7 @@ START = 1000.0
 
 
 class Notes(Recorder):
-    """Everything the broker told of itself. A request may end once, and only after it was accepted."""
+    """Records everything that the broker reports. A request may end once, and only after it was accepted."""
 
     def __init__(self) -> None:
         self.wants_requests = True
@@ -97,7 +97,7 @@ class World:
         self.broker.check_invariants()
 
     def wait(self, seconds: float) -> None:
-        """Time passes; whatever is due on the way is done exactly when ``next_deadline`` says, and not a moment later."""
+        """Advances the clock; timers run exactly when ``next_deadline`` says."""
         broker = self.broker
         until = broker.now + seconds
         looks = 0
@@ -118,7 +118,7 @@ class World:
 
 
 class Peer(Session):
-    """One connection: a client, a worker, or both. What the broker tells it is kept in lists."""
+    """One connection: a client, a worker, or both. Messages from the broker are kept in lists."""
 
     def __init__(self, world: World, protocol: str = "scripted") -> None:
         self.protocol = protocol
@@ -236,7 +236,7 @@ class Peer(Session):
         return self.can_cancel
 
     def bodies(self) -> list[bytes]:
-        """What it works on, by the body of each request."""
+        """The requests that it holds, by body."""
         return [request.ref for request in self.jobs if isinstance(request.ref, bytes)]
 
     def _token(self, index: int) -> bytes:

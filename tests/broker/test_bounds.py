@@ -1,4 +1,4 @@
-"""At a bound the sender is slowed, or told no where it cannot be slowed; and how the broker leaves."""
+"""At a limit the sender is throttled, or refused if it cannot be throttled; and shutdown of the broker."""
 
 import pytest
 

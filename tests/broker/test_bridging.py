@@ -79,7 +79,7 @@ def test_a_bridge_that_is_lost_with_requests_that_have_ended_brings_no_service_b
 
 
 def test_a_bridge_is_lost_after_it_retracted_what_it_still_works_on(net: Net) -> None:
-    """The request is given back to a service that was forgotten meanwhile: it must not wait for ever."""
+    """The request is requeued at a service that was removed meanwhile: it must not wait for ever."""
     a, b = net.node("a", Policy(queue_expiry=10.0)), net.node("b")
     worker = b.worker(b"s")
     bridge = net.bridge(a, b)

@@ -165,7 +165,7 @@ def test_requests_within_the_window_are_accepted_by_a_full_queue(net: Net) -> No
 
 
 def test_bytes_within_the_window_are_accepted_at_the_memory_limit(net: Net) -> None:
-    """Of its own clients: they are slowed. A bridge cannot be, so it is told beforehand how many bytes it may send."""
+    """The broker throttles its own clients. It cannot throttle a bridge, so it announces in advance how many bytes the bridge may send."""
     a = net.node("a", policy=Policy(attempts=1))
     b = net.node(
         "b", policy=Policy(max_held_bytes=100_000, max_client_bytes=100_000), tuning=Tuning(bridge_bytes=20_000)

@@ -1,4 +1,4 @@
-"""What is published crosses bridges between brokers that are not there."""
+"""Publications cross bridges between simulated brokers."""
 
 import itertools
 import json

@@ -298,7 +298,7 @@ def test_a_chain_of_services(world: World) -> None:
 
 
 def test_a_forwarded_request_waits_no_longer_than_the_queued_ones(world: World) -> None:
-    """It is older than all that waits there, and nobody has come for as long as it may wait."""
+    """It is older than the requests queued there, and no worker has registered within its queue timeout."""
     expiry = world.broker.policy.queue_expiry
     first = world.worker(b"one", silence=0)
     client, other = world.client(), world.client()

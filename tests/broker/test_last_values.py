@@ -1,4 +1,4 @@
-"""Last values and late subscribers: what each hears, in which order, and what is kept of it all."""
+"""Last values and late subscribers: what each receives, in which order, and what is stored."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Who is still there: beats when they are due, silence, workers that do not beat while busy, and those that come back."""
+"""Liveness: heartbeats on time, silence, workers without heartbeats while busy, and workers that return."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_some_workers_are_never_beaten_to(world: World) -> None:
 
 
 def test_input_does_not_delay_a_heartbeat_that_is_due(world: World) -> None:
-    """What has come is read before what is due is done; a first beat of a busy worker sets its timer anew."""
+    """Pending input is read before timers run; the first heartbeat of a busy worker sets its timer again."""
     worker, client = world.worker(), world.client()
     client.ask()
     world.broker.now += 2.6

@@ -1,4 +1,4 @@
-"""Log records: what is one, what is remembered of them, and which request each belongs to."""
+"""Log records: valid and invalid ones, which are kept, and the request that each belongs to."""
 
 import json
 

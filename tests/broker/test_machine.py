@@ -243,7 +243,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.workers)
     @rule(index=some, which=some, final=st.booleans())
     def late(self, index: int, which: int, final: bool) -> None:
-        """A worker answers something that somebody was given, now or long ago; it counts only if it is its own and it holds it."""
+        """A worker answers a request that was dispatched to some worker at some time; the answer counts only if it holds that request."""
         worker = self.worker(index)
         tokens = [token for peer in self.known() for token in peer.given]
         token = tokens[which % len(tokens)] if tokens else b"undefined"

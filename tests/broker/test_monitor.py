@@ -1,4 +1,4 @@
-"""States with their time and cause, what watchers hear, who has gone, and what is counted. The clock is the test's."""
+"""States with their time and cause, monitoring events, disconnected peers, and counters. The test sets the clock."""
 
 import json
 from typing import Any

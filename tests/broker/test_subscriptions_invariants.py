@@ -1,4 +1,4 @@
-"""Subscriptions: a topic reaches everybody with a prefix of it, each once, and nobody else."""
+"""Subscriptions: a topic reaches each subscriber with a matching prefix once, and no other session."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -25,7 +25,7 @@ steps = st.lists(
 
 
 def play(steps: list[Step], together: bool, telling: bool) -> list[object]:
-    """Everything that can be told of it."""
+    """Everything that can be observed."""
     policy = Policy(max_outstanding=8, max_queue=11, max_client_bytes=6 * SMALL_BODY, max_held_bytes=9 * SMALL_BODY)
     world = World(policy)
     if not telling:

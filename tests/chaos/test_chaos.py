@@ -1,4 +1,4 @@
-"""Chaos on real processes: a short form here, the full one with ``make chaos``; and that its checks see what they are there to see."""
+"""Chaos on real processes: a short form (``make chaos`` runs the full one), and tests of its checks."""
 
 import contextlib
 import subprocess
@@ -66,7 +66,7 @@ def record(tmp_path: Path) -> Record:
 
 
 def judged(tmp_path: Path, memory: int = 0) -> dict[str, list[str]]:
-    """What is not as it must be, by the records."""
+    """The checks that fail for these records."""
     report = Report(memory=memory, survivors={"client-mdx.1"})
     report.judge(Tally.of(tmp_path))
     assert report.failed == any(report.musts.values())

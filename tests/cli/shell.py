@@ -41,7 +41,7 @@ def complaint(result: subprocess.CompletedProcess[bytes]) -> str:
 
 
 class Running:
-    """A process that goes on, with its JSON log. Whatever happens in the test, it is gone afterwards."""
+    """A long-running process with a JSON log. It is always stopped after the test."""
 
     inside: tuple[str, ...] = ()  # words that run it somewhere else, such as another network namespace
 
@@ -94,7 +94,7 @@ class Running:
             pipe.close()
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Waits until what was logged fulfils the condition."""
+        """Waits until the log meets the condition."""
         with self._news:
             self._news.wait_for(lambda: condition() or self._over, PATIENCE)
             assert condition(), f"no {what}: {self.entries} {self.said}"
@@ -153,7 +153,7 @@ def script(text: str) -> list[str]:
 
 
 class Gate:
-    """Where a program waits until the test lets it go on: it writes its word to one FIFO and reads from another."""
+    """Lets a program wait until the test continues it: the program writes to one FIFO and reads from another."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)

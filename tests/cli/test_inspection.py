@@ -131,7 +131,7 @@ def test_no_broker(what: str, tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def answering(reply: bytes) -> Iterator[str]:
-    """Something that listens and is no broker."""
+    """A listener that is not a broker."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

@@ -31,7 +31,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[shell.Broker]:
 
 
 def wait(broker: shell.Broker, count: int) -> None:
-    """Until the broker has so many records."""
+    """Waits until the broker has this many records."""
     while len(shown(broker)) < count:
         pass
 

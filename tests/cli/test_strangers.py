@@ -115,7 +115,7 @@ def dcp(broker: Router, peer: bytes, message: Frames) -> None:
 
 
 def emqp(broker: Router, peer: bytes, message: Frames) -> None:
-    """As EventMQ's router, which also tells the client that its job was handed out."""
+    """Like EventMQ's router, which also notifies the client that its job was dispatched."""
     _, header, command, msgid, *rest = message
     assert header == b"eMQP/1.0"
     if command == b"INFORM":

@@ -133,7 +133,7 @@ def test_it_fits_any_terminal(width: int, height: int) -> None:
 
 @pytest.mark.parametrize("width", range(60, 261, 10))
 def test_only_reasons_are_truncated_at_any_width(width: int) -> None:
-    """Columns for which there is no room are left out whole, the least important first."""
+    """Columns that do not fit are left out completely, the least important first."""
     row = {**figures()["services"][0], "name": "a-service-with-a-long-name", "answered": 123_456_789, "failed": 1_000}
     found = figures(services=[row])
     history = History()

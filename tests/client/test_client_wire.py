@@ -1,4 +1,4 @@
-"""The client library by the letter, with a ROUTER of libzmq at the other end, played by hand, or with nobody."""
+"""The client library on the wire, with a scripted ROUTER of libzmq as the broker, or without one."""
 
 import contextlib
 import socket

@@ -102,7 +102,7 @@ class Room:
         self.turn()
 
     def close(self) -> None:
-        """Everybody goes: nothing of what happened is left."""
+        """All peers disconnect: nothing may be left."""
         self.turn()
         self.broker.check_invariants()
         for link in self.links:

@@ -19,7 +19,7 @@ SOME = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_corpus(name: str) -> None:
-    """What was ever found, and honest bytes, whole and cut short at every byte."""
+    """Inputs that once found a fault, and valid bytes, whole and cut at every byte."""
     files = sorted((CORPUS / name).glob("*"))
     assert files, f"no corpus for {name}"
     for path in files:

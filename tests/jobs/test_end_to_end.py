@@ -289,7 +289,7 @@ def test_a_plain_request_to_a_durable_service(broker: Broker, protocol: str) -> 
 
 @pytest.mark.parametrize("protocol", ["emqp", "mdx"])
 def test_a_durable_request_keeps_its_headers_and_trace(broker: Broker, protocol: str) -> None:
-    """Whatever protocol its worker has, a job has its id; an eMQP worker gets the headers of the request, too."""
+    """A job has its id over every worker protocol; an eMQP worker also gets the headers of the request."""
     seen: list[Call] = []
 
     def run(call: Call) -> str:

@@ -1,4 +1,4 @@
-"""The life of a job: what is stored before who hears of it, retries, dead letters, keys, repeats, leadership."""
+"""The life of a job: stored before it is reported, retries, dead letters, keys, repeats, leadership."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is recorded of durable jobs: journal, ``trace``, ``watch``, ``/metrics``, the pipeline's tables and the report, of a real broker."""
+"""Records of durable jobs of a real broker: journal, ``trace``, ``watch``, ``/metrics``, the pipeline's tables and the report."""
 
 import json
 import urllib.request

@@ -28,7 +28,7 @@ PATIENCE = 60.0
 
 
 class Loop(Owner):
-    """The owner's thread: runs what was posted while it waits for something."""
+    """The owner's thread: runs posted callbacks while it waits."""
 
     def __init__(self) -> None:
         self.posted: queue.Queue[Callable[[], None]] = queue.Queue()
@@ -85,7 +85,7 @@ def job(id: str, size: int = 1) -> Job:
 
 
 class SmallDisk(SqliteBackend):
-    """A file that may grow to so many pages."""
+    """A file that may grow to this many pages."""
 
     pages = 0
 

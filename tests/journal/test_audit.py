@@ -25,7 +25,7 @@ def journal(seed: int = 1, steps: int = 400) -> list[Row]:
 
 
 def lone_request() -> list[Row]:
-    """One request that is given back once and then answered."""
+    """One request that is requeued once and then answered."""
     world, recorder = journalled()
     client, first = world.client(), world.worker()
     client.ask()
@@ -69,7 +69,7 @@ def late_lost(rows: list[Row]) -> None:
 
 
 def first_come_first(rows: list[Row]) -> None:
-    """Another request goes out while the one that was given back waits."""
+    """Another request is dispatched while a requeued one waits."""
     again = event(rows, schema.DISPATCHED, 1)
     place = rows.index(again)
     other = {**again, "number": 99, "attempt": 1, "worker": 0}

@@ -1,4 +1,4 @@
-"""kill -9 at random moments: every closed segment reads whole, what is lost is exactly a tail, and the next run says how much."""
+"""kill -9 at random moments: every closed segment can be read, exactly a tail is lost, and the next run states how much."""
 
 import random
 import signal

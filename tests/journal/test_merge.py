@@ -1,4 +1,4 @@
-"""Merging keeps every row, whatever moment it is killed at and whoever reads meanwhile."""
+"""Merging keeps every row, if it is killed at any moment and while others read."""
 
 import subprocess
 import sys

@@ -56,7 +56,7 @@ def test_every_span_is_exported_for_any_number_of_spans() -> None:
 
 
 class Moody(InMemorySpanExporter):
-    """Refuses so many times."""
+    """Refuses this many times."""
 
     def __init__(self, refusals: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every version as today's; pyarrow, DuckDB and Spark count the same; what cannot be read is told in one line."""
+"""Old versions are read like the current one; pyarrow, DuckDB and Spark count the same; unreadable files are reported in one line."""
 
 from datetime import UTC, datetime
 from pathlib import Path

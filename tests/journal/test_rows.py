@@ -1,4 +1,4 @@
-"""What the broker tells becomes rows: by columns and by rows the same ones, without a hole, and within the rules."""
+"""Broker events become rows: the same by columns and by rows, without gaps, and within the rules."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -152,7 +152,7 @@ def test_payloads_are_recorded_only_where_named_and_cut() -> None:
 
 
 def test_a_disk_that_stays_full_does_not_fill_the_journal_with_rows_about_rows() -> None:
-    """A row about dropped rows is dropped in its turn, and told again: without end, if each were told apart from the others."""
+    """A row that states dropped rows may be dropped too and stated again. This must end: dropped rows are one growing range."""
     world, recorder = journalled(chunk_rows=5, max_chunks=3)
     live(world, 5, steps=400)
     observed = sum(bool(step.covers_run) for chunk in recorder.queue.chunks for step in chunk.steps)

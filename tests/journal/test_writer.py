@@ -1,4 +1,4 @@
-"""Segments appear whole or not at all; what is lost is counted; the journal stays within its bounds, and full disks are told."""
+"""Segments appear completely or not at all; losses are counted; the journal stays within its limits, and a full disk is reported."""
 
 import itertools
 import os

@@ -41,7 +41,7 @@ class Notes(Recorder):
 
 
 class Table:
-    """A broker and whoever sits down with it."""
+    """A broker and its peers."""
 
     def __init__(self, tuning: Tuning | None = None, policy: Policy | None = None) -> None:
         self.notes = Notes()
@@ -133,7 +133,7 @@ ASKS = b"reply-requested"
 
 
 def inform(peer: Peer, queues: bytes = b'[[10, "default"]]', kind: bytes | None = b"worker") -> None:
-    """Registers, and takes what is said to it."""
+    """Registers, and reads the answers."""
     rest = (queues,) if kind is None else (queues, kind)
     peer.say(*HEAD, b"INFORM", b"i1", *rest)
     ack, beat = peer.hear()

@@ -144,6 +144,6 @@ class Peer(Handler):
 
 
 def long_form(*frames: bytes) -> bytes:
-    """The same message with every length in eight bytes, which ZMTP allows though nobody does it."""
+    """The same message with every length in eight bytes, which ZMTP allows although no peer does it."""
     last = len(frames) - 1
     return b"".join(bytes((3 if i < last else 2,)) + len(f).to_bytes(8, "big") + f for i, f in enumerate(frames))

@@ -16,7 +16,7 @@ Frames = list[bytes]
 
 
 class Notes(Recorder):
-    """What the broker told of itself, in words."""
+    """Records what the broker reports, as text."""
 
     def __init__(self) -> None:
         self.wants_requests = True
@@ -84,7 +84,7 @@ class Peer:
         self.say_raw(join(list(frames)))
 
     def say_raw(self, message: bytes) -> None:
-        """A message stands anywhere in what was read from the socket: bytes before and after it are not its own."""
+        """A message may be anywhere in the bytes read from the socket: other bytes precede and follow it."""
         self.session.on_message(b"\x01\x05before" + message + b"\x01\x05after", 8, 8 + len(message))
 
     def heard(self) -> list[Frames]:
@@ -119,6 +119,6 @@ class Peer:
 
 
 def long_form(frames: Frames) -> bytes:
-    """The same message with every length in eight bytes, which ZMTP allows though nobody does it."""
+    """The same message with every length in eight bytes, which ZMTP allows although no peer does it."""
     last = len(frames) - 1
     return b"".join(bytes((3 if i < last else 2,)) + len(f).to_bytes(8, "big") + f for i, f in enumerate(frames))

@@ -1,4 +1,4 @@
-"""The bridge's messages: what each end says, what is a violation, and that nothing another broker says does harm."""
+"""Messages of the bridge: what each end sends, what is a violation, and that no input of another broker does harm."""
 
 import pytest
 from hypothesis import given

@@ -118,7 +118,7 @@ def test_registering_again_asks_for_nothing(rig: Rig) -> None:
 
 
 def test_empty_service_name(rig: Rig) -> None:
-    """ "Delimiters are counted after the service frame": an empty name is no delimiter."""
+    """ "Delimiters are counted after the service frame": an empty name is not a delimiter."""
     client, worker = client_of(rig), worker_of(rig, b"")
     ask(client, [b"body", b""], [b"m"], b"")
     job = job_of(worker)

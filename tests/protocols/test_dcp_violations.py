@@ -1,4 +1,4 @@
-"""DCP v1, the broker's end: redirection, and what is invalid."""
+"""DCP v1, the broker's side: redirection, and invalid messages."""
 
 import random
 

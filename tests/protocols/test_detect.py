@@ -1,4 +1,4 @@
-"""Which protocol a peer speaks: told by its socket type and its first message."""
+"""Detection of a peer's protocol from its socket type and its first message."""
 
 import pytest
 

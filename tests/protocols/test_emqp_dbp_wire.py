@@ -1,4 +1,4 @@
-"""eMQP and DBP on the one port: told by a peer's first message, over ZMTP, whatever the socket."""
+"""eMQP and DBP on the shared port: detected from a peer's first message over ZMTP, for any socket type."""
 
 import json
 import struct

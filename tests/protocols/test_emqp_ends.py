@@ -131,7 +131,7 @@ def test_queues_in_both_notations() -> None:
 
 
 def run(table: Table, client: EmqpClientEnd, worker: EmqpWorkerEnd, at_client: Peer, at_worker: Peer) -> list[object]:
-    """Carries messages to and fro until nobody has more to say; a job is answered with its body in capitals."""
+    """Carries messages between both until there are no more; a job is answered with its body in capitals."""
     events: list[object] = []
     while client.out or worker.out:
         for end, peer in ((client, at_client), (worker, at_worker)):

@@ -64,7 +64,7 @@ def worker_of(rig: Rig, protocol: str, slots: int = 1, prefetch: int = 0) -> "tu
 
 
 def jobs_of(end: WorkerEnd, peer: Peer) -> list[Job]:
-    """Everything it is given, with what it asks for on the way."""
+    """Records everything it gets, and what it asks for."""
     found: list[Job] = []
     while True:
         events = peer.exchange(end)

@@ -253,7 +253,7 @@ def test_a_reply_to_a_client_that_is_not_there(rig: Rig) -> None:
 
 
 def test_an_address_that_only_begins_like_a_token_is_invalid(rig: Rig) -> None:
-    """Were the head of the address frame not looked at, what follows could be passed on as frames that it is not."""
+    """If the head of the address frame were not checked, the following bytes could be forwarded as invalid frames."""
     worker, address, client = busy_of(rig)
     forged = address + b"\x01\x00" + b"\x04\x05\x04PING"
     worker.say_raw(more([*W, REPLY, forged]) + join([b"", b"x"]))

@@ -1,4 +1,4 @@
-"""MDX, the broker's end: DISCONNECT, what is unexpected, what is invalid."""
+"""MDX, the broker's side: DISCONNECT, unexpected messages, invalid messages."""
 
 import random
 

@@ -372,7 +372,7 @@ def test_a_request_id_from_devices_is_returned_completely(world: World) -> None:
 
 
 def test_a_lost_workers_old_job_waits_for_another_worker(world: World) -> None:
-    """The 10 s in the queue count anew for a job that is given back."""
+    """A requeued job gets 10 s in the queue again."""
     client, old, new = world.connect(), world.connect(), world.connect()
     old.worker(10, "echo")
     client.job(1, "echo", b"x", timeout=60_000)

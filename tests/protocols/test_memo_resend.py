@@ -1,4 +1,4 @@
-"""memo01: what NNG does by itself. It repeats requests, and carries a request over to another connection."""
+"""memo01: automatic resends of NNG. It repeats requests, and carries a request over to another connection."""
 
 import pytest
 

@@ -187,7 +187,7 @@ def test_its_own_ports_with_its_own_router_and_with_ours(whose: str, tmp_path: P
         client = stack.enter_context(Program("eventmq_ask.py", front))
 
         def runs(path: Path, interval: dict[str, int]) -> bool:
-            """EventMQ's router drops what comes before the job manager and the scheduler are there: it is sent again."""
+            """EventMQ's router drops messages before the job manager and the scheduler are connected, so they are sent again."""
             client.say(
                 "schedule" if interval else "defer", {"func": "eventmq_jobs.note", "args": [str(path)], **interval}
             )

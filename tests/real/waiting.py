@@ -15,7 +15,7 @@ def until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) 
 
 
 def free_port() -> int:
-    """For a program that cannot be told to choose one itself."""
+    """For a program that cannot choose a port itself."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -80,7 +80,7 @@ class Broker(shell.Broker):
         return [line for line in self.complained() if f"//{peer.host}:" in line.get("peer", "")]
 
     def ask(self, what: str) -> Any:
-        """What the broker tells about itself: services, workers, requests, ..."""
+        """A list or status from the broker: services, workers, requests, ..."""
         with dealer(self.address) as peer:
             return peer.ask(what)
 
@@ -99,7 +99,7 @@ class Broker(shell.Broker):
 
 
 class Peer:
-    """One of the programs in ``tests/peers``. What it prints is read as it comes; whatever happens, it is gone after the test."""
+    """One of the programs in ``tests/peers``. Its output is read as it arrives; it is always stopped after the test."""
 
     def __init__(self, program: str, *words: str) -> None:
         self.process = subprocess.Popen(

@@ -8,7 +8,7 @@ LOOPBACK = "127.255.255.255"  # the broadcast address of loopback
 
 
 def free_port() -> int:
-    """A UDP port that nobody has: beacons and broadcasts name theirs, so the system cannot choose it when they are sent."""
+    """A free UDP port: beacons and broadcasts contain their port, so the system cannot choose it when they are sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -16,7 +16,7 @@ def free_port() -> int:
 
 
 def listener(port: int) -> socket.socket:
-    """Hears what is broadcast to the port on loopback, as several programs at once may."""
+    """Receives broadcasts to the port on loopback, as several programs may at once."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

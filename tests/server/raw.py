@@ -94,7 +94,7 @@ class Raw:
         return json.loads(self.call(b"polydomo." + what.encode())[0])
 
     def closed(self) -> bytes:
-        """Waits until the broker has closed the connection; returns what came before that."""
+        """Waits until the broker has closed the connection; returns the bytes received before."""
         found = b""
         with contextlib.suppress(ConnectionError):
             while more := self.socket.recv(65536):

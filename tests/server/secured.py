@@ -175,7 +175,7 @@ class Server(Peer):
 
 
 def refusal(socket: "zmq.Socket[bytes]", url: str) -> "tuple[int, int]":
-    """Connects a socket that will not be let in: the monitor's event, and its value."""
+    """Connects a socket that will be rejected; returns the monitor's event and its value."""
     monitor = socket.get_monitor_socket()
     monitor.rcvtimeo = int(PATIENCE * 1000)
     socket.connect(url)

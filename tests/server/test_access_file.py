@@ -1,4 +1,4 @@
-"""The access file: what it says when it is right, and every problem when it is not."""
+"""The access file: the result of a valid file, and every problem of an invalid one."""
 
 import hashlib
 import os

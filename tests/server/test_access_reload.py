@@ -1,4 +1,4 @@
-"""The access file while the broker runs: keys and rights taken away and given, mistakes, quotas, ipc, and what is written down."""
+"""Changes of the access file while the broker runs: keys, rights, errors, quotas, ipc, and journal rows."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Everything is bounded: a sender is slowed or told no, and nobody else notices."""
+"""Everything is bounded: a sender is throttled or refused, and other peers are not affected."""
 
 import resource
 import socket
@@ -168,7 +168,7 @@ def test_a_client_that_does_not_read_does_not_grow_the_broker(tmp_path: Path) ->
 
 
 def flood(peer: Raw, message: bytes, most: int) -> int:
-    """Writes until nobody takes it any more; returns how many bytes were taken."""
+    """Writes until no more is accepted; returns the number of bytes accepted."""
     peer.socket.settimeout(0.5)
     written = 0
     try:
@@ -180,7 +180,7 @@ def flood(peer: Raw, message: bytes, most: int) -> int:
 
 
 def test_one_client_cannot_fill_the_broker_for_all(tmp_path: Path) -> None:
-    """What nobody works on is held up to a bound for each client, far below the one for all."""
+    """Requests without workers are held up to a limit for each client, far below the limit for all."""
     with (
         Broker(tmp_path, "--limits-max-client-bytes=4MiB") as broker,
         Worker(broker, "echo"),
@@ -263,7 +263,7 @@ def test_names_of_services_are_bounded(tmp_path: Path) -> None:
 
 
 def test_a_large_body_passes_without_copies(broker: Broker) -> None:
-    """At most three times its size is ever there: the request, which is kept until it is answered, its answer, and what is under way."""
+    """At most three times its size is in memory: the request, which is kept until it is answered, its answer, and the bytes in transit."""
     with Worker(broker, "echo"), dealer(broker.address) as client:
         assert client.call(b"echo", b"x") == [b"worker", b"x"]
         Path(f"/proc/{broker.process.pid}/clear_refs").write_text("5")  # VmHWM starts anew

@@ -34,7 +34,7 @@ def bridged(*to: str, topics: list[str] | None = None, **more: object) -> Settin
 
 
 def knows(service: bytes, distance: int = 1) -> Callable[[BrokerServer], bool]:
-    """Whether the service is so many bridges away."""
+    """Whether the service is this many bridges away."""
 
     def asked(server: BrokerServer) -> bool:
         known = server.broker.services.get(service)
@@ -194,7 +194,7 @@ def identity(broker: Broker) -> str:
 
 
 def hops(record: logging.LogRecord) -> tuple[str, ...]:
-    """The brokers that answered, as the log tells them."""
+    """The brokers that answered, from the log."""
     route = str(fields_of(record).get("route", ""))
     return tuple(hop.partition(":")[0] for hop in route.split(",")) if route else ()
 
@@ -326,7 +326,7 @@ def machines() -> Iterator[Machines]:
 
 @contextlib.contextmanager
 def running(words: list[str], ready: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """A command that goes on, once its log has said ``ready``."""
+    """A long-running command, after its log contains ``ready``."""
     process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=shell.environment())
     reader = None
     try:

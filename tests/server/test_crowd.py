@@ -68,7 +68,7 @@ class Crowd:
         return lambda replies: self.written.append((who, replies))
 
     async def answer(self, workers: list[Raw]) -> None:
-        """These workers answer, all within one turn of the broker, which hears nobody until they have."""
+        """These workers answer within one turn of the broker."""
         paused = [connection.transport for connection in self.server.connections]
         for transport in paused:
             transport.pause_reading()
@@ -79,7 +79,7 @@ class Crowd:
             transport.resume_reading()
 
     async def crowd_up(self) -> None:
-        """So many workers answer that clients may be kept waiting, and are given what is next."""
+        """Enough workers answer that output to clients may be delayed."""
         await self.answer(self.workers[:CROWD])
         await until(lambda: len(self.pieces("worker")) == CROWD)
 

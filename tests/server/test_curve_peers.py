@@ -1,4 +1,4 @@
-"""Unmodified pyzmq with CURVE: every protocol, client and worker, REQ, DEALER, PUB and SUB; and keys that are not let in."""
+"""Unmodified pyzmq with CURVE: every protocol, client and worker, REQ, DEALER, PUB and SUB; and keys that are rejected."""
 
 import json
 import struct

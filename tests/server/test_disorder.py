@@ -1,4 +1,4 @@
-"""Peers that break the rules of MDP: the broker goes on serving others, and says in one line what happened."""
+"""Peers that violate MDP: the broker continues to serve others, and logs the violation in one line."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def client(broker: Broker) -> Iterator[Socket]:
-    """Somebody else, who is served all the time."""
+    """Another peer, which is served all the time."""
     with Worker(broker, "echo", "--name=echo"), Socket("DEALER", broker.url) as client:
         yield client
 
@@ -153,7 +153,7 @@ def test_an_invalid_message_ends_the_connection(broker: Broker, frames: tuple[by
 
 
 def test_two_peers_may_use_the_same_identity(broker: Broker) -> None:
-    """Replies go to the connection that asked, whatever it calls itself."""
+    """Replies go to the connection that sent the request, for any identity."""
     with (
         Socket("DEALER", broker.url, "--identity=same") as one,
         Socket("DEALER", broker.url, "--identity=same") as two,

@@ -1,4 +1,4 @@
-"""An internal error, wherever it happens, ends at most one connection and is logged with its traceback; all other peers are served."""
+"""An internal error affects at most one connection, is logged with its traceback, and all other peers are served."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ def broker() -> Iterator[polydomo.testing.Broker]:
 
 @pytest.fixture
 def other(broker: polydomo.testing.Broker) -> Iterator[Raw]:
-    """Somebody who must not notice."""
+    """A peer that must not be affected."""
     with dealer(address(broker)) as peer:
         yield peer
         assert peer.call(b"mmi.service", b"x") == [b"404"]
@@ -93,7 +93,7 @@ def test_in_a_message(
 def test_in_a_message_that_was_put_aside(
     broker: polydomo.testing.Broker, other: Raw, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The sender was paused, and the fault comes when it may go on, in the middle of everybody's turn."""
+    """The sender was paused, and the error occurs when it is resumed, in the middle of a turn."""
     fail_at(b"boom", stack)
     with dealer(address(broker)) as peer, dealer(address(broker)) as worker:
         for body in (b"1", b"2", b"3", b"4", b"boom"):
@@ -109,7 +109,7 @@ def test_in_a_message_that_was_put_aside(
 
 
 def receive(worker: Raw) -> list[bytes]:
-    """The next message that is no heartbeat."""
+    """The next message that is not a heartbeat."""
     while (message := worker.receive()) == [b"", b"MDPW01", b"\x04"]:
         pass
     return message

@@ -1,4 +1,4 @@
-"""Bytes of every wrong kind: each ends at the connection that sent it, with one line that says what was wrong."""
+"""Invalid bytes of every kind: each affects only the connection that sent it, with one log line that names the problem."""
 
 import random
 import socket
@@ -23,7 +23,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def client(broker: Broker) -> Iterator[Socket]:
-    """Somebody else, who is served all the time."""
+    """Another peer, which is served all the time."""
     with Worker(broker, "echo", "--name=echo"), Socket("DEALER", broker.url) as client:
         yield client
 
@@ -214,7 +214,7 @@ def test_random_bytes(broker: Broker, seed: int) -> None:
     "seeds", [range(1000), pytest.param(range(1000, 100_000), marks=pytest.mark.long)], ids=["short", "long"]
 )
 def test_random_messages(broker: Broker, seeds: range) -> None:
-    """Whatever they are taken for, it is gone with the connection: see ``others_are_served``."""
+    """Nothing of them may be left after the connection is closed: see ``others_are_served``."""
     for seed in seeds:
         babble(broker, random.Random(seed))
 

@@ -1,4 +1,4 @@
-"""SIGTERM: no more are let in, what is in flight is finished within the grace time, workers are told to go, and nothing is left."""
+"""SIGTERM: new peers are rejected, requests in flight finish within the grace time, workers are disconnected, and nothing is left."""
 
 import signal
 import socket
@@ -13,7 +13,7 @@ from tests.server.raw import dealer, raw
 
 
 def accepts(broker: Broker) -> bool:
-    """Whether a new peer is let in. A broker that leaves cuts it, unless it speaks HTTP."""
+    """Whether a new peer is accepted. A broker that shuts down closes it, unless it speaks HTTP."""
     try:
         with dealer(broker.address):
             return True

@@ -1,4 +1,4 @@
-"""A peer that leaves as its protocol says is no reason for a warning."""
+"""A peer that leaves as its protocol prescribes causes no warning."""
 
 import logging
 import struct

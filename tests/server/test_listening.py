@@ -1,4 +1,4 @@
-"""Where the broker listens: IPv4, IPv6, files, several at once, and what is in the way."""
+"""Listeners of the broker: IPv4, IPv6, socket files, several at once, and conflicts."""
 
 import asyncio
 import os
@@ -96,7 +96,7 @@ def test_a_file_that_is_not_a_socket_is_kept(tmp_path: Path, path: str) -> None:
 
 
 def test_the_file_of_a_later_broker_is_not_removed(path: str) -> None:
-    """Somebody removed ours, and another broker has made its own in the same place."""
+    """Our socket file was removed, and another broker has created its own at the same path."""
 
     async def play() -> None:
         first = await listening.bind(parse_url(f"ipc://{path}"))

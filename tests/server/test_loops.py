@@ -1,4 +1,4 @@
-"""The server on uvloop and on asyncio's own loop: what it asks of a transport, both must give."""
+"""The server on uvloop and on asyncio's own loop: both must provide what it needs of a transport."""
 
 import asyncio
 import contextlib

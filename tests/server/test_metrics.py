@@ -1,4 +1,4 @@
-"""The page that Prometheus reads: well formed, every family told once, and every figure the broker's own."""
+"""The page for Prometheus: it is well formed, every family occurs once, and every figure matches the broker."""
 
 import re
 

@@ -74,7 +74,7 @@ class Nng:
         return result
 
     def work(self, services: list[str], function: Callable[[bytes], bytes]) -> list[int]:
-        """A worker as the document's authors would write one: a context, a thread, a loop. Returns what it hears, as it hears it."""
+        """A worker as the authors of memo01 would write it: a context, a thread, a loop. Returns the messages it receives."""
         heard: list[int] = []
         services = sorted(services, key=lambda name: (len(name), name))
         thread = threading.Thread(target=self.serve, args=(self.context(), services, function, heard))

@@ -60,7 +60,7 @@ class Peers:
         return socket
 
     def values(self, count: int) -> None:
-        """Waits until so many topics have a value."""
+        """Waits until this many topics have a value."""
         self.broker.wait_until(lambda server: len(server.broker.publishing.last_values) == count)
 
 
@@ -227,7 +227,7 @@ def bind(socket: "zmq.Socket[bytes]", port: int) -> None:
     ],
 )
 def test_publishers_that_are_not_dialled(peers: Peers, change: Callable[[int], dict[str, object]]) -> None:
-    """Only the address that registered, and only what it names."""
+    """Only the address that registered, and only the port it names."""
     with peers.context.socket(zmq.XPUB) as station:
         port = station.bind_to_random_port("tcp://127.0.0.1")
         assert dbp(peers, b"UwU", registration(port, **change(port)))[0] == b"OwO"
@@ -236,7 +236,7 @@ def test_publishers_that_are_not_dialled(peers: Peers, change: Callable[[int], d
 
 
 def test_a_broker_that_shuts_down_dials_no_publishers() -> None:
-    """A service may register while the last requests finish: nobody would end the call that follows it."""
+    """A service may register while the last requests finish; nothing would close the connection that the broker dials then."""
     info: dict[str, object] = {"name": "station", "topics": ["weather."], "interfaces": {"pub": {"port": 7}}}
 
     async def leave() -> set[str]:

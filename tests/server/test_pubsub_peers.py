@@ -30,7 +30,7 @@ def kinds(broker: Broker) -> list[str]:
 
 
 def publish(writer: Socket, reader: Socket, *frames: bytes) -> bool:
-    """Publishes; tells whether anything has come through already."""
+    """Publishes; returns whether a message has arrived already."""
     writer.send(*frames)
     return reader.has_something()
 

@@ -112,7 +112,7 @@ def test_every_remedy_names_an_action() -> None:
 
 
 def test_a_broker_that_cannot_accept_logs_it_once_and_continues(tmp_path: Path) -> None:
-    """libuv cuts peers for which there is no file without telling anybody."""
+    """libuv closes peers without a free file descriptor and does not report it."""
     with Broker(tmp_path) as broker:
         pid = broker.process.pid
         with dealer(broker.address) as first:

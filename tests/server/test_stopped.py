@@ -1,4 +1,4 @@
-"""A broker that was stopped, or busy, for a while: what others said meanwhile is read before anybody is given up for silence."""
+"""A broker that was stopped or busy for a while reads pending input before it declares a peer lost."""
 
 import asyncio
 import os
@@ -103,7 +103,7 @@ SILENCE = 6.0  # seconds that a worker may be silent, in the test with a real cl
 def test_a_worker_that_beat_while_the_broker_was_stopped_is_not_lost(
     loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGSTOP, and SIGCONT when it is late by less than what it takes for a sleep of its own."""
+    """SIGSTOP, and SIGCONT when it is late by less than the threshold for a suspended broker."""
     if loop == "asyncio":
         (tmp_path / "uvloop.py").write_text("raise ImportError('not here')")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)

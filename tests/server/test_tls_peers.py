@@ -1,4 +1,4 @@
-"""TLS on the one port: our libraries, NNG and curl inside it; client certificates, tokens and what is refused."""
+"""TLS on the shared port: our libraries, NNG and curl inside it; client certificates, tokens and rejections."""
 
 import shutil
 import socket

@@ -76,7 +76,7 @@ class Service:
             assert time.monotonic() < end
 
     def deaf(self) -> None:
-        """Whatever has been broadcast is not heard, and time passes until it is missed."""
+        """Discards all broadcasts until they are missed."""
         while self.beats.by_datagram(time.monotonic()):
             select.select([], [], [], INTERVAL / 4)
         self.ear.setblocking(False)

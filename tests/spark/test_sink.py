@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Collector:
-    """A worker that remembers what it got."""
+    """A worker that records its requests."""
 
     def __init__(self, broker: polydomo.testing.Broker, name: str) -> None:
         self.got: list[bytes] = []

@@ -1,4 +1,4 @@
-"""SQL as a service: batches before the end, limits, nothing but queries, and no work for a client that has gone."""
+"""SQL as a service: batches before the end, limits, only queries, and no work for a disconnected client."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The memo store: what is put is found, limits hold, and a killed process leaves it intact."""
+"""The memo store: stored values are found, limits hold, and a killed process leaves it intact."""
 
 import contextlib
 import signal

@@ -1,4 +1,4 @@
-"""The CURVE handshake: what the RFC says of each command, and what must not work."""
+"""The CURVE handshake: every command as in the RFC, and attacks that must fail."""
 
 import pytest
 from hypothesis import given

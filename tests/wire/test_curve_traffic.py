@@ -1,4 +1,4 @@
-"""CURVE's MESSAGE commands: frames come back as they were, and nothing that was changed or repeated gets through."""
+"""CURVE's MESSAGE commands: frames are decrypted unchanged, and changed or repeated frames are rejected."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Bodies as bytes: taking apart, putting together, and what is no body."""
+"""Bodies as bytes: splitting, joining, and invalid bodies."""
 
 import pytest
 from hypothesis import given

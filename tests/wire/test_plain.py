@@ -1,4 +1,4 @@
-"""The PLAIN handshake, between our two ends and with what must not work."""
+"""The PLAIN handshake between our two ends, and attempts that must fail."""
 
 import pytest
 from hypothesis import given

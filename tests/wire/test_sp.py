@@ -15,7 +15,7 @@ RID = bytes.fromhex("80000001")
 
 
 class Catcher(Handler):
-    """Keeps what a link hands over; pauses or closes it where told."""
+    """Records what a link passes on; pauses or closes it on request."""
 
     def __init__(self) -> None:
         self.opened = 0

@@ -1,4 +1,4 @@
-"""Turns are fair by source, then by connection, and a round stays short however many wait."""
+"""Turns are fair by source, then by connection, and a round stays short for any number of waiting connections."""
 
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.turns import Turns

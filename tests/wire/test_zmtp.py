@@ -1,4 +1,4 @@
-"""ZMTP, greeting and handshake: every version in both roles, in any split, and what must end the connection."""
+"""ZMTP, greeting and handshake: every version in both roles, in any split, and input that must close the connection."""
 
 import pytest
 from hypothesis import given, settings

@@ -203,7 +203,7 @@ def test_a_promised_length_takes_no_memory() -> None:
 
 
 class Counted(io.BytesIO):
-    """Counts what is copied in and out."""
+    """Counts the bytes that are copied."""
 
     written = 0
     taken = 0

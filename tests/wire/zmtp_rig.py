@@ -22,7 +22,7 @@ def greeting_2(number: int = 5, identity: bytes = b"") -> bytes:
 
 
 class Log(Handler):
-    """Remembers everything a link told it. ``then`` is called after each message, to pause or close in the middle."""
+    """Records everything that a link passes on. ``then`` is called after each message, to pause or close in the middle."""
 
     def __init__(self) -> None:
         self.events: list[object] = []

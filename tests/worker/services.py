@@ -4,5 +4,5 @@ from polydomo import Call
 
 
 def answer(call: Call) -> Call:
-    """What was asked."""
+    """The requests received."""
     return call

@@ -1,4 +1,4 @@
-"""Workers that hold several calls on one connection, and calls that nobody waits for, over real sockets."""
+"""Workers that hold several calls on one connection, and cancelled calls, over real sockets."""
 
 import asyncio
 import math

@@ -19,6 +19,6 @@ def fail() -> None:
 
 
 def note(path: str, **more: Any) -> None:
-    """Leaves a line in a file, so that a test sees a job whose result nobody asked for."""
+    """Appends a line to a file, so that a test can see a job without a requested reply."""
     with open(path, "a", encoding="utf-8") as file:
         file.write(f"{os.getpid()}\n")

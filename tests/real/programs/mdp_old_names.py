@@ -7,7 +7,7 @@ from zmq.eventloop import ioloop
 
 
 class DelayedCallback:
-    """A callback after so many milliseconds."""
+    """A callback after this many milliseconds."""
 
     def __init__(self, callback: Callable[[], object], milliseconds: float) -> None:
         self.callback = callback
