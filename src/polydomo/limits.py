@@ -282,6 +282,7 @@ COST_ROW: Final = 250  # A row of the journal that is not written yet.
 MONITOR_TICK: Final = (
     1.0  # Metrics are computed once a second: enough for a live display, and Prometheus scrapes less often.
 )
+FOLD_FREQUENT: Final = 128  # Durations of a service that are sorted into buckets at once: 50 us of a turn.
 MONITOR_EVENTS: Final = 256  # State changes that are remembered: a few screenfuls.
 MONITOR_SHOWN: Final = 12  # State changes shown with the metrics.
 MONITOR_GONE: Final = 256  # Departed workers, services and clients (each) that are remembered, with the cause.

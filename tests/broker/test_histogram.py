@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.broker.histogram import RATIO, Tally, add, bucket, cumulative, least, middle, quantile
+from polydomo.limits import FOLD_FREQUENT
+from tests.broker.net import Net
 
 DURATIONS = st.floats(min_value=1e-6, max_value=7 * 86_400.0)
 
@@ -91,3 +93,26 @@ def test_one_tally_takes_over_another() -> None:
     one.absorb(other)
     assert one.total() == {bucket(0.1): 2, bucket(0.2): 1}
     assert (one.answered, one.failed) == (3, {"timeout": 1})
+
+
+def test_the_durations_of_a_frequent_service_are_folded_in_small_pieces() -> None:
+    """Otherwise one turn of each second would fold those of the whole second."""
+    net = Net()
+    node = net.node("a")
+    worker, client = node.worker(b"s", credit=9), node.peer()
+
+    def ask(count: int) -> None:
+        for number in range(count):
+            client.ask(b"s", number)
+            worker.final()
+            node.broker.end_turn()
+
+    ask(3 * FOLD_FREQUENT)
+    (tally,) = node.broker.monitor.tallies.values()
+    assert len(tally.fresh) == 3 * FOLD_FREQUENT, "not known to be frequent yet"
+    net.now += 1.1
+    node.broker.now = net.now
+    node.broker.end_turn()
+    ask(3 * FOLD_FREQUENT + 5)
+    assert len(tally.fresh) == 5
+    assert tally.answered == 6 * FOLD_FREQUENT

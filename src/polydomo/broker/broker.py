@@ -448,6 +448,8 @@ class Broker(BrokerApi):
         self.backpressure.end_turn()
         if self.now >= self.memory.look_at:
             self.memory.end_turn()
+        if self.monitor.frequent:
+            self.monitor.fold_frequent()
         if self.now >= self.monitor.fold_at:
             self.monitor.fold()
 

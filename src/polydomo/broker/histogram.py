@@ -12,6 +12,8 @@ have the same buckets. Two histograms are merged by adding counts. A quantile is
 import math
 from collections import Counter
 
+from polydomo.limits import FOLD_FREQUENT
+
 RATIO = 1.02
 _SCALE = 1.0 / math.log(RATIO)
 _MICROSECONDS = 1e6
@@ -90,6 +92,13 @@ class Tally:
         self.failures = 0  # likewise
         self.last: Counts = {}  # requests that ended between the last two calls of ``turn_over``
         self.last_failures = 0
+        self._looked = 0  # answered requests at the last call of ``is_frequent``
+
+    def is_frequent(self) -> bool:
+        """Called once a second: whether many requests were answered since."""
+        answered = self.answered + len(self.fresh)
+        before, self._looked = self._looked, answered
+        return answered - before >= FOLD_FREQUENT
 
     def fold(self) -> None:
         if not self.fresh:

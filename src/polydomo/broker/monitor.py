@@ -49,6 +49,8 @@ class Monitor:
             Greeted, list[Iterator[tuple[bytes, Row]]]
         ] = {}  # states still to be sent to new subscribers
         self.fold_at = broker.now + limits.MONITOR_TICK
+        self.frequent: list[Tally] = []  # of services with many requests in the last second
+        self._found = 0.0  # when these were looked for
         self.ticked = broker.now
         self.span = 0.0  # seconds between the last two ticks, the divisor of rates
         self.max_gone = limits.MONITOR_GONE
@@ -290,8 +292,21 @@ class Monitor:
     def fold(self) -> None:
         """Sorts finished requests into the histograms. Called when ``fold_at`` has passed, so that few are pending."""
         self.fold_at = self.broker.now + limits.MONITOR_TICK
+        self._find_frequent()
         for tally in self.tallies.values():
             tally.fold()
+
+    def _find_frequent(self) -> None:
+        now = self.broker.now
+        if now >= self._found + limits.MONITOR_TICK / 2:  # ``fold`` and ``tick`` may follow each other closely
+            self._found = now
+            self.frequent = [tally for tally in self.tallies.values() if tally.is_frequent()]
+
+    def fold_frequent(self) -> None:
+        """Once per turn: folds the durations of services with many requests, so that one turn does not fold those of a whole second."""
+        for tally in self.frequent:
+            if len(tally.fresh) >= limits.FOLD_FREQUENT:
+                tally.fold()
 
     def tick(self) -> None:
         """Called once a second. Rates cover the time between the last two calls."""
@@ -301,6 +316,7 @@ class Monitor:
         self.fold_at = now + limits.MONITOR_TICK
         self.span = now - self.ticked
         self.ticked = now
+        self._find_frequent()
         for tally in self.tallies.values():
             tally.turn_over()
         subscribers = [
