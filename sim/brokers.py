@@ -171,7 +171,9 @@ class BrokerNode(Listener):
         for run_before, first, last in self._owed:
             self.recorder.missing(run_before, first, last, "lost by a run before this one")
         self.later(SYNC, self._sync)
-        if self.options.durable:
+        if self.options.durable and self.broker.siblings.index:
+            self.broker.siblings.pass_jobs_on([self.world.services[0]])  # process 0 has the store
+        elif self.options.durable:
             keep_jobs(self)
         self.bridging = True
         self.bridges = [self.make_bridge(self, other) for other in self.bridged]

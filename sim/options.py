@@ -205,7 +205,7 @@ def draw(seed: int) -> Options:
         options.credit = rng.choice((1, 2, 4, 16))
         options.prefetch = rng.choice((0, 1, 4))
         options.cancelling = rng.choice((0.0, 0.1, 0.5))
-    if rng.random() < 0.15 and not options.siblings:  # several processes refuse durable services
+    if rng.random() < 0.15:
         options.durable = rng.choice((0.001, 0.02, 0.3))
     secured = options.curve or options.intruder or options.rights
     if (
