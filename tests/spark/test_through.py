@@ -16,6 +16,8 @@ from polydomo.spark.through import _pieces
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from polydomo.server.server import BrokerServer
+
 
 def test_batches_of_arrow_come_back_with_every_row_once(spark: "SparkSession", broker: polydomo.testing.Broker) -> None:
     found = through(
@@ -29,7 +31,22 @@ def test_batches_of_arrow_come_back_with_every_row_once(spark: "SparkSession", b
 def test_one_request_for_each_row_with_plain_text(spark: "SparkSession", broker: polydomo.testing.Broker) -> None:
     words = spark.createDataFrame([(n, f"word {n}") for n in range(500)], "id INT, word STRING")
     found = through(words, "upper", to=broker.url, schema="shout STRING", body="word")
+    before = keyed_runs(broker)
     assert sorted(map(tuple, found.collect())) == [(n, f"word {n}", f"WORD {n}") for n in range(500)]
+    assert keyed_runs(broker) - before == 500, "each request has a key of its own"
+
+
+def keyed_runs(broker: polydomo.testing.Broker) -> int:
+    """How many requests with a key the broker has run."""
+    found: list[int] = []
+
+    def look(server: "BrokerServer") -> bool:
+        keyed = server.broker.keyed
+        found.append(keyed.started if keyed is not None else 0)
+        return True
+
+    broker.wait_until(look)
+    return found[-1]
 
 
 def test_several_columns_are_a_json_object_and_so_is_the_reply(
