@@ -1,10 +1,12 @@
 """CURVE's MESSAGE commands: ZMTP frames, each sealed in its own box (RFC 26).
 
 ``seal`` and ``open`` translate between plain ZMTP frames and sealed ones, so the rest of the wire sees the same bytes with CURVE as
-without. Both work on whole batches and let libsodium write into the output buffer; no object is made per frame beside its nonce.
+without. Both work on whole batches and let libsodium write into the output buffer. No object is kept per frame: the nonce and the head
+of the next frame are prepared, and as long as numbers count up by one, only their last octet changes.
 """
 
 from struct import Struct
+from typing import Any
 
 from polydomo.errors import ProtocolViolation
 from polydomo.wire.sodium import from_buffer, open_into, seal_into
@@ -14,9 +16,8 @@ SMALL = 2048  # size of frames for which space for the worst case is allocated a
 OVERHEAD = 33  # "\x07MESSAGE", 8 octets of nonce, 16 of authentication, 1 of flags
 BROKEN = "CURVE MESSAGE cannot be decrypted: it was modified, or encrypted with another key"
 SHORT = 256 - OVERHEAD  # a longer body makes a frame with a long head
-pack_head = Struct(">BB8sQ").pack_into  # flags, size, "\x07MESSAGE" and the counter of a short frame
+HEAD = 18  # flags, size, "\x07MESSAGE" and the number of a short frame
 pack_long_head = Struct(">BQ8sQ").pack_into
-unpack_head = Struct(">xB8sQ").unpack_from  # the same without the flags
 pack_count = Struct(">Q").pack_into
 SERVER_PREFIX = b"CurveZMQMESSAGES"
 CLIENT_PREFIX = b"CurveZMQMESSAGEC"
@@ -31,8 +32,17 @@ class CurveTraffic:
 
     def __init__(self, key: bytes, server: bool, sent: int, seen: int, max_frame: int) -> None:
         self._key = key
-        self._number = bytearray((SERVER_PREFIX if server else CLIENT_PREFIX) + bytes(8))  # the nonce of what is sent
-        self._their_number = bytearray((CLIENT_PREFIX if server else SERVER_PREFIX) + bytes(8))
+        ours, theirs = (SERVER_PREFIX, CLIENT_PREFIX) if server else (CLIENT_PREFIX, SERVER_PREFIX)
+        self._number = bytearray(ours + sent.to_bytes(8, "big"))  # the nonce of the last frame that was sent ...
+        self._nonce: Any = from_buffer(self._number)
+        self._head = bytearray(b"\x00\x00" + MESSAGE + sent.to_bytes(8, "big"))  # ... and its head
+        self._their_number = bytearray(
+            theirs + seen.to_bytes(8, "big")
+        )  # the nonce of the last frame that was received ...
+        self._their_nonce: Any = from_buffer(self._their_number)
+        self._their_head = (
+            MESSAGE + seen.to_bytes(8, "big")[:7]
+        )  # ... and its head, without flags, size and the last octet
         self._sent = sent
         self._seen = seen
         self._max_frame = max_frame
@@ -51,23 +61,30 @@ class CurveTraffic:
         target = from_buffer(sealed)
         key = self._key
         number = self._number
-        nonce = from_buffer(number)
+        nonce = self._nonce
+        head = self._head
         count = self._sent
         out = position = 0
         while position < size:
-            flags = plain[position]
-            length = plain[position + 1]
+            flags = data[position]
+            length = data[position + 1]
             count += 1
-            pack_count(number, 16, count)
+            if count & 255:
+                number[23] = head[17] = count & 255
+            else:
+                pack_count(number, 16, count)
+                pack_count(head, 10, count)
             if flags < 2 and length < SHORT and position + length + 2 <= size:  # nearly all frames
                 # The payload is one octet of flags and the body: the flags take the place of the length.
                 plain[position + 1] = flags
                 if out + length + 35 > room:
                     full.append(bytes(memoryview(sealed)[:out]))
                     out = 0
-                pack_head(sealed, out, 0, length + OVERHEAD, MESSAGE, count)
-                seal_into(target + (out + 18), source + (position + 1), length + 1, nonce, key)
-                out += length + 35
+                head[1] = length + OVERHEAD
+                box = out + HEAD
+                sealed[out:box] = head
+                seal_into(target + box, source + (position + 1), length + 1, nonce, key)
+                out = box + length + 17
                 position += length + 2
                 continue
             if flags & 2:
@@ -82,8 +99,9 @@ class CurveTraffic:
                 full.append(bytes(memoryview(sealed)[:out]))
                 out = 0
             if length < SHORT:
-                pack_head(sealed, out, 0, length + OVERHEAD, MESSAGE, count)
-                out += 18
+                head[1] = length + OVERHEAD
+                sealed[out : out + HEAD] = head
+                out += HEAD
             else:
                 pack_long_head(sealed, out, 2, length + OVERHEAD, MESSAGE, count)
                 out += 25
@@ -91,7 +109,7 @@ class CurveTraffic:
             out += length + 17
             position += length
         self._sent = count
-        last = bytes(memoryview(sealed)[:out])
+        last = memoryview(sealed)[:out].tobytes()
         return b"".join((*full, last)) if full else last
 
     def open(self, data: bytes) -> bytes:
@@ -108,35 +126,36 @@ class CurveTraffic:
         target = from_buffer(plain)
         key = self._key
         number = self._their_number
-        nonce = from_buffer(number)
+        nonce = self._their_nonce
+        head = self._their_head
         seen = self._seen
         out = position = need = 0
         while position + 2 <= size:
-            if not data[position] and position + 18 <= size:  # nearly all frames
-                total: int
-                command: bytes
-                count: int
-                total, command, count = unpack_head(data, position)
-                end = position + 2 + total
-                if end > size:
-                    need = end - position
-                    break
-                if total < OVERHEAD or command != MESSAGE:
-                    raise ProtocolViolation("a frame that is not a CURVE MESSAGE")
-                if count <= seen:
-                    raise ProtocolViolation("CURVE MESSAGE with a nonce that was used before")
-                seen = count
-                pack_count(number, 16, count)
-                if open_into(target + (out + 1), source + (position + 18), total - 16, nonce, key):
-                    raise ProtocolViolation(BROKEN)
-                inner = plain[out + 1]
-                if inner > 3:
-                    raise ProtocolViolation(f"reserved flags {inner:#04x} in a CURVE MESSAGE")
-                plain[out] = inner if inner < 2 else inner + 2
-                plain[out + 1] = total - OVERHEAD
-                out += total - 31
-                position = end
-                continue
+            low = seen + 1 & 255
+            if low and not data[position]:
+                box = position + HEAD
+                if data[position + 2 : box - 1] == head and box <= size and data[box - 1] == low:
+                    # Nearly all frames: short, and with the next number.
+                    number[23] = low
+                    total = data[position + 1]
+                    end = position + 2 + total
+                    if end > size:
+                        need = end - position
+                        break
+                    if total < OVERHEAD:
+                        raise ProtocolViolation("a frame that is not a CURVE MESSAGE")
+                    seen += 1
+                    out += 1
+                    if open_into(target + out, source + box, total - 16, nonce, key):
+                        raise ProtocolViolation(BROKEN)
+                    inner = plain[out]
+                    if inner > 3:
+                        raise ProtocolViolation(f"reserved flags {inner:#04x} in a CURVE MESSAGE")
+                    plain[out - 1] = inner if inner < 2 else inner + 2
+                    plain[out] = total - OVERHEAD
+                    out += total - 32
+                    position = end
+                    continue
             flags = data[position]
             if flags & 2:
                 if position + 9 > size:
@@ -162,6 +181,7 @@ class CurveTraffic:
                 raise ProtocolViolation("CURVE MESSAGE with a nonce that was used before")
             seen = count
             pack_count(number, 16, count)
+            head = data[body : body + 15]
             start = out + 1 if length < 256 else out + 8  # its octet of flags is where the end of the length will be
             if open_into(target + start, source + (body + 16), total - 16, nonce, key):
                 raise ProtocolViolation(BROKEN)
@@ -178,7 +198,8 @@ class CurveTraffic:
                 out += 9 + length
             position = end
         self._seen = seen
+        self._their_head = head
         if position < size:
             self._rest += memoryview(data)[position:]
             self._need = need
-        return bytes(memoryview(plain)[:out])
+        return memoryview(plain)[:out].tobytes()
