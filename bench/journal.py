@@ -68,11 +68,12 @@ def measure(level: str, load: tuple[int, ...], requests: int) -> tuple[float, fl
 def run(port: int, workers: int, clients: int, requests: int, window: int, size: int) -> float:
     numbers = [str(n) for n in (port, workers, clients, requests, window, size)]
     out = subprocess.run(
-        [sys.executable, str(HERE / "load.py"), "mdp1", *numbers],
+        [sys.executable, "-m", "bench.load", "mdp1", *numbers],
         capture_output=True,
         text=True,
         timeout=300,
         check=True,
+        cwd=HERE.parent,
     )
     return float(json.loads(out.stdout)["rate"])
 

@@ -1,9 +1,13 @@
 """Workers that hold several requests: windows, prefetching, releases, and requests that come back."""
 
+from typing import Any
+
 import pytest
 
 from polydomo import limits
+from polydomo.broker import dispatch
 from polydomo.broker.policy import Policy
+from polydomo.native import is_compiled
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
 from tests.broker.rig import Peer, World
@@ -264,3 +268,33 @@ def test_nothing_moves_while_the_broker_shuts_down(world: World) -> None:
     world.broker.drain()
     other.answer()
     assert not slow.revoked
+
+
+class Walked(dict[bytes, Request]):
+    """Counts how often all of its values are asked for."""
+
+    walks = 0
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled code does not call methods of subclasses of dict")
+def test_held_requests_are_not_walked_if_none_can_move(world: World) -> None:
+    holder = Prefetcher(world, 8, 1)
+    ask(world, b"1", b"2", b"3")
+    held = holder.me.held = Walked(holder.me.held)
+    Prefetcher(world, 1, 1)
+    assert len(holder.revoked) == 1
+    service = world.broker.services[b"echo"]
+    walks = held.walks
+    assert walks
+    dispatch.rebalance(world.broker, service)  # the worker that is free waits for the request that was asked for
+    assert held.walks == walks
+    holder.keep(holder.revoked[0])
+    assert len(holder.revoked) == 2, "the other one could be started"
+    holder.release(holder.revoked[1])
+    walks = held.walks
+    dispatch.rebalance(world.broker, service)  # no worker is free
+    assert held.walks == walks

@@ -104,7 +104,7 @@ class Broker(BrokerApi):
         "max_queue",
         "memo_workers", "memoiser", "memory", "monitor", "newest_request", "newest_session", "newest_worker", "now",
         "policy", "publishing", "recorder", "records_bodies", "records_messages", "records_requests", "refusal",
-        "registrations", "schedulers", "schemas", "services", "session_workers", "sessions", "siblings", "started", "timers",
+        "registrations", "revoking", "schedulers", "schemas", "services", "session_workers", "sessions", "siblings", "started", "timers",
         "tokens", "tuning", "wall", "workers",
     )  # fmt: skip
 
@@ -148,6 +148,7 @@ class Broker(BrokerApi):
         if self.policy.max_memory:
             self.max_held_bytes = min(self.max_held_bytes, self.policy.max_memory // 2)
         self.registrations = 0  # number of registrations: one per worker and service
+        self.revoking: dict[Request, None] = {}  # requests that workers were asked to release (``dispatch.rebalance``)
         self.tokens = Tokens()
         self.timers = Timers()
         self.backpressure = Backpressure(self)

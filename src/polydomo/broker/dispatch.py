@@ -190,24 +190,36 @@ def rebalance(broker: "Broker", service: Service) -> None:
     for pool in (service.idle, service.partly_busy):
         for worker in islice(pool, REBALANCE_LOOK):
             free += min(worker.credit, worker.runs - len(worker.held)) if worker.runs else worker.credit
+    if free > 0 and broker.revoking:
+        free -= _revocations(broker, service)
+    if free <= 0:
+        return
     for holder in list(service.backlogged):
         if len(holder.held) <= holder.runs:
             del service.backlogged[holder]
             continue
-        for request in holder.held.values():
-            if request.history.revoked == ASKED:  # its worker will answer, even if it has ended meanwhile
-                free -= 1
-    if free <= 0:
-        return
-    for holder in list(service.backlogged):
         # It starts requests in the order in which it got them.
         for request in islice(list(holder.held.values()), holder.runs, None):
             if request.service is service and request.state == HELD and request.history.revoked == NOT_ASKED:
                 request.own_history().revoked = ASKED
+                broker.revoking[request] = None
                 holder.session.revoke_request(holder, request)
                 free -= 1
                 if not free:
                     return
+
+
+def _revocations(broker: "Broker", service: Service) -> int:
+    """The number of requests that backlogged workers of the service were asked to release and have not answered yet. Each will need a
+    free worker, even if the request has ended meanwhile. Forgets those that were answered, so it does not walk all held requests."""
+    count = 0
+    for request in list(broker.revoking):
+        holder = request.worker
+        if holder is None or request.history.revoked != ASKED or holder.held.get(request.token) is not request:
+            del broker.revoking[request]
+        elif holder in service.backlogged and len(holder.held) > holder.runs:
+            count += 1
+    return count
 
 
 def add_credit(broker: "Broker", worker: Worker, count: int = 1) -> None:
