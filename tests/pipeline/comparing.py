@@ -1,4 +1,4 @@
-"""Tables as rows that can be compared, whoever made them."""
+"""Tables as comparable rows, independent of the program that wrote them."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ DIGITS = 9  # of a floating-point number that are compared: sums may be added in
 
 
 def content(tables: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """What a reader of the files sees, in an order of its own. Every table must be there, with its columns."""
+    """The rows of all tables, sorted. Every table must exist with its columns."""
     found = {}
     for name, table in TABLES.items():
         data = ds.dataset(tables / name, format="parquet", partitioning="hive", exclude_invalid_files=False).to_table()
@@ -68,7 +68,7 @@ def hours_are_right(tables: Path) -> None:
 
 
 def stretched(rows: Iterable[Row], factor: float, origin: datetime) -> list[Row]:
-    """The same life, slower: times are multiplied, so that it goes over several hours, and durations follow from them."""
+    """The same journal, slower: all times are multiplied, so that it spans several hours, and durations are recomputed."""
     made = []
     for row in rows:
         new = dict(row)
@@ -90,5 +90,5 @@ def stretched(rows: Iterable[Row], factor: float, origin: datetime) -> list[Row]
 
 
 def at_level_requests(rows: Iterable[Row]) -> list[Row]:
-    """The rows that a journal of level ``requests`` would have; the holes in the sequence are found by every audit."""
+    """The rows that a journal of level ``requests`` would have. Every audit finds the holes in its sequence."""
     return [row for row in rows if row.get("event") not in schema.ONLY_MESSAGES]

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a process, made when the first one asks."""
+"""One Spark session for all tests of a process, created on first use."""
 
 import tempfile
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ SMALL = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process has the Spark session, and a busy machine has time for it: a test cut off inside the JVM would take the rest along."""
+    """Tests with Spark run in one process with a long timeout: a timeout inside the JVM would break all later tests."""
     for item in items:
         if "tests/pipeline/" in item.path.as_posix():
             item.add_marker(pytest.mark.xdist_group("spark"))

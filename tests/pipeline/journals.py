@@ -26,7 +26,7 @@ def message(seq: int, event: str, when: float, run: int = 1, **more: Any) -> Row
 
 
 def record(seq: int, number: int, accepted: float, began: float | None, ended: float, run: int = 1, **more: Any) -> Row:
-    """A finished request, with what follows from its times."""
+    """A finished request; durations and buckets are computed from its times."""
     wait = round(((began if began is not None else ended) - accepted) * 1e6)
     run_us = round((ended - began) * 1e6) if began is not None else 0
     total = round((ended - accepted) * 1e6)
@@ -47,7 +47,7 @@ def record(seq: int, number: int, accepted: float, began: float | None, ended: f
 
 
 def write(directory: Path, rows: Iterable[Row], drop: tuple[str, ...] = ()) -> list[Path]:
-    """Segments, one for each run and hour, as a broker would write them; without some columns, as an earlier one would."""
+    """Writes a segment for each run and hour, like a broker; ``drop`` leaves out columns, like an earlier version."""
     groups: dict[tuple[int, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["run"], f"date={row['time']:%Y-%m-%d}/hour={row['time']:%H}"), []).append(row)

@@ -1,4 +1,4 @@
-"""Small tables, written by hand: what the pipeline would make of a day that a test can tell in a few rows."""
+"""Small tables, written by hand, as the pipeline would compute them."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ _PLAIN = {
 
 
 def arrow(kind: str) -> tuple[Any, Any]:
-    """Arrow's type for one of Spark's, and what stands there if a row does not say."""
+    """Arrow's type for one of Spark's types, and its default value."""
     if kind.startswith("MAP<"):
         key, value = kind[4:-1].split(", ")
         return pa.map_(arrow(key)[0], arrow(value)[0]), []
@@ -44,7 +44,7 @@ MEMO = {"hit": "memo_hits", "miss": "memo_misses", "joined": "memo_joined"}
 
 
 def write(directory: Path, table: str, rows: Iterable[Row]) -> None:
-    """A table with these rows; what a row does not say is nothing."""
+    """Writes a table with these rows; missing columns get their default value."""
     columns = TABLES[table].stored
     made = [{column.name: row.get(column.name, arrow(column.type)[1]) for column in columns} for row in rows]
     place = directory / table / f"date={BEGIN:%Y-%m-%d}" / f"hour={BEGIN:%H}"
@@ -115,7 +115,7 @@ def hop(row: Row, position: int, began: float, ended: float, worker: int, ending
 
 
 def windows(rows: list[Row]) -> list[Row]:
-    """`services` of these requests."""
+    """The rows of `services` for these requests."""
     made: dict[tuple[datetime, int, str], Row] = {}
     for row in rows:
         for seconds in (10, 60, 3600):

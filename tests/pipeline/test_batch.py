@@ -1,4 +1,4 @@
-"""Runs over journals on disk: what is new is taken in, what is late corrects what it touches, what cannot be read is named."""
+"""Batch runs over journals on disk: new segments are loaded, late ones correct their hours, unreadable ones are reported."""
 
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ def test_merged_segments_are_not_new_and_what_is_new_in_them_is_taken_in(tmp_pat
 
 
 def test_through_arrows_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is done for s3:// and hdfs://, on files of this machine."""
+    """The code for s3:// and hdfs://, on local files."""
     from polydomo.pipeline import storage
 
     write(tmp_path / "journal", EARLY)
@@ -148,7 +148,7 @@ def test_through_arrows_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_odd_journal_is_reported_in_a_line_each(tmp_path: Path) -> None:
-    """A segment of an earlier version, a torn one, and a hole: all of the rest is in the tables."""
+    """A segment of an earlier version, a torn segment and a hole: the tables have all other rows."""
     journal = tmp_path / "journal"
     write(
         journal,

@@ -30,7 +30,7 @@ def hear(stream: IO[str], said: "Queue[str]") -> None:
 
 @contextmanager
 def daemon(*command: str, until: str, scratch: Path) -> Iterator[str]:
-    """A process of Spark's; what it says of itself is awaited."""
+    """Starts a process of Spark and waits for a line of its output."""
     import pyspark
 
     home = Path(pyspark.__file__).parent

@@ -1,4 +1,4 @@
-"""A commit that is killed at any step leaves the tables as they were or as they are to be, once the next run has looked at them."""
+"""A commit that is killed at any step: after the next run, the tables are in the old or in the new state."""
 
 import shutil
 from collections.abc import Callable
@@ -16,11 +16,11 @@ UNITS = ["2026-01-31/07", "2026-01-31/08"]
 
 
 class Killed(BaseException):
-    """Nothing catches this: what follows it is not done."""
+    """Simulates a kill: nothing catches it."""
 
 
 def stage(store: Store, table: str, text: str, hours: dict[int, int], name: str = "part") -> None:
-    """Rows of a table whose texts are ``text``: so many in each hour."""
+    """Rows of a table with this text, in each hour."""
     for hour, count in hours.items():
         empty: dict[str, Any] = {column.name: None for column in TABLES[table].stored}
         column = "message" if table == "logs" else "says"

@@ -18,7 +18,7 @@ from polydomo.pipeline.tables import TABLES
 
 
 def free_port() -> int:
-    """The server says nothing of the port it got if it is told 0."""
+    """A free port: with port 0, the server does not report the port it chose."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])

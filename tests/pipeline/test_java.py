@@ -1,4 +1,4 @@
-"""Java is found before Spark is started, or one line says what to do."""
+"""Java is found before Spark starts; otherwise one line tells the user what to do."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Maintenance of the tables: the same rows in fewer files, old hours removed for good, and a kill at any step loses and doubles nothing."""
+"""Maintenance: the same rows in fewer files, old hours removed, and no lost or repeated rows after a kill at any step."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The report: what it takes from the tables, that it is one whole page, and how it looks in a browser."""
+"""The report: its figures, that it is one self-contained page, and its layout in a browser."""
 
 import re
 import shutil
@@ -28,7 +28,7 @@ VOID = {"meta", "br", "img", "hr", "input", "link"}
 
 
 class Checker(HTMLParser):
-    """Every element is closed where it should be; what could fetch or run something is noted."""
+    """Checks that every element is closed, and collects what could fetch or run something."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Lives of brokers from the simulator: plain Python, DuckDB in this process and DuckDB on Spark make the same rows of every table.
+"""Journals from the simulator: plain Python, DuckDB in this process and DuckDB on Spark compute the same rows of every table.
 
 The journals come from worlds full of faults (crashes of workers, clients and brokers, cut connections, bridges).
-Times are stretched, so that a minute becomes hours, and segments come in pieces, late ones too: what is taken in
-bit by bit must be what is taken in at once.
+Times are stretched, so that a minute becomes hours. Segments are loaded in several batches, some of them late, and must give the same
+tables as one batch.
 """
 
 import random
@@ -129,7 +129,7 @@ def with_jobs(rows: list[Row], dice: random.Random) -> list[Row]:
 
 
 def pieces(rows: list[Row], dice: random.Random, count: int) -> list[list[Row]]:
-    """The rows of each run in stretches of its sequence, as segments have them; in an order in which some come late."""
+    """Splits the rows of each run into ranges of its sequence, like segments, in an order in which some are late."""
     made = []
     for run in sorted({row["run"] for row in rows}):
         mine = sorted((row for row in rows if row["run"] == run), key=lambda row: row["seq"])
@@ -155,7 +155,7 @@ def same(tables: Path, rows: list[Row], names: list[str] | None = None) -> None:
 
 
 def take_in(directory: Path, rows: list[Row], dice: random.Random, batches: int) -> Path:
-    """Bit by bit, in so many batches."""
+    """Loads the rows in several batches."""
     parts = pieces(rows, dice, 4)
     for i in range(batches):
         for part in parts[len(parts) * i // batches : len(parts) * (i + 1) // batches]:
@@ -230,7 +230,7 @@ def test_the_audit_bit_by_bit_finds_every_breach_that_plain_python_finds(tmp_pat
 
 @pytest.mark.parametrize("scope", SCOPES, ids=lambda scope: str(scope[-1]))
 def test_every_prefilter_was_written_for_the_rules_as_they_are(scope: tuple[str, ...]) -> None:
-    """Changing a rule without looking at its prefilter fails here; until then the prefilter is not used."""
+    """Fails if a rule was changed without revising its prefilter; until then the prefilter is not used."""
     assert prefilters.usable(scope) == (scope in prefilters.BY_SCOPE)
     assert set(prefilters.WRITTEN_FOR) == set(prefilters.BY_SCOPE)
 

@@ -1,4 +1,4 @@
-"""The journal as a source of Spark: which segments it opens, and what it gives."""
+"""The journal as a Spark data source: which segments it opens, and which rows it returns."""
 
 import os
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The pipeline as a stream: the tables are those of a batch run, whatever comes late and whenever it is killed."""
+"""The stream: its tables equal those of a batch run, with late segments and after kills."""
 
 import shutil
 import subprocess
@@ -51,7 +51,7 @@ SPARK_DRIVER = DRIVER.replace("WORK", SPARK)
 
 
 def driver(program: str, journal: Path, tables: Path, kill_at: str = "") -> None:
-    """Runs a driver in a process of its own: to its end or, if a step is named, until it is killed -9 at the first that begins so."""
+    """Runs a driver process to its end or, if a step is given, kills it with -9 at the first step that begins with this name."""
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(journal), str(tables)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
@@ -201,7 +201,7 @@ def test_a_driver_killed_again_and_again_while_the_journal_grows(
 
 
 def killed(source: Path, scratch: Path, steps: Sequence[str], program: str, grow: bool = False) -> None:
-    """The tables after these kills, and one run to the end, are those of a batch run."""
+    """After these kills and one complete run, the tables equal those of a batch run."""
     journal, tables = scratch / "growing", scratch / "tables"
     # in the order in which brokers that work at the same time would have written them
     files = sorted(source.glob("**/kind=*/date=*/hour=*/*.parquet"), key=lambda path: path.name.split("-")[1])
