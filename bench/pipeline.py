@@ -67,11 +67,13 @@ class Tree(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.peak = 0
+        self.cpu = 0.0  # seconds that watching took
         self.over = threading.Event()
 
     def run(self) -> None:
-        while not self.over.wait(0.2):
+        while not self.over.wait(0.5):
             self.peak = max(self.peak, sum(map(_resident, _family(os.getpid()))))
+            self.cpu = time.thread_time()
 
 
 def _family(root: int) -> list[int]:
@@ -119,7 +121,7 @@ def by_spark(journals: list[str], tables: str, heap: str) -> dict[str, Any]:
     summary = batch.run(journals, tables, executor=OnSpark(lambda: spark))
     seconds = time.monotonic() - began
     watch.over.set()
-    cpu = sum(map(_cpu, _family(os.getpid())))
+    cpu = sum(map(_cpu, _family(os.getpid()))) - watch.cpu
     session.close(spark)
     return {
         "seconds": seconds,
