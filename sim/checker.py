@@ -95,7 +95,7 @@ def _same(worker: str, holder: str) -> bool:
 
 
 def _journal(world: "World", found: list[Breach]) -> None:
-    """The life of each request in one run: accepted, dispatched to one worker at a time, given back, ended once, and then nothing."""
+    """The life of each request in one run: accepted, dispatched to one worker at a time, requeued, ended once, and then nothing."""
     lives: dict[tuple[str, object], Life] = {}
     crashed: set[str] = set()
     memo: set[str] = set()  # connections that speak memo01
@@ -156,7 +156,7 @@ def _audit(world: "World", found: list[Breach]) -> None:
     """The audit of real journals, on this world's."""
     rules = [rule.id for rule in RULES]
     if world.options.broker_freeze or world.options.clock_jump:
-        rules.remove("silence-acted-on")  # a broker that does not run gives nobody up
+        rules.remove("silence-acted-on")  # a broker that does not run cannot declare a worker lost
     for breach in audit(world.record.journal, rules):
         tag = ""
         number = breach.about.get("number")
@@ -181,12 +181,12 @@ class Life:
         self.joined = False  # it waits for the outcome of a durable job
         self.worker: object = 0  # who holds it
         self.attempts = 0
-        self.spent = 0  # before it was passed on, or without having been started
+        self.spent = 0  # before it was forwarded, or released without having been started
         self.outcome = ""
         self.partials = 0
 
     def take(self, what: str, row: "tuple[object, ...]", most: int, bridged: bool) -> str:
-        """The next row about it; what is wrong with that, or nothing."""
+        """Handles the next row about it; returns the problem, or an empty text."""
         if self.outcome:
             return f"was {what} after it had ended as {self.outcome}"
         if what == "dispatched":
@@ -204,20 +204,20 @@ class Life:
                 return f"was given away {self.attempts - self.spent} times, and {most} are allowed"
         elif what == "partial":
             if row[5] != self.worker:
-                return f"took a partial of worker {row[5]} while {self.worker or 'nobody'} had it"
+                return f"got a partial of worker {row[5]} while {self.worker or 'no worker'} held it"
             self.partials += 1
         elif what == "requeued":
             if row[6] != self.worker:
-                return f"was given back by {row[6]}, and {self.worker or 'nobody'} had it"
+                return f"was requeued from {row[6]}, but {self.worker or 'no worker'} held it"
             self.worker = 0
         elif what == "released":
             if row[5] != self.worker:
-                return f"was released by {row[5]}, and {self.worker or 'nobody'} had it"
+                return f"was released by {row[5]}, but {self.worker or 'no worker'} held it"
             self.worker = 0
             self.spent += 1
         elif what == "forwarded":
             if row[5] != self.worker:
-                return f"was passed on by {row[5]}, and {self.worker or 'nobody'} had it"
+                return f"was forwarded by {row[5]}, but {self.worker or 'no worker'} held it"
             self.worker = 0
             self.spent = self.attempts
         elif what == "joined":
@@ -229,7 +229,7 @@ class Life:
             if self.joined or self.attempt:
                 return ""  # the audit and the rules for replies judge these
             if self.outcome == "ok" and (not self.worker or row[6] != self.worker):
-                return f"was answered by {row[6]} while {self.worker or 'nobody'} had it"
+                return f"was answered by {row[6]} while {self.worker or 'no worker'} held it"
             if (
                 self.outcome == "gave-up" and self.attempts - self.spent < most and not bridged
             ):  # else another broker may have
@@ -238,5 +238,5 @@ class Life:
 
 
 def _call(tag: str) -> str:
-    """The call of a tag, whatever the attempt."""
+    """The call of a tag, for any attempt."""
     return tag.rpartition(".")[0]

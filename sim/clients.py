@@ -232,7 +232,7 @@ class Client(Peer):
                 self._hung_up(line)
 
     def _failed(self, call: Call, kind: str, detail: str) -> None:
-        """Ends the call, or asks again, where it is safe to repeat and that may help."""
+        """Ends the call, or repeats it if that is safe and may help."""
         if detail == "denied":
             self.world.breach("turned-away", f"{self.name} was denied, and has every right", call.tag)
         helps = kind == "lost" or detail in REPEATABLE

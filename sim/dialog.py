@@ -32,13 +32,13 @@ class Dialog:
     """What holds in every protocol: nothing after DISCONNECT."""
 
     protocol = ""
-    beats = False  # the broker beats when it has said nothing for an interval
+    beats = False  # the broker beats after an interval without output
 
     def __init__(self, watcher: "Watcher", name: str) -> None:
         self.watcher = watcher
         self.name = name
-        self.parted = ""  # who said DISCONNECT
-        self.garbled = name.startswith("g")  # a peer that talks nonsense: what it is told is not judged
+        self.parted = ""  # which side sent DISCONNECT
+        self.garbled = name.startswith("g")  # a peer that sends invalid messages: what it receives is not judged
         self.last_heard = watcher.node.clock
         self.last_said = watcher.node.clock
         self.asked = 0  # requests a worker may still be given
@@ -66,7 +66,7 @@ class Dialog:
 
     def said(self, frames: Message) -> None:
         if self.parted:
-            self.breach("after-disconnect", f"told {_show(frames)} after DISCONNECT from {self.parted}")
+            self.breach("after-disconnect", f"received {_show(frames)} after DISCONNECT from {self.parted}")
         if is_goodbye(frames):
             self.parted = "the broker"
 
@@ -94,7 +94,9 @@ class Dialog:
             if request is not None and request.state == HELD:
                 left = request.time_left(request.dispatched)
                 if abs(left - told) > 0.002:
-                    self.breach("time-left", f"was told {told:.3f} s for {address!r}, which has {left:.3f} s")
+                    self.breach(
+                        "time-left", f"received a limit of {told:.3f} s for {address!r}, which has {left:.3f} s left"
+                    )
 
     def check_held(self, address: bytes, what: str) -> None:
         if address not in self.jobs:

@@ -259,7 +259,9 @@ class DcpDialog(Dialog):
         kind = frames[2][:1]
         if kind == b"\x01":
             if frames[3] not in self.registering:
-                self.breach("unasked", f"the registration of {frames[3]!r} was confirmed, and nobody asked for it")
+                self.breach(
+                    "unasked", f"the registration of {frames[3]!r} was confirmed although the peer did not send it"
+                )
             else:
                 self.registering.remove(frames[3])
             if not self.services:
@@ -338,7 +340,7 @@ class EmqpDialog(Dialog):
         command = frames[2]
         if command == b"ACK":
             if frames[4] not in self.informed:
-                self.breach("unasked", f"ACK of {frames[4]!r}, which is no INFORM of this peer")
+                self.breach("unasked", f"ACK of {frames[4]!r}, which is not an INFORM of this peer")
             else:
                 self.informed.remove(frames[4])
             self.expects_beat = True
@@ -378,7 +380,7 @@ class MemoDialog(Dialog):
     def said(self, frames: Message) -> None:
         rid, body = frames
         if rid not in self.waiting:
-            self.breach("unasked", f"an answer under {rid.hex()}, which nobody waits on")
+            self.breach("unasked", f"an answer under {rid.hex()}, which no request waits for")
             return
         asked = self.waiting.pop(rid)
         now = self.watcher.node.clock
@@ -388,7 +390,7 @@ class MemoDialog(Dialog):
         if before is not None and before != body and _kind(asked) != 2 and now - when < MEMO_ANSWER_TIME:
             self.breach("resend", f"another answer to {rid.hex()} than before")
         if kind == 3 and _kind(asked) != 2:
-            self.breach("unasked", "a RESULT to what is no JOB")
+            self.breach("unasked", "a RESULT to a message that is not a JOB")
         if kind in (2, 4):
             if _kind(asked) == 2:
                 self.breach("unasked", "a JOB or HEARTBEAT to a client")

@@ -5,7 +5,7 @@ The store keeps only what was committed; a commit in flight when its broker cras
 be lost, so that the group is applied again. After some time the faults stop, and then every rule must hold:
 
 - every acknowledged job has one recorded outcome, which never changed, and its result is right;
-- nothing is acknowledged, and no outcome is told, before it is in the store;
+- nothing is acknowledged, and no outcome is reported, before it is in the store;
 - submissions with one key have one job;
 - no run of a schedule is stored twice, and none is missing.
 
@@ -78,7 +78,7 @@ class World:
     runs: Counter[bytes] = field(default_factory=Counter)
     acknowledged: dict[str, bytes] = field(default_factory=dict)  # job -> body
     keys: dict[str, str] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)  # job -> the outcome a client was told
+    told: dict[str, str] = field(default_factory=dict)  # job -> the outcome that a client received
     replies: int = 0
     once: set[tuple[bool, str]] = field(default_factory=set)  # what was recorded that must happen once
     faulty: bool = True
@@ -212,7 +212,7 @@ class World:
     def tell(self, id: str, state: str, result: bytes, body: bytes) -> None:
         recorded = self.database.outcomes.get(id)
         if recorded is None or recorded[0] != state:
-            raise Breach(f"a client was told that job {id} is {state}, and the store has {recorded}")
+            raise Breach(f"a client received {state} for job {id}, but the store has {recorded}")
         if state == states.DONE and result != body.upper():
             raise Breach(f"job {id} gave {result!r} for {body!r}")
         self.told[id] = state
@@ -254,7 +254,7 @@ class World:
         for id, body in self.acknowledged.items():
             job = tables.jobs.get(id)
             if job is None:
-                raise Breach(f"job {id} was acknowledged and is gone")
+                raise Breach(f"job {id} was acknowledged, but the store does not have it")
             if job.state not in states.ENDED:
                 raise Breach(
                     f"job {id} has no outcome: {job.state}, {job.attempts} attempts, due {job.due - START:.1f}"
@@ -262,7 +262,7 @@ class World:
             if job.state == states.DONE and job.result != frame(body.upper(), False):
                 raise Breach(f"job {id} has the result {job.result!r} for {body!r}")
             if id not in self.told:
-                raise Breach(f"nobody could fetch the outcome of job {id}")
+                raise Breach(f"no client could fetch the outcome of job {id}")
         for job in tables.jobs.values():
             if job.state not in states.ENDED and not job.schedule:
                 raise Breach(f"job {job.id} was stored and never ended: {job.attempts} attempts")

@@ -70,7 +70,7 @@ class Journal(Listener):
 
 
 class Hands(Peer):
-    """A worker: answers, fails, or is lost with what it has."""
+    """A worker: answers, fails, or is lost with its requests."""
 
     def __init__(self, host: "Host") -> None:
         super().__init__(host.broker)

@@ -108,7 +108,7 @@ class DiskStore(Store):
             writes = []
         if writes and world.dice.random() < world.plan.lost_answers and world.faulty:
             world.faults["answers lost"] += 1
-            self.pending = [*writes, *self.pending]  # applied, and nobody heard: it is applied again
+            self.pending = [*writes, *self.pending]  # applied, but the answer was lost: it is applied again
             for op in writes:
                 op.in_doubt = True
             writes = []

@@ -57,7 +57,7 @@ class Garbler(Peer, Owner):
         return GREETING + READY + b"".join(map(join, out))
 
     def on_data(self, data: bytes) -> None:
-        """Whatever it is told, it does not listen."""
+        """Ignores what it receives."""
 
     def on_lost(self, reason: str) -> None:
-        """Nor does it mind."""
+        """Ignores the end of the connection."""

@@ -1,4 +1,4 @@
-"""A client and a worker that speak HTTP, as bytes: what curl or a browser would send, and what they read of it."""
+"""A client and a worker that speak HTTP as bytes, as curl or a browser would."""
 
 import json
 from collections import deque
@@ -88,7 +88,7 @@ class HttpPeerLink(Link):
 
 
 class HttpClientEnd(ClientEnd):
-    """Streams lines of JSON, so that partials come as they are. Responses come in the order of the requests."""
+    """Streams lines of JSON, so that partial replies arrive one by one. Responses arrive in the order of the requests."""
 
     protocol = "http"
     wire = "http"

@@ -178,7 +178,7 @@ class World:
     def answered(self, request: Request, body: bytes) -> None:
         key = request.service.name, bytes(request.ref) if isinstance(request.ref, bytes) else b""
         if body not in self.given.get(key, set()):
-            raise Breach("reply", f"{body!r} to {key}, which no worker said")
+            raise Breach("reply", f"{body!r} to {key}, which no worker replied")
         if key in self.kept and self.kept[key] != body:
             raise Breach("reply", f"{body!r} to {key}, and the store has another one")
         self.ended(request)
@@ -194,7 +194,7 @@ class World:
         keyed = self.broker.keyed
         for run in keyed.runs.open.values() if keyed is not None else ():
             if not run.waiting and self.broker.now > run.lingers_until + 1.0:
-                raise Breach("unwanted", f"a run under the key {run.key!r} goes on for no client")
+                raise Breach("unwanted", f"a run under the key {run.key!r} continues without a client")
 
     def ended(self, request: Request) -> None:
         self.outcomes[request] += 1
@@ -300,7 +300,7 @@ class World:
             self.workers[at] = self._new_worker(at)
 
     def forget(self) -> None:
-        """The store breaks, works again, or drops what it has."""
+        """The store fails, works again, or loses its entries."""
         if self.rng.random() < 0.3:
             self.store.remove_replies("memo.a")
             self.kept = {key: reply for key, reply in self.kept.items() if key[0] != b"memo.a"}

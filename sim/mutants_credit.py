@@ -75,7 +75,7 @@ def cancel_answered(stack: ExitStack) -> None:
 
 
 def free_at_once(cancel: Any) -> Any:
-    """The session counts a worker that it told of a cancellation as free."""
+    """The session counts a worker as free once it has sent the cancellation."""
 
     def mutated(self: Session, worker: Worker, request: Request) -> bool:
         cancel(self, worker, request)
@@ -108,7 +108,7 @@ def cancelled_another(stack: ExitStack) -> None:
     swap(stack, EmqpSession, "cancel_request", make)
 
 
-@mutant("workers are told that a request has five seconds more than are left", *both("mdx,dcp"), *TOLD)
+@mutant("workers get a deadline that is five seconds too late", *both("mdx,dcp"), *TOLD)
 def time_left_longer(stack: ExitStack) -> None:
     def make(deliver: Any) -> Any:
         def mutated(self: DcpSession, worker: Worker, request: Request) -> None:

@@ -58,7 +58,7 @@ def acknowledge_before_sync(stack: ExitStack) -> None:
     swap(stack, Jobs, "submit", make)
 
 
-@mutant("an outcome is told before it is on disk")
+@mutant("an outcome is reported before it is on disk")
 def outcome_before_sync(stack: ExitStack) -> None:
     def make(record: Any) -> Any:
         def mutated(self: Jobs, job: Job, state: str, outcome: str, reason: str) -> None:

@@ -46,7 +46,7 @@ class Keeper(Peer):
         """The connection is gone."""
 
     def goodbye(self) -> None:
-        """The last chance to say something."""
+        """Called before the end: sends a last message."""
 
     def _dial(self) -> None:
         if self.closed:
@@ -207,7 +207,7 @@ class CatalogClient(Keeper):
         if self.asked:
             strange = set(event.services) - set(self.asked)
             if strange or ("nobody" in self.asked) > ("nobody" in event.error):
-                self.world.breach("catalog", f"{self.name} asked {self.asked} and was told {event}")
+                self.world.breach("catalog", f"{self.name} asked {self.asked} and received {event}")
         self.asked = None
         self.last = event
 

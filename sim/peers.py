@@ -31,7 +31,7 @@ EXTENDED = Bounds(extensions=ANNOUNCED)
 
 
 class End(typing.Protocol):
-    """What a line needs of an end; those of ``protocols`` have it."""
+    """The interface of an end, as in ``protocols``."""
 
     protocol: str
     wire: str
@@ -78,7 +78,7 @@ class Peer(clock.Process):
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Goes for good."""
+        """Leaves and does not come back."""
         raise NotImplementedError
 
 

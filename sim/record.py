@@ -1,4 +1,4 @@
-"""What happened, row by row: what the brokers journal and what the peers saw, in one order.
+"""The record of a run: the journal rows of the brokers and the observations of the peers, in one order.
 
 A row is ``(time, who, what, request tag, ...)``. Every body carries the tag of the call it belongs to, and every part
 of a reply the number of the execution it comes from, so that the record can tell whose is what without trusting the
@@ -76,7 +76,7 @@ class SimRecorder(JournalRecorder):
     # --- the disk
 
     def sync(self) -> None:
-        """What is in line reaches the disk."""
+        """Moves queued rows to the disk."""
         self.hand_over()
         if not self.disk_full:
             while self.queue.chunks:

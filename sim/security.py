@@ -1,4 +1,4 @@
-"""Encrypted peers, peers that must not be let in, and rights that come and go.
+"""Encrypted peers, peers that must be rejected, and rights that are granted and revoked.
 
 Three rules: who has not proved to be a principal is never let in; who has not the right is never heard; who has both is never turned
 away. All keys and nonces come from the seed.
@@ -82,7 +82,7 @@ class Guard:
 
 
 class Intruder(Peer):
-    """Connects once, and tries what it may not, or may not always."""
+    """Connects once, and tries operations that are never or not always allowed."""
 
     def __init__(self, world: "World", node: "BrokerNode") -> None:
         super().__init__(world, f"gi{world.faults.get('intruder', 0)}", node)
@@ -91,7 +91,7 @@ class Intruder(Peer):
         self.kind = self.rng.choice(KINDS)
         self.keys = {
             STRANGER: keys.stranger,
-            THIEF: KeyPair(keys.honest.public, keys.stranger.secret),  # a public key is no secret
+            THIEF: KeyPair(keys.honest.public, keys.stranger.secret),  # a public key is not a secret
         }.get(self.kind, keys.guest)
         self.sent_at = 0.0
         self.line: Line | None = None
@@ -112,7 +112,7 @@ class Intruder(Peer):
 
     def _opened(self) -> None:
         if self.kind in (STRANGER, THIEF):
-            self.world.breach("intruder", f"{self.name} was let in: a {self.kind}")
+            self.world.breach("intruder", f"{self.name} was accepted although it is a {self.kind}")
         elif self.kind == CALLER and self.line is not None:
             self.sent_at = self.now
             client = self.line.end
