@@ -53,7 +53,10 @@ def wanted(files: list[Path]) -> tuple[set[str], set[str]]:
     """The full names of functions, and the names of limits, that these files replace."""
     functions, limits = set(), set()
     for path in files:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if "swap(" not in text and "set_limit(" not in text:
+            continue
+        tree = ast.parse(text)
         imports = _imports(tree)
         for call in _calls(tree, "swap"):
             if len(call.args) > 2 and isinstance(call.args[1], ast.Name) and call.args[1].id in imports:
