@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from typing import Any
 
-from polydomo.broker import admission, dispatch, liveness, queues
+from polydomo.broker import admission, liveness, queues
 from polydomo.broker.bridging import Bridging
 from polydomo.broker.broker import Broker
 from polydomo.broker.catalog import Catalog
@@ -20,6 +20,7 @@ from polydomo.protocols.model import Path, Publication, Service, Worker
 from polydomo.protocols.pubsub import SubscriberSession
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
+from polydomo.wire.frames import Body
 from polydomo.wire.link import Hub, Link
 from polydomo.wire.turns import Turns
 from sim.breaking import both, mutant, swap
@@ -76,14 +77,15 @@ def bridge_without_turns(stack: ExitStack) -> None:
     "bridge_window=4",
 )
 def window_not_returned(stack: ExitStack) -> None:
-    def make(grant: Any) -> Any:
-        def mutated(self: Broker, worker: Worker, count: int = 1) -> None:
-            if not worker.session.is_bridge:
-                grant(self, worker, count)
+    def make(answered: Any) -> Any:
+        def mutated(self: Bridging, worker: Worker, token: bytes, body: Body) -> None:
+            before = worker.credit
+            answered(self, worker, token, body)
+            worker.credit = min(worker.credit, before)
 
         return mutated
 
-    swap(stack, dispatch, "add_credit", make)
+    swap(stack, Bridging, "bridge_final", make)
 
 
 @mutant("a request that moves to another process also stays in its queue", *SIBLINGS)
