@@ -121,7 +121,7 @@ def test_invalid_options_are_reported(journal: Path) -> None:
     for options, words in [
         ({"kind": "x"}, "option kind"),
         ({"since": "soon"}, "option since"),
-        ({"path": ""}, "say which journal"),
+        ({"path": ""}, "name a journal"),
     ]:
         with pytest.raises(SettingError, match=words):
             DefaultSource({"path": str(journal), **options}).reader(None).partitions()
