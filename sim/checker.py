@@ -1,5 +1,5 @@
-"""The record as a whole: every call has one outcome, every reply is the asker's own, and the journal of each run tells
-one story of each request."""
+"""Checks the record as a whole: every call has one outcome, every reply belongs to its call, and the journal of each run shows a valid
+life of each request."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,8 +21,8 @@ JOB_STORE = "the job store"  # the peer of the attempts of durable jobs
 class Breach:
     rule: str
     text: str
-    tag: str = ""  # the call it is about
-    detail: str = ""  # a traceback, where there is one
+    tag: str = ""  # the call concerned
+    detail: str = ""  # a traceback, if any
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.text}"
@@ -55,9 +55,9 @@ def _outcomes(world: "World", found: list[Breach]) -> None:
 
 
 def _replies(world: "World", found: list[Breach]) -> None:
-    """A reply is to the call that got it, from one execution, whole and in order, and by the worker whose answer the broker took."""
+    """A reply belongs to its call, comes from one execution, is complete and in order, and is the answer that the broker accepted."""
     executions: dict[int, tuple[str, str, int]] = {}  # number -> tag, connection, partials
-    enders: dict[str, list[str]] = {}  # tag -> connections of the workers whose answer was taken
+    enders: dict[str, list[str]] = {}  # tag -> connections of the workers whose answer was accepted
     for row in world.record.rows:
         if row[2] == "job":
             executions[int(str(row[4]))] = (str(row[3]), str(row[5]), int(str(row[6])))
@@ -68,7 +68,7 @@ def _replies(world: "World", found: list[Breach]) -> None:
         parts = [(tag.decode(), int(number), name.decode()) for tag, number, name in PART.findall(b"".join(call.parts))]
         tag = call.tag
         if not parts:
-            found.append(Breach("reply", f"{tag} got a reply that no worker gave: {call.parts!r:.200}", tag))
+            found.append(Breach("reply", f"{tag} got a reply that no worker sent: {call.parts!r:.200}", tag))
             continue
         number = parts[-1][1]
         whose, connection, partials = executions.get(number, ("", "", 0))
@@ -78,13 +78,15 @@ def _replies(world: "World", found: list[Breach]) -> None:
         names = [f"p{i}" for i in range(partials)] + ["end"]
         got = [part[2] for part in parts if part[1] == number]
         if got != names:
-            found.append(Breach("parts", f"{tag} got the parts {got} of execution {number}, which gave {names}", tag))
+            found.append(Breach("parts", f"{tag} got the parts {got} of execution {number}, which sent {names}", tag))
         if not mixing and any(part[1] != number for part in parts):
             found.append(Breach("parts", f"{tag} got parts of several executions: {parts}", tag))
         if not any(_same(connection, ender) for ender in enders.get(tag, [])):
             found.append(
                 Breach(
-                    "fencing", f"{tag} got the reply of {connection}, and the broker took {enders.get(tag, [])}", tag
+                    "fencing",
+                    f"{tag} got the reply of {connection}, and the broker accepted {enders.get(tag, [])}",
+                    tag,
                 )
             )
 
@@ -101,9 +103,9 @@ def _journal(world: "World", found: list[Breach]) -> None:
     memo: set[str] = set()  # connections that speak memo01
     answered: dict[tuple[str, str], float] = {}  # tag and client connection -> when it was answered
     clients: dict[tuple[str, object], str] = {}
-    running: dict[tuple[str, str, str], list[tuple[str, object]]] = {}  # what one client has asked under one tag
+    running: dict[tuple[str, str, str], list[tuple[str, object]]] = {}  # requests of one client with one tag
     most = world.options.attempts
-    within = 0.0 if world.options.clock_jump else MEMO_ANSWER_TIME  # which is the broker's time
+    within = 0.0 if world.options.clock_jump else MEMO_ANSWER_TIME  # in the broker's time
     for row in world.record.rows:
         run, what, tag = str(row[1]), str(row[2]), str(row[3])
         if what == "crashed":
@@ -129,7 +131,7 @@ def _journal(world: "World", found: list[Breach]) -> None:
             client = str(row[6])
             lives[key] = life = Life(tag, client == JOB_STORE)
             clients[key] = client
-            # What another broker asks again may still run here: it ended there first, by a clock that is ahead or closer to the client.
+            # A request that another broker repeats may still run here: it ended there first, by another clock.
             if tag and not tag.startswith("garbage") and not client.startswith("b"):
                 for other in running.setdefault((run, client, tag), []):
                     if not lives[other].outcome:
@@ -153,7 +155,7 @@ def _journal(world: "World", found: list[Breach]) -> None:
 
 
 def _audit(world: "World", found: list[Breach]) -> None:
-    """The audit of real journals, on this world's."""
+    """Runs the audit of real journals on the journal of this world."""
     rules = [rule.id for rule in RULES]
     if world.options.broker_freeze or world.options.clock_jump:
         rules.remove("silence-acted-on")  # a broker that does not run cannot declare a worker lost
@@ -179,7 +181,7 @@ class Life:
         self.tag = tag
         self.attempt = attempt  # of a durable job: it is dispatched once, and the job counts the attempts
         self.joined = False  # it waits for the outcome of a durable job
-        self.worker: object = 0  # who holds it
+        self.worker: object = 0  # the worker that holds it
         self.attempts = 0
         self.spent = 0  # before it was forwarded, or released without having been started
         self.outcome = ""
@@ -191,17 +193,17 @@ class Life:
             return f"was {what} after it had ended as {self.outcome}"
         if what == "dispatched":
             if self.worker:
-                return f"was given to worker {row[6]} while {self.worker} had it"
+                return f"was dispatched to worker {row[6]} while {self.worker} held it"
             self.worker = row[6]
             self.attempts += 1
             if self.joined or (self.attempt and self.attempts - self.spent > 1):
-                return f"was given away, and {'waits for a job' if self.joined else 'is one attempt of a job'}"
+                return f"was dispatched, but {'waits for a job' if self.joined else 'is one attempt of a job'}"
             if self.attempt:
                 return ""
             if row[7] != self.attempts:
-                return f"was given away for the {self.attempts}. time and says {row[7]}"
+                return f"was dispatched for the {self.attempts}. time, but the row says {row[7]}"
             if self.attempts - self.spent > most:
-                return f"was given away {self.attempts - self.spent} times, and {most} are allowed"
+                return f"was dispatched {self.attempts - self.spent} times; {most} are allowed"
         elif what == "partial":
             if row[5] != self.worker:
                 return f"got a partial of worker {row[5]} while {self.worker or 'no worker'} held it"
@@ -227,7 +229,7 @@ class Life:
             if self.outcome not in OUTCOMES:
                 return f"ended as {self.outcome!r}"
             if self.joined or self.attempt:
-                return ""  # the audit and the rules for replies judge these
+                return ""  # the audit and the rules for replies check these
             if self.outcome == "ok" and (not self.worker or row[6] != self.worker):
                 return f"was answered by {row[6]} while {self.worker or 'no worker'} held it"
             if (

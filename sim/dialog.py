@@ -29,7 +29,7 @@ def is_goodbye(frames: Message) -> bool:
 
 
 class Dialog:
-    """What holds in every protocol: nothing after DISCONNECT."""
+    """Rules of every protocol: nothing is sent after DISCONNECT, and a worker gets what it asked for."""
 
     protocol = ""
     beats = False  # the broker beats after an interval without output
@@ -41,10 +41,10 @@ class Dialog:
         self.garbled = name.startswith("g")  # a peer that sends invalid messages: what it receives is not judged
         self.last_heard = watcher.node.clock
         self.last_said = watcher.node.clock
-        self.asked = 0  # requests a worker may still be given
-        self.jobs: dict[bytes, float] = {}  # by client address: given, and not answered, and since when
-        self.beat_busy = False  # the worker has beaten while it had a job
-        self.tags: dict[bytes, bytes] = {}  # request id -> what the simulator calls the call
+        self.asked = 0  # requests that the worker may still get
+        self.jobs: dict[bytes, float] = {}  # by token: requests that the worker holds, and since when
+        self.beat_busy = False  # the worker has sent a heartbeat while it held a request
+        self.tags: dict[bytes, bytes] = {}  # request id -> tag of the call
 
     def asks(self, identity: bytes, body: Message) -> None:
         found = TAG.search(b"".join(body)[:256])
@@ -52,7 +52,7 @@ class Dialog:
             self.tags[identity] = found[1]
 
     def cancelled(self, identity: bytes, is_open: bool) -> None:
-        """The client does not want it any more, and it had not been answered."""
+        """The client cancelled a call. ``is_open``: it was not answered yet."""
         if is_open and identity in self.tags and not self.garbled:
             self.watcher.cancelled.add(self.tags[identity].decode())
 
@@ -71,24 +71,24 @@ class Dialog:
             self.parted = "the broker"
 
     def settled(self) -> None:
-        """The turn is over: whatever had to be answered at once has been."""
+        """The turn has ended: everything that needs an immediate answer has one."""
 
     # workers
 
     def give(self, address: bytes) -> None:
         """ "A worker gets no more than it asked for." """
         if address in self.jobs:
-            self.breach("token", f"was given two jobs under {address!r}")
+            self.breach("token", f"got two requests with the token {address!r}")
         if address in self.watcher.tokens:
-            self.breach("token", f"was given a job under {address!r}, which another attempt had")
+            self.breach("token", f"got a request with the token {address!r} of another attempt")
         self.watcher.tokens.add(address)
         self.asked -= 1
         if self.asked < 0:
-            self.breach("unasked-job", f"was given {address!r} and had not asked for it; it holds {list(self.jobs)}")
+            self.breach("unasked-job", f"got {address!r} without credit; it holds {list(self.jobs)}")
         self.jobs[address] = self.watcher.node.clock
 
     def check_time(self, address: bytes, told: float) -> None:
-        """ "A worker that understands it knows how long its request may take": ``told`` seconds, 0 if it was told nothing."""
+        """ "A worker that understands it knows how long its request may take": ``told`` seconds; 0 if the message has no time."""
         for worker in self.watcher.node.broker.workers:
             request = worker.held.get(address)
             if request is not None and request.state == HELD:
@@ -107,7 +107,7 @@ class Dialog:
             self.asked = max(self.asked, 1)
 
     def beaten(self) -> None:
-        """A heartbeat. One that crossed the job on its way says nothing of how the worker behaves while it has one."""
+        """A heartbeat. One that crossed the request on its way does not show that the worker sends heartbeats while busy."""
         if self.jobs and self.watcher.node.clock - min(self.jobs.values()) >= self.watcher.silence(self) * BEAT_CROSSES:
             self.beat_busy = True
 

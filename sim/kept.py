@@ -16,7 +16,7 @@ REPEAT = 600.0  # seconds in which a repeated request finds the result of the fi
 
 
 class KeptStore(Store):
-    """The store of one run of a broker. A commit takes ``options.disk`` seconds; what is under way when the broker crashes is lost."""
+    """The store of one run of a broker. A commit takes about ``options.durable`` seconds; a crash loses commits in progress."""
 
     def __init__(self, node: "BrokerNode") -> None:
         self.node = node

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 Row = tuple[object, ...]
 
 TAG = re.compile(rb"<([a-z0-9.]+)>")
-MAX_CHUNKS = 4  # that wait for the disk
+MAX_CHUNKS = 4  # chunks that wait to be written
 PART = re.compile(rb"\{([a-z0-9.]+)\|(\d+)\|(\w+)\}")
 
 
 def tag_of(body: "bytes | memoryview") -> str:
-    """The tag in a request's body; empty for one that has none."""
+    """The tag in a request's body, or an empty string."""
     found = TAG.search(bytes(body[:256]))
     return found[1].decode() if found else ""
 
@@ -39,7 +39,7 @@ class Record:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self.journal: list[dict[str, Any]] = []  # what the brokers' disks have kept
+        self.journal: list[dict[str, Any]] = []  # rows that the brokers have written
 
     def add(self, when: float, who: str, what: str, tag: str = "", *more: object) -> None:
         self.rows.append((round(when, 6), who, what, tag, *more))
@@ -49,7 +49,7 @@ class Record:
         return hashlib.sha256("\n".join(map(repr, [*self.rows, *self.journal])).encode()).hexdigest()
 
     def story(self, tag: str, most: int = 200) -> list[str]:
-        """The rows about one request, and about the workers that had it."""
+        """The rows about one request."""
         lines = [
             f"{row[0]:10.4f}  {row[1]:<14} {row[2]:<12} {' '.join(map(str, row[3:]))}"
             for row in self.rows
@@ -69,7 +69,7 @@ class SimRecorder(JournalRecorder):
         super().__init__(run, Levels(MESSAGES), chunk_rows=chunk_rows, max_chunks=MAX_CHUNKS)
         self.node = node
         self.record = record
-        self.tags: dict[int, str] = {}  # of open requests, by number
+        self.tags: dict[int, str] = {}  # tags of open requests, by number
         self.safe: list[dict[str, Any]] = []
         self.disk_full = False
 
@@ -83,7 +83,7 @@ class SimRecorder(JournalRecorder):
                 self.safe += shapes.rows(self.run, self.queue.chunks.popleft(), self.who)
 
     def lost(self) -> list[tuple[int, int]]:
-        """The rows that are neither safe nor accounted for by one that is, as ranges."""
+        """Ranges of rows that were neither written nor reported as lost by a row that was."""
         there = {int(row["seq"]) for row in self.safe}
         for row in self.safe:
             if row.get("covers_run") == self.run.run:
@@ -97,7 +97,7 @@ class SimRecorder(JournalRecorder):
                     found.append((seq, seq))
         return found
 
-    # --- rows for people
+    # --- rows of the record
 
     def _row(self, what: str, tag: str, *more: object) -> None:
         self.record.add(self.node.now, self.node.run_name, what, tag, *more)
