@@ -14,6 +14,7 @@ from typing import Any, Self
 
 POLYDOMO = [sys.executable, "-m", "polydomo"]
 PATIENCE = 30.0  # seconds for anything that should happen at once, on a machine that is busy
+COMMAND = 120.0  # ... for a whole command: it starts Python and loads its modules
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -27,7 +28,7 @@ def run(
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a command to its end."""
     return subprocess.run(
-        [*POLYDOMO, *words], input=stdin, capture_output=True, timeout=PATIENCE, cwd=cwd, env=environment(**variables)
+        [*POLYDOMO, *words], input=stdin, capture_output=True, timeout=COMMAND, cwd=cwd, env=environment(**variables)
     )
 
 
