@@ -60,10 +60,12 @@ def _capacity(
     timed = [turn["run_us"] for turn in turns if turn["run_us"] is not None]
     waited = [turn["wait_us"] for turn in turns if turn["wait_us"] is not None]
     mean = sum(timed) / len(timed) if timed else 0.0
-    scv = max(0.0, sum(t * t for t in timed) / len(timed) / (mean * mean) - 1) if mean else 0.0
+    scv = max(0.0, round(sum(t * t for t in timed) / len(timed) / (mean * mean) - 1, 9)) if mean else 0.0
     total = sum(gaps)
     gap = total / len(gaps) if gaps else 0.0
-    arrival = max(0.0, sum(g * g for g in gaps) / len(gaps) / (gap * gap) - 1) if len(gaps) > 1 and gap else 1.0
+    arrival = (
+        max(0.0, round(sum(g * g for g in gaps) / len(gaps) / (gap * gap) - 1, 9)) if len(gaps) > 1 and gap else 1.0
+    )
     rate = len(gaps) / (total / 1e6) if total else 0.0
     limit = round(objective.seconds * 1e6)
     used = rate * mean / 1e6 / crowd if crowd else 0.0

@@ -161,6 +161,7 @@ SELECT getvariable('begins') AS "window", *, if(kind IN ('asks', 'serves'), prot
     if(kind = 'asks', name, far) AS target FROM summed
 """
 
+# The variations are rounded: for equal times, floating point would leave noise that depends on the order of summation.
 # The capacity of a service follows from its own turns and arrivals, whichever service the clients called.
 _WAIT = "service_us * (arrival_scv + service_scv) / 2 * pow({r}, sqrt(2 * (workers + 1)) - 1) / (workers * (1 - {r}))"
 _MODEL = f"turns >= {capacity.LEAST_TURNS} AND workers > 0 AND service_us > 0"
@@ -181,8 +182,8 @@ facts AS (
     SELECT broker, service, coalesce(requests, 0) AS requests, coalesce(turns, 0) AS turns, coalesce(us, 0) / 1e6 AS span_s,
         if(us > 0, gaps / (us / 1e6), 0) AS rate, coalesce(workers, if(at_least > 0, 1, 0), 0) AS workers,
         if(timed > 0, run_us / timed, 0) AS service_us,
-        if(timed > 0 AND run_us > 0, greatest(0, run_us2 / timed / ((run_us / timed) * (run_us / timed)) - 1), 0) AS service_scv,
-        if(gaps > 1 AND us > 0, greatest(0, us2 / gaps / ((us / gaps) * (us / gaps)) - 1), 1) AS arrival_scv,
+        if(timed > 0 AND run_us > 0, greatest(0, round(run_us2 / timed / ((run_us / timed) * (run_us / timed)) - 1, 9)), 0) AS service_scv,
+        if(gaps > 1 AND us > 0, greatest(0, round(us2 / gaps / ((us / gaps) * (us / gaps)) - 1, 9)), 1) AS arrival_scv,
         if(waited > 0, waits / waited, NULL) AS measured_wait_us, ok, total_histogram
     FROM keys LEFT JOIN asked USING (broker, service) LEFT JOIN times USING (broker, service) LEFT JOIN came USING (broker, service)
         LEFT JOIN crowd USING (broker, service) LEFT JOIN counted USING (broker, service)
