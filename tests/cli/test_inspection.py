@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from polydomo.limits import CONNECT_TIME_LOCAL
 from tests.cli.shell import POLYDOMO, Broker, Gate, Running, complaint, environment, run, script
 
 COMMANDS = ["services", "workers", "requests", "clients", "status"]
@@ -34,6 +36,17 @@ def screen(broker: Broker, what: str) -> str:
     os.close(master)
     assert process.wait(30) == 0
     return said.decode()
+
+
+def test_a_broker_that_is_slow_to_answer_is_waited_for(tmp_path: Path) -> None:
+    with Broker(tmp_path) as broker:
+        broker.process.send_signal(signal.SIGSTOP)
+        wakes = threading.Timer(2 * CONNECT_TIME_LOCAL, broker.process.send_signal, [signal.SIGCONT])
+        wakes.start()
+        try:
+            assert broker.ask("requests") == []
+        finally:
+            wakes.join()
 
 
 def test_services(served: Broker) -> None:
@@ -135,16 +148,21 @@ def answering(reply: bytes) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
-            peer, _ = server.accept()
-            with peer:
-                peer.sendall(reply)
-                while peer.recv(4096):
-                    pass
+            with contextlib.suppress(OSError):  # the listener was shut down
+                while True:
+                    peer, _ = server.accept()
+                    with peer, contextlib.suppress(ConnectionError):
+                        peer.sendall(reply)
+                        while peer.recv(4096):
+                            pass
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        thread.join()
+        try:
+            yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 @pytest.mark.parametrize(("reply", "status"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", 1), (b"", 5)])

@@ -157,13 +157,20 @@ def test_the_form_of(stage: Stage, name: str) -> None:
     check(rows)
 
 
+def printed(*words: str) -> Any:
+    """What a command that succeeds prints."""
+    result = run(*words)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
 def test_the_ids_of_live_and_finished_requests_logs_and_traces_match_up(stage: Stage) -> None:
     request = stage.request
     (record,) = json.loads(f"[{run('logs', '--request', request, '--json', '--to', stage.url).stdout.decode()}]")
     assert record["request"] == request and record["message"] == "half way"
-    story = json.loads(run("trace", request, "--json", "--to", stage.url).stdout)
+    story = printed("trace", request, "--json", "--to", stage.url)
     assert story["request"] == request
-    live = json.loads(run("requests", "--json", "--to", stage.url).stdout)
+    live = printed("requests", "--json", "--to", stage.url)
     assert {row["service"] for row in live} == {"slow", "nobody"}
     assert run("logs", "--request", live[0]["request"], "--json", "--to", stage.url).stdout == b""
     assert run("trace", live[0]["request"], "--to", stage.url).returncode == 0, (

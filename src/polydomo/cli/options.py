@@ -1,10 +1,14 @@
 """Options that several commands share, and the address of the broker."""
 
 import os
+import socket
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from polydomo.wire.address import Address
 
 CLIENT_VARIABLE = "POLYDOMO_TO"  # the address that commands connect to; not a setting of the broker
 
@@ -136,10 +140,29 @@ def headers_of(protocol: str, words: list[str]) -> dict[str, str]:
 
 
 def connect_time(url: str) -> float:
-    """How long to wait for a connection: short for this machine, longer for a remote broker."""
+    """How long to wait for a connection: short if no program listens at an address of this machine, longer for a remote broker, and for
+    a local one that accepts connections but is slow to answer."""
     from polydomo.limits import CONNECT_TIME, CONNECT_TIME_LOCAL
     from polydomo.wire.address import DISCOVER, is_loopback, parse_url
 
     addresses = [parse_url(one, connect=True) for one in url.split(",")]
-    local = all(is_loopback(address) and address.kind != DISCOVER for address in addresses)
-    return CONNECT_TIME_LOCAL if local and len(addresses) == 1 else CONNECT_TIME
+    if len(addresses) > 1 or addresses[0].kind == DISCOVER or not is_loopback(addresses[0]) or _accepts(addresses[0]):
+        return CONNECT_TIME
+    return CONNECT_TIME_LOCAL
+
+
+def _accepts(address: "Address") -> bool:
+    """Whether a program on this machine listens at the address."""
+    from polydomo.limits import CONNECT_TIME_LOCAL
+    from polydomo.wire.address import IPC
+
+    try:
+        if address.kind == IPC:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(CONNECT_TIME_LOCAL)
+                probe.connect(address.path)
+        else:
+            socket.create_connection((address.host, address.port), CONNECT_TIME_LOCAL).close()
+    except OSError:
+        return False
+    return True
