@@ -11,7 +11,7 @@ from polydomo.broker import builtin_services, deadlines, dispatch, outcomes, que
 from polydomo.broker.job_services import ONLY_FIRST
 from polydomo.limits import MAX_CARRIERS, MAX_HOPS, MAX_RELAYED, MAX_SERVICE_NAME, RELAY_JUMP, WORK_OFFER, WORK_REQUEST
 from polydomo.protocols.model import Path, Service, Worker
-from polydomo.protocols.request import DONE, FAILED, NO_HISTORY, NO_WORKER, OK, OUTCOMES, REFUSED, SHUTDOWN, Request
+from polydomo.protocols.request import DONE, FAILED, NO_HISTORY, NO_WORKER, OUTCOMES, REFUSED, SHUTDOWN, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body
 
@@ -236,11 +236,7 @@ class Bridging:
         worker.busy_time += took
         if took > worker.slowest:
             worker.slowest = took
-        request.reply_size += len(body)
-        if broker.records_bodies:
-            broker.recorder.reply_body(request, body)
-        outcomes.end(broker, request, OK, "")
-        request.session.send_final(request, body)
+        replies.reply_with(broker, request, body)
         worker.session.link.charge(WORK_REQUEST)
         worker.credit += 1
         if broker.records_messages:

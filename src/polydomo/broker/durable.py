@@ -252,8 +252,7 @@ class Durable:
         if error is not None:
             self._refuse(request, error)
             return None
-        left = max(0.001, deadline - broker.now) if deadline else 0.0
-        order = order_for(session, name, body, ref, left, max_run, attempts, identity)
+        order = order_for(request, deadline, max_run, attempts, identity)
         admission.open_parked(broker, request, deadline)
         wait = self.parked[request] = Wait(True, broker.now + STORE_ANSWER)
         self._store(request, wait, order)

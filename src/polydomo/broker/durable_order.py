@@ -5,7 +5,7 @@ from typing import Final
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.protocols.job_messages import Row, answer_body, read_count, read_duration, read_text
-from polydomo.protocols.session import Session
+from polydomo.protocols.request import Request
 from polydomo.wire.frames import Body
 
 ACCEPT: Final = b"polydomo.accept"  # only for the processes of one broker
@@ -58,15 +58,15 @@ def order_of(header: Row, body: bytes) -> DurableOrder:
     return order
 
 
-def order_for(
-    session: Session, name: bytes, body: Body, ref: object, left: float, max_run: float, attempts: int, identity: bytes
-) -> DurableOrder:
-    """The order of a client's request. ``left``: seconds until its deadline, 0 for none."""
-    order = DurableOrder(name, bytes(body))
+def order_for(request: Request, deadline: float, max_run: float, attempts: int, identity: bytes) -> DurableOrder:
+    """The order of a request that a client has just sent. ``deadline`` is 0 for none."""
+    session = request.session
+    order = DurableOrder(request.service.name, bytes(request.body))
     order.identity = identity
     order.attempts = attempts
     order.run = max_run
-    order.ttl = left if not session.deadline_is_patience else 0.0
-    order.headers, order.trace = session.facts_of(ref)
+    if deadline and not session.deadline_is_patience:
+        order.ttl = max(0.001, deadline - request.accepted)
+    order.headers, order.trace = session.facts_of(request.ref)
     order.principal = session.principal
     return order

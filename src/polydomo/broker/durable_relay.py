@@ -86,8 +86,7 @@ class DurableRelay(Session):
     ) -> Request:
         broker = self.core
         request = new_request(broker.newest_request, session, Service(name), body, ref, broker.now)
-        left = max(0.001, deadline - broker.now) if deadline else 0.0
-        order = order_for(session, name, body, ref, left, max_run, attempts, identity)
+        order = order_for(request, deadline, max_run, attempts, identity)
         admission.open_parked(broker, request, deadline)
         passed = self.parked[request] = Relayed(request, order.to_message())
         self._send(passed)

@@ -59,11 +59,16 @@ def final_with_history(broker: "Broker", request: Request, worker: Worker, body:
     elif parts is not None:
         final_after_partials(broker, request, parts, body)
     else:
-        request.reply_size += len(body)
-        if broker.records_bodies:
-            broker.recorder.reply_body(request, body)
-        outcomes.end(broker, request, OK, "")
-        request.session.send_final(request, body)
+        reply_with(broker, request, body)
+
+
+def reply_with(broker: "Broker", request: Request, body: Body) -> None:
+    """Ends an open request with this reply."""
+    request.reply_size += len(body)
+    if broker.records_bodies:
+        broker.recorder.reply_body(request, body)
+    outcomes.end(broker, request, OK, "")
+    request.session.send_final(request, body)
 
 
 def final_after_partials(broker: "Broker", request: Request, parts: HeldPartials, body: Body) -> None:
@@ -71,12 +76,7 @@ def final_after_partials(broker: "Broker", request: Request, parts: HeldPartials
     if not fits(broker, parts, body):
         too_large(broker, request)
         return
-    body = chain([*parts.bodies, body])
-    request.reply_size += len(body)
-    if broker.records_bodies:
-        broker.recorder.reply_body(request, body)
-    outcomes.end(broker, request, OK, "")
-    request.session.send_final(request, body)
+    reply_with(broker, request, chain([*parts.bodies, body]))
 
 
 def fail(broker: "Broker", worker: Worker, token: bytes, code: str, text: str) -> bool:
