@@ -45,7 +45,7 @@ from polydomo.limits import (
     SPILL_TURN,
     SPILL_WEIGHT,
 )
-from polydomo.protocols import emqp
+from polydomo.protocols import emqp_schedules
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
@@ -188,7 +188,9 @@ class Siblings:
 
     def _on_schedule(self, worker: Worker, raw: bytes) -> None:
         message = split(raw)
-        if len(message) != emqp.SCHEDULE_FRAMES or not emqp.apply_schedule(self._broker, worker.session, message, raw):
+        if len(message) != emqp_schedules.FRAMES or not emqp_schedules.apply(
+            self._broker, worker.session, message, raw
+        ):
             self._broker.report_violation(worker.session, "a schedule that cannot be kept")
 
     # --- load: requests that wait here while workers of a sibling are free

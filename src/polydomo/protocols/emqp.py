@@ -10,13 +10,34 @@
 
 Two dialects are supported: the document's and EventMQ's. ``dialect`` is the one that a worker has used. They differ in how a worker ends:
 EventMQ's programs send and expect KBYE, and a DISCONNECT ends their process. In the document, DISCONNECT means that the worker registers
-again. docs/protocols/emqp.md has the tables.
+again. ``emqp_commands.py`` has the commands, docs/protocols/emqp.md the tables.
 """
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import LAST_ASKED, ZOMBIE_TIME
-from polydomo.protocols import emqp_headers
+from polydomo.protocols import emqp_headers, emqp_schedules
 from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.emqp_commands import (
+    ACK,
+    ANSWER,
+    CANCEL,
+    DISCONNECT,
+    DOCUMENT,
+    EVENTMQ,
+    EXPIRED,
+    HEADER,
+    HEARTBEAT,
+    JOB,
+    KBYE,
+    PUBLISH,
+    READY,
+    REPLY,
+    REPLY_SIZE,
+    REQUEST,
+    REQUEST_SIZE,
+    SCHEDULER,
+    WORKER,
+)
 from polydomo.protocols.emqp_headers import DEFAULT_QUEUE, Route
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request
@@ -26,35 +47,6 @@ from polydomo.wire import frames
 from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.frames import EMPTY_FRAME, MORE, Body
 from polydomo.wire.link import Link
-
-HEADER = b"eMQP/1.0"
-PREFIX = b"\x01\x00\x01\x08" + HEADER  # the first bytes of every eMQP message
-
-REQUEST = PREFIX + b"\x01\x07REQUEST"
-REPLY = PREFIX + b"\x01\x05REPLY"
-READY = PREFIX + b"\x01\x05READY"
-PUBLISH = PREFIX + b"\x01\x07PUBLISH"
-ACK = PREFIX + b"\x01\x03ACK"
-HEARTBEAT = PREFIX + b"\x01\x09HEARTBEAT"
-DISCONNECT = PREFIX + b"\x01\x0aDISCONNECT"
-KBYE = PREFIX + b"\x01\x04KBYE"
-CANCEL = PREFIX + b"\x01\x06CANCEL"  # extension
-
-EXPIRED = b"timeout"  # last frame of a CANCEL whose deadline passed
-
-EVENTMQ = "eventmq"  # dialects
-DOCUMENT = "document"
-
-WORKER = b"worker"  # the types of an INFORM
-SCHEDULER = b"scheduler"
-
-REQUEST_SIZE = len(REQUEST)
-REPLY_SIZE = len(REPLY)  # ... and READY's
-SCHEDULE_FRAMES = 9
-
-TOKEN_HEAD = b"\x01\x0c"  # of a frame with a token, and more to follow
-JOB = REQUEST + TOKEN_HEAD
-ANSWER = REPLY + TOKEN_HEAD
 
 
 class EmqpRef:
@@ -377,7 +369,7 @@ class EmqpSession(Session):
                 self.broker.worker_left(worker, command.decode())
             self.broker.set_timer(ZOMBIE_TIME, self, None)
         elif command == b"SCHEDULE" or command == b"UNSCHEDULE":
-            _check_count(message, SCHEDULE_FRAMES, SCHEDULE_FRAMES)
+            _check_count(message, emqp_schedules.FRAMES, emqp_schedules.FRAMES)
             self._schedule(message, raw)
         elif command == b"RETURN" and self.link.extensions.give_back and self.worker is not None:
             _check_count(message, 5, 5)
@@ -403,17 +395,9 @@ class EmqpSession(Session):
             self.broker.heartbeat(worker)
 
     def _schedule(self, message: "list[bytes]", raw: bytes) -> None:
-        """Forwards a schedule to a scheduler unchanged. Schedules that would crash EventMQ's scheduler are dropped."""
-        for content in message[3:]:
-            _check_text(content)
-        try:
-            interval = int(message[6])
-        except ValueError:
-            raise ProtocolViolation("an interval that is not a number") from None
-        if interval < 0 and not message[8] and message[2] == b"SCHEDULE":
-            raise ProtocolViolation("a schedule with neither interval nor cron")
+        emqp_schedules.check(message)
         self._seen()
-        if not apply_schedule(self.broker, self, message, raw) and not self.broker.pass_schedule(raw):
+        if not emqp_schedules.apply(self.broker, self, message, raw) and not self.broker.pass_schedule(raw):
             raise ProtocolViolation(f"{message[2].decode()} while no scheduler is connected and there is no job store")
 
     def _publish(self, data: bytes, at: int, end: int) -> None:
@@ -455,20 +439,6 @@ class EmqpSession(Session):
         return b"\x00" + self._new_id()[1:]
 
 
-def apply_schedule(broker: BrokerApi, session: Session, message: "list[bytes]", raw: bytes) -> bool:
-    """Gives a checked SCHEDULE or UNSCHEDULE to a connected scheduler, or to the job store; False if there is neither."""
-    add = message[2] == b"SCHEDULE"
-    for scheduler in list(broker.schedulers):
-        scheduler.link.send(raw)
-        if add:
-            break  # always the same scheduler, so that a repeated schedule replaces the first; UNSCHEDULE goes to all
-    if broker.schedulers:
-        return True
-    when = message[8].decode() if message[8] else f"every {int(message[6])}s"
-    headers = emqp_headers.read(message[5]).text
-    return broker.schedule(session, message[4] or DEFAULT_QUEUE, message[7], when, headers, add)
-
-
 def _headers_of(request: Request) -> emqp_headers.Headers:
     """The headers for a worker, of a request that no eMQP client of this process sent."""
     job = request.session.job_of(request)
@@ -495,13 +465,6 @@ def _one_frame(body: Body) -> Body:
     if body[0] & MORE:
         return frames.frame(frames.flat(body), False)
     return body
-
-
-def _check_text(content: bytes) -> None:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        raise ProtocolViolation("text that is not UTF-8") from None
 
 
 def _check_count(message: "list[bytes]", least: int, most: int) -> None:

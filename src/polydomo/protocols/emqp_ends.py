@@ -9,6 +9,7 @@ import json
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import EMQP_BEAT, EMQP_MAX_SLOTS, EMQP_PATIENCE, EMQP_WEIGHT
 from polydomo.protocols import emqp_headers
+from polydomo.protocols.emqp_commands import EXPIRED, HEADER
 from polydomo.protocols.ends import (
     Cancelled,
     Dismissed,
@@ -21,9 +22,6 @@ from polydomo.protocols.ends import (
     WorkerEnd,
 )
 from polydomo.wire.extensions import MAX_DIGITS
-
-HEADER = b"eMQP/1.0"
-EXPIRED = b"timeout"
 
 
 class EmqpClientEnd(NumberedClientEnd):
@@ -41,14 +39,14 @@ class EmqpClientEnd(NumberedClientEnd):
     ) -> None:
         msgid = self.new_id()
         self.track(key, msgid)
-        told = b"reply-requested"
+        asked = b"reply-requested"
         if timeout > 0:
-            told += b",timeout:%d" % max(1, round(timeout))
+            asked += b",timeout:%d" % max(1, round(timeout))
         if once:
-            told += b",%b:%b" % (emqp_headers.IDEMPOTENCY_KEY.encode(), once)
+            asked += b",%b:%b" % (emqp_headers.IDEMPOTENCY_KEY.encode(), once)
         if headers:
-            told += b"," + headers
-        self.out.append([b"", HEADER, b"REQUEST", msgid, service, told, b"".join(body)])
+            asked += b"," + headers
+        self.out.append([b"", HEADER, b"REQUEST", msgid, service, asked, b"".join(body)])
 
     def publish(self, topic: bytes, message: bytes) -> None:
         """Publishes to all subscribers of a prefix of ``topic``."""

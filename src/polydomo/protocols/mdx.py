@@ -2,82 +2,43 @@
 
 The draft does not define frame 0; ours is ``MDXC01`` for clients and ``MDXW01`` for workers, and both are settings. One
 connection may be a client, a worker, or both. Peers that announced it (``wire.extensions``) may also use deadlines, cancellation and
-credit. The other end is in ``mdx_ends.py``; docs/protocols/mdx.md describes the dialog, docs/protocols/extensions.md the extensions.
+credit. The commands are in ``mdx_commands.py``, the other end in ``mdx_ends.py``; docs/protocols/mdx.md describes the dialog,
+docs/protocols/extensions.md the extensions.
 """
 
-from functools import lru_cache
 from math import ceil
 
 from polydomo.limits import MAX_FAILURE_CODE, MAX_FAILURE_TEXT
 from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.mdx_commands import (
+    CANCEL,
+    CREDIT,
+    DELIMITER_AND_MORE,
+    DISCONNECT,
+    DISCONNECT_HEADER,
+    EXPIRED,
+    FAILURE,
+    KEPT,
+    KEYED,
+    LEAVE,
+    MAX_WITHIN,
+    PONG,
+    READY,
+    RELEASED,
+    REQUEST,
+    SHORT,
+    TOKEN_FRAME,
+    WITHIN,
+    WORK,
+    WORKER_FINAL,
+    WORKER_PARTIAL,
+    words_for,
+)
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, FAILURE_MARK, REFUSED, Request
+from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, REFUSED, Request
 from polydomo.protocols.single_worker import SingleWorkerSession
-from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, end_of_last, frame, join, more, split
+from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, end_of_last, frame, join, split
 from polydomo.wire.link import Link
-
-# Frame 1, between client and broker.
-REQUEST = b"\x01"
-PARTIAL = b"\x02"
-FINAL = b"\x03"
-# Frame 1, between worker and broker.
-READY = b"\x01"
-WORK = b"\x02"  # the draft's name is REQUEST here too
-WORKER_PARTIAL = b"\x03"
-WORKER_FINAL = b"\x04"
-PING = b"PING"
-PONG = b"PONG"
-LEAVE = b"\x06"  # DISCONNECT
-# Frame 1, of the extensions.
-WITHIN = b"WITHIN"  # client: a REQUEST with a deadline; to a worker: the same
-KEYED = b"KEYED"  # client: a REQUEST with an idempotency key, and a deadline or 0
-CANCEL = b"CANCEL"  # client: a request is not wanted any more; to a worker: the same
-CREDIT = b"CREDIT"  # worker: how many requests it may hold, and how many it runs at once
-REVOKE = b"REVOKE"  # to a worker: release the request if it has not been started
-RELEASED = b"RELEASED"  # worker: it will not run the request
-KEPT = b"KEPT"  # worker: it has started the request
-EXPIRED = b"timeout"  # last frame of a client's CANCEL whose deadline passed
-MAX_WITHIN = 10  # digits of a deadline in milliseconds: 115 days
-
-DISCONNECT_HEADER = b"MDPW02"  # 'Frame 0: "MDPW02" (six bytes, representing MDP/Worker v0.2)'
-DISCONNECT = join([DISCONNECT_HEADER, LEAVE])
-
-
-FAILURE = more([b"", FAILURE_MARK])  # the first frames of a failure body
-SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame with more to follow
-TOKEN_FRAME = b"\x01\x0c"  # ... of one with a token
-DELIMITER_AND_MORE = DELIMITER + b"\x01"  # the empty frame, and the start of a short frame with more to follow
-
-
-class Words:
-    """The constant bytes for one pair of headers, shared by all sessions that use them."""
-
-    def __init__(self, client: bytes, worker: bytes) -> None:
-        self.client = client
-        self.worker = worker
-        self.request = more([client, REQUEST])
-        self.within = more([client, WITHIN])
-        self.keyed = more([client, KEYED])
-        self.partial = more([client, PARTIAL])
-        self.final = more([client, FINAL])
-        self.work = more([worker, WORK])
-        self.work_within = more([worker, WITHIN])
-        self.worker_partial = more([worker, WORKER_PARTIAL])
-        self.worker_final = more([worker, WORKER_FINAL])
-        self.ping = join([worker, PING])
-        self.pong = join([worker, PONG])
-        self.cancel = more([worker, CANCEL])
-        self.revoke = more([worker, REVOKE])
-        self.request_size = len(self.request)
-        self.worker_size = len(self.worker_final)
-        self.ping_size = len(self.ping)
-        self.within_size = len(self.within)
-        self.keyed_size = len(self.keyed)
-
-
-@lru_cache(maxsize=16)  # a broker has one pair of headers; tests have a few
-def words_for(client: bytes, worker: bytes) -> Words:
-    return Words(client, worker)
 
 
 def _job_identity(request: Request, otherwise: bytes) -> bytes:

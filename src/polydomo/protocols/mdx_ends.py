@@ -1,4 +1,4 @@
-"""MDX for clients and workers: see ``mdx.py`` for the commands, docs/protocols/mdx.md for the protocol."""
+"""MDX for clients and workers: see ``mdx_commands.py`` for the commands, docs/protocols/mdx.md for the protocol."""
 
 from math import ceil
 
@@ -17,7 +17,7 @@ from polydomo.protocols.ends import (
     WorkerEnd,
 )
 from polydomo.protocols.job_facts import read_mark
-from polydomo.protocols.mdx import (
+from polydomo.protocols.mdx_commands import (
     CANCEL,
     CREDIT,
     DISCONNECT_HEADER,

@@ -6,7 +6,7 @@ from polydomo.broker.builtin_services import text
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import DEAD
 from polydomo.broker.recorder import Recorder
-from polydomo.protocols.emqp import SCHEDULER
+from polydomo.protocols.emqp_commands import SCHEDULER
 from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session

@@ -1,0 +1,43 @@
+"""eMQP's SCHEDULE and UNSCHEDULE, ``"" eMQP/1.0 COMMAND msgid queue headers interval message cron``: checked, and applied by a connected
+scheduler or by the broker's job store."""
+
+from polydomo.errors import ProtocolViolation
+from polydomo.protocols import emqp_headers
+from polydomo.protocols.broker_api import BrokerApi
+from polydomo.protocols.emqp_headers import DEFAULT_QUEUE
+from polydomo.protocols.session import Session
+
+FRAMES = 9
+
+
+def check(message: "list[bytes]") -> None:
+    """Raises ProtocolViolation for a schedule that would crash EventMQ's scheduler."""
+    for content in message[3:]:
+        _check_text(content)
+    try:
+        interval = int(message[6])
+    except ValueError:
+        raise ProtocolViolation("an interval that is not a number") from None
+    if interval < 0 and not message[8] and message[2] == b"SCHEDULE":
+        raise ProtocolViolation("a schedule with neither interval nor cron")
+
+
+def apply(broker: BrokerApi, session: Session, message: "list[bytes]", raw: bytes) -> bool:
+    """Forwards a checked message to a connected scheduler unchanged, or applies it to the job store; False if there is neither."""
+    add = message[2] == b"SCHEDULE"
+    for scheduler in list(broker.schedulers):
+        scheduler.link.send(raw)
+        if add:
+            break  # always the same scheduler, so that a repeated schedule replaces the first; UNSCHEDULE goes to all
+    if broker.schedulers:
+        return True
+    when = message[8].decode() if message[8] else f"every {int(message[6])}s"
+    headers = emqp_headers.read(message[5]).text
+    return broker.schedule(session, message[4] or DEFAULT_QUEUE, message[7], when, headers, add)
+
+
+def _check_text(content: bytes) -> None:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        raise ProtocolViolation("text that is not UTF-8") from None
