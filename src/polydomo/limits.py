@@ -13,14 +13,12 @@ MIB: Final = 1024 * 1024
 
 MAX_MESSAGE: Final = 64 * MIB  # memo01 promises "several megabytes"; 64 MiB leaves room and still fits a small machine.
 MAX_FRAME: Final = MAX_MESSAGE  # One frame may be the whole message.
-MAX_FRAMES: Final = (
-    1024  # An endless multipart made libzmq grow by 443 MiB; no published peer sends more than a few dozen frames.
-)
+MAX_FRAMES: Final = 1024  # An endless multipart made libzmq grow by 443 MiB; published peers send at most a few dozen.
 MAX_HANDSHAKE: Final = 8 * KIB  # Greeting and READY of every known peer are under 300 bytes; CURVE needs about 1 KiB.
 MAX_IDENTITY: Final = 255  # ZMTP: "Identity ... 0 to 255 octets".
 MAX_IPC_PATH: Final = 107  # Linux stores a socket's path in 108 bytes, including the final zero.
 MAX_JSON_DEPTH: Final = (
-    32  # Nesting depth of JSON passed on to other peers: enough for readable data, far below the stack limit.
+    32  # Nesting depth of JSON passed on to other peers: readable data has less; the stack allows more.
 )
 SP_MAX_STACK: Final = 8  # 32-bit words of an SP request id, one per device passed: NNG's default limit of hops.
 HANDSHAKE_TIME: Final = 10.0  # libzmq's handshake timeout is 30 s; a slow link needs 1 s.
@@ -30,35 +28,23 @@ HANDSHAKE_BURST: Final = 32  # Key agreements in a burst: 2 ms.
 ACCESS_ANSWERS: Final = 10_000  # Cached decisions of the access rules; bounded because clients choose the names.
 MAX_UNSENT: Final = (
     160 * MIB
-)  # Unsent bytes for one peer before it is disconnected: two messages of maximum size and a margin.
-UNSENT_NOTICE: Final = (
-    64 * KIB
-)  # Unsent bytes for one peer from which they are counted; fewer are part of its connection's cost.
+)  # Unsent bytes for one peer before it is disconnected: two of the largest messages, and a margin.
+UNSENT_NOTICE: Final = 64 * KIB  # Unsent bytes for one peer are counted from this size; fewer are in COST_CONNECTION.
 CHOKE_UNSENT: Final = 1 * MIB  # Unsent bytes for a client from which the broker stops reading from it.
 CUT_AT_ONCE: Final = 64 * KIB  # Bytes of input that are split into messages in one step.
-MOST_AT_ONCE: Final = (
-    64  # Messages split off in one step; few, because the fast path stops at the first message of another kind.
-)
-CROWD: Final = (
-    8  # With at least this many peers to write to in a turn, writes to clients with queued requests are batched.
-)
+MOST_AT_ONCE: Final = 64  # Messages split off in one step; few, because the fast path stops at the first other message.
+CROWD: Final = 8  # With this many peers to write to in a turn, writes to clients with queued requests are batched.
 CROWD_CLIENTS: Final = 4  # Minimum number of such clients for batching.
-CROWD_TURNS: Final = (
-    4  # Turns whose writes are batched: the added delay is below 1 ms, and it takes a quarter of the system calls.
-)
+CROWD_TURNS: Final = 4  # Turns whose writes are batched: adds less than 1 ms, and takes a quarter of the system calls.
 BIG_BODY: Final = 32 * KIB  # Body size from which copying costs more than writing it as a separate buffer.
 
 # --- HTTP and WebSocket -----------------------------------------------------------------------------------------------
 
 TUNNEL_PIECE: Final = 4 * KIB  # Bytes of a WebSocket that are handled before other connections get their turn.
-MAX_HTTP_HEAD: Final = (
-    16 * KIB
-)  # Request line and headers. nginx accepts 8 KiB per line; a bearer token has under 4 KiB.
+MAX_HTTP_HEAD: Final = 16 * KIB  # Request line and headers. nginx accepts 8 KiB per line; a bearer token has under 4.
 MAX_HTTP_HEADERS: Final = 100  # A browser sends about 20.
 MAX_HTTP_TARGET: Final = 8_000  # RFC 9110 recommends support for "at least 8000 octets".
-MAX_CHUNK_LINE: Final = (
-    1 * KIB
-)  # One line of chunked encoding: eight digits, plus extensions or trailers, which are ignored.
+MAX_CHUNK_LINE: Final = 1 * KIB  # One line of chunked encoding: eight digits, plus ignored extensions or trailers.
 HTTP_HEAD_TIME: Final = 10.0  # Timeout of a request head; slower senders are disconnected.
 HTTP_BODY_TIME: Final = 10.0  # Timeout of a body, plus one second for each HTTP_BODY_RATE bytes.
 HTTP_BODY_RATE: Final = 16 * KIB  # Slower than any usable link.
@@ -82,23 +68,15 @@ MAX_SCHEMA: Final = 64 * KIB  # The schema of one service; a large one has a few
 MAX_SCHEMA_BYTES: Final = 16 * MIB  # Schemas of all services together.
 MAX_SCHEMA_TEXT: Final = 4_096  # Characters of a schema's description.
 MAX_SCHEMA_MEDIA: Final = 10  # Media types that a service which may be called with GET replies with.
-MAX_PROGRESS_TEXT: Final = (
-    1_000  # Characters of a partial reply in an MCP progress notification; the result contains the whole reply.
-)
+MAX_PROGRESS_TEXT: Final = 1_000  # Characters of a partial reply in an MCP progress notification; the result has all.
 MEMO_KEEP_BYTES: Final = 1024 * MIB  # Stored replies of memoised services; the least recently used are evicted.
 MEMO_KEEP_AGE: Final = 7 * 86_400.0  # How long they are stored.
 MAX_MEMO_NAMES: Final = 10_000  # Service names whose match with memo.services is cached.
 MEMO_PRUNE: Final = 100  # Clients with shared runs from which disconnected ones are pruned.
-SHARED_PARTS: Final = (
-    4 * MIB
-)  # Partial replies of a run that are kept for requests with the same key that join it later.
-KEYED_LINGER: Final = (
-    10.0  # How long a run goes on whose last client lost its connection: longer than clients take to connect again.
-)
+SHARED_PARTS: Final = 4 * MIB  # Partial replies of a run that are kept for requests with the same key that join later.
+KEYED_LINGER: Final = 10.0  # How long a run continues after its last client disconnected: clients reconnect sooner.
 MEMO_TRIM: Final = 0.9  # Eviction goes down to this fraction of the limit, so that not every new reply evicts.
-MEMO_RECENT_BYTES: Final = (
-    64 * MIB
-)  # Stored replies that are also cached in memory; the others take a file lookup of about 10 us.
+MEMO_RECENT_BYTES: Final = 64 * MIB  # Stored replies also cached in memory; the others take a file lookup of 10 us.
 MEMO_USED: Final = 1_000  # Uses of replies that are not written yet; a crash loses only these usage counts.
 MEMO_CHECKPOINT: Final = 1_000  # Commits between checkpoints of the write-ahead log: a few MiB.
 MAX_EVALUATIONS: Final = 100_000  # Concurrent MemoDB calls; its documentation mentions thousands.
@@ -106,18 +84,12 @@ MAX_FAILED_EVALUATIONS: Final = 10_000  # Failed calls that are remembered until
 MEMODB_TIMEOUT: Final = 600.0  # Default timeout of a MemoDB call (observed).
 MEMODB_POLL: Final = 60.0  # How long POST /worker waits for a call (observed).
 MAX_MEMODB_LISTED: Final = 100_000  # Calls or heads in one list.
-HTTP_SAME_HEAD: Final = (
-    1 * KIB
-)  # Request heads up to this size are cached, because most requests of a connection have the same head.
-IDEMPOTENCY_TIME: Final = (
-    600.0  # How long the reply to a call with an Idempotency-Key is stored: longer than clients retry.
-)
+HTTP_SAME_HEAD: Final = 1 * KIB  # Heads up to this size are cached, because most requests of a connection repeat it.
+IDEMPOTENCY_TIME: Final = 600.0  # How long a reply to a call with an Idempotency-Key is stored: clients retry sooner.
 IDEMPOTENCY_KEYS: Final = 10_000  # Number of stored replies.
 IDEMPOTENCY_BYTES: Final = 64 * MIB  # Total size of stored replies.
 MAX_IDEMPOTENCY_KEY: Final = 255  # Characters; a UUID has 36.
-ALARM_STEP: Final = (
-    5.0  # The longest single timer of an alarm, so that little is left of it after its session has closed.
-)
+ALARM_STEP: Final = 5.0  # The longest single timer of an alarm, so that little is left of it after its session closed.
 HTTP_RETRY_AFTER: Final = 1  # Seconds in Retry-After: a queue drains within a second, or not soon.
 
 MAX_NODE_DEPTH: Final = 100  # Nesting depth of a MemoDB Node; Python's stack allows ten times as much.
@@ -127,39 +99,27 @@ MAX_NODE_DEPTH: Final = 100  # Nesting depth of a MemoDB Node; Python's stack al
 MAX_CONNECTIONS: Final = 20_000  # About 10 KiB each; also bounded by the process's file descriptors.
 IDLE_SILENT: Final = 1.0  # At the connection limit, a connection that has sent nothing for this long may be evicted.
 IDLE_TIME: Final = (
-    60.0  # At the connection limit, a client that has been silent for this long and has no open request may be evicted.
+    60.0  # At the connection limit, a client silent for this long, without an open request, may be evicted.
 )
 IDLE_NEAR: Final = 0.8  # Fraction of the limit from which idle connections are tracked.
 SPARE_FILES: Final = 64  # Open files besides connections: listeners, the event loop, files on disk.
-START_FILES: Final = (
-    32  # File descriptors that must be free at startup: 17 with two listeners, and a few more while loading.
-)
+START_FILES: Final = 32  # File descriptors that must be free at startup: 17 with two listeners, and some for loading.
 LEAST_CONNECTIONS: Final = 64  # With fewer, the broker does not start, because it would reject the first clients.
 FEW_CONNECTIONS: Final = 1_000  # With fewer, because of ``ulimit -n``, the broker logs a warning.
 BACKLOG: Final = 16_384  # Connections waiting to be accepted: after a restart, all peers reconnect at once. The system caps it (somaxconn).
-PORT_TRIES: Final = (
-    16  # A port chosen by the system may be taken on the next address of the same name; then another one is tried.
-)
+PORT_TRIES: Final = 16  # A port chosen by the system may be taken on another address of the name; then retried.
 MAX_OUTSTANDING: Final = 8_192  # Open requests of one client connection before the broker stops reading from it.
 MAX_QUEUE: Final = 100_000  # Queued requests of one service before the broker stops reading from their senders.
 MAX_HELD_BYTES: Final = 1024 * MIB  # Total size of held bodies before the broker stops reading from senders.
 MAX_CLIENT_BYTES: Final = 128 * MIB  # Size of held bodies of one client, so that one client cannot block all others.
-LAST_ASKED: Final = (
-    512  # Envelopes up to this size are cached per connection, because most requests begin like the previous one.
-)
-SMALL_BODY: Final = (
-    4 * KIB
-)  # Bodies up to this size are not counted per client: MAX_OUTSTANDING of them are only 32 MiB.
+LAST_ASKED: Final = 512  # Envelopes up to this size are cached per connection: most requests begin like the last one.
+SMALL_BODY: Final = 4 * KIB  # Bodies up to this size are not counted per client: MAX_OUTSTANDING of them take 32 MiB.
 MAX_SERVICES: Final = 10_000  # Service names, with or without workers; bounded because clients can invent names.
 MAX_SERVICE_NAME: Final = 255  # One short ZMTP frame; the longest published name has 24 bytes.
 MAX_SERVICES_PER_WORKER: Final = 1_000  # memo01, eMQP and DCP workers may offer several.
-MAX_REGISTRATIONS: Final = (
-    20_000  # Registrations of all workers of one connection, so that closing it does not take too long.
-)
+MAX_REGISTRATIONS: Final = 20_000  # Registrations of all workers of one connection; bounds the time to close it.
 MAX_CATALOG_INFO: Final = 16 * KIB  # Information of one catalog entry; the published client sends under 1 KiB.
-MAX_CATALOG_BYTES: Final = (
-    16 * MIB
-)  # All catalog entries together, so that the list of all services fits into one message.
+MAX_CATALOG_BYTES: Final = 16 * MIB  # All catalog entries, so that the list of all services fits into one message.
 MAX_CATALOG_GONE: Final = 1_000  # Departed services that are remembered, with the cause.
 MAX_SUBSCRIPTIONS: Final = 10_000  # Subscriptions of one subscriber.
 MAX_TOPIC: Final = 255  # A topic is a name; long content belongs in the message.
@@ -169,63 +129,45 @@ BRIDGE_PATIENCE: Final = 60.0  # How long a bridge may hold a request while a lo
 RELAY_JUMP: Final = 100_000_000  # Largest plausible gap in the sequence numbers of another broker's publications.
 MAX_BRIDGE_PREFIXES: Final = 100  # Topic prefixes that one bridge forwards.
 MAX_RELAYED: Final = 200_000  # Topics of other brokers whose last sequence number is remembered, to drop duplicates from a second bridge.
-BRIDGE_WINDOW: Final = (
-    4_096  # Requests that one bridge may hold: enough for 40,000 requests per second over a link with 100 ms latency.
-)
+BRIDGE_WINDOW: Final = 4_096  # Requests that one bridge may hold: 40,000 requests per second with a latency of 100 ms.
 BRIDGE_SHARE: Final = 4  # Requests of bridges get at most one part in this many of MAX_QUEUE and MAX_HELD_BYTES.
 PROCESSES: Final = 1  # One process serves what most users need; more pay once one core is busy.
 MAX_PROCESSES: Final = 64  # Processes of one broker: each is joined to each other, and has a range of request numbers.
-PROCESS_NUMBERS: Final = (
-    1 << 30
-)  # Process k numbers its requests from k times this on, so that a token names its process.
+PROCESS_NUMBERS: Final = 1 << 30  # Process k numbers its requests from k times this on, so a token names its process.
 PROCESS_WORKERS: Final = 1_000_000  # ... and its workers and connections from k times this on.
 SPILL_DELAY: Final = 0.002  # Seconds a request waits for a worker of its own process before others are asked for room.
 SPILL_QUICK: Final = 0.01  # Mean seconds of a job below which requests are sent ahead to another process.
 RELAY_AGAIN: Final = 0.2  # Seconds until a durable request is sent to process 0 again, if it was not there.
-SPILL_LOOP: Final = (
-    0.4  # Requests that a worker answers per turn of the loop, from which on none is sent to another process.
-)
+SPILL_LOOP: Final = 0.4  # If a worker answers more requests than this per turn, none is sent to another process.
 SPILL_SAMPLE: Final = 8  # Workers that are looked at for that.
 SPILL_WEIGHT: Final = 0.2  # ... of the last turn in the moving average: some ten turns count.
 SPILL_TURN: Final = 256  # Services whose free workers are offered to other processes in one turn of the loop.
-JOURNAL_LIST: Final = (
-    60.0  # Seconds between two looks at what the other processes of a broker have written to the journal.
-)
+JOURNAL_LIST: Final = 60.0  # Seconds between two looks at what the other processes have written to the journal.
 PROCESS_LOOK: Final = 0.02  # Seconds between two looks at whether a process that stops has finished its requests.
 PROCESS_START: Final = 30.0  # Seconds that the processes of a broker have to start and to join each other.
 PROCESS_BACKOFF: Final = 0.1  # Seconds before a process that died is started again; doubled each time ...
 PROCESS_BACKOFF_MOST: Final = 5.0  # ... up to this, until it has run for PROCESS_SETTLED.
 PROCESS_SETTLED: Final = 10.0
-HANDOVER_MESSAGE: Final = (
-    256 * KIB
-)  # What a connection may have sent before it is passed to another process; one read is less.
+HANDOVER_MESSAGE: Final = 256 * KIB  # Input of a connection before it is passed to another process; one read is less.
 HANDOVERS_PER_TURN: Final = 64  # Connections that are taken over in one turn of the loop.
 SIBLING_ANSWER: Final = 2.0  # Seconds that another process has for its part of an answer about the whole broker.
 MAX_SIBLING_QUESTIONS: Final = 10_000  # Questions to other processes that are open at a time.
 MAX_PUBLISHER_TOPICS: Final = 100  # Topics that one DBP registration may name for the broker to subscribe to.
-FOLLOW_INTERVAL: Final = (
-    1.0  # Seconds between updates of the connections to publishers, since each change may open a connection.
-)
+FOLLOW_INTERVAL: Final = 1.0  # Seconds between updates of the connections to publishers; each may open a connection.
 MAX_VALUES: Final = 200_000  # Topics with a last value; about 500 bytes each, plus the value.
 MAX_VALUE_BYTES: Final = 256 * MIB  # Total size of topics and last values.
 MAX_BACKLOG: Final = 4 * MIB  # Bytes queued for one slow subscriber, in addition to those in its socket (CHOKE_UNSENT).
 VALUES_PER_TURN: Final = 2_000  # Last values sent to new subscribers in one turn of the loop: under 2 ms.
 VALUE_PIECE: Final = 4 * KIB  # A large value counts as one more per this many bytes.
 LISTING_ROWS: Final = 400  # Rows of a long listing produced in one turn of the loop: about 6 ms.
-DIRECTORY_INTERVAL: Final = (
-    1.0  # A DBP list of all services larger than DIRECTORY_SMALL bytes is built at most once a second.
-)
+DIRECTORY_INTERVAL: Final = 1.0  # A DBP list of all services over DIRECTORY_SMALL bytes is built at most once a second.
 DIRECTORY_SMALL: Final = 64 * KIB
 MAX_VALUES_ANSWER: Final = 4 * MIB  # Size of the last values in one answer (DBP).
 MAX_LOG_QUERY: Final = 4 * KIB  # Size of a query for log records.
 MAX_LISTED: Final = 1_000  # Maximum rows of ``polydomo requests``, so that an answer does not stall the loop.
 TOPIC_PREVIEW: Final = 256  # Characters of a last value in a list of topics.
-MAX_CHAIN: Final = (
-    32  # Services that one request may be forwarded to (DCP), to stop workers that forward it to each other.
-)
-RESUME_FRACTION: Final = (
-    0.75  # A paused sender is resumed below this fraction of the limit, so that it does not flip back and forth.
-)
+MAX_CHAIN: Final = 32  # Services that one request may be forwarded to (DCP); stops workers that forward in a circle.
+RESUME_FRACTION: Final = 0.75  # A paused sender is resumed below this fraction of the limit, so that it does not flip.
 
 # --- work and memory shared among connections --------------------------------------------------------------------------
 
@@ -258,15 +200,11 @@ MEMORY_CUT_TO: Final = 0.75  # Disconnecting stops at this fraction.
 MEMORY_PATIENCE: Final = 5.0  # Seconds that memory may stay tight before the largest consumer is disconnected.
 MEMORY_SHARE: Final = 1 / 64  # Fraction from which a peer counts as one of the largest consumers.
 MEMORY_INTERVAL: Final = 0.01  # Seconds between measurements at the end of a turn.
-MEMORY_STEP: Final = (
-    4 * MIB
-)  # Unfinished input that may arrive within one turn before memory is measured again, at least.
+MEMORY_STEP: Final = 4 * MIB  # Incomplete input that may arrive in a turn before memory is measured again, at least.
 SMALL_PEER: Final = 256 * KIB  # A peer that holds no more than this is never throttled or disconnected for memory.
 LARGEST_PEERS: Final = 10  # Peers that `polydomo status` and /metrics name, of those that hold most.
 SCAN_SESSIONS: Final = 500  # Up to this many sessions, each measurement checks all of them.
-HELD_INPUT: Final = (
-    4 * KIB
-)  # Incomplete input of a connection is counted from this size; less is part of COST_CONNECTION.
+HELD_INPUT: Final = 4 * KIB  # Incomplete input of a connection is counted from this size; less is in COST_CONNECTION.
 COST_CONNECTION: Final = 4 * KIB  # Memory cost of objects besides their bytes, measured with CPython 3.12.
 COST_REQUEST: Final = 700
 COST_SUBSCRIPTION: Final = 480
@@ -279,25 +217,17 @@ COST_ROW: Final = 250  # A row of the journal that is not written yet.
 
 # --- monitoring -------------------------------------------------------------------------------------------------------
 
-MONITOR_TICK: Final = (
-    1.0  # Metrics are computed once a second: enough for a live display, and Prometheus scrapes less often.
-)
+MONITOR_TICK: Final = 1.0  # Metrics are computed once a second: enough for a live display and for Prometheus.
 FOLD_FREQUENT: Final = 128  # Durations of a service that are sorted into buckets at once: 50 us of a turn.
 MONITOR_EVENTS: Final = 256  # State changes that are remembered: a few screenfuls.
 MONITOR_SHOWN: Final = 12  # State changes shown with the metrics.
 MONITOR_GONE: Final = 256  # Departed workers, services and clients (each) that are remembered, with the cause.
-MONITOR_TALLIES: Final = (
-    2_000  # Pairs of service and protocol with separate counts; the others share one count per protocol.
-)
+MONITOR_TALLIES: Final = 2_000  # Pairs of service and protocol with separate counts; the others share one per protocol.
 # Fraction of the allowed silence after which a worker is late. The workers of the Guide, libmdp, JeroMQ and majortomo send heartbeats from
 # a poll loop: healthy ones are silent for up to two intervals plus timer delays. With three intervals allowed, this is 2.25 intervals.
 LATE_FRACTION: Final = 0.75
-LOOK_FRACTION: Final = (
-    0.5  # Fraction of the allowed silence between two checks of a worker whose silence currently does not count.
-)
-HEALTH_WAIT: Final = (
-    30.0  # At shutdown, how long to wait for a health check, at most ``grace``. Most run every 5 to 10 s.
-)
+LOOK_FRACTION: Final = 0.5  # Part of the allowed silence between checks of a worker whose silence does not count now.
+HEALTH_WAIT: Final = 30.0  # At shutdown, how long to wait for a health check, at most ``grace``; most run every 10 s.
 METRICS_INTERVAL: Final = 1.0  # The metrics page is rendered at most once a second.
 METRICS_SERVICES: Final = 250  # Services with separate series: about 30 ms of rendering, 7,000 series.
 
@@ -307,21 +237,15 @@ ATTEMPTS: Final = 3  # Maximum number of times a request is dispatched to a work
 QUEUE_EXPIRY: Final = 60.0  # How long a request waits for a service without workers.
 BUSY_TIMEOUT: Final = 900.0  # Allowed silence of a worker that holds a request and sends no heartbeats while busy.
 GRACE: Final = 10.0  # On SIGTERM, time for requests in flight to finish.
-TIMER_TICK: Final = (
-    10  # Milliseconds. Deadlines are kept in buckets: never early, and late by at most this plus 1 % of the wait.
-)
-OVERSLEPT: Final = (
-    0.5  # If timers run this late, the process or machine was suspended; a busy loop is late by about 10 ms.
-)
+TIMER_TICK: Final = 10  # Milliseconds. Timers have buckets: never early, late by at most this plus 1 % of the wait.
+OVERSLEPT: Final = 0.5  # If timers run this late, the process or machine was suspended; a busy loop is 10 ms late.
 ZOMBIE_TIME: Final = 5.0  # How long a connection stays open, but is ignored, after a DISCONNECT.
 
 # --- logs -------------------------------------------------------------------------------------------------------------
 
-LOG_LINES: Final = (
-    5  # Log lines with the same text about one host per second: enough to notice, too few to fill a disk.
-)
+LOG_LINES: Final = 5  # Log lines with one text about one host per second: enough to notice, too few to fill a disk.
 LOG_KEYS: Final = (
-    200  # Pairs of text and host with separate limits; the others share one. At worst 1,000 lines per second.
+    200  # Pairs of text and host with separate limits; the others share one. At most 1,000 lines a second.
 )
 LOG_VALUE: Final = 256  # Characters of a value in a log line: enough for a name or a reason, not for a payload.
 
@@ -338,12 +262,8 @@ JOURNAL_ROLL_SECONDS: Final = 5.0  # Age of one segment: a crash loses at most t
 JOURNAL_KEEP_BYTES: Final = 4096 * MIB  # Days for a busy broker, years for a quiet one.
 JOURNAL_KEEP_AGE: Final = 30 * 86_400.0  # A month: long enough to investigate incidents, short enough to stay small.
 JOURNAL_CLOCK_STEP: Final = 60.0  # The wall clock has jumped if it moves by more than this against the monotonic clock.
-JOURNAL_CLOCK_GAP: Final = (
-    7 * 86_400.0
-)  # It has perhaps jumped if it is this far from the journal's last row at startup.
-JOURNAL_CLOCK_TRUST: Final = (
-    86_400.0  # Seconds before retention trusts a clock that jumped: a day to react to the warning.
-)
+JOURNAL_CLOCK_GAP: Final = 7 * 86_400.0  # It may have jumped if it is this far from the journal's last row at startup.
+JOURNAL_CLOCK_TRUST: Final = 86_400.0  # Seconds until retention trusts a clock that jumped: a day to react to it.
 JOURNAL_BODY: Final = 4 * KIB  # Bytes recorded of a payload, for services in journal.bodies.
 JOURNAL_RETRY: Final = 1.0  # Seconds between attempts to write a segment, for example on a full disk.
 JOURNAL_SMALL: Final = 1 * MIB  # Files below this size are merged when their hour is over.
@@ -356,19 +276,13 @@ TAP_ROWS: Final = 250  # Rows sent to taps per tick, 1,000 per second: more is u
 JOURNAL_NAMES: Final = 20  # Services of one worker that are recorded in its rows.
 
 # The pipeline.
-PIPELINE_TASK_ROWS: Final = (
-    2_000_000  # Rows of one run and hour that one task handles; more are split among several tasks.
-)
+PIPELINE_TASK_ROWS: Final = 2_000_000  # Rows of one run and hour that one task handles; more are split among tasks.
 SOURCE_TASK_ROWS: Final = 200_000  # Rows of the journal that one task of the Spark data source reads.
-PIPELINE_IN_PROCESS_ROWS: Final = (
-    2_000_000  # Rows of a batch below which starting Spark costs more than computing in this process.
-)
+PIPELINE_IN_PROCESS_ROWS: Final = 2_000_000  # Below this, starting Spark costs more than computing in this process.
 
 MAX_LOG_RECORD: Final = 16 * KIB  # One published log record as JSON; a traceback fits.
 MAX_LOG_RECORDS: Final = 10_000  # Log records that the broker keeps; the oldest are dropped.
-ENDED_REQUESTS: Final = (
-    20_000  # Finished requests whose ids are still known, for log records that arrive after the reply: about 3 MiB.
-)
+ENDED_REQUESTS: Final = 20_000  # Finished requests whose ids are known, for log records after the reply: about 3 MiB.
 MAX_LOG_BYTES: Final = 16 * MIB  # Total size of kept log records.
 LOG_QUEUE: Final = 10_000  # Records that a program's log handler queues; further ones are dropped and counted.
 LOG_QUEUE_BYTES: Final = 8 * MIB  # Total size of queued records.
@@ -385,18 +299,12 @@ BEAT_CROSSES: Final = 0.1  # Fraction of the allowed silence: a heartbeat this s
 BEATS_MISSED: Final = 3  # "some multiple of that interval (usually 3-5)"
 EMQP_BEATS_MISSED: Final = 5  # EventMQ's managers send heartbeats from a busy loop, often late.
 
-BRIDGE_BEAT: Final = (
-    1.0  # Between brokers: a lost broker may hold many requests, so it is detected sooner than a worker.
-)
+BRIDGE_BEAT: Final = 1.0  # Between brokers: a lost one may hold many requests, so it is detected sooner than a worker.
 MEMO_QUEUE_EXPIRY: Final = 10.0  # "a job waits at most 10 s for a worker" (observed)
 MEMO_RECONNECT: Final = 1.0  # How long a memo01 worker may take to reconnect before its job is requeued.
-MEMO_ANSWER_CACHE: Final = (
-    1_024  # Answers cached per connection, for resends that cross their answer; hundreds of workers share a connection.
-)
+MEMO_ANSWER_CACHE: Final = 1_024  # Answers cached per connection, which hundreds of workers share, for resends.
 MEMO_ANSWER_BYTES: Final = 4 * MIB  # Total size of cached answers; one larger than half of this is not cached.
-MEMO_ANSWER_TIME: Final = (
-    5.0  # How long answers are cached, up to twice this: a resend crosses its answer within a round trip.
-)
+MEMO_ANSWER_TIME: Final = 5.0  # How long answers are cached, up to twice this: a resend arrives within a round trip.
 MEMO_MAX_WORKERS: Final = 4_096  # Workers on one connection; the specification asks for hundreds.
 MEMO_SLOTS: Final = 256  # Maximum workers that our library registers on one connection; "hundreds".
 MEMO_MAX_HEADER: Final = 512 * KIB  # A READY with MAX_SERVICES_PER_WORKER names of full length has 258 KiB.
@@ -404,12 +312,8 @@ MEMO_MAX_ID: Final = 255  # Ours have 16 bytes; a foreign one is echoed in DISCO
 MEMO_MAX_RUN: Final = 7 * 86_400.0  # "slow jobs taking several minutes or more": a longer timeout is reduced to a week.
 MAX_FAILURE_CODE: Final = 64  # Bytes of a failure code from a worker; our longest has 11.
 MAX_FAILURE_TEXT: Final = 4 * KIB  # Bytes of a failure text: it goes to the client, the log and the journal.
-MDX_MAX_CREDIT: Final = (
-    10_000  # Requests an MDX worker may ask for on one connection; each costs the broker about 1 KiB.
-)
-MAX_RELEASES: Final = (
-    100  # Times that a request may come back unstarted without that counting as an attempt: an idle worker starts it.
-)
+MDX_MAX_CREDIT: Final = 10_000  # Requests an MDX worker may ask for on one connection; each costs about 1 KiB.
+MAX_RELEASES: Final = 100  # Times a request may come back unstarted without an attempt; an idle worker starts it.
 REBALANCE_LOOK: Final = 64  # Free workers that are counted when requests move to them; more move when those are busy.
 DCP_MAX_HELD: Final = 8  # Requests that a DCP worker can collect by pinging while busy.
 EMQP_MAX_SLOTS: Final = 1_000  # Outstanding READYs of one EventMQ worker.
@@ -417,14 +321,10 @@ EMQP_MAX_HEADERS: Final = 16 * KIB  # Headers of one REQUEST, or queues of one I
 EMQP_HEADER_CACHE: Final = 512  # Parsed header frames that are cached: a program uses only a few different ones.
 EMQP_CACHED_HEADER: Final = 256  # Size of a header frame that is cached.
 EMQP_MAX_TIMEOUT: Final = 7 * 86_400.0  # A longer ``timeout`` header is reduced to a week.
-EMQP_MAX_RETRIES: Final = (
-    100  # A larger ``retry-count`` is reduced to this, because a job that kills its worker must end eventually.
-)
+EMQP_MAX_RETRIES: Final = 100  # A larger ``retry-count`` is reduced to this: a job that kills its workers must end.
 EMQP_WEIGHT: Final = 10  # EventMQ's default weight of a queue (observed).
 EMQP_MAX_WEIGHT: Final = 1_000_000  # Weights are only compared; this bounds the number's length.
-DBP_BEAT_LEAST: Final = (
-    0.1  # Heartbeat intervals are clamped to this range, and APPROVED reports the result to the service.
-)
+DBP_BEAT_LEAST: Final = 0.1  # Heartbeat intervals are clamped to this range; APPROVED tells the service the result.
 DBP_BEAT_MOST: Final = 3_600.0  # A longer interval would be useless; a shorter one would cost too much.
 BEACON_PORT: Final = 5245  # UDP port on which the published clients listen for a beacon (observed).
 BEACON: Final = "255.255.255.255:5245"  # Broadcast to the whole network, as the published broker does (observed).
@@ -432,13 +332,9 @@ BEACON_LOCAL: Final = "127.255.255.255:5245"  # Used by a broker that only liste
 BEACON_INTERVAL: Final = 1.0  # The published broker's interval (observed).
 DISCOVER_TIME: Final = 2.5  # How long to listen for beacons: two intervals and a margin.
 DBP_BROADCAST_PORT: Final = 5247  # UDP port on which services receive the broker's heartbeats.
-DBP_BROADCAST: Final = (
-    "255.255.255.255:5247"  # Not port 5245, where the published client takes every datagram for a beacon.
-)
+DBP_BROADCAST: Final = "255.255.255.255:5247"  # Not 5245, where the published client takes every datagram for a beacon.
 DBP_BROADCAST_LOCAL: Final = "127.255.255.255:5247"
-UDP_PROBE: Final = (
-    1.0  # Minimum seconds (or the service's interval, if longer) between probes of a service caused by datagrams.
-)
+UDP_PROBE: Final = 1.0  # Minimum seconds (or the service's interval, if longer) between probes caused by datagrams.
 MAX_DATAGRAM: Final = 512  # A heartbeat has at most 300 bytes; a longer datagram is ignored.
 DBP_LATE: Final = 1.5  # Intervals without a heartbeat after which a service is late: one missed, plus a margin.
 
@@ -446,27 +342,19 @@ DBP_LATE: Final = 1.5  # Intervals without a heartbeat after which a service is 
 
 DBP_ANSWER_TIME: Final = 5.0  # The catalog answers at once; a broker that takes longer does not speak DBP.
 SCHEMA_TIME: Final = 5.0  # How long a worker waits for the broker to accept a schema.
-SCHEMA_TRIES: Final = (
-    20  # Attempts to send a schema, because the registration on the other connection must arrive first.
-)
+SCHEMA_TRIES: Final = 20  # Attempts to send a schema: the registration on the other connection must arrive first.
 SCHEMA_WAIT: Final = 0.1  # Seconds between these attempts.
-DEADLINE_TOLERANCE: Final = (
-    0.01  # A timeout that the broker reports this much before the deadline of a call is that deadline.
-)
+DEADLINE_TOLERANCE: Final = 0.01  # A timeout reported this much before the deadline of a call is that deadline.
 CALL_TIME: Final = 30.0  # Default timeout of a call.
 CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: longer than a restart of the broker.
 CONNECT_TIME_LOCAL: Final = 1.0  # The same for a command to a broker on the same machine.
 POOL_CONNECTIONS: Final = 16  # Connections of one client over a protocol without request ids; further calls are queued.
 ENVELOPE: Final = 64 * KIB  # Room for the envelope of any protocol, and for what frames cost each.
 MAX_BODY: Final = MAX_MESSAGE - ENVELOPE  # Bytes of one body, unless the broker announces another limit.
-MAX_ANSWER: Final = (
-    MAX_MESSAGE + ENVELOPE
-)  # Accepted from a broker: a message just below its limit may arrive in a longer envelope.
+MAX_ANSWER: Final = MAX_MESSAGE + ENVELOPE  # Accepted from a broker, whose envelope may be longer than ours.
 MAX_BODY_FRAMES: Final = MAX_FRAMES - 24  # Frames of one body; the rest is room for the envelope of any protocol.
 STREAM_BACKLOG: Final = MAX_MESSAGE  # Unread partial replies of one stream, in bytes.
-BACKOFF_FIRST: Final = (
-    0.05  # First delay before reconnecting; short, because a dropped connection should not cost a second.
-)
+BACKOFF_FIRST: Final = 0.05  # First delay before reconnecting: a dropped connection should not cost a second.
 BACKOFF_MOST: Final = 5.0  # Longest delay: a restarted broker is found soon, and thousands of peers do not hammer it.
 CLOSE_TIME: Final = 1.0  # How long a closing connection may take to send its remaining output.
 SETTLED: Final = 5.0  # After a connection that lasted this long, the backoff starts again at the first delay.
@@ -491,14 +379,10 @@ MAX_JOB_KEY: Final = 255  # Bytes of an idempotency key.
 MAX_JOB_DELAY: Final = 10 * 365 * 86_400.0  # Ten years: a longer delay is probably in the wrong unit.
 MAX_JOB_PRIORITY: Final = 1_000_000  # Priorities are only compared; this bounds the number's length.
 JOB_STORY: Final = 20  # Attempts recorded in a job's story; the oldest are dropped.
-JOB_RELEASED: Final = (
-    64  # Jobs of one service queued beyond the capacity of its workers, to hide the round trip to the store.
-)
+JOB_RELEASED: Final = 64  # Jobs of a service queued beyond its workers' capacity; hides the round trip to the store.
 JOB_KEEP: Final = 7 * 86_400.0  # How long the result of a job is kept: a week.
 JOB_KEEP_DEAD: Final = 30 * 86_400.0  # How long a dead job is kept: a month, so that an operator can look at it.
-JOB_REPEAT: Final = (
-    600.0  # How long a repeated durable request finds the first one's result; clients reconnect within seconds.
-)
+JOB_REPEAT: Final = 600.0  # How long a repeated durable request finds the first one's result; clients reconnect sooner.
 JOB_PURGE: Final = 60.0  # Seconds between removals of expired results.
 JOB_PURGE_ROWS: Final = 5_000  # Rows removed at a time, so that a removal does not block commits for long.
 JOB_REFUSED_WAIT: Final = 1.0  # Seconds before a job is offered again to a service whose queue was full.
@@ -521,18 +405,12 @@ LEASE_RENEW: Final = 1.5  # Seconds between renewals: three may fail.
 
 # --- Spark ----------------------------------------------------------------------------------------------------------------
 
-SPARK_BATCH_ROWS: Final = (
-    1_000  # Rows per request: reaches 1.5 million rows per second and task, and is small enough for any worker.
-)
-SPARK_OUTSTANDING: Final = (
-    64  # Open requests per task: with a round trip of 5 ms, this still allows 12,000 requests per second.
-)
+SPARK_BATCH_ROWS: Final = 1_000  # Rows per request: 1.5 million rows per second and task, and a body of modest size.
+SPARK_OUTSTANDING: Final = 64  # Open requests per task: 12,000 requests per second with a round trip of 5 ms.
 SPARK_RETRIES: Final = 3  # Retries of a call within a task; Spark also retries tasks.
 SPARK_CALL_TIME: Final = 60.0  # Timeout of a call within a task: longer than usual, because it carries a batch of rows.
 SPARK_HEARD: Final = 10_000  # Publications written to the spool at a time, and read in one batch of a stream.
-SPARK_LOOK: Final = (
-    0.5  # Seconds between two looks at the ended jobs or the log records of a broker, for a stream of them.
-)
+SPARK_LOOK: Final = 0.5  # Seconds between two looks at a broker's ended jobs or log records, for a stream of them.
 SPARK_REWIND: Final = 60.0  # Seconds of ended jobs that a stream reads again when another broker leads: clocks differ.
 SPARK_RECONNECT: Final = 0.5  # Seconds before a stream that lost its broker reconnects.
 FLEET_LOOK: Final = 1.0  # Seconds between checks of the queue of a service that a fleet on Spark serves.
