@@ -12,6 +12,7 @@ import typer
 
 from polydomo.cli import journal_search, options
 from polydomo.cli.options import Json, Timeout, To
+from polydomo.cli.reading import read
 from polydomo.cli.render import Column, clock, latency, local, show, show_json, size, span_us
 
 Row = dict[str, Any]
@@ -243,7 +244,7 @@ async def fetch(url: str, what: str, timeout: float, question: str = "") -> Any:
 
     async with AsyncClient(url, "mdp1", timeout=timeout, connect_timeout=options.connect_time(url)) as client:
         try:
-            result = await client.call(f"polydomo.{what}", question)
+            result = await read(client, f"polydomo.{what}", question)
         except CallTimeout:
             raise CallTimeout(f"{url} did not answer within {timeout:g} s; is it a polydomo broker?") from None
     try:

@@ -15,6 +15,7 @@ import typer
 from polydomo.broker.request_ids import run_name
 from polydomo.cli import options
 from polydomo.cli.options import Json, To
+from polydomo.cli.reading import read
 from polydomo.cli.render import Column, clean, clock, show, show_json, size
 from polydomo.errors import CallFailed, CallTimeout, NotConnected, PolydomoError, SettingError
 from polydomo.protocols.json_form import iso, microseconds
@@ -306,7 +307,7 @@ async def _flushed(url: str) -> Row:
         wanted = 0
         while True:
             try:
-                status: Any = (await client.call("polydomo.journal", b"flush")).json()
+                status: Any = (await read(client, "polydomo.journal", b"flush")).json()
             except (CallTimeout, ValueError):
                 status = None
             if not isinstance(status, dict):

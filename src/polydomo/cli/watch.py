@@ -9,6 +9,7 @@ import typer
 
 from polydomo.cli import options
 from polydomo.cli.options import To
+from polydomo.cli.reading import read
 from polydomo.cli.render import on_terminal
 
 Row = dict[str, Any]
@@ -64,8 +65,8 @@ class BrokerPoller:
         from polydomo.errors import CallFailed, CallTimeout
 
         try:
-            figures = (await client.call("polydomo.figures")).json()
-            workers = (await client.call("polydomo.workers")).json()
+            figures = (await read(client, "polydomo.figures")).json()
+            workers = (await read(client, "polydomo.workers")).json()
         except CallTimeout:
             raise CallTimeout(f"{self.url} did not answer in time; is it a polydomo broker?") from None
         except ValueError:
