@@ -356,7 +356,13 @@ MAX_BODY_FRAMES: Final = MAX_FRAMES - 24  # Frames of one body; the rest is room
 STREAM_BACKLOG: Final = MAX_MESSAGE  # Unread partial replies of one stream, in bytes.
 BACKOFF_FIRST: Final = 0.05  # First delay before reconnecting: a dropped connection should not cost a second.
 BACKOFF_MOST: Final = 5.0  # Longest delay: a restarted broker is found soon, and thousands of peers do not hammer it.
-CLOSE_TIME: Final = 1.0  # How long a closing connection may take to send its remaining output.
+CLOSE_TIME: Final = 1.0  # A closing connection is aborted after this time if its peer has stopped reading.
+CLOSE_PROGRESS: Final = (
+    64 * KIB
+)  # A peer that has read this much in that time has not stopped: half a megabit per second.
+CLOSE_MOST: Final = 10.0  # How long a closing connection may take in total to send its remaining output.
+SWEEP_INTERVAL: Final = 1.0  # The server looks for overdue connections this often.
+SWEEP_LATE: Final = 0.1  # A delay longer than this extends the deadlines of connections: the process did not run.
 SETTLED: Final = 5.0  # After a connection that lasted this long, the backoff starts again at the first delay.
 KEEPALIVE_IDLE: Final = 15  # Whole seconds of silence before TCP keepalive probes the broker's machine.
 KEEPALIVE_INTERVAL: Final = 5  # Seconds between probes.

@@ -95,11 +95,11 @@ class Raw:
 
     def closed(self) -> bytes:
         """Waits until the broker has closed the connection; returns the bytes received before."""
-        found = b""
+        found = bytearray()
         with contextlib.suppress(ConnectionError):
             while more := self.socket.recv(65536):
                 found += more
-        return found
+        return bytes(found)
 
     def close(self) -> None:
         self.socket.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from polydomo.errors import AccessDenied, ProtocolViolation
-from polydomo.limits import CLOSE_TIME, UNSENT_NOTICE
+from polydomo.limits import UNSENT_NOTICE
 from polydomo.protocols.detect import Detector, belongs_to_first
 from polydomo.protocols.http_session import HttpSession
 from polydomo.protocols.listener_roles import SHARED, SIBLING, Role
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
                 self._take = self.link.receive
             else:
                 self._take_inside = self.link.receive
-            self.server.shaking.pop(self, None)
+            self.server.overdue.completed_handshake(self)
             if self.link.principal:
                 self.known_as(self.link.principal)
         return self.link.pauses if self.link is not None else 0
@@ -316,9 +316,9 @@ class Connection(asyncio.Protocol):
             self._watch()
 
     def _close(self, link: Link, reason: CloseReason) -> None:
-        if self in self.server.closing:
+        if self.server.overdue.is_closing(self):
             return
-        self.server.closing[self] = time.monotonic() + CLOSE_TIME
+        self.server.overdue.began_closing(self, time.monotonic())
         if reason.cause is CloseCause.DENIED and link.fault is not None:
             self.server.denied("handshake")
         elif reason.cause is CloseCause.VIOLATION:

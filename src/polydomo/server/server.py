@@ -27,6 +27,7 @@ from polydomo.server.job_store import JobStore, backend_of
 from polydomo.server.logs import say, trouble
 from polydomo.server.metrics import MetricsPage
 from polydomo.server.outgoing import Call, Publishers, bridge_to
+from polydomo.server.overdue import OverdueConnections
 from polydomo.server.processes import Others, Plan, Processes
 from polydomo.server.resources import remedy, shortage
 from polydomo.server.settings import Listener, Settings
@@ -107,9 +108,8 @@ class BrokerServer:
         self.job_store: JobStore | None = None
         self.connections: dict[Connection, None] = {}
         self.max_connections = bounds.max_connections
-        self.shaking: dict[Connection, float] = {}  # connections in their handshake, oldest first, with the deadline
+        self.overdue = OverdueConnections(bounds.handshake_time)
         self.backed_up: dict[Connection, None] = {}  # connections whose peers read more slowly than we write
-        self.closing: dict[Connection, float] = {}  # connections that are closing, oldest first, with the deadline
         self.publishers = Publishers(self)
         self.bridges: list[Call] = []  # to other brokers
         self.metrics = MetricsPage(self)
@@ -242,6 +242,7 @@ class BrokerServer:
             )
         await self.health.seen(end - time.monotonic())
         self._close_listeners()
+        self.overdue.closing_time = max(limits.CLOSE_MOST, end - time.monotonic())
         self.wake()
         self.broker.shutdown()
         for call in self.bridges:
@@ -252,14 +253,7 @@ class BrokerServer:
         if self.job_store is not None:
             await self.job_store.stop()
             self.flush()
-        for connection in list(self.connections):
-            connection.close_transport()
-        if not await self._emptied(
-            max(limits.CLOSE_TIME, end - time.monotonic())
-        ):  # a large last reply on a slow link takes time
-            for connection in list(self.connections):
-                connection.transport.abort()
-            await self._emptied(limits.CLOSE_TIME)
+        await self._close_connections()
         for timer in (self._timer, self._sweeper):
             if timer is not None:
                 timer.cancel()
@@ -267,13 +261,16 @@ class BrokerServer:
         if self.hang_ups is not None:
             self.hang_ups.close()
 
-    async def _emptied(self, seconds: float) -> bool:
-        """Waits until every connection is closed."""
-        if self.connections:
+    async def _close_connections(self) -> None:
+        """Closes every connection after its last bytes have been sent. The sweep aborts those whose peers have stopped reading."""
+        while self.connections:
+            for connection in list(self.connections):
+                if not self.overdue.is_closing(connection):
+                    connection.close_transport()
+                    self.overdue.began_closing(connection, time.monotonic())
             self._empty.clear()  # the event may be set from an earlier time
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), seconds)
-        return not self.connections
+                await asyncio.wait_for(self._empty.wait(), limits.SWEEP_INTERVAL)
 
     def _close_listeners(self) -> None:
         for bound in self._listening:
@@ -397,13 +394,9 @@ class BrokerServer:
             trouble(LOG, "internal error", during="timers")
 
     def _sweep(self) -> None:
-        """Called once a second: closes overdue handshakes and connections, evicts idle connections, and updates logs and metrics."""
+        """Called every ``SWEEP_INTERVAL`` seconds: closes overdue connections, evicts idle connections, and updates logs and metrics."""
         now = time.monotonic()
-        for connection in _due(self.shaking, now):
-            say(LOG, logging.WARNING, "handshake timed out", peer=connection.peer)
-            connection.transport.abort()
-        for connection in _due(self.closing, now):
-            connection.transport.abort()
+        self.overdue.sweep(now)
         if len(self.connections) >= self.max_connections * limits.IDLE_NEAR:
             self._idle_connections.sweep(self.connections, now)
         logs.sweep()
@@ -421,7 +414,7 @@ class BrokerServer:
             self.broker.monitor.tick()
         except Exception:
             trouble(LOG, "internal error", during="monitoring")
-        self._sweeper = self.loop.call_later(1.0, self._sweep)
+        self._sweeper = self.loop.call_later(limits.SWEEP_INTERVAL, self._sweep)
 
     def _check_files(self) -> None:
         """Without a free file descriptor, libuv closes new connections without reporting it. So check, and log it once."""
@@ -487,7 +480,7 @@ class BrokerServer:
         self.broker.monitor.connections_accepted += 1
         connection.since = time.monotonic()
         self.connections[connection] = None
-        self.shaking[connection] = time.monotonic() + self.settings.limits.handshake_time
+        self.overdue.began_handshake(connection, connection.since)
         return True
 
     def _make_room(self) -> bool:
@@ -503,22 +496,9 @@ class BrokerServer:
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
         self._idle_connections.forget(connection)
-        self.shaking.pop(connection, None)
-        self.closing.pop(connection, None)
+        self.overdue.forget(connection)
         self.backed_up.pop(connection, None)
         if connection.watched >= 0 and self.hang_ups is not None:
             self.hang_ups.unwatch(connection)
         if not self.connections:
             self._empty.set()
-
-
-def _due(deadlines: dict[Connection, float], now: float) -> list[Connection]:
-    """Removes and returns the overdue ones; the dict is ordered by age."""
-    found: list[Connection] = []
-    for connection, end in deadlines.items():
-        if end > now:
-            break
-        found.append(connection)
-    for connection in found:
-        del deadlines[connection]
-    return found
