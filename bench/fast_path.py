@@ -16,7 +16,8 @@ from collections import deque
 from collections.abc import Callable
 
 from polydomo import native
-from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.broker import Broker
+from polydomo.broker.entropy import Entropy
 from polydomo.broker.recorder import Recorder
 from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels

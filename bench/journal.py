@@ -26,7 +26,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.compare import HERE, cpu, free_port, wait_for
-from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.broker import Broker
+from polydomo.broker.entropy import Entropy
 from polydomo.client.aio import AsyncClient
 from polydomo.journal import schema
 from polydomo.journal.journal import Journal

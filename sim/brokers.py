@@ -10,7 +10,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.broker import Broker
+from polydomo.broker.entropy import Entropy
 from polydomo.broker.jobs.ops import Op
 from polydomo.broker.policy import Policy
 from polydomo.broker.timers import TIME_TOLERANCE

@@ -5,8 +5,9 @@ from datetime import UTC, tzinfo
 from random import Random
 from typing import TYPE_CHECKING
 
-from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.broker import Broker
 from polydomo.broker.durable import Durable
+from polydomo.broker.entropy import Entropy
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.policy import JobPolicy, Listener

@@ -21,7 +21,8 @@ from collections import Counter
 from random import Random
 
 from polydomo.broker import queues
-from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.broker import Broker
+from polydomo.broker.entropy import Entropy
 from polydomo.broker.memoising import Memoiser
 from polydomo.broker.policy import Policy
 from polydomo.journal import schema

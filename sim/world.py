@@ -162,7 +162,7 @@ class World:
             return
         for keeper in self.keepers:
             if isinstance(keeper, CatalogService) and not (
-                keeper.approved and self.nodes[0].broker.catalog_lookup(keeper.name)
+                keeper.approved and self.nodes[0].broker.directory.lookup(keeper.name)
             ):
                 self.breach("liveness", f"{keeper.name} is not in the catalog of a healthy world")
             elif isinstance(keeper, CatalogClient) and (

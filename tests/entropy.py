@@ -1,6 +1,6 @@
 """Randomness for tests: the same in each run."""
 
-from polydomo.broker.broker import Entropy
+from polydomo.broker.entropy import Entropy
 
 
 class Counting(Entropy):

@@ -2,7 +2,8 @@
 
 import itertools
 
-from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.broker import Broker
+from polydomo.broker.entropy import Entropy
 from polydomo.broker.policy import Policy
 from polydomo.broker.recorder import Recorder
 from polydomo.protocols.bridge import BridgeSession

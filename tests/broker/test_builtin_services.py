@@ -150,9 +150,9 @@ def test_services_of_other_protocols_are_in_the_catalogs_directory(world: World)
     world.worker(b"echo")
     world.worker(b"\xff")
     world.client().ask(service=b"only asked for")
-    found = world.broker.catalog_entries()
+    found = world.broker.directory.all()
     assert set(found) == {"echo"} and found["echo"]["protocol"] == "scripted"
-    assert world.broker.catalog_lookup("echo") == found["echo"] and world.broker.catalog_lookup("other") is None
+    assert world.broker.directory.lookup("echo") == found["echo"] and world.broker.directory.lookup("other") is None
 
 
 def test_workers_show_failures_and_how_long_requests_ran(world: World) -> None:

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo import limits
-from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.broker import Broker
+from polydomo.broker.entropy import Entropy
 from polydomo.broker.policy import Policy
 from polydomo.broker.recorder import Recorder
 from polydomo.protocols.pubsub import PublisherSession, SubscriberSession

@@ -386,15 +386,15 @@ def test_time_while_the_broker_was_stopped_does_not_count_as_silence(world: Worl
 
 def test_nor_for_the_silence_of_what_is_in_the_catalog(world: World) -> None:
     broker = world.broker
-    assert broker.catalog_register(world.client(), "camera", "192.0.2.1", {"name": "camera"}, 1.0) == ""
+    assert broker.directory.register(world.client(), "camera", "192.0.2.1", {"name": "camera"}, 1.0) == ""
     broker.now += 60.0
     broker.run_timers()
-    assert broker.catalog_lookup("camera"), "its beats wait to be read"
-    assert broker.catalog_heartbeat("camera", "192.0.2.1")
+    assert broker.directory.lookup("camera"), "its beats wait to be read"
+    assert broker.directory.heartbeat("camera", "192.0.2.1")
     world.wait(2.0)
-    assert broker.catalog_lookup("camera")
+    assert broker.directory.lookup("camera")
     world.wait(1.5)
-    assert not broker.catalog_lookup("camera"), "it is really silent"
+    assert not broker.directory.lookup("camera"), "it is really silent"
     world.check()
 
 

@@ -197,12 +197,12 @@ def test_clients_are_ready_or_busy_and_leave_or_are_lost() -> None:
 def test_catalog_entries_are_monitored_and_become_late_then_lost() -> None:
     world = World()
     watcher = Watcher(world, b"monitor.service.camera")
-    world.broker.catalog_register(watcher, "camera", "192.0.2.1", {"name": "camera"}, 2.0)
+    world.broker.directory.register(watcher, "camera", "192.0.2.1", {"name": "camera"}, 2.0)
     world.wait(2.99)
     assert [heard[1] for heard in watcher.take()] == ["ready"]
     world.wait(0.02)
     assert watcher.take() == [("monitor.service.camera", "late", "no heartbeat for 3.0 s")]
-    world.broker.catalog_heartbeat("camera", "192.0.2.1")
+    world.broker.directory.heartbeat("camera", "192.0.2.1")
     assert watcher.take() == [("monitor.service.camera", "ready", "heartbeats resumed")]
     world.wait(5.98)
     assert [heard[1] for heard in watcher.take()] == ["late"]
@@ -218,7 +218,7 @@ def test_a_new_monitor_gets_all_states_first() -> None:
     world = World()
     world.client().ask()
     world.worker(b"echo")
-    world.broker.catalog_register(world.client(), "camera", "192.0.2.1", {"name": "camera"}, 2.0)
+    world.broker.directory.register(world.client(), "camera", "192.0.2.1", {"name": "camera"}, 2.0)
     watcher = Watcher(world, b"monitor.")
     heard = {topic: row.get("state") for topic, row in watcher.heard}
     assert heard == {

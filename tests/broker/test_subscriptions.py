@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.broker import Broker
+from polydomo.broker.entropy import Entropy
 from polydomo.broker.subscriptions import Subscriptions
 from polydomo.protocols.session import Session
 from polydomo.wire.link import Handler, Hub, Link

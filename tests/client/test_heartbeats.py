@@ -47,7 +47,7 @@ def test_a_registration_beats_by_udp_while_broadcasts_arrive() -> None:
             )
             await until_counted(server, "beat", 5)
             assert server.broker.monitor.datagrams["sent"] >= 1
-            assert server.broker.catalog_beats_by_udp("camera")
+            assert server.broker.directory.beats_by_udp("camera")
             staying.cancel()
             await asyncio.wait([staying])
             await place.close()

@@ -44,7 +44,7 @@ def assert_ended(table: Table, peer: Peer) -> None:
     """Nothing more is said to it or heard from it, and its connection is closed a little later."""
     peer.say(b"", b"u_U", FLOAT, b"")
     peer.say(b"", b"UwU", FLOAT, write({"name": "after"}))
-    assert peer.hear() == [] and table.broker.catalog_lookup("after") is None
+    assert peer.hear() == [] and table.broker.directory.lookup("after") is None
     table.wait(ZOMBIE_TIME + 1)
     assert peer.hear() == [] and peer.link.close_reason is not None
     assert peer.link.close_reason.cause is CloseCause.AFTER_DISCONNECT and peer.link.close_reason.orderly
@@ -156,16 +156,16 @@ def test_service_information_may_come_in_several_frames() -> None:
     table = Table()
     body = write(CAMERA)
     assert ask(table.join(DbpSession), b"UwU", body[:10], body[10:])[0] == b"OwO"
-    assert table.broker.catalog_lookup("camera") == CAMERA
+    assert table.broker.directory.lookup("camera") == CAMERA
 
 
 def test_the_same_name_again_from_the_same_ip_replaces_the_registration() -> None:
     table = Table()
     service = service_at(table, CAMERA, HERE)
     service_at(table, {"name": "camera", "port": 10}, "tcp://192.0.2.1:2222")  # another connection, the same machine
-    assert table.broker.catalog_lookup("camera") == {"name": "camera", "port": 10}
+    assert table.broker.directory.lookup("camera") == {"name": "camera", "port": 10}
     assert ask(service, b"UwU", write({"name": "camera", "port": 11}))[0] == b"OwO"
-    assert table.broker.catalog_lookup("camera") == {"name": "camera", "port": 11}
+    assert table.broker.directory.lookup("camera") == {"name": "camera", "port": 11}
 
 
 def test_the_same_name_from_another_ip_is_denied_while_the_first_is_active() -> None:
@@ -208,7 +208,7 @@ def test_a_registration_that_cannot_be_is_denied_with_a_reason(body: bytes) -> N
     peer = table.join(DbpSession)
     command, reason = ask(peer, b"UwU", body)
     assert command == b"(O_O)" and reason
-    assert table.broker.catalog_entries() == {}
+    assert table.broker.directory.all() == {}
     assert ask(peer, b"UwU", write(CAMERA))[0] == b"OwO"  # it may try again
 
 
@@ -224,7 +224,7 @@ def test_an_update_is_acknowledged_and_an_unregistered_one_denied() -> None:
     table = Table()
     service = service_at(table, CAMERA)
     assert ask(service, b"UoU", write({"name": "camera", "port": 10})) == [b"u.u", b""]
-    assert table.broker.catalog_lookup("camera") == {**CAMERA, "port": 10}
+    assert table.broker.directory.lookup("camera") == {**CAMERA, "port": 10}
     assert ask(service, b"UoU", write({"port": 11})) == [b"u.u", b""]  # its own, by connection
     assert ask(service, b"UoU", write({"name": "zzz"})) == [b"(O_O)", b"zzz is not registered"]
     stranger = table.join(DbpSession, THERE)
@@ -246,7 +246,7 @@ def test_a_heartbeat_is_acknowledged_and_keeps_the_service() -> None:
         assert ask(service, b"<3", b"camera") == [b"u.u", b""]
     elsewhere = table.join(DbpSession, "tcp://192.0.2.1:4444")
     assert ask(elsewhere, b"<3", b"camera") == [b"u.u", b""]  # on a socket of its own, from the same ip
-    assert table.broker.catalog_lookup("camera") is not None
+    assert table.broker.directory.lookup("camera") is not None
 
 
 @pytest.mark.parametrize("message", [[b"u_U", b""], [b"u.u"], [b"UoU", b"{}"], [b"<3"]])
@@ -256,9 +256,9 @@ def test_any_command_but_disconnect_acts_as_a_heartbeat(message: list[bytes]) ->
     for _ in range(4):
         table.wait(4.0)
         service.say(b"", message[0], FLOAT, *message[1:])
-    assert table.broker.catalog_lookup("camera") is not None
+    assert table.broker.directory.lookup("camera") is not None
     table.wait(7.0)
-    assert table.broker.catalog_lookup("camera") is None
+    assert table.broker.directory.lookup("camera") is None
 
 
 def test_the_broker_beats_at_the_agreed_interval_without_other_output() -> None:
@@ -302,7 +302,7 @@ def test_an_update_may_change_or_end_the_agreed_beats() -> None:
     assert only(service.hear())[1] == b"<3"
     assert ask(service, b"UoU", write({"heartbeat": None}))[0] == b"u.u"
     table.wait(100.0)
-    assert service.hear() == [] and table.broker.catalog_lookup("camera") is not None
+    assert service.hear() == [] and table.broker.directory.lookup("camera") is not None
 
 
 def test_a_req_socket_is_sent_no_heartbeats() -> None:
@@ -327,7 +327,7 @@ def test_disconnect_is_answered_by_nothing_and_ends_the_registration(word: bytes
     table = Table()
     service = service_at(table, {**CAMERA, "heartbeat": 2})
     service.say(b"", word, FLOAT, *body)
-    assert service.hear() == [] and table.broker.catalog_lookup("camera") is None
+    assert service.hear() == [] and table.broker.directory.lookup("camera") is None
     assert_ended(table, service)
     assert table.notes.violations == []
 
@@ -336,9 +336,9 @@ def test_disconnect_counts_only_from_the_registered_address() -> None:
     table = Table()
     service_at(table, CAMERA, HERE)
     table.join(DbpSession, THERE).say(b"", b"</3", FLOAT, b"camera")
-    assert table.broker.catalog_lookup("camera") is not None
+    assert table.broker.directory.lookup("camera") is not None
     table.join(DbpSession, "tcp://192.0.2.1:9999").say(b"", b"</3", FLOAT, b"camera")
-    assert table.broker.catalog_lookup("camera") is None
+    assert table.broker.directory.lookup("camera") is None
 
 
 def test_disconnect_before_registration_is_not_a_violation() -> None:
@@ -367,7 +367,7 @@ def test_a_second_registration_under_another_name_gets_disconnect() -> None:
     service = service_at(table, CAMERA)
     assert ask(service, b"UwU", write({"name": "radar"})) == [b"</3", b""]
     assert_ended(table, service)
-    assert set(table.broker.catalog_entries()) == {"camera"}
+    assert set(table.broker.directory.all()) == {"camera"}
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_after_an_invalid_message_the_peer_is_ignored(message: list[bytes]) -> N
     peer.say(*message)
     assert peer.hear() == [] and len(table.notes.violations) == 1
     assert_ended(table, peer)
-    assert table.broker.catalog_lookup("camera") is not None
+    assert table.broker.directory.lookup("camera") is not None
 
 
 WORDS = st.sampled_from(

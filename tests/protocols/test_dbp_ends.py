@@ -95,7 +95,7 @@ def test_our_end_through_our_broker(kind: str) -> None:
     end.disconnect(WALL)
     end.beat(WALL)
     assert [message[1] for message in end.out] == [b"</3"] and exchange() == []
-    assert table.broker.catalog_lookup("camera") is None and table.notes.violations == []
+    assert table.broker.directory.lookup("camera") is None and table.notes.violations == []
 
 
 def test_our_end_understands_disconnect_and_the_published_denial() -> None:

@@ -69,7 +69,7 @@ def test_pending_input_is_read_before_silence_is_judged(run: Callable[[Any], Non
             server.wake()
             for name in ("camera", "laser"):
                 assert (
-                    server.broker.catalog_register(one.session, name, "127.0.0.1", {"name": name}, limits.DBP_BEAT)
+                    server.broker.directory.register(one.session, name, "127.0.0.1", {"name": name}, limits.DBP_BEAT)
                     == ""
                 )
             await until(lambda: not server.awake)
@@ -85,8 +85,8 @@ def test_pending_input_is_read_before_silence_is_judged(run: Callable[[Any], Non
 
             server.loop.call_later(0.001, wake_up)
             await until(lambda: not unheard.alive)
-            assert heard.alive and server.broker.catalog_lookup("camera")
-            assert not server.broker.catalog_lookup("laser")
+            assert heard.alive and server.broker.directory.lookup("camera")
+            assert not server.broker.directory.lookup("laser")
         finally:
             await server.stop()
             for peer in (beats, silent):

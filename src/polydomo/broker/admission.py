@@ -19,7 +19,7 @@ from polydomo.broker import (
 )
 from polydomo.broker.access import ADMIN, INSPECT
 from polydomo.broker.durable_order import ACCEPT
-from polydomo.broker.keyed_requests import JOIN
+from polydomo.broker.keyed_requests import JOIN, KeyedRequests
 from polydomo.broker.workers import SHUTTING_DOWN
 from polydomo.limits import SMALL_BODY
 from polydomo.protocols.model import Service
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 DRAINED = "the service is being drained and accepts no new requests"
+AT_LIMIT = "the broker is at a limit, and a connection with workers cannot be paused"
 
 
 FOR_OPERATORS: Final[frozenset[bytes]] = control.NAMES | {
@@ -165,6 +166,31 @@ def admitted(broker: "Broker", request: Request, queued: bool, queue_length: int
     """Called for every accepted request before it is dispatched or queued. ``queued``: no worker is free, and ``queue_length`` requests
     wait before it."""
     broker.recorder.accepted(request, queued, queue_length)
+
+
+def refuse_at_limit(broker: "Broker", request: Request) -> None:
+    outcomes.refuse(broker, request, AT_LIMIT)
+    service_table.forget_unused(broker, request.service)
+
+
+def divert(broker: "Broker", request: Request, key: bytes, needs_worker: bool) -> bool:
+    """Handles an accepted request that a worker does not simply run: one with an idempotency key may join a run, a paused service holds
+    it, and a memoised service may have a stored reply. False: the request is to be dispatched or queued."""
+    service = request.service
+    memoiser = broker.memoiser
+    memoised = memoiser is not None and memoiser.takes(service.name)
+    # Requests for memoised services share a run if their bodies are equal, so their keys do not matter.
+    if key and not memoised and (broker.keyed is not None or not broker.draining):
+        if broker.keyed is None:
+            broker.keyed = KeyedRequests(broker)
+        broker.keyed.serve(request, key, needs_worker)
+    elif service.paused:
+        broker.control.hold(request)
+    elif memoiser is not None and memoised and not request.session.runs_shared:
+        memoiser.serve(request, needs_worker)
+    else:
+        return False
+    return True
 
 
 def accept_batch(broker: "Broker", session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:

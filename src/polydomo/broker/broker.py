@@ -12,7 +12,8 @@ Only the modules of this package change its state:
     bridging, publishing      other brokers; topics
     siblings, merging         other processes of this broker; their answers as one
     durable, jobs, control    jobs in a store; pausing services, draining workers
-    catalog, catalog_changes  services registered over DBP
+    directory, catalog,       services registered over DBP, and all others as DBP shows them
+    catalog_changes
     monitor, timekeeping      states, events and metrics; timers
     schemas, memoising        schemas of typed services; stored replies
     keyed_requests            requests with an idempotency key
@@ -27,7 +28,6 @@ A request is QUEUED, then HELD by one worker at a time, then DONE. Only ``outcom
 from polydomo.broker import (
     admission,
     builtin_services,
-    catalog_changes,
     credit,
     deadlines,
     dispatch,
@@ -36,7 +36,6 @@ from polydomo.broker import (
     outcomes,
     queues,
     replies,
-    service_table,
     sessions,
     shutdown,
     timekeeping,
@@ -50,6 +49,7 @@ from polydomo.broker.control import Control
 from polydomo.broker.directory import Directory
 from polydomo.broker.durable import Durable
 from polydomo.broker.ended_requests import EndedRequests
+from polydomo.broker.entropy import Entropy
 from polydomo.broker.keyed_requests import KeyedRequests
 from polydomo.broker.listings import Listings
 from polydomo.broker.logins import Logins
@@ -65,7 +65,6 @@ from polydomo.broker.siblings import Siblings
 from polydomo.broker.timers import Timers
 from polydomo.broker.tokens import Tokens
 from polydomo.limits import SMALL_BODY, WORK_REQUEST
-from polydomo.native import mypyc_attr
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Departure, Path, Service, Worker
 from polydomo.protocols.request import (
@@ -84,16 +83,6 @@ from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.closing import CloseReason
 from polydomo.wire.frames import Body
-
-TOO_MUCH = "the broker is at a limit, and a connection with workers cannot be paused"
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Entropy:
-    """The source of random bytes, provided by the owner of the broker."""
-
-    def take(self, size: int) -> bytes:
-        raise NotImplementedError
 
 
 class Broker(BrokerApi):
@@ -215,8 +204,7 @@ class Broker(BrokerApi):
         else:
             request = new_request(self.newest_request, session, target, body, ref, self.now)
         if (session.worker_count or session.refuses_at_limit) and self.backpressure.at_limit(session, target):
-            outcomes.refuse(self, request, TOO_MUCH)
-            service_table.forget_unused(self, target)
+            admission.refuse_at_limit(self, request)
             return None
         target.accepted += 1
         session.requests[request] = None
@@ -233,14 +221,8 @@ class Broker(BrokerApi):
         queued = target.queue_length > 0 or not (target.idle or target.partly_busy or target.prefetching)
         if self.records_messages:
             admission.admitted(self, request, queued, target.queue_length)
-        if key and self.joins(service):
-            if self.keyed is None:
-                self.keyed = KeyedRequests(self)
-            self.keyed.serve(request, key, needs_worker)
-        elif target.paused:
-            self.control.hold(request)
-        elif self.memoiser is not None and not session.runs_shared and self.memoiser.takes(service):
-            self.memoiser.serve(request, needs_worker)
+        if (key or target.paused or self.memoiser is not None) and admission.divert(self, request, key, needs_worker):
+            pass
         elif not queued:
             dispatch.assign(self, target, request)
         else:
@@ -267,12 +249,6 @@ class Broker(BrokerApi):
         if link.work_left < 0:
             link.use_up()
         return request
-
-    def joins(self, service: bytes) -> bool:
-        """Whether requests with a key share a run. Those for memoised services share one if their bodies are equal."""
-        if self.memoiser is not None and self.memoiser.takes(service):
-            return False
-        return self.keyed is not None or not self.draining
 
     def request_batch(self, session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
         return admission.accept_batch(self, session, service, bodies, ref)
@@ -431,35 +407,12 @@ class Broker(BrokerApi):
     # --- turns of the loop, and time
 
     def end_turn(self) -> None:
-        """Called once per turn of the loop: resumes paused clients that have room again, and sends more last values to new subscribers."""
-        if self.publishing.last_values.catching_up:
-            self.publishing.last_values.serve()
-        if self.bridging.missed:
-            self.bridging.retry_missed()
-        if self.siblings.wanted or self.siblings.short:
-            self.siblings.end_turn()
-        if self.durable is not None:
-            self.durable.end_turn()
-        if self.publishing.subscriptions.leaving:
-            self.publishing.subscriptions.drop_some()
-        if self.listings.open:
-            self.listings.end_turn()
-        if self.monitor.greeting:
-            self.monitor.greet_some()
-        self.backpressure.end_turn()
-        if self.now >= self.memory.look_at:
-            self.memory.end_turn()
-        if self.monitor.frequent:
-            self.monitor.fold_frequent()
-        if self.now >= self.monitor.fold_at:
-            self.monitor.fold()
+        """Called once per turn of the loop: resumes paused clients that have room again, and does a share of long tasks."""
+        timekeeping.end_turn(self)
 
     def has_more_work(self) -> bool:
         """Whether work is left for the next turn, which should then start soon."""
-        values = self.publishing.last_values
-        if self.publishing.subscriptions.leaving or self.listings.open or self.monitor.greeting:
-            return True
-        return bool(values.catching_up and values.can_serve())
+        return timekeeping.has_more_work(self)
 
     def next_deadline(self) -> float | None:
         """When ``run_timers`` must be called next."""
@@ -538,37 +491,6 @@ class Broker(BrokerApi):
             return given
         run = int(self.identity()[:10], 16)  # 40 bits
         return id_text(int((self.wall + accepted) * 1000), run, number)
-
-    # --- the catalog
-
-    def catalog_register(
-        self, session: Session, name: str, address: str, info: "dict[str, object]", interval: float
-    ) -> str:
-        return catalog_changes.register(self, session, name, address, info, interval)
-
-    def catalog_update(self, session: Session, name: str, address: str, changes: "dict[str, object]") -> str:
-        return catalog_changes.update(self, session, name, address, changes)
-
-    def catalog_heartbeat(self, name: str, address: str) -> bool:
-        return catalog_changes.heartbeat(self, name, address)
-
-    def catalog_beats_by_udp(self, name: str) -> bool:
-        return self.catalog.beats_by_udp(self.now, name)
-
-    def catalog_remove(self, name: str, address: str, why: str) -> bool:
-        return catalog_changes.remove(self, name, address, why)
-
-    def catalog_lookup(self, name: str) -> "dict[str, object] | None":
-        return self.directory.lookup(name)
-
-    def catalog_entries(self) -> "dict[str, dict[str, object]]":
-        return self.directory.all()
-
-    def catalog_text(self, name: str) -> str | None:
-        return self.directory.text_of(name)
-
-    def catalog_page(self) -> bytes:
-        return self.directory.page()
 
     def check_invariants(self) -> None:
         """For tests: raises AssertionError if the state is inconsistent."""

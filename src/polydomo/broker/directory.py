@@ -8,9 +8,13 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from polydomo.limits import DIRECTORY_INTERVAL, DIRECTORY_SMALL, MAX_LISTED
+from polydomo.broker import catalog_changes
+from polydomo.broker.access import REGISTER
+from polydomo.limits import DIRECTORY_INTERVAL, DIRECTORY_SMALL, MAX_LISTED, WORK_OFFER
 from polydomo.protocols.dbp import host_of
+from polydomo.protocols.directory_api import DirectoryApi
 from polydomo.protocols.model import Service
+from polydomo.protocols.session import Session
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -18,11 +22,48 @@ if TYPE_CHECKING:
 Row = dict[str, object]
 
 
-class Directory:
+class Directory(DirectoryApi):
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._page = b""
         self._made = float("-inf")  # when
+
+    # --- registrations
+
+    def register(self, session: Session, name: str, address: str, info: Row, interval: float) -> str:
+        broker = self._broker
+        session.link.charge(WORK_OFFER)
+        if not broker.access.may(session, REGISTER, name):
+            return broker.refusal
+        refusal = self._refusal(name, address)
+        if not refusal:
+            refusal = broker.catalog.register(broker.now, name, address, info, interval, session)
+        catalog_changes.report(broker)
+        return refusal
+
+    def update(self, session: Session, name: str, address: str, changes: Row) -> str:
+        broker = self._broker
+        if not broker.access.may(session, REGISTER, name):
+            return broker.refusal
+        session.link.charge(WORK_OFFER)
+        refusal = broker.catalog.update(broker.now, name, address, changes, session)
+        catalog_changes.report(broker)
+        return refusal
+
+    def heartbeat(self, name: str, address: str) -> bool:
+        known = self._broker.catalog.heartbeat(self._broker.now, name, address)
+        catalog_changes.report(self._broker)
+        return known
+
+    def beats_by_udp(self, name: str) -> bool:
+        return self._broker.catalog.beats_by_udp(self._broker.now, name)
+
+    def remove(self, name: str, address: str, why: str) -> bool:
+        known = self._broker.catalog.remove(self._broker.now, name, address, why)
+        catalog_changes.report(self._broker)
+        return known
+
+    # --- listings
 
     def lookup(self, name: str) -> Row | None:
         """The information about an active service."""
@@ -82,7 +123,7 @@ class Directory:
                 found[name] = row
         return list(found.values())
 
-    def refusal(self, name: str, address: str) -> str:
+    def _refusal(self, name: str, address: str) -> str:
         """Why a service may not register under this name from this address; "" if it may register."""
         service = self._offered(name)
         if service is not None and service.workers and not _comes_from(service, address):

@@ -1,4 +1,4 @@
-"""Timekeeping: finds the next deadline and runs due timers."""
+"""Timekeeping: the end of a turn of the loop, the next deadline, and timers that are due."""
 
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,41 @@ class Alarm:
     def __init__(self, session: Session, key: object) -> None:
         self.session = session
         self.key = key
+
+
+def end_turn(broker: "Broker") -> None:
+    """Called once per turn of the loop: resumes paused clients that have room again, and does a share of long tasks."""
+    publishing = broker.publishing
+    monitor = broker.monitor
+    if publishing.last_values.catching_up:
+        publishing.last_values.serve()
+    if broker.bridging.missed:
+        broker.bridging.retry_missed()
+    if broker.siblings.wanted or broker.siblings.short:
+        broker.siblings.end_turn()
+    if broker.durable is not None:
+        broker.durable.end_turn()
+    if publishing.subscriptions.leaving:
+        publishing.subscriptions.drop_some()
+    if broker.listings.open:
+        broker.listings.end_turn()
+    if monitor.greeting:
+        monitor.greet_some()
+    broker.backpressure.end_turn()
+    if broker.now >= broker.memory.look_at:
+        broker.memory.end_turn()
+    if monitor.frequent:
+        monitor.fold_frequent()
+    if broker.now >= monitor.fold_at:
+        monitor.fold()
+
+
+def has_more_work(broker: "Broker") -> bool:
+    """Whether work is left for the next turn, which should then start soon."""
+    publishing = broker.publishing
+    if publishing.subscriptions.leaving or broker.listings.open or broker.monitor.greeting:
+        return True
+    return bool(publishing.last_values.catching_up and publishing.last_values.can_serve())
 
 
 def next_deadline(broker: "Broker") -> float | None:

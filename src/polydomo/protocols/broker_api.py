@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from polydomo.protocols.directory_api import DirectoryApi
 from polydomo.protocols.model import Path, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.tuning import Tuning
@@ -18,6 +19,7 @@ class BrokerApi:
     tuning: Tuning
     memo_workers: dict[bytes, Worker]  # memo01's workers by id; an id may continue on any connection
     schedulers: "dict[Session, None]"  # eMQP's connected schedulers, the longest connected first
+    directory: DirectoryApi
     refusal = ""  # why the last ``register_worker``, ``add_service`` or ``open_bridge`` was refused
 
     def may(self, session: "Session", right: str, name: str) -> bool:
@@ -244,45 +246,4 @@ class BrokerApi:
 
     def request_name(self, request: Request) -> str:
         """The name of the request across brokers."""
-        raise NotImplementedError
-
-    # --- the catalog (DBP): services that register themselves, and everything else the broker knows
-
-    def catalog_register(
-        self, session: "Session", name: str, address: str, info: "dict[str, object]", interval: float
-    ) -> str:
-        """Registers or replaces an entry. Returns "" or the reason for the rejection. ``interval`` 0: no heartbeats were agreed, and the
-        entry does not expire. ``address`` is the peer's IP address."""
-        raise NotImplementedError
-
-    def catalog_update(self, session: "Session", name: str, address: str, changes: "dict[str, object]") -> str:
-        """Updates an entry. Returns "" or the reason for the rejection."""
-        raise NotImplementedError
-
-    def catalog_heartbeat(self, name: str, address: str) -> bool:
-        """A heartbeat of an entry. False if there is no such active entry at that address."""
-        raise NotImplementedError
-
-    def catalog_beats_by_udp(self, name: str) -> bool:
-        """Whether the service sends heartbeats over UDP and has missed none. Then it also gets the broker's over UDP."""
-        raise NotImplementedError
-
-    def catalog_remove(self, name: str, address: str, why: str) -> bool:
-        """Removes the entry. Returns False if there is no such active entry at that address."""
-        raise NotImplementedError
-
-    def catalog_lookup(self, name: str) -> "dict[str, object] | None":
-        """The registration of an active service. For a service of another protocol: that protocol and the broker's own address."""
-        raise NotImplementedError
-
-    def catalog_entries(self) -> "dict[str, dict[str, object]]":
-        """All active services, by name."""
-        raise NotImplementedError
-
-    def catalog_text(self, name: str) -> str | None:
-        """The same as JSON text."""
-        raise NotImplementedError
-
-    def catalog_page(self) -> bytes:
-        """All active services as one JSON object by name. The text is shared by all clients."""
         raise NotImplementedError

@@ -139,7 +139,7 @@ class DbpSession(Session):
         body = message[3:]
         # "Any received command except DISCONNECT acts as a heartbeat."
         if self.name and command not in (DISCONNECT, EXIT_SEEN):
-            self.broker.catalog_heartbeat(self.name, self.address)
+            self.broker.directory.heartbeat(self.name, self.address)
         if command == INFO_REQUEST:
             self._info(body)
         elif command == REGISTRATION:
@@ -169,7 +169,7 @@ class DbpSession(Session):
                 self._say(DENIED, self.broker.refusal.encode("utf-8", "replace"))
                 return
         if not names:
-            self._say(INFO_REPLY, self.broker.catalog_page())
+            self._say(INFO_REPLY, self.broker.directory.page())
             return
         found: list[str] = []
         room = MAX_VALUES_ANSWER  # for all names together
@@ -180,7 +180,7 @@ class DbpSession(Session):
             found.append(f"{json.dumps(name)}: {json.dumps(values)}")
         missing: list[str] = []
         for name in names:
-            text = self.broker.catalog_text(name)
+            text = self.broker.directory.text_of(name)
             if text is None:
                 missing.append(name)
             else:
@@ -211,7 +211,7 @@ class DbpSession(Session):
         if interval is None:
             self._say(DENIED, b"the heartbeat interval must be a number of seconds above 0")
             return
-        denial = self.broker.catalog_register(self, name, self.address, info, interval)
+        denial = self.broker.directory.register(self, name, self.address, info, interval)
         if denial:
             self._say(DENIED, denial.encode("utf-8", "replace"))
             return
@@ -229,12 +229,12 @@ class DbpSession(Session):
         if not isinstance(name, str) or not name:
             self._say(DENIED, b"an update must contain the service's name")
             return
-        denial = self.broker.catalog_update(self, name, self.address, changes)
+        denial = self.broker.directory.update(self, name, self.address, changes)
         if denial:
             self._say(DENIED, denial.encode("utf-8", "replace"))
             return
         if name == self.name:
-            interval = timing(self.broker.catalog_lookup(name) or {}, self.broker.tuning.dbp_beat)
+            interval = timing(self.broker.directory.lookup(name) or {}, self.broker.tuning.dbp_beat)
             self._agree(interval or 0.0)
         self._say(ACKNOWLEDGE, b"")
 
@@ -242,7 +242,7 @@ class DbpSession(Session):
 
     def _heartbeat(self, body: "list[bytes]") -> None:
         name = (body[0].decode(errors="replace") if body else "") or self.name
-        if name and self.broker.catalog_heartbeat(name, self.address):
+        if name and self.broker.directory.heartbeat(name, self.address):
             self._say(ACKNOWLEDGE, b"")
         else:
             self._unexpected(HEARTBEAT)  # "HEARTBEAT commands are valid at any time, after a READY command."
@@ -251,7 +251,7 @@ class DbpSession(Session):
         """ "When the broker receives DISCONNECT from a service node it MUST send no further commands to that service node." """
         name = (body[0].decode(errors="replace") if body else "") or self.name
         if name and (name == self.name or self.broker.may(self, "register", name)):
-            self.broker.catalog_remove(name, self.address, "DISCONNECT")
+            self.broker.directory.remove(name, self.address, "DISCONNECT")
         self._end()
 
     def _agree(self, interval: float) -> None:
@@ -271,12 +271,12 @@ class DbpSession(Session):
             return
         self.beating = False
         # "If the broker detects that the worked has disconnected, it SHOULD stop sending it messages of any type."
-        if self.ended or not self.interval or self.broker.catalog_lookup(self.name) is None:
+        if self.ended or not self.interval or self.broker.directory.lookup(self.name) is None:
             return
         self.beating = True
         wait = self.told + self.interval - self.broker.now
         if wait <= 0:
-            if not self.broker.catalog_beats_by_udp(self.name):  # otherwise it receives our broadcast
+            if not self.broker.directory.beats_by_udp(self.name):  # otherwise it receives our broadcast
                 self._say(HEARTBEAT, self.name.encode())
             wait = self.interval
         self.broker.set_timer(wait, self, HEARTBEAT)

@@ -8,7 +8,8 @@ import secrets
 import time
 
 from polydomo import limits
-from polydomo.broker.broker import Broker, Entropy
+from polydomo.broker.broker import Broker
+from polydomo.broker.entropy import Entropy
 from polydomo.broker.memoising import Memoiser
 from polydomo.broker.recorder import Recorder
 from polydomo.errors import SettingError
