@@ -2,12 +2,14 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from tests.cli.shell import RECENT
 
 if TYPE_CHECKING:
     from polydomo import testing
@@ -20,6 +22,15 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # A shell starts what runs in the background with SIGINT ignored, and so would be every program that a test wants to stop by it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test reports the logs of the processes that it may have used."""
+    report = yield
+    if report.failed:
+        report.sections += [("a process of this or an earlier test", process.summary()) for process in RECENT]
+    return report
 
 
 @pytest.fixture

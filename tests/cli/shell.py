@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -55,6 +56,7 @@ class Running:
             cwd=cwd,
             env=environment(**variables),
         )
+        RECENT.append(self)
         self.entries: list[dict[str, Any]] = []  # the log's lines that are JSON
         self.said: list[str] = []  # its other lines
         self._news = threading.Condition()
@@ -75,6 +77,12 @@ class Running:
         with self._news:
             self._over = True
             self._news.notify_all()
+
+    def summary(self) -> str:
+        """Its state and the last lines of its log, for the report of a failed test."""
+        with self._news:
+            lines = [*map(json.dumps, self.entries[-12:]), *self.said[-12:]]
+        return "\n".join([f"{self.process.args!r}: exit status {self.process.poll()}", *lines])
 
     def __enter__(self) -> Self:
         return self
@@ -120,6 +128,9 @@ class Running:
         """The next line of its standard output."""
         assert self.process.stdout is not None
         return self.process.stdout.readline()
+
+
+RECENT: deque[Running] = deque(maxlen=8)  # the newest processes: a failed test reports their logs
 
 
 class Broker(Running):
