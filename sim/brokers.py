@@ -10,6 +10,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from polydomo.broker import timekeeping
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
 from polydomo.broker.jobs.ops import Op
@@ -357,7 +358,9 @@ class BrokerNode(Listener):
         when = broker.next_deadline()
         if when is None or when > broker.now:
             return False
-        self.watcher.overslept(broker.now - when)
+        own = timekeeping.own_deadline(broker)
+        if own is not None:
+            self.watcher.overslept(broker.now - own)
         registered = list(broker.catalog.active_entries())
         self._guard("timers", broker.run_timers)
         self.watcher.services_lost(registered)

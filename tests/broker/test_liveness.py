@@ -5,7 +5,9 @@ import pytest
 from polydomo.broker import states
 from polydomo.broker.policy import Policy
 from polydomo.protocols.tuning import Tuning
+from polydomo.stores.memory import MemoryBackend
 from tests.broker.rig import Peer, World
+from tests.jobs.kept import keep_jobs
 
 
 @pytest.fixture
@@ -382,6 +384,23 @@ def test_time_while_the_broker_was_stopped_does_not_count_as_silence(world: Worl
     assert lost(world) == []
     world.wait(1.0)
     assert len(lost(world)) == 1
+
+
+def test_a_wall_clock_that_is_set_does_not_excuse_silence(world: World) -> None:
+    """The deadlines of jobs follow the wall clock. One that is overdue after a step does not mean that the broker was stopped."""
+    keep_jobs(world.broker, [b"kept"], MemoryBackend())
+    durable = world.broker.durable
+    assert durable is not None
+    silent, orphan = world.worker(), world.worker()
+    world.wait(6.0)
+    orphan.say_beat()
+    world.broker.orphan_worker(orphan.me, world.broker.tuning.memo_reconnect)
+    durable.wall_shift += 1e6
+    world.wait(world.broker.tuning.memo_reconnect + 0.1)
+    assert not orphan.me.alive and silent.me.alive
+    durable.wall_shift += 1e6
+    world.wait(1.0)
+    assert not silent.me.alive
 
 
 def test_nor_for_the_silence_of_what_is_in_the_catalog(world: World) -> None:

@@ -75,7 +75,7 @@ def excuse_silence(broker: "Broker", late: float) -> None:
     for worker in broker.workers:
         worker.last_heard = min(broker.now, worker.last_heard + late)
         if worker.orphaned_until:
-            worker.orphaned_until += late
+            worker.orphaned_until = min(worker.orphaned_until + late, broker.now + broker.tuning.memo_reconnect)
     broker.catalog.extend_deadlines(broker.now, late)
 
 

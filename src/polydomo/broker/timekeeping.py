@@ -56,8 +56,8 @@ def has_more_work(broker: "Broker") -> bool:
     return bool(publishing.last_values.catching_up and publishing.last_values.can_serve())
 
 
-def next_deadline(broker: "Broker") -> float | None:
-    """When ``run_timers`` must be called next."""
+def own_deadline(broker: "Broker") -> float | None:
+    """When the first timer on the broker's own clock is due. The timers of jobs follow the wall clock, which can be set."""
     own = broker.timers.next()
     resume = broker.access.resume_at
     if resume and (own is None or resume < own):
@@ -65,6 +65,12 @@ def next_deadline(broker: "Broker") -> float | None:
     catalog = broker.catalog.next_deadline()
     if own is None or (catalog is not None and catalog < own):
         own = catalog
+    return own
+
+
+def next_deadline(broker: "Broker") -> float | None:
+    """When ``run_timers`` must be called next."""
+    own = own_deadline(broker)
     if broker.durable is not None:
         jobs = broker.durable.next_deadline()
         if own is None or (jobs is not None and jobs < own):
@@ -74,7 +80,7 @@ def next_deadline(broker: "Broker") -> float | None:
 
 def run_timers(broker: "Broker") -> None:
     """Runs all timers that are due at ``now``."""
-    due = next_deadline(broker)
+    due = own_deadline(broker)  # a job that is overdue by the wall clock does not mean that the broker was stopped
     if due is not None and broker.now - due > limits.OVERSLEPT:
         liveness.excuse_silence(broker, broker.now - due)
     fault: Exception | None = None
