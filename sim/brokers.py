@@ -23,11 +23,11 @@ from polydomo.protocols.http_api import HttpApi
 from polydomo.protocols.http_session import Site
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.tuning import Tuning
+from polydomo.wire.bounds import Bounds
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.extensions import Extensions
 from polydomo.wire.link import Hub
 from polydomo.wire.turns import Turns
-from polydomo.wire.zmtp import Bounds
 from sim.clock import Event
 from sim.kept import keep_jobs, new_disk
 from sim.network import Endpoint, Listener, Owner

@@ -13,11 +13,12 @@ from polydomo.errors import ProtocolViolation
 from polydomo.limits import CONNECT_TIME
 from polydomo.protocols.ends import ANNOUNCED, ClientEnd, WorkerEnd
 from polydomo.wire import frames, sp
+from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.mechanism import Mechanism
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import DEFAULT_BOUNDS, Bounds, ZmtpLink
+from polydomo.wire.zmtp import ZmtpLink
 from sim import clock
 from sim.http_ends import HttpPeerLink, read_message
 from sim.network import Dialing, Endpoint, Owner

@@ -15,11 +15,12 @@ from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.tuning import Tuning
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire import frames, sp
+from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
 from polydomo.wire.extensions import Extensions
 from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import DEFAULT_BOUNDS, Bounds, ZmtpLink
+from polydomo.wire.zmtp import ZmtpLink
 from sim.http_ends import HttpPeerLink
 from tests.entropy import Counting
 from tests.jobs.kept import keep_jobs

@@ -4,10 +4,11 @@ from unittest.mock import patch
 
 from polydomo.protocols.ends import ANNOUNCED
 from polydomo.wire import frames
+from polydomo.wire.bounds import Bounds
 from polydomo.wire.extensions import PROPERTY, Extensions, parse
 from polydomo.wire.link import Hub
 from polydomo.wire.mechanism import properties
-from polydomo.wire.zmtp import Bounds, ZmtpLink
+from polydomo.wire.zmtp import ZmtpLink
 from tests.fuzz.fast_paths import TOKENS, WITH_FAST_PATH, compare
 from tests.fuzz.targets import GREETING, Messages, Room, target
 

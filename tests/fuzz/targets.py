@@ -14,9 +14,10 @@ from polydomo.protocols.dbp_ends import DbpEnd
 from polydomo.protocols.detect import Detector
 from polydomo.wire import cbor, frames, sp
 from polydomo.wire.address import parse_url
+from polydomo.wire.bounds import Bounds
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import Bounds, ZmtpLink
+from polydomo.wire.zmtp import ZmtpLink
 from tests.entropy import Counting
 
 GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL" + bytes(48)

@@ -10,10 +10,11 @@ from polydomo.protocols.ends import ANNOUNCED, Cancelled, ClientEnd, Dismissed, 
 from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.mdx_ends import MdxClientEnd, MdxWorkerEnd
 from polydomo.protocols.session import Session
+from polydomo.wire.bounds import Bounds
 from polydomo.wire.extensions import NO_EXTENSIONS, Extensions, parse
 from polydomo.wire.frames import join
 from polydomo.wire.link import Handler, Hub
-from polydomo.wire.zmtp import Bounds, ZmtpLink
+from polydomo.wire.zmtp import ZmtpLink
 from tests.protocols.mdx_dcp_rig import Peer, Rig
 from tests.protocols.mdx_peers import C, W
 

@@ -8,7 +8,8 @@ from polydomo.limits import MAX_HANDSHAKE
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.frames import join
 from polydomo.wire.mechanism import ACCEPTS, SERVES, command, properties
-from polydomo.wire.zmtp import NUMBERS_2, PARTIAL_GREETING, SIGNATURE, TYPES_2, ZmtpLink
+from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp_handshake import NUMBERS_2, PARTIAL_GREETING, SIGNATURE, TYPES_2
 from tests.wire.zmtp_rig import (
     GREETING_30,
     GREETING_31,

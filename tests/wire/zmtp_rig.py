@@ -1,9 +1,11 @@
 """Two ends of a ZMTP connection in memory, and peers of older versions written down byte by byte."""
 
+from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
 from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.mechanism import command, properties
-from polydomo.wire.zmtp import DEFAULT_BOUNDS, SIGNATURE, Bounds, ZmtpLink
+from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp_handshake import SIGNATURE
 
 GREETING_31 = SIGNATURE + b"\x03\x01NULL" + bytes(16) + bytes(32)
 GREETING_30 = SIGNATURE + b"\x03\x00NULL" + bytes(16) + bytes(32)

@@ -10,7 +10,7 @@ import pytest
 from polydomo import AsyncClient, AsyncWorker, Call, CallFailed, CallTimeout, Client, SettingError, Worker, testing
 from polydomo.client import connection as client_connection
 from polydomo.protocols import registry
-from polydomo.wire.zmtp import Bounds
+from polydomo.wire.bounds import Bounds
 
 WAIT = 30.0  # seconds: far more than anything here takes
 SHARING = [name for name in registry.names() if registry.worker_end(name).slots > 1]

@@ -25,10 +25,11 @@ from polydomo.limits import (
 from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Event, WorkerEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.address import DISCOVER, IPC, Address
+from polydomo.wire.bounds import Bounds
 from polydomo.wire.closing import CloseCause, CloseReason
 from polydomo.wire.link import ABORTING, OPEN, Handler, Hub, Link
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import Bounds, ZmtpLink
+from polydomo.wire.zmtp import ZmtpLink
 
 End = ClientEnd | WorkerEnd
 BOUNDS = Bounds(max_frame=MAX_ANSWER, max_message=MAX_ANSWER, extensions=ANNOUNCED)

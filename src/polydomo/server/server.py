@@ -36,11 +36,11 @@ from polydomo.server.site import build_site
 from polydomo.server.story import Find
 from polydomo.server.udp import Heartbeats
 from polydomo.wire.address import IPC, Address, is_loopback
+from polydomo.wire.bounds import Bounds
 from polydomo.wire.closing import CloseCause
 from polydomo.wire.extensions import Extensions
 from polydomo.wire.link import Hub, Link
 from polydomo.wire.turns import Turns
-from polydomo.wire.zmtp import Bounds
 
 LOG = logs.get("server")
 

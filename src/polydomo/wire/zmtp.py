@@ -1,61 +1,23 @@
 """ZMTP, the wire protocol of ZeroMQ: 3.1 and 3.0 (RFC 37 and 23) and 2.0 (RFC 15), both sides.
 
-``ZmtpLink`` is one connection: greeting, handshake, traffic. The traffic loop is the hottest code of the project: it finds the end of each
-message, enforces the limits, and passes positions; it creates no object per frame.
+``ZmtpLink`` is one connection. ``zmtp_handshake`` opens it; the traffic is here. The traffic loop is the hottest code of the project: it
+finds the end of each message, enforces the limits, and passes positions; it creates no object per frame.
 """
 
-from collections.abc import Callable
 from io import BytesIO
-from typing import Final
 
 from polydomo import limits
-from polydomo.errors import AccessDenied, ProtocolViolation
+from polydomo.errors import ProtocolViolation
 from polydomo.limits import HELD_INPUT, SMALL_READ, WORK_BYTES, WORK_FRAMES, WORK_MESSAGE, WORK_SEALED
 from polydomo.wire import extensions
+from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link
-from polydomo.wire.mechanism import Mechanism, Null, command, fitting, parse_command
+from polydomo.wire.mechanism import Mechanism, Null, command, parse_command
+from polydomo.wire.zmtp_handshake import Handshake, Select
 
-# "greeting = signature version mechanism as-server filler"; libzmq's padding ends in 1, which ZMTP 1.0 peers read as a length.
-SIGNATURE = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f"
-PARTIAL_GREETING = SIGNATURE + b"\x03"  # "the first 11 octets of the greeting (signature and major version number)"
-MINOR = b"\x01"
-GREETING_SIZE = 64
 FAST_PATH_ENVELOPE = 2048  # more than the frames in front of the body of any message on a fast path
 GATHER = 4096  # an unfinished message longer than this is gathered, not concatenated
-
-Select = Callable[[bytes], Mechanism]  # raises ProtocolViolation if there is no such mechanism
-
-SIGNING: Final = 0
-GREETING: Final = 1
-SECURING: Final = 2
-GREETING_2: Final = 3
-TRAFFIC: Final = 4
-
-# ZMTP 2.0: "socket-type = OCTET"
-TYPES_2 = {1: b"PUB", 2: b"SUB", 3: b"REQ", 4: b"REP", 5: b"DEALER", 6: b"ROUTER", 9: b"XPUB", 10: b"XSUB"}
-NUMBERS_2 = {name: number for number, name in TYPES_2.items()}
-
-
-class Bounds:
-    """Size limits for the messages of one peer. One object for all links of a server."""
-
-    def __init__(
-        self,
-        max_frame: int = limits.MAX_FRAME,
-        max_frames: int = limits.MAX_FRAMES,
-        max_message: int = limits.MAX_MESSAGE,
-        max_handshake: int = limits.MAX_HANDSHAKE,
-        extensions: bytes = b"",
-    ) -> None:
-        self.max_frame = max_frame
-        self.max_frames = max_frames
-        self.max_message = max_message
-        self.max_handshake = max_handshake
-        self.extensions = extensions  # the list that this side announces
-
-
-DEFAULT_BOUNDS = Bounds()
 
 
 class ZmtpLink(Link):
@@ -63,11 +25,9 @@ class ZmtpLink(Link):
 
     wire = "zmtp"
     version = (3, 1)
-    listener = True
     peer_type = b""
     _plain = 0  # pieces of ``out`` that belong to the handshake, and are not sealed
-    _greeted = False
-    _select: Select | None = None  # returns the server side of the mechanism in the peer's greeting
+    mechanism: Mechanism | None = None  # after the handshake: seals the traffic
 
     def __init__(
         self,
@@ -82,28 +42,21 @@ class ZmtpLink(Link):
         our_identity: bytes = b"",
     ) -> None:
         super().__init__(hub, handler, peer)
-        self._state = SIGNING
         self._rest = b""  # an incomplete message, or input that arrived while paused
         self._gather: BytesIO | None = None  # the same, for a long one
-        if not listener:
-            self.listener = False
         self.bounds = bounds
         self.fast_path_size = max(0, min(limits.BIG_BODY, bounds.max_frame, bounds.max_message) - FAST_PATH_ENVELOPE)
-        if select is not None:
-            self._select = select
-        self.mechanism: Mechanism | None = (
-            mechanism if mechanism is not None else (Null(listener, socket_type, our_identity))
-        )
         self.our_type = socket_type
         self._scan = 0  # position up to which the incomplete message was parsed
         self._count = 0  # frames of it seen
         self._need = 0  # it need not be parsed again before it has this many bytes
-        if not listener:
-            self._greet()
+        if mechanism is None:
+            mechanism = Null(listener, socket_type, our_identity)
+        self._handshake: Handshake | None = Handshake(self, listener, socket_type, bounds, mechanism, select)
 
     @property
     def open(self) -> bool:
-        return self._state == TRAFFIC and not self.closed
+        return self._handshake is None and not self.closed
 
     def receive(self, data: bytes) -> int:
         size = len(data)
@@ -118,13 +71,13 @@ class ZmtpLink(Link):
                     if size >= SMALL_READ:
                         hub.work_left -= before - self.work_left
                     return self.pauses
-            elif hub.work_left < 0 and self._state == TRAFFIC:
+            elif hub.work_left < 0 and self._handshake is None:
                 self.use_up()
             if self.seals:
                 assert self.mechanism is not None
                 data = self.mechanism.decode(data)
                 self.work_left -= WORK_MESSAGE + (len(data) >> WORK_SEALED)
-            if self._state == TRAFFIC:
+            if self._handshake is None:
                 self._traffic(data, start)
             elif not self.state:
                 self._shake(self._rest + data)
@@ -132,7 +85,7 @@ class ZmtpLink(Link):
             self.violation(error)
         hub.work_left -= before - self.work_left
         self._fast = (
-            self._state == TRAFFIC
+            self._handshake is None
             and self.handler.has_fast_path
             and not self._rest  # no incomplete message is kept
             and self._gather is None
@@ -158,40 +111,19 @@ class ZmtpLink(Link):
             return out
         return out[:plain] + self.mechanism.encode(out[plain:])
 
-    # --- greeting and handshake -----------------------------------------------------------------------------------------
-
-    def _greet(self) -> None:
-        if not self._greeted:
-            self._greeted = True
-            self.send(PARTIAL_GREETING)
-
     def _shake(self, data: bytes) -> None:
-        """Everything before traffic. ``data`` is what is left of the peer's bytes; each step takes its part or waits for more."""
-        if self.state or self.pauses:
+        """Everything before traffic. ``data`` is what is left of the peer's bytes."""
+        handshake = self._handshake
+        if handshake is None or self.state or self.pauses:
             self._rest = data
             return
-        if data and data[0] != 0xFF and self._state == SIGNING:
-            raise ProtocolViolation("not a ZMTP greeting")
-        if data:
-            self._greet()
-        while self._state != TRAFFIC:
-            before = self._state, len(data)
-            if self._state == SIGNING:
-                data = self._shake_signature(data)
-            elif self._state == GREETING:
-                data = self._shake_greeting(data)
-            elif self._state == GREETING_2:
-                data = self._shake_2(data)
-            else:
-                data = self._shake_command(data)
-            if (self._state, len(data)) == before:
-                if len(data) > self.bounds.max_handshake:
-                    raise ProtocolViolation(f"handshake longer than {self.bounds.max_handshake} bytes")
-                self._rest = data
-                return
+        data = handshake.receive(data)
+        if not handshake.done:
+            self._rest = data
+            return
         self._rest = b""
-        if self.seals:
-            assert self.mechanism is not None
+        self._open(handshake)
+        if self.mechanism is not None:
             self._plain = len(self.out)
             data = self.mechanism.decode(data)
         self.handler.on_open()
@@ -200,129 +132,24 @@ class ZmtpLink(Link):
                 self.use_up()
             self._traffic(data, 0)
 
-    def _shake_signature(self, data: bytes) -> bytes:
-        if len(data) < 11:
-            if len(data) >= 10 and not data[9] & 1:
-                raise ProtocolViolation("ZMTP 1.0 is not supported: the peer needs ZeroMQ 3.2 or newer")
-            return data
-        if not data[9] & 1 or data[10] == 0:
-            raise ProtocolViolation("ZMTP 1.0 is not supported: the peer needs ZeroMQ 3.2 or newer")
-        if data[10] < 3:
-            self.version = (2, 0)
-            self._state = GREETING_2
-            if not self.listener:
-                self.send(bytes((NUMBERS_2[self.our_type],)) + b"\x00\x00")
-            return data[11:]
-        if self._select is None:
-            self._name_mechanism()
-        self._state = GREETING
-        return data[11:]
-
-    def _name_mechanism(self) -> None:
-        assert self.mechanism is not None
-        self.mechanism.extensions = self.bounds.extensions
-        as_server = b"\x01" if self.mechanism.as_server else b"\x00"
-        self.send(MINOR + self.mechanism.name.ljust(20, b"\x00") + as_server + bytes(31))
-
-    def _shake_greeting(self, data: bytes) -> bytes:
-        if len(data) < GREETING_SIZE - 11:
-            return data
-        if data[0] < 1:  # else 3.1: "A peer MUST accept higher protocol versions as valid."
-            self.version = (3, 0)
-        theirs = data[1:21].rstrip(b"\x00")
-        if self._select is not None:
-            self.mechanism = self._select(theirs)
-            self._name_mechanism()
-        assert self.mechanism is not None
-        if theirs != self.mechanism.name:
-            # "If the mechanism that the peer received does not exactly match the mechanism it sent, it MUST close the connection."
-            raise ProtocolViolation(
-                f"the peer uses mechanism {theirs.decode(errors='replace')!r}, this side {self.mechanism.name.decode()}"
-            )
-        self._state = SECURING
-        opening = self.mechanism.begin()
-        if opening:
-            self.send(opening)
-        return data[GREETING_SIZE - 11 :]
-
-    def _shake_command(self, data: bytes) -> bytes:
-        size = len(data)
-        if size < 2:
-            return data
-        if data[0] == 4:
-            start = 2
-            end = 2 + data[1]
-        elif data[0] == 6:
-            start = 9
-            end = 9 + int.from_bytes(data[1:9], "big")
-            if size < 9:
-                return data
-        else:
-            raise ProtocolViolation("message before the handshake was done")
-        if end > self.bounds.max_handshake:
-            raise ProtocolViolation(f"handshake command longer than {self.bounds.max_handshake} bytes")
-        if size < end:
-            return data
-        mechanism = self.mechanism
-        assert mechanism is not None
-        if mechanism.agrees and not self.hub.pacer.start(self):
-            return data
-        name, content = parse_command(data[start:end])
-        try:
-            answer = mechanism.command(name, content)
-        except ProtocolViolation as error:
-            if name != b"ERROR":  # "ZMTP allows an explicit fatal error response during the mechanism handshake"
-                reason = (error.status if isinstance(error, AccessDenied) else str(error)).encode()[:255]
-                self.send(command(b"ERROR", bytes((len(reason),)) + reason))
-            raise
-        if answer:
-            self.send(answer)
-        if mechanism.done:
-            self.peer_is_broker = mechanism.peer_is_broker
-            if mechanism.peer_extensions:
-                self.extensions = extensions.parse(mechanism.peer_extensions)
-            self._opened(mechanism.our_type, mechanism.peer_type, mechanism.identity)
-        return data[end:]
-
-    def _shake_2(self, data: bytes) -> bytes:
-        """ZMTP 2.0: their socket type, ours and our empty identity, their identity; then frames."""
-        if not data:
-            return data
-        peer_type = TYPES_2.get(data[0], b"")
-        if not self.peer_type:
-            self.peer_type = peer_type
-            if not peer_type:
-                raise ProtocolViolation(f"unknown ZMTP 2.0 socket type {data[0]}")
-            self.our_type = fitting(self.listener, self.our_type, peer_type)
-            if self.listener:
-                self.send(bytes((NUMBERS_2[self.our_type],)) + b"\x00\x00")
-        if len(data) < 3:
-            return data
-        if data[1] != 0:
-            raise ProtocolViolation("ZMTP 2.0 identity is not a short final frame")
-        end = 3 + data[2]
-        if len(data) < end:
-            return data
-        if self._select is not None:  # ZMTP 2.0 has no mechanisms; it counts as NULL, without an ERROR command
-            self.mechanism = self._select(b"NULL")
-            self.mechanism.admit()
-        self._opened(self.our_type, peer_type, data[3:end])
-        return data[end:]
-
-    def _opened(self, our_type: bytes, peer_type: bytes, identity: bytes) -> None:
-        self.our_type = our_type
-        self.peer_type = peer_type
-        if identity:
-            self.identity = identity
-        assert self.mechanism is not None
-        if self.mechanism.principal:
-            self.principal = self.mechanism.principal
-        if self.mechanism.transforms:
+    def _open(self, handshake: Handshake) -> None:
+        """The handshake is done; it is dropped, which saves memory for idle connections."""
+        self._handshake = None
+        self.version = handshake.version
+        self.our_type = handshake.our_type
+        self.peer_type = handshake.peer_type
+        if handshake.identity:
+            self.identity = handshake.identity
+        mechanism = handshake.mechanism
+        self.peer_is_broker = mechanism.peer_is_broker
+        if mechanism.peer_extensions:
+            self.extensions = extensions.parse(mechanism.peer_extensions)
+        if mechanism.principal:
+            self.principal = mechanism.principal
+        if mechanism.transforms:
+            self.mechanism = mechanism
             self.seals = True
             self.needs_full_flush = True
-        else:
-            self.mechanism = None  # no longer needed; saves memory for idle connections
-        self._state = TRAFFIC
 
     # --- traffic --------------------------------------------------------------------------------------------------------
 
